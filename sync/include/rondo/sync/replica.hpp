@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/export.hpp>
+
+namespace rondo::transport {
+class Communicator;
+class World;
+}  // namespace rondo::transport
+
+namespace rondo::sync {
+
+/// The ranks that a layer's updates concern; lent, they outlive the scheme.
+///
+/// - `inner`: the ranks of this replica that hold partial sums of the same slice of the layer;
+///   often only this rank.
+/// - `outer`: the holders of that slice in the other replicas.
+/// - `slice`: both together.
+struct Groups {
+  transport::Communicator* inner = nullptr;
+  transport::Communicator* outer = nullptr;
+  transport::Communicator* slice = nullptr;
+};
+
+/// One layer's place in the flat arrays: [offset, offset + size) of parameters and gradients.
+struct Layer {
+  std::string name = {};
+  std::size_t offset = 0;
+  std::size_t size = 0;
+  Groups groups = {};
+};
+
+/// What a scheme updates: one rank's parameters as flat fp32 arrays, cut into layers.
+///
+/// All memory is lent and outlives the scheme. Layers are in forward order, adjacent, and cover
+/// the arrays; their gradients become final in about the reverse order. Reductions are one pass
+/// when the arrays lie in the World's arena. `statistics` holds what is averaged over the ranks
+/// for evaluation but never optimised: batch norm's running means and variances.
+struct Replica {
+  transport::World* world = nullptr;
+  std::span<float> parameters = {};
+  std::span<float> gradients = {};
+  std::span<float> statistics = {};
+  std::vector<Layer> layers = {};
+};
+
+}  // namespace rondo::sync

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <rondo/sync/export.hpp>
+#include <rondo/sync/replica.hpp>
+
+namespace rondo::sync {
+
+/// One iteration, as every rank knows it before it begins.
+struct Step {
+  std::int64_t index = 0;          ///< 0, 1, 2, ... over the whole training
+  std::size_t local_samples = 0;   ///< of this rank; may be 0
+  std::size_t global_samples = 0;  ///< of all replicas; gradients are sums and divided by it once
+  double learning_rate = 0.0;
+};
+
+/// What a scheme has sent so far.
+struct SchemeCounters {
+  std::uint64_t global_reductions = 0;      ///< collectives over all replicas, in training
+  std::uint64_t local_reductions = 0;       ///< collectives over a part of them
+  std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
+};
+
+/// When and how the gradients of several replicas meet, and when parameters change.
+///
+/// The life of one iteration, on every rank alike:
+///
+///     scheme.begin(step);
+///     forward:   for each layer, input side first:   scheme.make_ready(layer)
+///     backward:  for each layer, output side first:  scheme.gradients_final(layer)
+///                between layers: world.progress()
+///     scheme.finish();
+///
+/// The gradients of a layer are sums over this rank's samples. Between gradients_final() and the
+/// next begin() the layer's part of the gradient array belongs to the scheme. Parameters may
+/// change inside finish(), begin() and make_ready() only; after make_ready(l) those of layer l
+/// stay as they are until finish().
+///
+/// Errors of the transport (transport::Error) pass through every call.
+class RONDO_SYNC_API UpdateScheme {
+ public:
+  UpdateScheme() = default;
+  UpdateScheme(const UpdateScheme&) = delete;
+  UpdateScheme& operator=(const UpdateScheme&) = delete;
+  virtual ~UpdateScheme();
+
+  virtual void begin(const Step& step) = 0;
+
+  /// The parameters of `layer` are about to be read by the forward pass.
+  virtual void make_ready(std::size_t layer) = 0;
+
+  /// The gradients of `layer` are complete on this rank (over its `inner` group included, except
+  /// for Synchronous, which reduces over `slice`). Posts; does not wait.
+  virtual void gradients_final(std::size_t layer) = 0;
+
+  /// Backward is over.
+  virtual void finish() = 0;
+
+  /// Fills `parameters` and `statistics` (sizes of the Replica's) with the model that evaluation
+  /// should judge: flushed or averaged where the scheme needs it, statistics averaged over the
+  /// ranks. Collective; leaves all training state untouched.
+  virtual void copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) = 0;
+
+  /// The end of training: brings what is still pending into the parameters of every rank.
+  virtual void flush() = 0;
+
+  /// What all ranks must hold in equal bits now; their hashes are compared every epoch.
+  [[nodiscard]] virtual std::vector<std::span<const float>> replicated() const = 0;
+
+  /// All of the scheme's and its optimizer's state, for a checkpoint; restore() takes it back
+  /// exactly. The Replica's arrays are the caller's and not part of it.
+  [[nodiscard]] virtual std::vector<std::byte> save() const = 0;
+  virtual void restore(std::span<const std::byte> state) = 0;
+
+  [[nodiscard]] virtual SchemeCounters counters() const noexcept = 0;
+};
+
+}  // namespace rondo::sync

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <memory_resource>
+#include <span>
+
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/export.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/view.hpp>
+
+namespace rondo::tensor {
+
+/// Batch normalisation, an optional residual addition, and an optional ReLU, as one layer:
+/// y = activation(scale * (x - mean) / sqrt(variance + epsilon) + shift + residual).
+struct BatchNormSpec {
+  Shape input = {};
+  Activation activation = Activation::relu;
+  bool residual = false;
+  float epsilon = 1e-5F;
+  float momentum = 0.1F;  ///< running = (1 - momentum) * running + momentum * batch
+};
+
+/// The learned and the running values of one layer, each of C elements, in the caller's arrays.
+struct BatchNormParameters {
+  std::span<const float> scale = {};
+  std::span<const float> shift = {};
+};
+
+/// Our own kernel: statistics in one pass over x, then normalise + add + ReLU in one; backward in
+/// two. Variances are biased in the batch and unbiased in the running average, as in PyTorch.
+///
+/// - forward_training() keeps what backward() needs: mean and 1/sqrt(variance + epsilon).
+/// - backward() takes y to know where ReLU passed. dy is overwritten by the gradient after ReLU
+///   when `residual` is set: that is the gradient of the residual input.
+/// - Bits depend on the number of threads (fixed cuts), not on timing, nor on the CPU.
+/// - An empty batch (n = 0) is allowed: gradients are zero, running values stay.
+class RONDO_TENSOR_API BatchNorm {
+ public:
+  BatchNorm(Engine& engine, const BatchNormSpec& spec);
+  BatchNorm(BatchNorm&&) noexcept;
+  BatchNorm& operator=(BatchNorm&&) noexcept;
+  ~BatchNorm();
+
+  [[nodiscard]] const BatchNormSpec& spec() const noexcept;
+
+  /// x, residual (data == nullptr without one) and y have the spec's H, W, C and up to its N.
+  void forward_training(View<const float> x, View<const float> residual, BatchNormParameters p,
+                        std::span<float> running_mean, std::span<float> running_variance,
+                        View<float> y);
+  void forward_inference(View<const float> x, View<const float> residual, BatchNormParameters p,
+                         std::span<const float> running_mean,
+                         std::span<const float> running_variance, View<float> y);
+
+  /// dx may be the same memory as dy when there is no residual.
+  void backward(View<const float> x, View<const float> y, BatchNormParameters p, View<float> dy,
+                View<float> dx, std::span<float> scale_gradient, std::span<float> shift_gradient);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rondo::tensor

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/export.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/view.hpp>
+
+namespace rondo::tensor {
+
+/// What follows a convolution or fully connected layer in the same kernel.
+enum class Activation : std::uint8_t { none, relu };
+
+/// Is the gradient of the input wanted? The first layer of a model has no use for it.
+enum class InputGradient : std::uint8_t { wanted, unused };
+
+/// One convolution: input [N,H,W,C], weights [F,C,KH,KW] (oihw in the flat parameter array),
+/// output [N,H',W',F].
+struct ConvolutionSpec {
+  Shape input = {};
+  std::int64_t filters = 0;
+  std::int64_t kernel_h = 1;
+  std::int64_t kernel_w = 1;
+  std::int64_t stride = 1;
+  std::int64_t pad_top = 0;
+  std::int64_t pad_bottom = 0;
+  std::int64_t pad_left = 0;
+  std::int64_t pad_right = 0;
+  bool bias = false;
+  Activation activation = Activation::none;
+  InputGradient input_gradient = InputGradient::wanted;
+
+  [[nodiscard]] Shape output() const noexcept {
+    return {input.n, (input.h + pad_top + pad_bottom - kernel_h) / stride + 1,
+            (input.w + pad_left + pad_right - kernel_w) / stride + 1, filters};
+  }
+  [[nodiscard]] std::int64_t weights() const noexcept {
+    return filters * input.c * kernel_h * kernel_w;
+  }
+};
+
+/// A convolution by oneDNN, made once for one shape and run many times.
+///
+/// - **Weights** are kept in the layout that the kernel likes: pack_weights() once after each
+///   update; backward_weights() leaves the gradient in that layout until unpack_gradients().
+/// - **Several batch sizes** of one layer share packed weights: make the second Convolution from
+///   the first (it shares the packed weights and gradients when both prefer the same layout).
+/// - **Views** with an image stride are accepted; other than dense ones (or a single image) cost
+///   a copy, because oneDNN falls back to its reference kernels on strided memory.
+/// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
+///   std::runtime_error when oneDNN resolves to its reference implementation.
+class RONDO_TENSOR_API Convolution {
+ public:
+  Convolution(Engine& engine, const ConvolutionSpec& spec);
+  /// The same layer for another number of images.
+  Convolution(Convolution& other, std::int64_t images);
+  Convolution(Convolution&&) noexcept;
+  Convolution& operator=(Convolution&&) noexcept;
+  ~Convolution();
+
+  [[nodiscard]] const ConvolutionSpec& spec() const noexcept;
+
+  /// From [F,C,KH,KW] to the kernel's layout.
+  void pack_weights(std::span<const float> oihw);
+
+  /// y = activation(conv(x, w) + bias). `bias` is empty when the spec has none.
+  void forward(View<const float> x, std::span<const float> bias, View<float> y);
+
+  /// dx from dy. With an activation, dy must already have passed backward_activation().
+  void backward_data(View<const float> dy, View<float> dx);
+
+  /// dw into the kernel's own buffer and, with a bias, db into `bias_gradient`; overwrites.
+  void backward_weights(View<const float> x, View<const float> dy, std::span<float> bias_gradient);
+
+  /// What backward_weights() computed, as [F,C,KH,KW]; overwrites.
+  void unpack_gradients(std::span<float> oihw);
+
+  /// oneDNN's names of the chosen kernels: "forward NAME, data NAME, weights NAME".
+  [[nodiscard]] std::string implementation() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rondo::tensor

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <memory_resource>
+#include <string>
+
+#include <rondo/tensor/export.hpp>
+
+namespace rondo::tensor {
+
+/// What kernels run on: oneDNN's CPU engine and stream, the thread team, and one scratchpad that
+/// all kernels of the engine share (they run one after the other).
+///
+/// - **Threads.** An Engine and its kernels belong to one thread at a time; that thread calls
+///   them, and each call uses `threads` OpenMP threads. Builds without OpenMP run our own
+///   kernels on the calling thread.
+/// - **Denormals** are flushed to zero on every thread of the team.
+/// - **Allocation** happens when a kernel is made, never when it runs.
+class RONDO_TENSOR_API Engine {
+ public:
+  explicit Engine(int threads = 1,
+                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  [[nodiscard]] int threads() const noexcept;
+  [[nodiscard]] std::pmr::memory_resource* memory() const noexcept;
+
+  class Impl;
+  [[nodiscard]] Impl& impl() noexcept { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The instruction set that our own kernels chose on this machine: "baseline", "avx2", "avx512".
+[[nodiscard]] RONDO_TENSOR_API std::string instruction_set();
+
+/// oneDNN's version, as "2.6.3".
+[[nodiscard]] RONDO_TENSOR_API std::string onednn_version();
+
+}  // namespace rondo::tensor

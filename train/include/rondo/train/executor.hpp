@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/tensor/cross_entropy.hpp>
+#include <rondo/train/batch.hpp>
+#include <rondo/train/export.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
+
+namespace rondo::tensor {
+class Engine;
+}
+
+namespace rondo::train {
+
+/// Told how far a step has come; the trainer passes it on to the update scheme.
+class RONDO_TRAIN_API StepObserver {
+ public:
+  StepObserver() = default;
+  StepObserver(const StepObserver&) = delete;
+  StepObserver& operator=(const StepObserver&) = delete;
+  virtual ~StepObserver();
+
+  /// Before the forward pass reads the parameters of group `group` of the ParameterLayout.
+  virtual void make_ready(std::size_t group) = 0;
+  /// The gradients of group `group` lie in the flat array and will not change in this step.
+  virtual void gradients_final(std::size_t group) = 0;
+  /// Between two layers: a chance to advance communication.
+  virtual void between_layers() = 0;
+};
+
+/// One rank's arrays, in the model's ParameterLayout. Lent; they outlive the Executor.
+struct ModelState {
+  std::span<float> parameters = {};
+  std::span<float> gradients = {};
+  std::span<float> statistics = {};
+};
+
+struct ExecutorOptions {
+  /// The batch sizes that train() will be given: the full one and, where it differs, the last.
+  std::vector<std::int64_t> training_batches = {};
+  /// The most pictures that evaluate() takes at once.
+  std::int64_t evaluation_batch = 100;
+  float label_smoothing = 0.0F;
+};
+
+/// Runs a model: forward, loss and backward of one batch, planned before the first step.
+///
+/// Kernels, activations and gradients of activations are made in the constructor, for each batch
+/// size; a step allocates nothing. Activations are NHWC and never reordered; weights are packed
+/// for the kernels when make_ready() has returned, weight gradients are unpacked into the flat
+/// array just before gradients_final(). An empty batch runs no kernel and leaves zero gradients.
+///
+/// Belongs to one thread at a time, together with its Engine.
+class RONDO_TRAIN_API Executor {
+ public:
+  Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
+           const ExecutorOptions& options);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  /// Overwrites the gradients with those of the summed loss, updates the running statistics, and
+  /// returns the summed loss. `batch.samples` is 0 or one of training_batches.
+  tensor::Loss train(const Batch& batch, StepObserver& observer);
+
+  /// Loss and correct answers with the given parameters and running statistics (a copy for
+  /// evaluation, or the training state itself); changes neither.
+  tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
+                        std::span<const float> statistics);
+
+  /// The logits of the last evaluate(): samples x classes.
+  [[nodiscard]] std::span<const float> logits() const noexcept;
+
+  /// "layer: kernel names", one line per layer that has a oneDNN kernel.
+  [[nodiscard]] std::vector<std::string> implementations() const;
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rondo::train

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/sync/learning_rate.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/export.hpp>
+
+namespace rondo::train {
+
+/// A configuration that cannot be used; what() is one line "FILE:LINE: KEY: what is wrong; what to
+/// do".
+class RONDO_TRAIN_API ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Everything that decides what a run computes: one TOML file, with a default for every key but
+/// [data] name and [model] name.
+struct Experiment {
+  struct Data {
+    std::string name = {};            ///< fashion-mnist, cifar10, synthetic
+    std::filesystem::path path = {};  ///< empty: the default of that name
+    std::vector<std::int64_t> shape =
+        {};                          ///< synthetic: {height, width, channels}; empty: the model's
+    std::int64_t classes = 0;        ///< synthetic; 0: the model's
+    std::int64_t training = 10'000;  ///< synthetic: pictures
+    std::int64_t test = 1'000;       ///< synthetic: pictures
+    std::int64_t crop = 0;           ///< padding of random crops, in pixels
+    bool flip = false;
+  } data;
+  struct Model {
+    std::string name = {};  ///< lenet5, resnet20
+  } model;
+  struct Train {
+    std::int64_t global_batch = 128;
+    std::int64_t epochs = 1;
+    std::int64_t max_steps = 0;  ///< stop after so many steps; 0: after `epochs`
+    std::int64_t seed = 1;
+    std::int64_t threads = 0;     ///< per rank; 0: the rank's share of the cores
+    std::int64_t log_every = 50;  ///< steps between "step" events
+    double label_smoothing = 0.0;
+  } train;
+  struct Optimizer {
+    std::string name = "sgd";
+    double learning_rate = 0.1;
+    double momentum = 0.9;
+    double weight_decay = 5e-4;
+    std::string schedule = "cosine";  ///< constant, cosine
+    double warmup_epochs = 0.0;
+    double final_learning_rate = 0.0;
+  } optimizer;
+  struct Update {
+    std::string scheme = "synchronous";
+    std::int64_t bucket_bytes = 256 * 1024;
+  } update;
+  struct Transport {
+    std::string wait = "auto";  ///< auto, spin, yield, block
+    double deadline_seconds = 300.0;
+    double stall_warning_seconds = 10.0;
+    std::int64_t small_bytes = 4096;
+  } transport;
+};
+
+/// Reads `file`, then applies `settings` ("section.key=value", value in TOML's syntax; a bare
+/// word is taken as a string). Unknown keys, wrong types and impossible values throw ConfigError,
+/// with the line and the nearest known key.
+[[nodiscard]] RONDO_TRAIN_API Experiment
+read_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings = {});
+
+/// As read_experiment(), from text; `name` stands for the file's in messages.
+[[nodiscard]] RONDO_TRAIN_API Experiment parse_experiment(
+    std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
+
+/// All keys with their values, as a TOML file that reads back to the same Experiment.
+[[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);
+
+}  // namespace rondo::train

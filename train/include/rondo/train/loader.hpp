@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <rondo/train/batch.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/export.hpp>
+
+namespace rondo::train {
+
+/// Samples [first, last) of step `step` of epoch `epoch`: a range of the epoch's shuffled order,
+/// relative to the beginning of the step's global batch.
+struct SampleRange {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+struct LoaderOptions {
+  std::int64_t global_batch = 128;
+  std::uint64_t seed = 1;
+  std::int64_t crop_padding = 0;     ///< random crops out of a picture padded by so many zeros
+  bool flip = false;                 ///< random horizontal flips
+  std::int64_t largest_range = 128;  ///< the most samples that are asked for at once
+};
+
+/// Gives the pictures of any range of any step, shuffled and augmented.
+///
+/// Order, crops and flips are drawn by a counter-based generator keyed by (seed, epoch, sample,
+/// purpose): a sample looks the same whichever rank asks for it, and whatever was asked before.
+/// A thread of its own prepares what was announced by prefetch() while the caller computes.
+class RONDO_TRAIN_API Loader {
+ public:
+  /// `pictures` and the normalisation come from `dataset`, which must outlive the Loader.
+  Loader(const Dataset& dataset, const LoaderOptions& options);
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
+
+  /// Steps of one epoch, the last of which may be short.
+  [[nodiscard]] std::int64_t steps() const noexcept;
+  /// Samples of the global batch of `step`.
+  [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
+
+  /// Announces the range that will be asked for next; returns at once.
+  void prefetch(const SampleRange& range);
+
+  /// The range's pictures, valid until the next call. Waits when they are still being prepared.
+  [[nodiscard]] Batch load(const SampleRange& range);
+
+  /// Pictures [first, last) of the test set, in order, normalised, not augmented; valid until the
+  /// next call.
+  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rondo::train

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <rondo/tensor/batch_norm.hpp>
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/tensor/fully_connected.hpp>
+#include <rondo/tensor/pooling.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/export.hpp>
+#include <rondo/train/parameters.hpp>
+
+namespace rondo::train {
+
+// Layers as data: what a layer is, without memory or code. Shapes are for one picture (n = 1).
+
+/// A tensor of the graph: 0 is the model's input; layer i writes value i + 1.
+using ValueId = std::size_t;
+
+struct ConvolutionLayer {
+  std::int64_t filters = 0;
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t padding = 1;
+  bool bias = false;
+  tensor::Activation activation = tensor::Activation::none;
+};
+
+/// With `residual`: the layer's second input is added before the activation.
+struct BatchNormLayer {
+  tensor::Activation activation = tensor::Activation::relu;
+  bool residual = false;
+};
+
+struct PoolingLayer {
+  tensor::PoolingKind kind = tensor::PoolingKind::max;
+  std::int64_t window = 2;
+  std::int64_t stride = 2;
+  std::int64_t padding = 0;
+};
+
+/// The mean of every channel.
+struct GlobalAveragePoolingLayer {};
+
+struct FullyConnectedLayer {
+  std::int64_t outputs = 0;
+  tensor::Activation activation = tensor::Activation::none;
+};
+
+using LayerKind = std::variant<ConvolutionLayer, BatchNormLayer, PoolingLayer,
+                               GlobalAveragePoolingLayer, FullyConnectedLayer>;
+
+struct LayerSpec {
+  std::string name = {};  ///< as in torchvision's state_dict, for example "layer1.0.conv1"
+  LayerKind kind = {};
+  std::vector<ValueId> inputs = {};
+};
+
+/// A network of layers in an order in which they can run; its last layer gives the logits.
+struct Model {
+  std::string name = {};
+  tensor::Shape input = {};  ///< of one picture
+  std::int64_t classes = 0;
+  std::vector<LayerSpec> layers = {};
+};
+
+/// The shape of every value for batches of `n`; throws std::invalid_argument that names the
+/// layer whose input does not fit.
+[[nodiscard]] RONDO_TRAIN_API std::vector<tensor::Shape> shapes_of(const Model& model,
+                                                                   std::int64_t n);
+
+/// Names, shapes and places of all that the model learns.
+[[nodiscard]] RONDO_TRAIN_API ParameterLayout layout_of(const Model& model);
+
+/// The model of that name ("lenet5", "resnet20") for pictures of `input` (n is ignored; {} means
+/// the model's own default, 28x28x1 or 32x32x3) and `classes` (0: its default). Throws
+/// std::invalid_argument that lists the names when there is none.
+[[nodiscard]] RONDO_TRAIN_API Model make_model(std::string_view name, tensor::Shape input = {},
+                                               std::int64_t classes = 0);
+
+/// The names that make_model() knows.
+[[nodiscard]] RONDO_TRAIN_API std::vector<std::string> model_names();
+
+/// Draws the initial parameters, keyed by (seed, name, element) with a counter-based generator:
+/// the same for any number of ranks and threads, and for any part of the array. Running means
+/// begin at 0, running variances at 1.
+RONDO_TRAIN_API void initialize(const ParameterLayout& layout, std::uint64_t seed,
+                                std::span<float> parameters, std::span<float> statistics);
+
+}  // namespace rondo::train

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <system_error>
+
+#include <rondo/transport/export.hpp>
+
+namespace rondo::transport {
+
+struct OperationRecord;
+class CommunicatorCore;
+
+/// A handle to one posted operation.
+///
+/// - **Ownership.** Move-only. A default-constructed or moved-from Request is empty, and counts
+///   as complete. The operation's buffers are lent until it completes.
+/// - **Destruction** of a pending Request waits for it, to the deadline; a failure then poisons
+///   the communicator, where the next call reports it. A posted collective cannot be cancelled:
+///   peers may already be storing into its buffer.
+/// - **Progress.** test() and wait() advance every operation of the World, not just this one.
+/// - **Threads.** Belongs to the World's thread.
+class RONDO_TRANSPORT_API Request {
+ public:
+  Request() noexcept = default;
+  Request(Request&& other) noexcept;
+  Request& operator=(Request&& other) noexcept;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  ~Request();
+
+  /// True once the operation has completed; throws its Error if it failed. Does not wait.
+  [[nodiscard]] bool test();
+
+  /// Returns when the operation has completed. Throws Error if it failed, or after the
+  /// communicator's deadline.
+  void wait();
+
+  /// As wait(), with a deadline of its own: throws Errc::deadline_exceeded after `limit`.
+  void wait_for(std::chrono::nanoseconds limit);
+
+  /// The failure, or no error while pending and after success. Never throws.
+  [[nodiscard]] std::error_code status() const noexcept;
+
+ private:
+  friend class CommunicatorCore;
+  Request(std::shared_ptr<CommunicatorCore> core, OperationRecord* record) noexcept;
+  void release() noexcept;
+
+  std::shared_ptr<CommunicatorCore> core_;
+  OperationRecord* record_ = nullptr;
+};
+
+}  // namespace rondo::transport

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/transport/arena.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/counters.hpp>
+#include <rondo/transport/export.hpp>
+
+namespace rondo::transport {
+
+class Team;
+class WorldCore;
+
+/// How a rank waits for its peers.
+enum class Waiting {
+  automatic,  ///< spin, then yield, then sleep; starts at yield when ranks outnumber CPUs
+  spin,       ///< never gives the CPU away
+  yield,      ///< gives it to whoever is ready
+  block,      ///< sleeps at once
+};
+
+/// Told to the observer when a wait has lasted for Options::stall_warning.
+struct Stall {
+  int rank;                            ///< who waits
+  std::string operation;               ///< what for, for example "allreduce #12 of 1024 f32"
+  std::vector<int> missing;            ///< World ranks that have not taken part yet
+  std::chrono::milliseconds duration;  ///< how long so far
+};
+
+/// Settings of a World; the defaults suit training. All ranks pass the same.
+struct WorldOptions {
+  Waiting waiting = Waiting::automatic;
+  std::chrono::milliseconds deadline{300'000};      ///< of every wait without one of its own
+  std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
+  std::chrono::milliseconds rendezvous_deadline{60'000};
+  std::function<void(const Stall&)> on_stall = {};  ///< called on the waiting thread
+  std::size_t small_bytes = 4096;                   ///< up to here everyone reads all; at most 4096
+  Team* team = nullptr;                             ///< lent; must outlive the World
+};
+
+/// Where one rank of a World runs.
+struct RankInfo {
+  int pid = 0;
+  std::string host = {};
+};
+
+/// The ranks of a job, and this process' place among them.
+///
+/// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
+///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
+///   make_threads() makes ranks of threads of this process, for tests and examples.
+/// - **End.** When a World ends, this rank has left: peers that still need it get
+///   Errc::peer_lost, those that do not are not disturbed. It does not wait for them.
+/// - **Failures.** A dead peer is noticed at once through its pidfd by whoever needs it.
+/// - **Threads.** Belongs to one thread at a time; only abort() may be called from others.
+class RONDO_TRANSPORT_API World {
+ public:
+  /// Joins the World that the launcher started this process for, or makes one of a single rank.
+  /// Waits for all ranks; throws Error(Errc::rendezvous_failed) that names who did not come.
+  [[nodiscard]] static World attach(const WorldOptions& options = {});
+
+  /// `ranks` Worlds that are one job; hand each to a thread of its own.
+  [[nodiscard]] static std::vector<World> make_threads(int ranks, const WorldOptions& options = {});
+
+  World(World&&) noexcept = default;
+  World& operator=(World&&) noexcept = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+
+  /// All ranks of the World.
+  [[nodiscard]] Communicator& communicator() noexcept;
+
+  /// This rank's shared memory.
+  [[nodiscard]] SharedArena& arena() noexcept;
+
+  /// Advances every pending operation of this rank as far as it goes without waiting.
+  void progress();
+
+  /// As progress(), but returns after about `budget` when there is more to do.
+  void progress(std::chrono::nanoseconds budget);
+
+  /// Ends the job's communication: every wait of every rank fails with Errc::aborted and
+  /// `reason`. Local, idempotent, never waits; may be called from any thread.
+  void abort(std::string_view reason) noexcept;
+
+  [[nodiscard]] Counters counters() const noexcept;
+
+  /// One entry per rank.
+  [[nodiscard]] std::span<const RankInfo> ranks() const noexcept;
+
+  /// Do the node's ranks outnumber the CPUs that they may use?
+  [[nodiscard]] bool oversubscribed() const noexcept;
+
+ private:
+  explicit World(std::shared_ptr<WorldCore> core);
+  std::shared_ptr<WorldCore> core_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+}  // namespace rondo::transport
