@@ -30,6 +30,7 @@ struct ConvolutionLayer {
   std::int64_t padding = 1;
   bool bias = false;
   tensor::Activation activation = tensor::Activation::none;
+  Initial initial = Initial::he_normal;  ///< of the weights; a bias is always uniform_fan_in
 };
 
 /// With `residual`: the layer's second input is added before the activation.

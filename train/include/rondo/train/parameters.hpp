@@ -9,7 +9,8 @@
 
 namespace rondo::train {
 
-/// How a parameter begins.
+/// How a parameter begins: he_normal has the variance 2 / fan_out (torchvision's ResNets),
+/// uniform_fan_in lies within +-1 / sqrt(fan_in) (PyTorch's layers by themselves).
 enum class Initial : std::uint8_t { zeros, ones, he_normal, uniform_fan_in };
 
 /// One named array of a model, as torchvision's state_dict would name and shape it. Offsets

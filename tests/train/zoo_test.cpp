@@ -1,0 +1,125 @@
+// The networks that make_model() knows: what they learn and how their shapes go.
+
+#include <cstddef>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/model.hpp>
+
+namespace rondo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.name == name) return parameter;
+  }
+  throw std::out_of_range("no parameter " + name);
+}
+
+// Counted by hand for LeNet-5, by PyTorch for the same ResNet-20 with projection shortcuts.
+TEST(ZooTest, CountsTheParametersOfLenet5) {
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+
+  EXPECT_EQ(layout.parameter_count, 61'706U);
+  EXPECT_EQ(layout.statistic_count, 0U);
+  EXPECT_EQ(layout.groups.size(), 5U);
+}
+
+TEST(ZooTest, CountsTheParametersOfResnet20) {
+  const ParameterLayout layout = layout_of(make_model("resnet20"));
+
+  EXPECT_EQ(layout.parameter_count, 272'474U);
+  EXPECT_EQ(layout.statistic_count, 2U * (7 * 16 + 7 * 32 + 7 * 64));
+  EXPECT_EQ(layout.groups.size(), 21U + 21U + 1U);
+}
+
+TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
+  const ParameterLayout layout = layout_of(make_model("resnet20"));
+
+  EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(16, 3, 3, 3));
+  EXPECT_THAT(find(layout.parameters, "layer1.2.bn2.bias").shape, ElementsAre(16));
+  EXPECT_THAT(find(layout.parameters, "layer2.0.conv1.weight").shape, ElementsAre(32, 16, 3, 3));
+  EXPECT_THAT(find(layout.parameters, "layer3.0.downsample.0.weight").shape,
+              ElementsAre(64, 32, 1, 1));
+  EXPECT_THAT(find(layout.statistics, "layer3.0.downsample.1.running_var").shape, ElementsAre(64));
+  EXPECT_THAT(find(layout.parameters, "fc.weight").shape, ElementsAre(10, 64));
+}
+
+TEST(ZooTest, HalvesThePictureTwiceInResnet20) {
+  const std::vector<tensor::Shape> shapes = shapes_of(make_model("resnet20"), 4);
+
+  EXPECT_EQ(shapes.front(), (tensor::Shape{4, 32, 32, 3}));
+  EXPECT_EQ(shapes[shapes.size() - 3], (tensor::Shape{4, 8, 8, 64}));
+  EXPECT_EQ(shapes.back(), (tensor::Shape{4, 1, 1, 10}));
+}
+
+TEST(ZooTest, TakesOtherPicturesAndClasses) {
+  const Model model = make_model("lenet5", {0, 32, 32, 3}, 100);
+  const ParameterLayout layout = layout_of(model);
+
+  EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(6, 3, 5, 5));
+  EXPECT_THAT(find(layout.parameters, "fc1.weight").shape, ElementsAre(120, 16 * 6 * 6));
+  EXPECT_THAT(find(layout.parameters, "fc3.weight").shape, ElementsAre(100, 84));
+}
+
+TEST(ZooTest, ListsTheNamesWhenThereIsNoSuchModel) {
+  EXPECT_THAT([] { (void)make_model("lenet6"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("there are: lenet5, resnet20")));
+}
+
+TEST(ZooTest, RefusesPicturesThatAreTooSmall) {
+  EXPECT_THAT([] { (void)make_model("lenet5", {0, 6, 6, 1}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("layer conv2")));
+}
+
+// Whatever a model is: groups and parameters cover the flat array densely, in forward order.
+class EveryModelTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModelTest, LaysParametersOutDensely) {
+  const ParameterLayout layout = layout_of(make_model(GetParam()));
+
+  std::size_t end = 0;
+  for (const Parameter& parameter : layout.parameters) {
+    EXPECT_EQ(parameter.offset, end) << parameter.name;
+    end += parameter.size();
+  }
+
+  EXPECT_EQ(end, layout.parameter_count);
+}
+
+TEST_P(EveryModelTest, MakesOneGroupOfEachLayersParameters) {
+  const ParameterLayout layout = layout_of(make_model(GetParam()));
+
+  std::size_t end = 0;
+  for (const ParameterGroup& group : layout.groups) {
+    EXPECT_EQ(group.offset, end) << group.name;
+    EXPECT_GT(group.size, 0U) << group.name;
+    end += group.size;
+  }
+
+  EXPECT_EQ(end, layout.parameter_count);
+}
+
+TEST_P(EveryModelTest, GivesEveryParameterANameOfItsOwn) {
+  const ParameterLayout layout = layout_of(make_model(GetParam()));
+
+  std::set<std::string> names;
+  for (const Parameter& parameter : layout.parameters) names.insert(parameter.name);
+
+  EXPECT_EQ(names.size(), layout.parameters.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace rondo::train
