@@ -119,7 +119,7 @@ TEST_P(EveryModelTest, GivesEveryParameterANameOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace rondo::train
