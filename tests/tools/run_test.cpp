@@ -1,0 +1,177 @@
+// What `rondo run` promises: where ranks run, and what it ends with.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace rondo::tools::test {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+Ended run_shell(int ranks, const std::string& script, const std::string& input = {}) {
+  return rondo({"run", "-n", std::to_string(ranks), "--", "sh", "-c", script}, {}, input);
+}
+
+TEST(RunTest, TellsEachRankItsPlace) {
+  const Ended ended = run_shell(3, "echo $RONDO_RANK of $RONDO_SIZE");
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(lines(ended.out), UnorderedElementsAre("0 of 3", "1 of 3", "2 of 3"));
+}
+
+TEST(RunTest, GivesAllRanksOneCoordinatorOf128Bits) {
+  const Ended ended = run_shell(2, "echo $RONDO_COORDINATOR");
+
+  const auto coordinators = lines(ended.out);
+  ASSERT_THAT(coordinators, SizeIs(2));
+  EXPECT_EQ(coordinators[0], coordinators[1]);
+  EXPECT_THAT(coordinators[0], testing::MatchesRegex("local:[0-9a-f]{32}"));
+}
+
+TEST(RunTest, GivesEveryJobACoordinatorOfItsOwn) {
+  const Ended first = run_shell(1, "echo $RONDO_COORDINATOR");
+  const Ended second = run_shell(1, "echo $RONDO_COORDINATOR");
+
+  EXPECT_NE(first.out, second.out);
+}
+
+TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRank) {
+  const Ended ended = rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c",
+                             "echo $RONDO_THREADS $OMP_NUM_THREADS"});
+
+  EXPECT_EQ(ended.out, "1 1\n");
+}
+
+TEST(RunTest, LeavesAnOmpNumThreadsOfTheUserAlone) {
+  const Ended ended =
+      rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c", "echo $OMP_NUM_THREADS"},
+            {{"OMP_NUM_THREADS", "7"}});
+
+  EXPECT_EQ(ended.out, "7\n");
+}
+
+TEST(RunTest, BindsRanksToDisjointCores) {
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "needs two cores";
+
+  const Ended ended = run_shell(2, "grep Cpus_allowed_list /proc/self/status");
+
+  const auto sets = lines(ended.out);
+  ASSERT_THAT(sets, SizeIs(2));
+  EXPECT_NE(sets[0], sets[1]);
+}
+
+TEST(RunTest, PrintsWhereEachRankRuns) {
+  const Ended ended = run_shell(1, "echo $$");
+
+  EXPECT_THAT(lines(ended.err), Contains(StartsWith("rondo: rank 0: pid " + lines(ended.out)[0])));
+}
+
+TEST(RunTest, DoesNotBindMoreRanksThanCoresAndSaysSo) {
+  const auto cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+  const Ended ended = run_shell(static_cast<int>(2 * cores + 1), "true");
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.err, HasSubstr("not bound"));
+}
+
+TEST(RunTest, StartsRanksAsDirectChildren) {
+  Program program({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"});
+  program.output_until("started\nstarted\n");
+
+  EXPECT_THAT(program.children(), SizeIs(2));
+}
+
+TEST(RunTest, LetsOnlyRankZeroReadTheStandardInput) {
+  const Ended ended = run_shell(2, "echo $RONDO_RANK: $(cat)", "hello\n");
+
+  EXPECT_THAT(lines(ended.out), UnorderedElementsAre("0: hello", "1:"));
+}
+
+TEST(RunTest, EndsWithTheStatusOfTheRankThatFailed) {
+  const Ended ended = run_shell(2, "exit $((3 * RONDO_RANK))");
+
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 (pid "));
+  EXPECT_THAT(ended.err, HasSubstr("ended with status 3"));
+}
+
+TEST(RunTest, ReportsTheSignalThatEndedARank) {
+  const Ended ended = run_shell(2, "[ $RONDO_RANK = 1 ] && kill -9 $$; exit 0");
+
+  EXPECT_EQ(ended.status, 128 + 9);
+  EXPECT_THAT(ended.err, HasSubstr("was ended by signal 9 (Killed)"));
+}
+
+TEST(RunTest, TakesStatusFourForAConsequenceOfAnotherFailure) {
+  const Ended ended = run_shell(3, "[ $RONDO_RANK = 1 ] && kill -11 $$; exit 4");
+
+  EXPECT_EQ(ended.status, 128 + 11);
+}
+
+TEST(RunTest, EndsWithStatusFourWhenThatIsAllThatHappened) {
+  const Ended ended = run_shell(2, "exit $((4 * RONDO_RANK))");
+
+  EXPECT_EQ(ended.status, 4);
+}
+
+TEST(RunTest, ForwardsSignalsToTheRanks) {
+  Program program({"run", "-n", "2", "--", "sh", "-c",
+                   "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"});
+  program.output_until("started\nstarted\n");
+
+  program.send(SIGTERM);
+
+  EXPECT_EQ(program.wait().status, 7);
+}
+
+TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
+  Program program({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"});
+  program.output_until("started\nstarted\n");
+  const auto ranks = program.children();
+
+  program.send(SIGKILL);
+  program.wait();
+
+  for (const pid_t rank : ranks) {
+    while (kill(rank, 0) == 0) usleep(1000);  // ends by the test's timeout otherwise
+  }
+}
+
+TEST(RunTest, SaysThatACommandIsNotFound) {
+  const Ended ended = rondo({"run", "-n", "2", "--", "no-such-program"});
+
+  EXPECT_EQ(ended.status, 127);
+  EXPECT_THAT(
+      lines(ended.err),
+      testing::ElementsAre("rondo: cannot execute 'no-such-program': No such file or directory"));
+}
+
+TEST(RunTest, RefusesMoreThreadsThanCores) {
+  const Ended ended = rondo({"run", "-n", "2", "--threads", "4096", "--", "true"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), SizeIs(1));
+  EXPECT_THAT(ended.err, HasSubstr("--oversubscribe"));
+}
+
+TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {
+  const Ended ended = rondo({"run", "-n", "2", "--threads", "4096", "--oversubscribe", "--", "sh",
+                             "-c", "echo $RONDO_THREADS"});
+
+  EXPECT_EQ(ended.out, "4096\n4096\n");
+}
+
+}  // namespace
+}  // namespace rondo::tools::test

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/placement.hpp"
+
+namespace rondo::tools {
+
+/// A command to run as every rank of a job on this node.
+struct Job {
+  std::vector<std::string> command = {};
+  Placement placement = {};
+};
+
+/// Starts the ranks as direct children, prints where each one runs, and waits for them.
+///
+/// Returns the exit status of the first rank that failed (128 + n when signal n ended it), or 0.
+/// When one fails, the others have 5 s to end by themselves. They cannot outlive this process.
+/// Only rank 0 reads the standard input.
+[[nodiscard]] int launch(const Job& job);
+
+}  // namespace rondo::tools

@@ -1,0 +1,100 @@
+#include "launch/spawn.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "machine/machine.hpp"
+
+namespace rondo::tools {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) noexcept : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(); }
+  [[nodiscard]] int value() const noexcept { return fd_; }
+  void close() noexcept {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  // exec does not write to its arguments; its declaration is older than const.
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+bool read_nothing() noexcept {
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+// Runs in the child, which is a copy of a process with a single thread.
+[[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
+  int error = 0;
+  try {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have ended before the line above: then nobody would kill us.
+    if (getppid() != parent) _exit(1);
+    if (!spawn.cpus.empty()) bind_to(spawn.cpus);
+    if (!spawn.keeps_stdin && !read_nothing())
+      throw std::system_error(errno, std::generic_category());
+    auto command = pointers(spawn.command);
+    auto environment = pointers(spawn.environment);
+    sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
+    execvpe(command[0], command.data(), environment.data());
+    error = errno;
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+  }
+  const ssize_t written = write(errors, &error, sizeof error);
+  _exit(written == sizeof error ? 1 : 2);
+}
+
+// The child's errno, or 0 once the command executes: that closes the pipe's other end.
+int read_errno(int fd) {
+  int error = 0;
+  ssize_t got = -1;
+  do {
+    got = read(fd, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof error ? error : 0;
+}
+
+}  // namespace
+
+pid_t spawn(const Spawn& spawn) {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
+  const Descriptor from_child(ends[0]);
+  Descriptor to_parent(ends[1]);
+
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) become(spawn, parent, to_parent.value());
+
+  to_parent.close();
+  const int error = read_errno(from_child.value());
+  if (error != 0) {
+    waitpid(child, nullptr, 0);
+    throw ExecuteError(error, std::generic_category(),
+                       "cannot execute '" + spawn.command.front() + "'");
+  }
+  return child;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <vector>
+
+#include "launch/outcome.hpp"
+
+namespace rondo::tools {
+
+/// While it lives, the signals that a launcher handles wait in a queue instead of acting on it.
+class HeldSignals {
+ public:
+  HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~HeldSignals();
+
+  [[nodiscard]] const sigset_t& held() const noexcept { return held_; }
+  /// The mask from before, for the children.
+  [[nodiscard]] const sigset_t& previous() const noexcept { return previous_; }
+
+ private:
+  sigset_t held_ = {};
+  sigset_t previous_ = {};
+};
+
+/// How long ranks that outlive a failed one may take to end.
+struct GracePeriods {
+  std::chrono::milliseconds by_themselves{5'000};  ///< then SIGTERM
+  std::chrono::milliseconds after_term{2'000};     ///< then SIGKILL
+};
+
+/// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
+///
+/// - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT, SIGTERM or
+///   SIGHUP kills. What the terminal sends reaches the ranks by itself.
+/// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.
+/// - Sleeps between signals: it takes no CPU from the ranks.
+class Supervisor {
+ public:
+  Supervisor(const HeldSignals& signals, GracePeriods grace) : signals_(signals), grace_(grace) {}
+
+  void add(int rank, pid_t pid) { running_.push_back({rank, pid}); }
+
+  /// Returns when all ranks have ended. Reports on stderr what went wrong.
+  [[nodiscard]] Outcome wait();
+
+  /// Kills the ranks that run and waits for them; for a job that cannot start.
+  void kill_all();
+
+ private:
+  struct Rank {
+    int rank;
+    pid_t pid;
+  };
+  enum class Stage { running, grace, terminating, killed };
+
+  void handle(const siginfo_t& info);
+  void forward_end(const siginfo_t& info);
+  void stop_and_continue(const siginfo_t& info);
+  void reap();
+  void begin_grace();
+  void escalate();
+  void send(int signal) const;
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> time_left() const;
+
+  const HeldSignals& signals_;
+  GracePeriods grace_;
+  std::vector<Rank> running_ = {};
+  Outcome outcome_ = {};
+  Stage stage_ = Stage::running;
+  std::chrono::steady_clock::time_point stage_ends_ = {};
+  bool asked_to_end_ = false;
+};
+
+}  // namespace rondo::tools

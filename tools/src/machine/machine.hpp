@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rondo::tools {
+
+/// A core that this process may use.
+struct Core {
+  int numa_domain = 0;         ///< counts the domains that have such cores, from 0
+  std::vector<int> cpus = {};  ///< the kernel's numbers of its hardware threads, never empty
+};
+
+struct Cache {
+  int level = 0;
+  std::uint64_t bytes = 0;
+  int count = 0;
+};
+
+/// The part of this machine that the process may use: what its cpuset and its affinity leave.
+struct Machine {
+  std::string processor = {};
+  std::vector<Core> cores = {};  ///< neighbours in the hardware are neighbours here
+  int numa_domains = 1;
+  std::vector<Cache> caches = {};  ///< data and unified caches, smallest level first
+  std::uint64_t memory_bytes = 0;
+};
+
+/// Asks hwloc.
+[[nodiscard]] Machine read_machine();
+
+/// Allows the calling thread, and what it starts, to run on `cpus` only. Throws
+/// std::system_error.
+void bind_to(const std::vector<int>& cpus);
+
+}  // namespace rondo::tools
