@@ -17,7 +17,7 @@ namespace rondo::sync {
 /// The ranks that a layer's updates concern; lent, they outlive the scheme.
 ///
 /// - `inner`: the ranks of this replica that hold partial sums of the same slice of the layer;
-///   often only this rank.
+///   null when that is this rank alone.
 /// - `outer`: the holders of that slice in the other replicas.
 /// - `slice`: both together.
 struct Groups {
@@ -38,8 +38,11 @@ struct Layer {
 ///
 /// All memory is lent and outlives the scheme. Layers are in forward order, adjacent, and cover
 /// the arrays; their gradients become final in about the reverse order. Reductions are one pass
-/// when the arrays lie in the World's arena. `statistics` holds what is averaged over the ranks
+/// when the arrays lie in the World's arena. `statistics` holds what is averaged over all ranks
 /// for evaluation but never optimised: batch norm's running means and variances.
+///
+/// Every rank describes its replica alike: groups with the same members are the same
+/// Communicator, and layers are cut alike by all ranks of a group.
 struct Replica {
   transport::World* world = nullptr;
   std::span<float> parameters = {};

@@ -18,10 +18,14 @@ struct Step {
   double learning_rate = 0.0;
 };
 
-/// What a scheme has sent so far.
+/// What a scheme has done so far.
+///
+/// A reduction is one meeting of replicas over their whole model or gradient, as the papers count
+/// them, however many buckets it was cut into. One rank alone meets nobody and counts none.
 struct SchemeCounters {
-  std::uint64_t global_reductions = 0;      ///< collectives over all replicas, in training
-  std::uint64_t local_reductions = 0;       ///< collectives over a part of them
+  std::uint64_t global_reductions = 0;      ///< over all replicas, in training
+  std::uint64_t local_reductions = 0;       ///< over a part of them
+  std::uint64_t collectives = 0;            ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
 };
 
@@ -40,7 +44,9 @@ struct SchemeCounters {
 /// change inside finish(), begin() and make_ready() only; after make_ready(l) those of layer l
 /// stay as they are until finish().
 ///
-/// Errors of the transport (transport::Error) pass through every call.
+/// Calls out of this order throw std::logic_error, a layer that does not exist or is final twice
+/// std::invalid_argument. Errors of the transport (transport::Error) pass through every call;
+/// after one, the scheme can only be destroyed. No call of an iteration allocates.
 class RONDO_SYNC_API UpdateScheme {
  public:
   UpdateScheme() = default;
@@ -72,7 +78,9 @@ class RONDO_SYNC_API UpdateScheme {
   [[nodiscard]] virtual std::vector<std::span<const float>> replicated() const = 0;
 
   /// All of the scheme's and its optimizer's state, for a checkpoint; restore() takes it back
-  /// exactly. The Replica's arrays are the caller's and not part of it.
+  /// exactly, or throws std::invalid_argument and changes nothing when it is not the state of
+  /// such a scheme. Between iterations only. The Replica's arrays are the caller's and not part
+  /// of it.
   [[nodiscard]] virtual std::vector<std::byte> save() const = 0;
   virtual void restore(std::span<const std::byte> state) = 0;
 
