@@ -1,0 +1,173 @@
+#include <rondo/tensor/convolution.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "weighted_layer.hpp"
+
+namespace rondo::tensor {
+
+using dnnl::algorithm;
+using dnnl::memory;
+
+namespace {
+
+std::string describe(const ConvolutionSpec& spec) {
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
+  return "Convolution(" + text(spec.input.n) + "x" + text(spec.input.h) + "x" + text(spec.input.w) +
+         "x" + text(spec.input.c) + " -> " + text(spec.filters) + " filters " +
+         text(spec.kernel_h) + "x" + text(spec.kernel_w) + " stride " + text(spec.stride) + ")";
+}
+
+void require_possible(const ConvolutionSpec& spec) {
+  const auto [n, h, w, c] = spec.input;
+  const bool positive = n >= 0 && h > 0 && w > 0 && c > 0 && spec.filters > 0 &&
+                        spec.kernel_h > 0 && spec.kernel_w > 0 && spec.stride > 0;
+  const bool padded =
+      spec.pad_top >= 0 && spec.pad_bottom >= 0 && spec.pad_left >= 0 && spec.pad_right >= 0;
+  const bool fits = h + spec.pad_top + spec.pad_bottom >= spec.kernel_h &&
+                    w + spec.pad_left + spec.pad_right >= spec.kernel_w;
+  if (positive && padded && fits) return;
+  throw std::invalid_argument(describe(spec) +
+                              ": extents must be positive and the kernel must fit the padded "
+                              "picture");
+}
+
+// The layouts and extents that all three primitives are made from.
+struct Descriptions {
+  explicit Descriptions(const ConvolutionSpec& spec)
+      : x(activation_layout(spec.input)),
+        y(activation_layout(spec.output())),
+        weights(shape(spec), memory::data_type::f32, memory::format_tag::any),
+        strides({spec.stride, spec.stride}),
+        before({spec.pad_top, spec.pad_left}),
+        after({spec.pad_bottom, spec.pad_right}) {
+    if (spec.bias) bias = {{spec.filters}, memory::data_type::f32, memory::format_tag::x};
+  }
+  static memory::dims shape(const ConvolutionSpec& spec) {
+    return {spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
+  }
+
+  memory::desc x, y, weights, bias;
+  memory::dims strides, before, after;
+};
+
+dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, const Engine::Impl& on,
+                                                     const dnnl::primitive_attr& attributes) {
+  return {{dnnl::prop_kind::forward_training, algorithm::convolution_direct, d.x, d.weights, d.bias,
+           d.y, d.strides, d.before, d.after},
+          attributes,
+          on.cpu()};
+}
+
+dnnl::primitive_attr forward_attributes(Activation activation) {
+  dnnl::primitive_attr attributes = scratchpad_attributes();
+  if (activation == Activation::relu) {
+    dnnl::post_ops after;
+    after.append_eltwise(1.0F, algorithm::eltwise_relu, 0.0F, 0.0F);
+    attributes.set_post_ops(after);
+  }
+  return attributes;
+}
+
+// oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride.
+void avoid_broken_kernel(dnnl::convolution_backward_weights::primitive_desc& desc,
+                         const ConvolutionSpec& spec) {
+  const bool broken = std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
+                      spec.input.c < 8;
+  if (broken && !desc.next_impl()) {
+    throw std::runtime_error(describe(spec) + ": oneDNN's only kernel is broken; use 8 channels");
+  }
+}
+
+LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
+  if (spec.input.n == 0) return {};
+  const Descriptions d(spec);
+  const auto attributes = scratchpad_attributes();
+  const auto hint = forward_of(d, on, attributes);
+  LayerKernels kernels;
+  kernels.forward = forward_of(d, on, forward_attributes(spec.activation));
+  if (spec.input_gradient == InputGradient::wanted) {
+    kernels.backward_data = dnnl::convolution_backward_data::primitive_desc(
+        {algorithm::convolution_direct, d.x, d.weights, d.y, d.strides, d.before, d.after},
+        attributes, on.cpu(), hint);
+  }
+  dnnl::convolution_backward_weights::primitive_desc weights(
+      {algorithm::convolution_direct, d.x, d.weights, d.bias, d.y, d.strides, d.before, d.after},
+      attributes, on.cpu(), hint);
+  avoid_broken_kernel(weights, spec);
+  kernels.backward_weights = weights;
+  return kernels;
+}
+
+}  // namespace
+
+class Convolution::Impl {
+ public:
+  Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
+      : spec(wanted),
+        layer(engine,
+              {.name = "Convolution",
+               .input = spec.input,
+               .output = spec.output(),
+               .bias = spec.bias,
+               .input_gradient = spec.input_gradient == InputGradient::wanted},
+              choose_kernels(spec, engine.impl()), std::move(weights)) {}
+
+  static std::unique_ptr<Impl> make(Engine& engine, const ConvolutionSpec& spec,
+                                    std::shared_ptr<PackedWeights> weights) {
+    require_possible(spec);
+    engine.impl().enter();
+    try {
+      if (weights == nullptr) {
+        weights = std::make_shared<PackedWeights>(
+            engine.impl(), memory::desc(Descriptions::shape(spec), memory::data_type::f32,
+                                        memory::format_tag::oihw));
+      }
+      return std::make_unique<Impl>(engine, spec, std::move(weights));
+    } catch (const dnnl::error& error) {
+      throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
+    }
+  }
+
+  ConvolutionSpec spec;
+  WeightedLayer layer;
+};
+
+Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
+    : impl_(Impl::make(engine, spec, nullptr)) {}
+
+Convolution::Convolution(Convolution& other, std::int64_t images) {
+  ConvolutionSpec spec = other.spec();
+  spec.input.n = images;
+  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+}
+
+Convolution::Convolution(Convolution&&) noexcept = default;
+Convolution& Convolution::operator=(Convolution&&) noexcept = default;
+Convolution::~Convolution() = default;
+
+const ConvolutionSpec& Convolution::spec() const noexcept { return impl_->spec; }
+
+void Convolution::pack_weights(std::span<const float> oihw) { impl_->layer.pack_weights(oihw); }
+
+void Convolution::forward(View<const float> x, std::span<const float> bias, View<float> y) {
+  impl_->layer.forward(x, bias, y);
+}
+
+void Convolution::backward_data(View<const float> dy, View<float> dx) {
+  impl_->layer.backward_data(dy, dx);
+}
+
+void Convolution::backward_weights(View<const float> x, View<const float> dy,
+                                   std::span<float> bias_gradient) {
+  impl_->layer.backward_weights(x, dy, bias_gradient);
+}
+
+void Convolution::unpack_gradients(std::span<float> oihw) { impl_->layer.unpack_gradients(oihw); }
+
+std::string Convolution::implementation() const { return impl_->layer.implementation(); }
+
+}  // namespace rondo::tensor

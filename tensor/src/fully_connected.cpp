@@ -1,0 +1,142 @@
+#include <rondo/tensor/fully_connected.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "weighted_layer.hpp"
+
+namespace rondo::tensor {
+
+using dnnl::memory;
+
+namespace {
+
+constexpr auto f32 = memory::data_type::f32;
+
+bool is_vector(const Shape& shape) { return shape.h == 1 && shape.w == 1; }
+
+memory::desc input_layout(const Shape& shape) {
+  if (!is_vector(shape)) return activation_layout(shape);
+  return {{shape.n, shape.c}, f32, memory::format_tag::nc};
+}
+
+// [outputs, C, H, W], or [outputs, C] for vectors; `plain` as in the flat array, or else `any`.
+memory::desc weights_layout(const FullyConnectedSpec& spec, bool plain) {
+  using tag = memory::format_tag;
+  const auto [n, h, w, c] = spec.input;
+  if (is_vector(spec.input)) return {{spec.outputs, c}, f32, plain ? tag::oi : tag::any};
+  return {{spec.outputs, c, h, w}, f32, plain ? tag::oihw : tag::any};
+}
+
+std::string describe(const FullyConnectedSpec& spec) {
+  return "FullyConnected(" + std::to_string(spec.input.n) + "x" +
+         std::to_string(spec.input.image()) + " -> " + std::to_string(spec.outputs) + ")";
+}
+
+dnnl::primitive_attr forward_attributes(Activation activation) {
+  dnnl::primitive_attr attributes = scratchpad_attributes();
+  if (activation == Activation::relu) {
+    dnnl::post_ops after;
+    after.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+    attributes.set_post_ops(after);
+  }
+  return attributes;
+}
+
+LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
+  if (spec.input.n == 0) return {};
+  const auto x = input_layout(spec.input);
+  const auto weights = weights_layout(spec, false);
+  const memory::desc y({spec.input.n, spec.outputs}, f32, memory::format_tag::nc);
+  const auto bias =
+      spec.bias ? memory::desc({spec.outputs}, f32, memory::format_tag::x) : memory::desc();
+  const dnnl::inner_product_forward::desc forward(dnnl::prop_kind::forward_training, x, weights,
+                                                  bias, y);
+  const auto attributes = scratchpad_attributes();
+  const dnnl::inner_product_forward::primitive_desc hint(forward, attributes, on.cpu());
+  LayerKernels kernels;
+  kernels.forward = dnnl::inner_product_forward::primitive_desc(
+      forward, forward_attributes(spec.activation), on.cpu());
+  if (spec.input_gradient == InputGradient::wanted) {
+    kernels.backward_data = dnnl::inner_product_backward_data::primitive_desc(
+        {x, weights, y}, attributes, on.cpu(), hint);
+  }
+  kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
+      {x, weights, bias, y}, attributes, on.cpu(), hint);
+  return kernels;
+}
+
+}  // namespace
+
+class FullyConnected::Impl {
+ public:
+  Impl(Engine& engine, const FullyConnectedSpec& wanted, std::shared_ptr<PackedWeights> weights)
+      : spec(wanted),
+        layer(engine,
+              {.name = "FullyConnected",
+               .input = spec.input,
+               .output = spec.output(),
+               .bias = spec.bias,
+               .input_gradient = spec.input_gradient == InputGradient::wanted},
+              choose_kernels(spec, engine.impl()), std::move(weights)) {}
+
+  static std::unique_ptr<Impl> make(Engine& engine, const FullyConnectedSpec& spec,
+                                    std::shared_ptr<PackedWeights> weights) {
+    if (spec.input.n < 0 || spec.input.image() <= 0 || spec.outputs <= 0) {
+      throw std::invalid_argument(describe(spec) + ": extents must be positive");
+    }
+    engine.impl().enter();
+    try {
+      if (weights == nullptr) {
+        weights = std::make_shared<PackedWeights>(engine.impl(), weights_layout(spec, true));
+      }
+      return std::make_unique<Impl>(engine, spec, std::move(weights));
+    } catch (const dnnl::error& error) {
+      throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
+    }
+  }
+
+  FullyConnectedSpec spec;
+  WeightedLayer layer;
+};
+
+FullyConnected::FullyConnected(Engine& engine, const FullyConnectedSpec& spec)
+    : impl_(Impl::make(engine, spec, nullptr)) {}
+
+FullyConnected::FullyConnected(FullyConnected& other, std::int64_t images) {
+  FullyConnectedSpec spec = other.spec();
+  spec.input.n = images;
+  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+}
+
+FullyConnected::FullyConnected(FullyConnected&&) noexcept = default;
+FullyConnected& FullyConnected::operator=(FullyConnected&&) noexcept = default;
+FullyConnected::~FullyConnected() = default;
+
+const FullyConnectedSpec& FullyConnected::spec() const noexcept { return impl_->spec; }
+
+void FullyConnected::pack_weights(std::span<const float> weights) {
+  impl_->layer.pack_weights(weights);
+}
+
+void FullyConnected::forward(View<const float> x, std::span<const float> bias, View<float> y) {
+  impl_->layer.forward(x, bias, y);
+}
+
+void FullyConnected::backward_data(View<const float> dy, View<float> dx) {
+  impl_->layer.backward_data(dy, dx);
+}
+
+void FullyConnected::backward_weights(View<const float> x, View<const float> dy,
+                                      std::span<float> bias_gradient) {
+  impl_->layer.backward_weights(x, dy, bias_gradient);
+}
+
+void FullyConnected::unpack_gradients(std::span<float> weights) {
+  impl_->layer.unpack_gradients(weights);
+}
+
+std::string FullyConnected::implementation() const { return impl_->layer.implementation(); }
+
+}  // namespace rondo::tensor

@@ -1,0 +1,13 @@
+// The loops for CPUs with AVX2: vectors of 8 floats.
+#define RONDO_VECTOR_FLOATS 8
+#include "elementwise.inc"
+#include "variants.hpp"
+
+namespace rondo::tensor {
+
+const Kernels avx2_kernels = {
+    .backward_relu = backward_relu,
+    .add = add,
+};
+
+}  // namespace rondo::tensor

@@ -1,0 +1,13 @@
+// The loops for CPUs with AVX512: vectors of 16 floats.
+#define RONDO_VECTOR_FLOATS 16
+#include "elementwise.inc"
+#include "variants.hpp"
+
+namespace rondo::tensor {
+
+const Kernels avx512_kernels = {
+    .backward_relu = backward_relu,
+    .add = add,
+};
+
+}  // namespace rondo::tensor

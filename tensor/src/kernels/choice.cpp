@@ -1,0 +1,52 @@
+#include "variants.hpp"
+
+namespace rondo::tensor {
+
+bool is_supported(InstructionSet set) noexcept {
+  switch (set) {
+    case InstructionSet::avx512:
+      return __builtin_cpu_supports("avx512f") != 0;
+    case InstructionSet::avx2:
+      return __builtin_cpu_supports("avx2") != 0;
+    case InstructionSet::baseline:
+      break;
+  }
+  return true;
+}
+
+InstructionSet best_instruction_set() noexcept {
+  if (is_supported(InstructionSet::avx512)) return InstructionSet::avx512;
+  if (is_supported(InstructionSet::avx2)) return InstructionSet::avx2;
+  return InstructionSet::baseline;
+}
+
+const char* name_of(InstructionSet set) noexcept {
+  switch (set) {
+    case InstructionSet::avx512:
+      return "avx512";
+    case InstructionSet::avx2:
+      return "avx2";
+    case InstructionSet::baseline:
+      break;
+  }
+  return "baseline";
+}
+
+const Kernels& kernels_of(InstructionSet set) noexcept {
+  switch (set) {
+    case InstructionSet::avx512:
+      return avx512_kernels;
+    case InstructionSet::avx2:
+      return avx2_kernels;
+    case InstructionSet::baseline:
+      break;
+  }
+  return baseline_kernels;
+}
+
+const Kernels& kernels() noexcept {
+  static const Kernels& chosen = kernels_of(best_instruction_set());
+  return chosen;
+}
+
+}  // namespace rondo::tensor

@@ -1,0 +1,59 @@
+#include "onednn_kernel.hpp"
+
+#include <stdexcept>
+
+namespace rondo::tensor {
+
+using dnnl::memory;
+
+memory::desc activation_layout(const Shape& shape) {
+  return {{shape.n, shape.c, shape.h, shape.w}, memory::data_type::f32, memory::format_tag::nhwc};
+}
+
+dnnl::primitive_attr scratchpad_attributes() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+std::string checked_name(const dnnl::primitive_desc_base& desc, std::string_view layer) {
+  std::string name = desc.impl_info_str();
+  if (name.starts_with("ref")) {
+    throw std::runtime_error(std::string(layer) + ": oneDNN has only its slow reference kernel (" +
+                             name + ") for this shape; choose another number of channels");
+  }
+  return name;
+}
+
+OnednnKernel::OnednnKernel(Engine::Impl& engine, const dnnl::primitive_desc_base& desc,
+                           std::span<const Argument> arguments)
+    : primitive_(desc.get()) {
+  engine.reserve_scratchpad(desc.scratchpad_desc().get_size());
+  const auto add = [&](int role, const memory::desc& layout, void* address) {
+    memories_.emplace_back(layout, engine.cpu(), nullptr);
+    if (address != nullptr) memories_.back().set_data_handle(address);
+    arguments_.push_back({role, memories_.back().get()});
+  };
+  for (const Argument& argument : arguments) {
+    if (argument.fixed == nullptr) moving_.push_back(memories_.size());
+    add(argument.role, argument.layout, argument.fixed);
+  }
+  add(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc(), nullptr);
+}
+
+void OnednnKernel::run(const Engine::Impl& engine, std::initializer_list<const void*> addresses) {
+  engine.enter();
+  // oneDNN takes inputs and outputs alike as void*; it writes only to outputs.
+  auto place = moving_.begin();
+  for (const void* address : addresses) {
+    memories_[*place++].set_data_handle(const_cast<void*>(address));
+  }
+  memories_.back().set_data_handle(engine.scratchpad());
+  // The C++ wrapper would copy the arguments into a vector at every call.
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive_.get(), engine.stream().get(),
+                             static_cast<int>(arguments_.size()), arguments_.data()),
+      "a oneDNN kernel failed");
+}
+
+}  // namespace rondo::tensor

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <rondo/tensor/shape.hpp>
+
+#include "engine_impl.hpp"
+
+namespace rondo::tensor {
+
+/// How a dense activation lies in memory: always nhwc, on both sides of every kernel. With any
+/// other layout on one side oneDNN falls back to its reference implementation.
+[[nodiscard]] dnnl::memory::desc activation_layout(const Shape& shape);
+
+/// Attributes that all our primitives share: the scratchpad is ours. Copies of an attribute share
+/// their state, so each primitive that adds something starts from a new one.
+[[nodiscard]] dnnl::primitive_attr scratchpad_attributes();
+
+/// The name of the kernel that oneDNN chose; throws std::runtime_error when it is the reference.
+[[nodiscard]] std::string checked_name(const dnnl::primitive_desc_base& desc,
+                                       std::string_view layer);
+
+/// One oneDNN primitive, its memory objects and its argument list, made once; running it only
+/// exchanges the addresses.
+class OnednnKernel {
+ public:
+  struct Argument {
+    int role = 0;
+    dnnl::memory::desc layout = {};
+    void* fixed = nullptr;  ///< its address when that never changes
+  };
+
+  OnednnKernel() = default;
+  OnednnKernel(Engine::Impl& engine, const dnnl::primitive_desc_base& desc,
+               std::span<const Argument> arguments);
+
+  /// The addresses of the arguments that are not fixed, in the order of the constructor's.
+  void run(const Engine::Impl& engine, std::initializer_list<const void*> addresses);
+
+  explicit operator bool() const noexcept { return static_cast<bool>(primitive_); }
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_;
+  std::vector<std::size_t> moving_;
+  std::vector<dnnl_exec_arg_t> arguments_;
+};
+
+}  // namespace rondo::tensor

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <deque>
+#include <span>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "buffer.hpp"
+#include "engine_impl.hpp"
+#include "onednn_kernel.hpp"
+
+namespace rondo::tensor {
+
+/// The weights of one layer in every layout that one of its kernels reads: forward, backward,
+/// and the same layer for another number of images. Kernels share a layout where they can.
+class PackedWeights {
+ public:
+  /// `plain` is the layout in the flat parameter array.
+  PackedWeights(Engine::Impl& engine, const dnnl::memory::desc& plain);
+
+  [[nodiscard]] const dnnl::memory::desc& plain() const noexcept { return plain_; }
+
+  /// Where the weights lie in `layout`, zero until pack(). The address is stable.
+  [[nodiscard]] void* place_of(const dnnl::memory::desc& layout);
+
+  /// From the plain layout into all others.
+  void pack(const float* weights);
+
+ private:
+  struct Copy {
+    dnnl::memory::desc layout;
+    Buffer memory;
+    OnednnKernel reorder;
+  };
+
+  Engine::Impl& engine_;
+  dnnl::memory::desc plain_;
+  std::deque<Copy> copies_;
+};
+
+/// A kernel that copies from one layout to another; its addresses are given at each run, except
+/// for those that are fixed.
+[[nodiscard]] OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
+                                        OnednnKernel::Argument to);
+
+/// A zeroed buffer for `layout`, with its padding.
+[[nodiscard]] Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout);
+
+}  // namespace rondo::tensor

@@ -1,0 +1,144 @@
+#include "weighted_layer.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "staged.hpp"
+
+namespace rondo::tensor {
+
+using dnnl::query;
+
+WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels& kernels,
+                             std::shared_ptr<PackedWeights> weights)
+    : engine_(engine),
+      shared_(engine.impl()),
+      extents_(std::move(extents)),
+      weights_(std::move(weights)) {
+  if (extents_.output.n == 0) return;
+  const auto floats =
+      static_cast<std::size_t>(std::max(extents_.input.size(), extents_.output.size()));
+  if (extents_.input.n > 1) {
+    shared_.reserve_staging(0, floats);
+    shared_.reserve_staging(1, floats);
+  }
+  make_forward(kernels.forward);
+  if (extents_.input_gradient) make_backward_data(kernels.backward_data);
+  make_backward_weights(kernels.backward_weights);
+}
+
+void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
+  implementation_ = "forward " + checked_name(desc, extents_.name);
+  const auto weights = desc.query_md(query::weights_md, 0);
+  std::vector<OnednnKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, desc.query_md(query::src_md)},
+      {DNNL_ARG_DST, desc.query_md(query::dst_md)},
+      {DNNL_ARG_WEIGHTS, weights, weights_->place_of(weights)}};
+  if (extents_.bias) arguments.push_back({DNNL_ARG_BIAS, desc.query_md(query::weights_md, 1)});
+  forward_ = OnednnKernel(shared_, desc, arguments);
+}
+
+void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc) {
+  implementation_ += ", data " + checked_name(desc, extents_.name);
+  const auto weights = desc.query_md(query::weights_md, 0);
+  const OnednnKernel::Argument arguments[] = {
+      {DNNL_ARG_DIFF_DST, desc.query_md(query::diff_dst_md)},
+      {DNNL_ARG_DIFF_SRC, desc.query_md(query::diff_src_md)},
+      {DNNL_ARG_WEIGHTS, weights, weights_->place_of(weights)}};
+  backward_data_ = OnednnKernel(shared_, desc, arguments);
+}
+
+void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
+  implementation_ += ", weights " + checked_name(desc, extents_.name);
+  const auto layout = desc.query_md(query::diff_weights_md, 0);
+  gradients_ = make_zeroed(shared_, layout);
+  std::vector<OnednnKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, desc.query_md(query::src_md)},
+      {DNNL_ARG_DIFF_DST, desc.query_md(query::diff_dst_md)},
+      {DNNL_ARG_DIFF_WEIGHTS, layout, gradients_.data()}};
+  if (extents_.bias) {
+    arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.query_md(query::diff_weights_md, 1)});
+  }
+  backward_weights_ = OnednnKernel(shared_, desc, arguments);
+  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout, gradients_.data()},
+                         {DNNL_ARG_TO, weights_->plain()});
+}
+
+void WeightedLayer::require_bias(const char* call, std::size_t size) const {
+  const auto expected = extents_.bias ? static_cast<std::size_t>(extents_.output.c) : 0;
+  if (size == expected) return;
+  throw std::invalid_argument(extents_.name + "::" + call + ": the bias has " +
+                              std::to_string(size) + " elements, expected " +
+                              std::to_string(expected));
+}
+
+void WeightedLayer::require_weights(const char* call, std::size_t size) const {
+  const std::size_t expected = weights_->plain().get_size() / sizeof(float);
+  if (size == expected) return;
+  throw std::invalid_argument(extents_.name + "::" + call + ": " + std::to_string(size) +
+                              " weights, expected " + std::to_string(expected));
+}
+
+void WeightedLayer::pack_weights(std::span<const float> plain) {
+  require_weights("pack_weights", plain.size());
+  weights_->pack(plain.data());
+}
+
+void WeightedLayer::forward(View<const float> x, std::span<const float> bias, View<float> y) {
+  require_shape(extents_.name, "forward: x", x, extents_.input);
+  require_shape(extents_.name, "forward: y", y, extents_.output);
+  require_bias("forward", bias.size());
+  if (!forward_) return;
+  DenseOutput output(shared_, y, 1);
+  const float* input = dense_input(shared_, x, 0);
+  if (extents_.bias) {
+    forward_.run(shared_, {input, output.data(), bias.data()});
+  } else {
+    forward_.run(shared_, {input, output.data()});
+  }
+  output.finish();
+}
+
+void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
+  if (!extents_.input_gradient) {
+    throw std::invalid_argument(extents_.name +
+                                "::backward_data: the layer was made without an input gradient");
+  }
+  require_shape(extents_.name, "backward_data: dy", dy, extents_.output);
+  require_shape(extents_.name, "backward_data: dx", dx, extents_.input);
+  if (!backward_data_) return;
+  DenseOutput output(shared_, dx, 1);
+  backward_data_.run(shared_, {dense_input(shared_, dy, 0), output.data()});
+  output.finish();
+}
+
+void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
+                                     std::span<float> bias_gradient) {
+  require_shape(extents_.name, "backward_weights: x", x, extents_.input);
+  require_shape(extents_.name, "backward_weights: dy", dy, extents_.output);
+  require_bias("backward_weights", bias_gradient.size());
+  if (!backward_weights_) {
+    std::ranges::fill(bias_gradient, 0.0F);
+    return;
+  }
+  const float* input = dense_input(shared_, x, 0);
+  const float* gradient = dense_input(shared_, dy, 1);
+  if (extents_.bias) {
+    backward_weights_.run(shared_, {input, gradient, bias_gradient.data()});
+  } else {
+    backward_weights_.run(shared_, {input, gradient});
+  }
+}
+
+void WeightedLayer::unpack_gradients(std::span<float> plain) {
+  require_weights("unpack_gradients", plain.size());
+  if (unpack_) {
+    unpack_.run(shared_, {plain.data()});
+  } else {
+    std::ranges::fill(plain, 0.0F);
+  }
+}
+
+}  // namespace rondo::tensor
