@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace rondo::tools {
 namespace {
@@ -75,7 +76,9 @@ void read_cores(hwloc_topology_t topology, Machine& machine) {
     if (!cpus.empty()) machine.cores.push_back({domains.of(*core), std::move(cpus)});
   }
   machine.numa_domains = std::max(1, domains.count());
-  std::ranges::stable_sort(machine.cores, {}, &Core::numa_domain);
+  std::ranges::sort(machine.cores, [](const Core& a, const Core& b) {
+    return std::pair(a.numa_domain, a.cpus.front()) < std::pair(b.numa_domain, b.cpus.front());
+  });
 }
 
 void read_caches(hwloc_topology_t topology, Machine& machine) {
