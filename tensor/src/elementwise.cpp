@@ -1,10 +1,10 @@
 #include <rondo/tensor/elementwise.hpp>
 
-#include <algorithm>
 #include <cstddef>
 
 #include "engine_impl.hpp"
 #include "kernels/kernels.hpp"
+#include "pieces.hpp"
 #include "staged.hpp"
 
 namespace rondo::tensor {
@@ -12,18 +12,14 @@ namespace {
 
 using Loop = void (*)(const float* from, float* into, std::size_t count);
 
-// Runs `loop` over both views on the team, in fixed cuts that may lie inside an image.
+// Runs `loop` over both views on the team.
 void run(Engine::Impl& engine, Loop loop, const View<const float>& from, const View<float>& into) {
   engine.enter();
-  const std::int64_t image = from.shape.image();
   for_each_part(engine.threads(), [&](int part) {
-    const Cut elements = cut(from.shape.size(), part, engine.threads());
-    for (auto i = elements.first; i < elements.last;) {
-      const std::int64_t n = i / image;
-      const std::int64_t end = std::min(elements.last, (n + 1) * image);
-      loop(from.image(n) + i % image, into.image(n) + i % image, static_cast<std::size_t>(end - i));
-      i = end;
-    }
+    for_each_piece(from.shape, part, engine.threads(), Order::forward, [&](const Piece& piece) {
+      loop(from.image(piece.image) + piece.first, into.image(piece.image) + piece.first,
+           piece.count);
+    });
   });
 }
 

@@ -1,0 +1,219 @@
+#include "batch_norm_impl.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "pieces.hpp"
+
+namespace rondo::tensor {
+namespace {
+
+// A row holds whole vectors of 16 and whole pixels, and enough floats to overlap additions.
+std::size_t row_width(std::size_t channels) {
+  constexpr std::size_t vector = 16;
+  constexpr std::size_t enough = 64;
+  const std::size_t smallest = std::lcm(channels, vector);
+  return smallest * ((enough + smallest - 1) / smallest);
+}
+
+constexpr std::size_t lane_arrays = 9;
+constexpr std::size_t channel_arrays = 3;
+
+}  // namespace
+
+BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec)
+    : engine_(engine),
+      spec_(spec),
+      channels_(static_cast<std::size_t>(spec.input.c)),
+      width_(row_width(channels_)),
+      lane_memory_(engine.memory(), lane_arrays * width_ * sizeof(float)),
+      sum_memory_(engine.memory(),
+                  static_cast<std::size_t>(engine.threads()) * 2 * width_ * sizeof(double)),
+      channel_memory_(engine.memory(), channel_arrays * channels_ * sizeof(double)),
+      batch_(take_norm()),
+      running_(take_norm()),
+      origin_(take_lanes()),
+      offset_(take_lanes()),
+      slope_(take_lanes()) {
+  const auto per_channel = channel_memory_.as<double>();
+  std::ranges::fill(per_channel, 0.0);
+  mean_ = per_channel.subspan(0, channels_);
+  variance_ = per_channel.subspan(channels_, channels_);
+  inverse_ = per_channel.subspan(2 * channels_, channels_);
+}
+
+std::span<float> BatchNorm::Impl::take_lanes() {
+  const auto lanes = lane_memory_.as<float>().subspan(width_ * lanes_taken_++, width_);
+  std::ranges::fill(lanes, 0.0F);
+  return lanes;
+}
+
+NormLanes BatchNorm::Impl::take_norm() {
+  return {.mean = take_lanes(), .factor = take_lanes(), .shift = take_lanes()};
+}
+
+std::span<double> BatchNorm::Impl::sums_of(int part, std::size_t which) const {
+  const auto index = 2 * static_cast<std::size_t>(part) + which;
+  return sum_memory_.as<double>().subspan(index * width_, width_);
+}
+
+void BatchNorm::Impl::clear_sums(int part) const {
+  std::ranges::fill(sums_of(part, 0), 0.0);
+  std::ranges::fill(sums_of(part, 1), 0.0);
+}
+
+BatchNorm::Impl::Sums BatchNorm::Impl::total(std::size_t channel) const {
+  Sums total;
+  for (int part = 0; part < engine_.threads(); ++part) {
+    for (std::size_t lane = channel; lane < width_; lane += channels_) {
+      total.first += sums_of(part, 0)[lane];
+      total.second += sums_of(part, 1)[lane];
+    }
+  }
+  return total;
+}
+
+void BatchNorm::Impl::set_lanes(std::span<float> lanes, std::size_t channel, double value) const {
+  for (std::size_t lane = channel; lane < width_; lane += channels_) {
+    lanes[lane] = static_cast<float>(value);
+  }
+}
+
+void BatchNorm::Impl::set_norm(const NormLanes& lanes, std::size_t channel, double mean,
+                               double inverse, const BatchNormParameters& p) const {
+  set_lanes(lanes.mean, channel, mean);
+  set_lanes(lanes.factor, channel, static_cast<double>(p.scale[channel]) * inverse);
+  set_lanes(lanes.shift, channel, static_cast<double>(p.shift[channel]));
+}
+
+// The moments are taken about the first pixel, not about zero: where the mean is large beside the
+// deviation, E[x^2] - E[x]^2 would cancel.
+void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
+  engine_.enter();
+  for (std::size_t c = 0; c < channels_; ++c) {
+    set_lanes(origin_, c, static_cast<double>(x.data[c]));
+  }
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    clear_sums(part);
+    for_each_piece(x.shape, part, engine_.threads(), Order::forward, [&](const Piece& piece) {
+      loops.sum_moments({.x = x.image(piece.image) + piece.first,
+                         .count = piece.count,
+                         .origin = origin_.data(),
+                         .width = width_,
+                         .sums = sums_of(part, 0).data(),
+                         .squares = sums_of(part, 1).data()});
+    });
+  });
+  const auto samples = static_cast<double>(x.shape.n * x.shape.h * x.shape.w);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    const double from_origin = sums.first / samples;
+    const double variance = sums.second / samples - from_origin * from_origin;
+    mean_[c] = static_cast<double>(x.data[c]) + from_origin;
+    variance_[c] = variance < 0.0 ? 0.0 : variance;  // NaN stays
+    inverse_[c] = 1.0 / std::sqrt(variance_[c] + static_cast<double>(spec_.epsilon));
+    set_norm(batch_, c, mean_[c], inverse_[c], p);
+  }
+}
+
+void BatchNorm::Impl::update_running(double samples, std::span<float> mean,
+                                     std::span<float> variance) const {
+  const auto momentum = static_cast<double>(spec_.momentum);
+  const double unbiased = samples > 1.0 ? samples / (samples - 1.0) : 1.0;
+  const auto mix = [&](float& into, double value) {
+    into = static_cast<float>((1.0 - momentum) * static_cast<double>(into) + momentum * value);
+  };
+  for (std::size_t c = 0; c < channels_; ++c) {
+    mix(mean[c], mean_[c]);
+    mix(variance[c], variance_[c] * unbiased);
+  }
+}
+
+void BatchNorm::Impl::adopt_running(std::span<const float> mean, std::span<const float> variance,
+                                    const BatchNormParameters& p) {
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const double inverse =
+        1.0 / std::sqrt(static_cast<double>(variance[c]) + static_cast<double>(spec_.epsilon));
+    set_norm(running_, c, static_cast<double>(mean[c]), inverse, p);
+  }
+}
+
+void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>& x,
+                                const View<const float>& residual, const View<float>& y) const {
+  engine_.enter();
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
+      loops.normalise({.x = x.image(piece.image) + piece.first,
+                       .residual = residual.data == nullptr
+                                       ? nullptr
+                                       : residual.image(piece.image) + piece.first,
+                       .y = y.image(piece.image) + piece.first,
+                       .count = piece.count,
+                       .mean = lanes.mean.data(),
+                       .factor = lanes.factor.data(),
+                       .shift = lanes.shift.data(),
+                       .width = width_,
+                       .rectified = spec_.activation == Activation::relu});
+    });
+  });
+}
+
+void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const float>& y,
+                                    const View<float>& dy, std::span<float> scale_gradient,
+                                    std::span<float> shift_gradient) {
+  engine_.enter();
+  const Gate gate = spec_.activation == Activation::none ? Gate::open
+                    : spec_.residual                     ? Gate::output
+                                                         : Gate::recomputed;
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    clear_sums(part);
+    for_each_piece(x.shape, part, engine_.threads(), Order::forward, [&](const Piece& piece) {
+      loops.sum_gradients({.x = x.image(piece.image) + piece.first,
+                           .y = y.image(piece.image) + piece.first,
+                           .dy = dy.image(piece.image) + piece.first,
+                           .count = piece.count,
+                           .mean = batch_.mean.data(),
+                           .factor = batch_.factor.data(),
+                           .shift = batch_.shift.data(),
+                           .width = width_,
+                           .gate = gate,
+                           .sums = sums_of(part, 0).data(),
+                           .products = sums_of(part, 1).data()});
+    });
+  });
+  const auto samples = static_cast<double>(x.shape.n * x.shape.h * x.shape.w);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    shift_gradient[c] = static_cast<float>(sums.first);
+    scale_gradient[c] = static_cast<float>(sums.second * inverse_[c]);
+    set_lanes(offset_, c, sums.first / samples);
+    set_lanes(slope_, c, sums.second * inverse_[c] * inverse_[c] / samples);
+  }
+}
+
+void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<const float>& dy,
+                                      const View<float>& dx) const {
+  const bool recomputed = spec_.activation == Activation::relu && !spec_.residual;
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
+      loops.input_gradients({.x = x.image(piece.image) + piece.first,
+                             .dy = dy.image(piece.image) + piece.first,
+                             .dx = dx.image(piece.image) + piece.first,
+                             .count = piece.count,
+                             .mean = batch_.mean.data(),
+                             .factor = batch_.factor.data(),
+                             .shift = batch_.shift.data(),
+                             .offset = offset_.data(),
+                             .slope = slope_.data(),
+                             .width = width_,
+                             .gate = recomputed ? Gate::recomputed : Gate::open});
+    });
+  });
+}
+
+}  // namespace rondo::tensor
