@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <rondo/sync/learning_rate.hpp>
-#include <rondo/tensor/shape.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {

@@ -1,0 +1,245 @@
+// The configuration: what a file gives, and what every mistake is answered with.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/experiment.hpp>
+
+#include "support/scratch_folder.hpp"
+#include "train/error_text.hpp"
+
+namespace rondo::train {
+namespace {
+
+using test::error_text;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::StrEq;
+
+constexpr std::string_view names = "[data]\nname = 'synthetic'\n[model]\nname = 'lenet5'\n";
+
+// The names, then `text`, whose first line is line 5.
+Experiment parse(const std::string& text, const std::vector<std::string>& settings = {}) {
+  return parse_experiment(std::string(names) + text, "exp.toml", settings);
+}
+
+std::string error(const std::string& text, const std::vector<std::string>& settings = {}) {
+  return error_text<ConfigError>([&] { return parse(text, settings); });
+}
+
+std::string setting_error(const std::string& setting) { return error("", {setting}); }
+
+TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
+  const Experiment experiment = parse("");
+
+  EXPECT_EQ(experiment.data.name, "synthetic");
+  EXPECT_EQ(experiment.model.name, "lenet5");
+  EXPECT_EQ(experiment.train.global_batch, 128);
+  EXPECT_EQ(experiment.optimizer.schedule, "cosine");
+}
+
+TEST(ExperimentTest, ReadsEveryTypeOfValue) {
+  const Experiment experiment = parse_experiment(
+      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\nflip = true\n"
+      "[model]\nname = 'resnet20'\n[train]\nglobal_batch = 1_000\n[optimizer]\nlearning_rate = 1\n",
+      "exp.toml");
+
+  EXPECT_EQ(experiment.data.path, "/data/c");
+  EXPECT_THAT(experiment.data.shape, ElementsAre(8, 9, 3));
+  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_EQ(experiment.train.global_batch, 1000);
+  EXPECT_EQ(experiment.optimizer.learning_rate, 1.0);
+}
+
+TEST(ExperimentTest, NamesTheLineAndTheNearestKey) {
+  EXPECT_THAT(error("[train]\nepochs = 2\ngloabl_batch = 4\n"),
+              StrEq("exp.toml:7: unknown key 'train.gloabl_batch'; did you mean 'global_batch'?"));
+}
+
+TEST(ExperimentTest, FindsAKeyInAnotherSection) {
+  EXPECT_THAT(error("[train]\nlearning_rate = 2\n"),
+              StrEq("exp.toml:6: unknown key 'train.learning_rate'; did you mean "
+                    "'optimizer.learning_rate'?"));
+}
+
+TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
+  EXPECT_THAT(error("[update]\nfrobnicate = 2\n"),
+              StrEq("exp.toml:6: unknown key 'update.frobnicate'; choose one of scheme, "
+                    "bucket_bytes"));
+}
+
+TEST(ExperimentTest, NamesTheNearestSection) {
+  EXPECT_THAT(error("[trian]\nepochs = 2\n"),
+              StrEq("exp.toml:5: unknown section 'trian'; did you mean 'train'?"));
+  EXPECT_THAT(error("[trian]\n"), HasSubstr("did you mean 'train'?"));
+}
+
+TEST(ExperimentTest, RefusesKeysOutsideOfSections) {
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("epochs = 3", "e"); }),
+              StrEq("e:1: unknown key 'epochs'; did you mean 'train.epochs'?"));
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("x = 3", "e"); }),
+              StrEq("e:1: unknown key 'x'; keys stand in sections like [train]"));
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("train = 3", "e"); }),
+              HasSubstr("train: expected a table, found an integer"));
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("[[train]]\nepochs=1", "e"); }),
+              HasSubstr("train: expected a table, found an array"));
+}
+
+TEST(ExperimentTest, NamesExpectedAndFoundType) {
+  EXPECT_THAT(error("[train]\nepochs = 'three'\n"),
+              StrEq("exp.toml:6: train.epochs: expected an integer, found a string"));
+  EXPECT_THAT(error("[train]\nepochs = 3.0\n"), HasSubstr("expected an integer, found a number"));
+  EXPECT_THAT(error("[optimizer]\nmomentum = true\n"),
+              HasSubstr("expected a number, found true or false"));
+  EXPECT_THAT(error("[update]\nscheme = 7\n"), HasSubstr("expected a string, found an integer"));
+  EXPECT_THAT(error("[train.epochs]\nx = 1\n"), HasSubstr("expected an integer, found a table"));
+  EXPECT_THAT(error("[train]\nepochs = 1979-05-27\n"), HasSubstr("found a date or time"));
+  EXPECT_THAT(error("[train]\nepochs = [1]\n"), HasSubstr("found an array"));
+}
+
+TEST(ExperimentTest, RefusesImpossibleNumbers) {
+  EXPECT_THAT(
+      error("[train]\nglobal_batch = 0\n"),
+      StrEq("exp.toml:6: train.global_batch: 0 is impossible; must lie in [1, 2147483647]"));
+  EXPECT_THAT(
+      error("[optimizer]\nlearning_rate = 0.0\n"),
+      StrEq("exp.toml:6: optimizer.learning_rate: 0 is impossible; must be greater than 0"));
+  EXPECT_THAT(error("[optimizer]\nmomentum = 1.0\n"), HasSubstr("must lie in [0, 1)"));
+  EXPECT_THAT(error("[optimizer]\nmomentum = -0.1\n"), HasSubstr("must lie in [0, 1)"));
+  EXPECT_THAT(error("[optimizer]\nweight_decay = nan\n"), HasSubstr("nan is impossible"));
+  EXPECT_THAT(error("[optimizer]\nlearning_rate = inf\n"), HasSubstr("inf is impossible"));
+  EXPECT_THAT(error("[train]\nmax_steps = -1\n"), HasSubstr("must be at least 0"));
+}
+
+TEST(ExperimentTest, RefusesImpossibleShapes) {
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("[data]\nshape=[3, 4]", "e"); }),
+              StrEq("e:2: data.shape: has 2 numbers; must have 3, or none"));
+  EXPECT_THAT(
+      error_text<ConfigError>([] { return parse_experiment("[data]\nshape=[3, 0, 1]", "e"); }),
+      HasSubstr("data.shape: 0 is impossible"));
+  EXPECT_THAT(
+      error_text<ConfigError>([] { return parse_experiment("[data]\nshape=[3, 'x', 1]", "e"); }),
+      HasSubstr("data.shape: expected an array of integers, found an array"));
+}
+
+TEST(ExperimentTest, ListsTheChoices) {
+  EXPECT_THAT(error("[transport]\nwait = 'sleeping'\n"),
+              StrEq("exp.toml:6: transport.wait: no such choice 'sleeping'; choose one of auto, "
+                    "spin, yield, block"));
+  EXPECT_THAT(error("[optimizer]\nschedule = 'cosin'\n"), HasSubstr("did you mean 'cosine'?"));
+  EXPECT_THAT(setting_error("model.name=lenet"), HasSubstr("did you mean 'lenet5'?"));
+}
+
+TEST(ExperimentTest, NamesWhatIsMissing) {
+  EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("", "empty.toml"); }),
+              StrEq("empty.toml: missing key 'data.name'; set it to one of fashion-mnist, cifar10, "
+                    "synthetic"));
+  EXPECT_THAT(
+      error_text<ConfigError>([] { return parse_experiment("[data]\nname='cifar10'", "e"); }),
+      HasSubstr("missing key 'model.name'"));
+}
+
+TEST(ExperimentTest, NamesThePlaceOfASyntaxError) {
+  EXPECT_THAT(error("[train]\nepochs = = 3\n"), StartsWith("exp.toml:6:10: not TOML: "));
+  EXPECT_THAT(error("[train\n"), StartsWith("exp.toml:5:"));
+  EXPECT_THAT(error("[train]\nepochs = 1\nepochs = 2\n"), StartsWith("exp.toml:7:"));
+  EXPECT_THAT(error("\xff\xfe"), HasSubstr("not TOML"));
+}
+
+TEST(ExperimentTest, SettingsOverrideTheFile) {
+  const Experiment experiment =
+      parse("[train]\nepochs = 2\n", {"train.epochs=5", "data.flip = true", "optimizer.momentum=0",
+                                      "data.name=cifar10", "data.shape=[1, 2, 3]"});
+
+  EXPECT_EQ(experiment.train.epochs, 5);
+  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_EQ(experiment.optimizer.momentum, 0.0);
+  EXPECT_EQ(experiment.data.name, "cifar10");
+  EXPECT_THAT(experiment.data.shape, ElementsAre(1, 2, 3));
+}
+
+TEST(ExperimentTest, SettingsGiveRequiredKeys) {
+  const Experiment experiment =
+      parse_experiment("", "e", {"data.name=synthetic", "model.name=\"lenet5\""});
+
+  EXPECT_EQ(experiment.model.name, "lenet5");
+}
+
+TEST(ExperimentTest, AStringSettingNeedsNoQuotes) {
+  for (const char* path : {"/tmp/a b", "2024", "inf", "true", "a=b", "#1", "a\"b", "C:\\x", ""}) {
+    EXPECT_EQ(parse("", {std::string("data.path=") + path}).data.path, path);
+  }
+  EXPECT_EQ(parse("", {"data.path='with # quotes'"}).data.path, "with # quotes");
+}
+
+TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {
+  EXPECT_THAT(setting_error("train.gloabl_batch=3"),
+              StrEq("--set train.gloabl_batch=3: unknown key 'train.gloabl_batch'; did you mean "
+                    "'global_batch'?"));
+  EXPECT_THAT(setting_error("train.epochs=three"),
+              StrEq("--set train.epochs=three: train.epochs: expected an integer, found a string"));
+  EXPECT_THAT(setting_error("train.epochs=0"),
+              HasSubstr("--set train.epochs=0: train.epochs: 0 is"));
+  EXPECT_THAT(setting_error("trian.epochs=0"), HasSubstr("unknown section 'trian'"));
+  EXPECT_THAT(setting_error("train.epochs=[1"), HasSubstr("close its quotes or brackets"));
+  EXPECT_THAT(setting_error("train.epochs="), HasSubstr("found a string"));
+  EXPECT_THAT(setting_error("data.path=\xff"), HasSubstr("is not UTF-8"));
+  for (const char* text : {"", "=", "epochs=3", "train.epochs", "train=3"}) {
+    EXPECT_THAT(setting_error(text), HasSubstr("write --set SECTION.KEY=VALUE")) << text;
+  }
+  EXPECT_THAT(setting_error("train.epochs=1\n[data]\nflip=true"), HasSubstr("found a string"));
+}
+
+TEST(ExperimentTest, FilesThatCannotBeRead) {
+  const test::ScratchFolder folder;
+  const auto read = [&](const char* name) {
+    return error_text<ConfigError>([&] { return read_experiment(folder.path() / name); });
+  };
+
+  EXPECT_THAT(read("none.toml"), HasSubstr("none.toml: the configuration cannot be read (No such "
+                                           "file or directory)"));
+  EXPECT_THAT(read(""), HasSubstr("is a folder; give a configuration file"));
+}
+
+TEST(ExperimentTest, ReadsAFile) {
+  const test::ScratchFolder folder;
+  const auto file = folder.write("exp.toml", names);
+
+  EXPECT_EQ(read_experiment(file, {"train.epochs=4"}).train.epochs, 4);
+}
+
+TEST(ExperimentTest, WritesAllKeys) {
+  const std::string text = to_toml(parse("[train]\nepochs = 3\n"));
+
+  EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
+  EXPECT_THAT(text, AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
+                          HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
+                          HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
+}
+
+TEST(ExperimentTest, ReadsBackWhatItWrote) {
+  const Experiment experiment = parse(
+      "[train]\nseed = 9223372036854775807\n[optimizer]\nlearning_rate = 1e-300\n"
+      "weight_decay = 0.1000000000000000055\nfinal_learning_rate = 12345678901234567890.0\n",
+      {"data.path=a \"b\" \\ \xc3\xa4 #\t\x7f", "data.shape=[1,2,3]"});
+
+  const std::string text = to_toml(experiment);
+  const Experiment again = parse_experiment(text, "again");
+
+  EXPECT_EQ(to_toml(again), text);
+  EXPECT_EQ(again.data.path, experiment.data.path);
+  EXPECT_EQ(again.train.seed, experiment.train.seed);
+  EXPECT_EQ(again.optimizer.learning_rate, experiment.optimizer.learning_rate);
+  EXPECT_EQ(again.optimizer.weight_decay, experiment.optimizer.weight_decay);
+  EXPECT_EQ(again.optimizer.final_learning_rate, experiment.optimizer.final_learning_rate);
+}
+
+}  // namespace
+}  // namespace rondo::train

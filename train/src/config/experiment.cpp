@@ -1,0 +1,70 @@
+#include <rondo/train/experiment.hpp>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "config/assignment.hpp"
+#include "config/key.hpp"
+
+namespace rondo::train {
+namespace {
+
+std::string read_text(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    fail_on_config(file.string(), "is a folder; give a configuration file");
+  }
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.is_open() || stream.bad()) {
+    fail_on_config(file.string(), fmt::format("the configuration cannot be read ({})",
+                                              std::generic_category().message(errno)));
+  }
+  return text;
+}
+
+// A required key is one that still has the empty value it begins with.
+void expect_required(const Experiment& experiment, std::string_view name) {
+  for (const Key& key : all_keys()) {
+    if (!key.limits.required || key.get(experiment) != key.get(Experiment{})) continue;
+    fail_on_config(name, fmt::format("missing key '{}'; set it to one of {}", key.full_name(),
+                                     fmt::join(key.limits.names, ", ")));
+  }
+}
+
+}  // namespace
+
+Experiment read_experiment(const std::filesystem::path& file,
+                           const std::vector<std::string>& settings) {
+  return parse_experiment(read_text(file), file.string(), settings);
+}
+
+Experiment parse_experiment(std::string_view text, std::string_view name,
+                            const std::vector<std::string>& settings) {
+  Experiment experiment;
+  for (const Assignment& assignment : read_assignments(text, name)) apply(assignment, experiment);
+  for (const std::string& setting : settings) apply(read_setting(setting), experiment);
+  expect_required(experiment, name);
+  return experiment;
+}
+
+std::string to_toml(const Experiment& experiment) {
+  std::string text;
+  std::string_view section;
+  for (const Key& key : all_keys()) {
+    if (key.section != section) {
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", key.section);
+      section = key.section;
+    }
+    text += fmt::format("{} = {}\n", key.name, to_toml_value(key.get(experiment)));
+  }
+  return text;
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+
+#include "config/value.hpp"
+
+namespace rondo::train {
+
+// Which values of a key are possible. Numbers: from `least` to `most`; `open` leaves out that
+// end. Arrays: so many numbers, or none. Strings: one of `names`, if there are any.
+struct Limits {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool open_least = false;
+  bool open_most = false;
+  std::size_t length = 0;
+  std::vector<std::string> names = {};
+  bool required = false;  // has no default: the file or a setting must give it
+};
+
+// One key of the configuration: its name, where its value lies, and what it may be.
+struct Key {
+  std::string_view section;
+  std::string_view name;
+  Value (*get)(const Experiment& experiment);
+  void (*set)(Experiment& experiment, const Value& value);
+  Limits limits;
+
+  // "section.name", as messages and --set write it.
+  [[nodiscard]] std::string full_name() const;
+};
+
+// Every key that a configuration may have, in the order in which to_toml() writes them.
+[[nodiscard]] std::span<const Key> all_keys();
+
+// What is wrong with a value of the key's type; empty if nothing is.
+[[nodiscard]] std::string complaint(const Key& key, const Value& value);
+
+}  // namespace rondo::train

@@ -1,0 +1,122 @@
+// The one place where the keys of the configuration stand. A new key is a member of Experiment and
+// a line here.
+
+#include <concepts>
+#include <filesystem>
+
+#include <rondo/train/model.hpp>
+
+#include "config/key.hpp"
+
+namespace rondo::train {
+namespace {
+
+using Data = Experiment::Data;
+using Model = Experiment::Model;
+using Train = Experiment::Train;
+using Optimizer = Experiment::Optimizer;
+using Update = Experiment::Update;
+using Transport = Experiment::Transport;
+
+constexpr double largest_count = 2147483647.0;  // of samples, and what is counted like them
+
+// A path is a string to those who write it.
+template <class T>
+struct ValueOf {
+  using type = T;
+};
+template <>
+struct ValueOf<std::filesystem::path> {
+  using type = std::string;
+};
+
+// The key whose value is `experiment.*section.*member`.
+template <auto section, auto member>
+Key key(std::string_view section_name, std::string_view name, Limits limits = {}) {
+  using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
+  using Type = typename ValueOf<Member>::type;
+  return {.section = section_name,
+          .name = name,
+          .get = [](const Experiment& e) -> Value { return Type(e.*section.*member); },
+          .set = [](Experiment& e, const Value& v) { e.*section.*member = std::get<Type>(v); },
+          .limits = std::move(limits)};
+}
+
+template <auto member>
+Key data(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::data, member>("data", name, std::move(limits));
+}
+template <auto member>
+Key model(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::model, member>("model", name, std::move(limits));
+}
+template <auto member>
+Key train(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::train, member>("train", name, std::move(limits));
+}
+template <auto member>
+Key optimizer(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::optimizer, member>("optimizer", name, std::move(limits));
+}
+template <auto member>
+Key update(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::update, member>("update", name, std::move(limits));
+}
+template <auto member>
+Key transport(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::transport, member>("transport", name, std::move(limits));
+}
+
+Limits from(double least) { return {.least = least}; }
+Limits above(double least) { return {.least = least, .open_least = true}; }
+Limits within(double least, double most) { return {.least = least, .most = most}; }
+Limits share() { return {.least = 0.0, .most = 1.0, .open_most = true}; }
+Limits count_from(double least) { return within(least, largest_count); }
+Limits one_of(std::vector<std::string> names) { return {.names = std::move(names)}; }
+Limits required(Limits limits) {
+  limits.required = true;
+  return limits;
+}
+
+std::vector<Key> make_keys() {
+  return {
+      data<&Data::name>("name", required(one_of({"fashion-mnist", "cifar10", "synthetic"}))),
+      data<&Data::path>("path"),
+      data<&Data::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
+      data<&Data::classes>("classes", within(0, 65536)),
+      data<&Data::training>("training", count_from(1)),
+      data<&Data::test>("test", count_from(1)),
+      data<&Data::crop>("crop", within(0, 4096)),
+      data<&Data::flip>("flip"),
+      model<&Model::name>("name", required(one_of(model_names()))),
+      train<&Train::global_batch>("global_batch", count_from(1)),
+      train<&Train::epochs>("epochs", count_from(1)),
+      train<&Train::max_steps>("max_steps", from(0)),
+      train<&Train::seed>("seed", from(0)),
+      train<&Train::threads>("threads", within(0, 4096)),
+      train<&Train::log_every>("log_every", from(1)),
+      train<&Train::label_smoothing>("label_smoothing", share()),
+      optimizer<&Optimizer::name>("name", one_of({"sgd"})),
+      optimizer<&Optimizer::learning_rate>("learning_rate", above(0)),
+      optimizer<&Optimizer::momentum>("momentum", share()),
+      optimizer<&Optimizer::weight_decay>("weight_decay", from(0)),
+      optimizer<&Optimizer::schedule>("schedule", one_of({"constant", "cosine"})),
+      optimizer<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
+      optimizer<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
+      update<&Update::scheme>("scheme", one_of({"synchronous"})),
+      update<&Update::bucket_bytes>("bucket_bytes", from(1)),
+      transport<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
+      transport<&Transport::deadline_seconds>("deadline_seconds", above(0)),
+      transport<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
+      transport<&Transport::small_bytes>("small_bytes", within(0, 4096)),
+  };
+}
+
+}  // namespace
+
+std::span<const Key> all_keys() {
+  static const std::vector<Key> keys = make_keys();
+  return keys;
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,172 @@
+// From TOML text to assignments: the one place that knows the TOML library.
+
+#include <toml++/toml.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "config/assignment.hpp"
+#include "config/key.hpp"
+#include "config/nearest.hpp"
+
+namespace rondo::train {
+namespace {
+
+std::string place(std::string_view name, const toml::source_region& source) {
+  return fmt::format("{}:{}", name, source.begin.line);
+}
+
+// The name of a node's type, as in "expected an integer, found a string".
+std::string found_type(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return "a date or time";
+  }
+}
+
+std::optional<Value> value_of_array(const toml::array& array) {
+  std::vector<std::int64_t> numbers;
+  for (const toml::node& element : array) {
+    const auto number = element.value_exact<std::int64_t>();
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::optional<Value> value_of(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto integer = node.value_exact<std::int64_t>()) return *integer;
+  if (const auto number = node.value_exact<double>()) return *number;
+  if (const auto truth = node.value_exact<bool>()) return *truth;
+  if (const toml::array* array = node.as_array()) return value_of_array(*array);
+  return std::nullopt;
+}
+
+Assignment make_assignment(std::string where, std::string_view section, std::string_view name,
+                           const toml::node& node) {
+  Assignment assignment{.where = std::move(where),
+                        .section = std::string(section),
+                        .name = std::string(name),
+                        .found = found_type(node)};
+  if (auto value = value_of(node)) {
+    assignment.value = *std::move(value);
+    assignment.usable = true;
+  }
+  return assignment;
+}
+
+[[noreturn]] void fail_outside_of_sections(const std::string& where, std::string_view key,
+                                           const toml::node& node) {
+  std::vector<std::string> names;
+  std::string home;
+  for (const Key& known : all_keys()) {
+    if (known.name == key && home.empty()) home = known.section;
+    if (known.section == key) {
+      fail_on_config(where, fmt::format("{}: expected a table, found {}; write [{}] above its keys",
+                                        key, found_type(node), key));
+    }
+  }
+  if (home.empty()) {
+    fail_on_config(where,
+                   fmt::format("unknown key '{}'; keys stand in sections like [train]", key));
+  }
+  fail_on_config(where, fmt::format("unknown key '{}'; did you mean '{}.{}'?", key, home, key));
+}
+
+toml::table parse(std::string_view text, std::string_view name) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    fail_on_config(fmt::format("{}:{}:{}", name, at.line, at.column),
+                   fmt::format("not TOML: {}", error.description()));
+  }
+}
+
+// The value of a setting, as TOML reads it; null when it is no TOML value.
+std::optional<toml::table> parse_value(std::string_view text) {
+  if (text.find_first_of("\r\n") != std::string_view::npos) return std::nullopt;
+  try {
+    toml::table table = toml::parse(fmt::format("value = {}", text));
+    if (table.size() == 1) return table;
+  } catch (const toml::parse_error&) {
+  }
+  return std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+bool expects_string(std::string_view section, std::string_view name) {
+  for (const Key& key : all_keys()) {
+    if (key.section == section && key.name == name) {
+      return std::holds_alternative<std::string>(key.get(Experiment{}));
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Assignment> read_assignments(std::string_view text, std::string_view name) {
+  std::vector<Assignment> assignments;
+  for (const auto& [section, content] : parse(text, name)) {
+    const toml::table* keys = content.as_table();
+    if (keys == nullptr) {
+      fail_outside_of_sections(place(name, content.source()), section.str(), content);
+    }
+    expect_section(place(name, section.source()), section.str());
+    for (const auto& [key, node] : *keys) {
+      assignments.push_back(
+          make_assignment(place(name, key.source()), section.str(), key.str(), node));
+    }
+  }
+  return assignments;
+}
+
+Assignment read_setting(std::string_view setting) {
+  const std::string where = fmt::format("--set {}", printable(setting));
+  const std::size_t equals = setting.find('=');
+  const std::string_view full_name = trimmed(setting.substr(0, equals));
+  const std::size_t dot = full_name.find('.');
+  if (equals == std::string_view::npos || dot == std::string_view::npos) {
+    fail_on_config(where, "is no setting; write --set SECTION.KEY=VALUE");
+  }
+  const std::string_view section = full_name.substr(0, dot);
+  const std::string_view name = full_name.substr(dot + 1);
+  const std::string_view text = trimmed(setting.substr(equals + 1));
+  const bool marked =
+      !text.empty() && std::string_view("\"'[{").find(text[0]) != std::string_view::npos;
+  std::optional<toml::table> value;
+  if (marked || !expects_string(section, name)) value = parse_value(text);
+  if (value) return make_assignment(where, section, name, *value->get("value"));
+  if (marked) fail_on_config(where, "the value is not TOML; close its quotes or brackets");
+  // A bare word; as a quoted string it must still be one that TOML can hold.
+  value = parse_value(to_toml_value(std::string(text)));
+  if (!value) fail_on_config(where, "the value is not UTF-8 text");
+  return make_assignment(where, section, name, *value->get("value"));
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,68 @@
+#include "config/value.hpp"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rondo::train {
+namespace {
+
+bool is_control(char character) {
+  const auto code = static_cast<unsigned char>(character);
+  return code < 0x20 || code == 0x7f;
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char character : text) {
+    if (is_control(character)) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(character));
+      continue;
+    }
+    if (character == '"' || character == '\\') out += '\\';
+    out += character;
+  }
+  return out + '"';
+}
+
+// The shortest text that reads back to the same number, with a mark that it is no integer.
+std::string float_text(double number) {
+  std::array<char, 32> buffer = {};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  std::string text(buffer.data(), end);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+struct Writer {
+  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
+  std::string operator()(double value) const { return float_text(value); }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(const std::vector<std::int64_t>& value) const {
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  }
+};
+
+}  // namespace
+
+std::string to_toml_value(const Value& value) { return std::visit(Writer{}, value); }
+
+const char* type_name(const Value& value) {
+  constexpr std::array names = {"a string", "an integer", "a number", "true or false",
+                                "an array of integers"};
+  return names[value.index()];
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& character : out) {
+    if (is_control(character)) character = '?';
+  }
+  return out;
+}
+
+}  // namespace rondo::train

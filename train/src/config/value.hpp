@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace rondo::train {
+
+// What a key of the configuration can hold.
+using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>>;
+
+// As TOML writes it, so that it reads back to the same value.
+[[nodiscard]] std::string to_toml_value(const Value& value);
+
+// The type that `value` has, in words: "an integer".
+[[nodiscard]] const char* type_name(const Value& value);
+
+// `text` on one line, with control characters made visible; for messages.
+[[nodiscard]] std::string printable(std::string_view text);
+
+}  // namespace rondo::train
