@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <rondo/tensor/shape.hpp>
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {
@@ -20,28 +19,37 @@ class RONDO_TRAIN_API DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Labelled pictures in memory: 8-bit NHWC, and the per-channel mean and standard deviation (of
-/// values scaled to [0, 1]) to normalise them with.
+/// Labelled pictures in memory.
 struct Pictures {
-  tensor::Shape shape = {};  ///< n = number of pictures
-  std::vector<std::uint8_t> pixels = {};
-  std::vector<std::int32_t> labels = {};
+  tensor::Shape shape = {};               ///< n = number of pictures
+  std::vector<std::uint8_t> pixels = {};  ///< NHWC
+  std::vector<std::int32_t> labels = {};  ///< one per picture: 0 <= label < classes
 };
 
-/// A training set and a test set.
+/// A training set and a test set of pictures of one size, and what to normalise them with: mean
+/// and standard deviation of the training pixels, scaled to [0, 1].
 struct Dataset {
   std::string name = {};
   std::int64_t classes = 0;
   Pictures training = {};
   Pictures test = {};
   std::vector<float> mean = {};    ///< per channel
-  std::vector<float> stddev = {};  ///< per channel
+  std::vector<float> stddev = {};  ///< per channel; 1 where all pixels are equal
 };
 
-/// Fashion-MNIST or MNIST from idx files, gzipped or not, in `folder`.
+/// The data set that `experiment.data` names, from its path or the default one. `model_input` and
+/// `model_classes` are what a synthetic data set gets where the experiment does not say.
+/// Throws DataError, or ConfigError when a path is needed and not given.
+[[nodiscard]] RONDO_TRAIN_API Dataset load_dataset(const Experiment::Data& data,
+                                                   const tensor::Shape& model_input,
+                                                   std::int64_t model_classes);
+
+/// Fashion-MNIST or MNIST from the four idx files (train-images-idx3-ubyte and so on, gzipped with
+/// .gz behind the name, or not) in `folder`.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_idx(const std::filesystem::path& folder);
 
-/// CIFAR-10 from its binary files in `folder`, or in its subfolder cifar-10-batches-bin.
+/// CIFAR-10 from its binary files in `folder`, or in its subfolder cifar-10-batches-bin. The five
+/// training files hold equally many pictures.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_cifar10(const std::filesystem::path& folder);
 
 struct SyntheticOptions {

@@ -16,6 +16,8 @@ struct SampleRange {
   std::int64_t step = 0;
   std::int64_t first = 0;
   std::int64_t last = 0;
+
+  [[nodiscard]] bool operator==(const SampleRange&) const noexcept = default;
 };
 
 struct LoaderOptions {
@@ -31,6 +33,8 @@ struct LoaderOptions {
 /// Order, crops and flips are drawn by a counter-based generator keyed by (seed, epoch, sample,
 /// purpose): a sample looks the same whichever rank asks for it, and whatever was asked before.
 /// A thread of its own prepares what was announced by prefetch() while the caller computes.
+/// A range may be empty. One that lies outside the epoch throws std::invalid_argument. Belongs to
+/// one thread at a time. Memory is allocated in the constructor, and by the first load_test().
 class RONDO_TRAIN_API Loader {
  public:
   /// `pictures` and the normalisation come from `dataset`, which must outlive the Loader.
@@ -44,14 +48,16 @@ class RONDO_TRAIN_API Loader {
   /// Samples of the global batch of `step`.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
 
-  /// Announces the range that will be asked for next; returns at once.
+  /// Announces the range that will be asked for next; returns at once. Of several announcements
+  /// the last one counts.
   void prefetch(const SampleRange& range);
 
-  /// The range's pictures, valid until the next call. Waits when they are still being prepared.
+  /// The range's pictures, valid until the next load(). Waits when they are still being prepared;
+  /// prepares them when they were not announced.
   [[nodiscard]] Batch load(const SampleRange& range);
 
   /// Pictures [first, last) of the test set, in order, normalised, not augmented; valid until the
-  /// next call.
+  /// next load_test(). Prepared by the caller's thread.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
 
  private:

@@ -1,0 +1,254 @@
+// What a Loader promises: every sample once an epoch, the same pictures whoever asks, and whenever.
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/loader.hpp>
+
+namespace rondo::train {
+namespace {
+
+// Picture i has the label i, and the pixels i, i + 1, i + 2 and so on; mean 0 and deviation 1/255
+// make a pixel's value its normalised value.
+Dataset counting_dataset(std::int64_t samples, tensor::Shape shape = {0, 2, 2, 1}) {
+  Dataset dataset{.name = "counting", .classes = samples};
+  const auto image = static_cast<std::size_t>(shape.image());
+  for (Pictures* pictures : {&dataset.training, &dataset.test}) {
+    pictures->shape = shape.with_n(samples);
+    for (std::int64_t i = 0; i < samples; ++i) {
+      pictures->labels.push_back(static_cast<std::int32_t>(i));
+      for (std::size_t k = 0; k < image; ++k) {
+        pictures->pixels.push_back(static_cast<std::uint8_t>(static_cast<std::size_t>(i) + k));
+      }
+    }
+  }
+  dataset.mean.assign(static_cast<std::size_t>(shape.c), 0.0F);
+  dataset.stddev.assign(static_cast<std::size_t>(shape.c), 1.0F / 255.0F);
+  return dataset;
+}
+
+std::vector<float> images_of(const Batch& batch) {
+  return {batch.images.begin(), batch.images.end()};
+}
+std::vector<std::int32_t> labels_of(const Batch& batch) {
+  return {batch.labels.begin(), batch.labels.end()};
+}
+
+std::vector<std::int32_t> labels_of_epoch(Loader& loader, std::int64_t epoch) {
+  std::vector<std::int32_t> labels;
+  for (std::int64_t step = 0; step < loader.steps(); ++step) {
+    const Batch batch = loader.load({epoch, step, 0, loader.samples(step)});
+    labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
+  }
+  return labels;
+}
+
+TEST(LoaderTest, CountsStepsAndTheSamplesOfAShortLastOne) {
+  const Dataset dataset = counting_dataset(10);
+  const Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+
+  EXPECT_EQ(loader.steps(), 3);
+  EXPECT_EQ(loader.samples(0), 4);
+  EXPECT_EQ(loader.samples(2), 2);
+  EXPECT_EQ(loader.samples(3), 0);
+}
+
+TEST(LoaderTest, GivesEverySampleOnceAnEpoch) {
+  const Dataset dataset = counting_dataset(103);
+  Loader loader(dataset, {.global_batch = 10, .largest_range = 10});
+
+  const std::vector<std::int32_t> labels = labels_of_epoch(loader, 0);
+
+  EXPECT_EQ(labels.size(), 103U);
+  EXPECT_EQ(std::set(labels.begin(), labels.end()).size(), 103U);
+  EXPECT_FALSE(std::ranges::is_sorted(labels));
+}
+
+TEST(LoaderTest, ShufflesBySeedAndEpoch) {
+  const Dataset dataset = counting_dataset(50);
+  const LoaderOptions options{.global_batch = 50, .largest_range = 50};
+  LoaderOptions reseeded = options;
+  reseeded.seed = 2;
+  Loader one(dataset, options);
+  Loader same(dataset, options);
+  Loader other(dataset, reseeded);
+
+  EXPECT_EQ(labels_of_epoch(one, 3), labels_of_epoch(same, 3));
+  EXPECT_NE(labels_of_epoch(one, 3), labels_of_epoch(one, 4));
+  EXPECT_NE(labels_of_epoch(one, 3), labels_of_epoch(other, 3));
+}
+
+TEST(LoaderTest, KeepsPixelsAndLabelsTogether) {
+  const Dataset dataset = counting_dataset(20);
+  Loader loader(dataset, {.global_batch = 20, .largest_range = 20});
+
+  const Batch batch = loader.load({0, 0, 0, 20});
+
+  for (std::size_t i = 0; i < 20; ++i) {
+    for (std::size_t k = 0; k < 4; ++k) {
+      EXPECT_FLOAT_EQ(batch.images[4 * i + k],
+                      static_cast<float>(batch.labels[i]) + static_cast<float>(k));
+    }
+  }
+}
+
+TEST(LoaderTest, NormalisesEveryChannelByItsOwnMeanAndDeviation) {
+  Dataset dataset = counting_dataset(1, {0, 1, 1, 3});  // pixels 0, 1, 2
+  dataset.mean = {0.5F, 0.0F, 1.0F};
+  dataset.stddev = {0.5F, 1.0F, 2.0F};
+  Loader loader(dataset, {.global_batch = 1, .largest_range = 1});
+
+  const std::vector<float> images = images_of(loader.load({0, 0, 0, 1}));
+
+  EXPECT_FLOAT_EQ(images.at(0), -1.0F);
+  EXPECT_FLOAT_EQ(images.at(1), 1.0F / 255.0F);
+  EXPECT_FLOAT_EQ(images.at(2), (2.0F / 255.0F - 1.0F) / 2.0F);
+}
+
+// However the ranks share a step, together they see what one rank sees.
+TEST(LoaderTest, GivesASampleTheSameLookWhoeverAsksForIt) {
+  const Dataset dataset = counting_dataset(30, {0, 6, 5, 3});
+  const LoaderOptions options{
+      .global_batch = 12, .crop_padding = 2, .flip = true, .largest_range = 12};
+  Loader whole(dataset, options);
+  Loader parts(dataset, options);
+  const std::vector<float> expected = images_of(whole.load({1, 1, 0, 12}));
+
+  std::vector<float> images;
+  for (const SampleRange range :
+       {SampleRange{1, 1, 0, 5}, {1, 1, 5, 5}, {1, 1, 5, 11}, {1, 1, 11, 12}}) {
+    static_cast<void>(parts.load({0, 2, 0, 3}));
+    const std::vector<float> part = images_of(parts.load(range));
+    images.insert(images.end(), part.begin(), part.end());
+  }
+
+  EXPECT_EQ(images, expected);
+}
+
+TEST(LoaderTest, GivesWhatWasAnnouncedAndWhatWasNot) {
+  const Dataset dataset = counting_dataset(40);
+  Loader announced(dataset, {.global_batch = 8, .largest_range = 8});
+  Loader plain(dataset, {.global_batch = 8, .largest_range = 8});
+
+  for (std::int64_t step = 0; step < 5; ++step) {
+    const SampleRange range{0, step, 0, 8};
+    announced.prefetch(range);
+    EXPECT_EQ(labels_of(announced.load(range)), labels_of(plain.load(range)));
+  }
+  announced.prefetch({0, 1, 0, 8});
+  announced.prefetch({0, 2, 0, 8});
+  EXPECT_EQ(labels_of(announced.load({0, 3, 2, 7})), labels_of(plain.load({0, 3, 2, 7})));
+}
+
+TEST(LoaderTest, LeavesABatchAloneWhileTheNextOneIsPrepared) {
+  const Dataset dataset = counting_dataset(64);
+  Loader loader(dataset, {.global_batch = 16, .largest_range = 16});
+  Loader other(dataset, {.global_batch = 16, .largest_range = 16});
+  const Batch batch = loader.load({0, 0, 0, 16});
+  const std::vector<float> before = images_of(batch);
+
+  loader.prefetch({0, 1, 0, 16});
+  loader.prefetch({0, 2, 0, 16});
+  static_cast<void>(loader.load_test(0, 10));
+
+  EXPECT_EQ(images_of(batch), before);
+  EXPECT_EQ(labels_of(loader.load({0, 2, 0, 16})), labels_of(other.load({0, 2, 0, 16})));
+}
+
+TEST(LoaderTest, ReadsAheadForManySteps) {
+  const Dataset dataset = counting_dataset(200);
+  Loader loader(dataset, {.global_batch = 3, .largest_range = 3});
+  Loader plain(dataset, {.global_batch = 3, .largest_range = 3});
+  const auto range = [&](std::int64_t step) {
+    return SampleRange{0, step, 0, loader.samples(step)};
+  };
+
+  loader.prefetch(range(0));
+  for (std::int64_t step = 0; step < loader.steps(); ++step) {
+    const Batch batch = loader.load(range(step));
+    if (step + 1 < loader.steps()) loader.prefetch(range(step + 1));
+    EXPECT_EQ(labels_of(batch), labels_of(plain.load(range(step))));
+  }
+}
+
+TEST(LoaderTest, AnEmptyRangeIsAnEmptyBatch) {
+  const Dataset dataset = counting_dataset(5);
+  Loader loader(dataset, {.global_batch = 5, .largest_range = 0});
+
+  loader.prefetch({0, 0, 3, 3});
+  const Batch batch = loader.load({0, 0, 3, 3});
+
+  EXPECT_EQ(batch.samples, 0);
+  EXPECT_TRUE(batch.images.empty());
+  EXPECT_TRUE(batch.labels.empty());
+}
+
+TEST(LoaderTest, GivesTheTestSetInOrderAndWithoutAugmentation) {
+  const Dataset dataset = counting_dataset(9);
+  Loader loader(dataset, {.global_batch = 9, .crop_padding = 1, .flip = true, .largest_range = 9});
+
+  const Batch first = loader.load_test(2, 4);
+  EXPECT_THAT(labels_of(first), testing::ElementsAre(2, 3));
+  EXPECT_FLOAT_EQ(first.images[0], 2.0F);
+  EXPECT_FLOAT_EQ(first.images[7], 6.0F);
+
+  EXPECT_EQ(labels_of(loader.load_test(0, 9)).back(), 8);
+  EXPECT_EQ(loader.load_test(4, 4).samples, 0);
+}
+
+TEST(LoaderTest, CanEndWhileItReadsAhead) {
+  const Dataset dataset = counting_dataset(100);
+  for (int i = 0; i < 20; ++i) {
+    Loader loader(dataset, {.global_batch = 100, .largest_range = 100});
+    loader.prefetch({i, 0, 0, 100});
+  }
+}
+
+TEST(LoaderTest, RefusesRangesOutsideOfTheEpoch) {
+  const Dataset dataset = counting_dataset(10);
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 3});
+
+  for (const SampleRange range : {SampleRange{-1, 0, 0, 1},
+                                  {0, 3, 0, 1},
+                                  {0, -1, 0, 1},
+                                  {0, 0, -1, 1},
+                                  {0, 0, 2, 1},
+                                  {0, 0, 2, 5},
+                                  {0, 2, 0, 3},
+                                  {0, 0, 0, 4}}) {
+    EXPECT_THROW(static_cast<void>(loader.load(range)), std::invalid_argument);
+    EXPECT_THROW(loader.prefetch(range), std::invalid_argument);
+  }
+  EXPECT_THROW(static_cast<void>(loader.load_test(0, 11)), std::invalid_argument);
+}
+
+TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
+  Dataset dataset = counting_dataset(10);
+  dataset.training.labels.pop_back();
+
+  EXPECT_THROW(Loader(dataset, {}), std::invalid_argument);
+  EXPECT_THROW(Loader(counting_dataset(4), {.global_batch = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(counting_dataset(4), {.crop_padding = -1}), std::invalid_argument);
+}
+
+TEST(LoaderTest, AugmentsEveryEpochAnew) {
+  Dataset dataset = counting_dataset(1, {0, 8, 8, 1});
+  Loader loader(dataset, {.global_batch = 1, .crop_padding = 2, .flip = true, .largest_range = 1});
+
+  std::set<std::vector<float>> looks;
+  for (std::int64_t epoch = 0; epoch < 64; ++epoch)
+    looks.insert(images_of(loader.load({epoch, 0, 0, 1})));
+
+  // 25 places, mirrored or not: 50 looks, of which 64 draws show about 36.
+  EXPECT_GT(looks.size(), 25U);
+  EXPECT_LE(looks.size(), 50U);
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,177 @@
+// Pictures made of random numbers, in integers only: the same on every machine.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include <rondo/train/dataset.hpp>
+
+#include "data/draw.hpp"
+#include "data/normalisation.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr std::int64_t knots = 6;          // of a pattern, along height and width
+constexpr std::int64_t unit = 256;         // fixed point: 1.0
+constexpr std::int64_t darkest = 96;       // of 256: how far a picture is dimmed
+constexpr std::int64_t shift_divisor = 7;  // shifts are up to this part of height and width
+constexpr std::int64_t noise_span = 160;   // grey levels
+
+// Which streams of random numbers the two sets use.
+constexpr std::uint32_t training_set = 0;
+constexpr std::uint32_t test_set = 1;
+
+// One grey level of a picture whose values at knots x knots points are random, and linear between.
+class Pattern {
+ public:
+  Pattern(std::uint64_t seed, std::int64_t first_plane)
+      : seed_(seed), first_plane_(static_cast<std::uint64_t>(first_plane)) {}
+
+  // 0 <= y, x < unit are positions from one border to the other.
+  [[nodiscard]] std::int64_t at(std::int64_t channel, std::int64_t y, std::int64_t x) const {
+    const std::int64_t row = y * (knots - 1) / unit;
+    const std::int64_t column = x * (knots - 1) / unit;
+    const std::int64_t below = y * (knots - 1) % unit;
+    const std::int64_t right = x * (knots - 1) % unit;
+    const std::int64_t upper =
+        knot(channel, row, column) * (unit - right) + knot(channel, row, column + 1) * right;
+    const std::int64_t lower = knot(channel, row + 1, column) * (unit - right) +
+                               knot(channel, row + 1, column + 1) * right;
+    return (upper * (unit - below) + lower * below) / (unit * unit);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t knot(std::int64_t channel, std::int64_t row,
+                                  std::int64_t column) const {
+    const std::uint64_t plane = first_plane_ + static_cast<std::uint64_t>(channel);
+    const auto index = static_cast<std::uint64_t>(row * knots + column);
+    return draw(seed_, 0, plane * knots * knots + index, Purpose::pattern)[0] % unit;
+  }
+
+  std::uint64_t seed_;
+  std::uint64_t first_plane_;
+};
+
+// The patterns of all classes, as pictures.
+std::vector<std::uint8_t> draw_patterns(const SyntheticOptions& options) {
+  const tensor::Shape& shape = options.shape;
+  std::vector<std::uint8_t> patterns;
+  patterns.reserve(static_cast<std::size_t>(options.classes * shape.image()));
+  for (std::int64_t label = 0; label < options.classes; ++label) {
+    const Pattern pattern(options.seed, label * shape.c);
+    for (std::int64_t y = 0; y < shape.h; ++y) {
+      for (std::int64_t x = 0; x < shape.w; ++x) {
+        for (std::int64_t c = 0; c < shape.c; ++c) {
+          patterns.push_back(
+              static_cast<std::uint8_t>(pattern.at(c, y * unit / shape.h, x * unit / shape.w)));
+        }
+      }
+    }
+  }
+  return patterns;
+}
+
+// Random bytes, one after the other.
+class NoiseBytes {
+ public:
+  NoiseBytes(std::uint64_t seed, std::uint32_t set, std::uint64_t first_block)
+      : seed_(seed), set_(set), block_(first_block) {}
+
+  std::int64_t next() {
+    if (left_ == 0) {
+      words_ = draw(seed_, set_, block_++, Purpose::noise);
+      left_ = 16;
+    }
+    --left_;
+    return (words_[left_ / 4] >> (8 * (left_ % 4))) & 0xff;
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t set_;
+  std::uint64_t block_;
+  std::array<std::uint32_t, 4> words_ = {};
+  unsigned left_ = 0;
+};
+
+// How one picture differs from its class's pattern.
+struct Placement {
+  std::int64_t down;
+  std::int64_t right;
+  std::int64_t light;  // of `unit`
+};
+
+Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std::int64_t picture) {
+  const auto words =
+      draw(options.seed, set, static_cast<std::uint64_t>(picture), Purpose::placement);
+  const auto shift = [](std::uint32_t word, std::int64_t extent) {
+    const std::int64_t most = extent / shift_divisor;
+    return word % (2 * most + 1) - most;
+  };
+  return {shift(words[0], options.shape.h), shift(words[1], options.shape.w),
+          darkest + words[2] % (unit - darkest)};
+}
+
+// Outside of the shifted pattern a picture is black, but for the noise.
+void write_picture(const tensor::Shape& shape, const std::uint8_t* pattern,
+                   const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
+  for (std::int64_t y = 0; y < shape.h; ++y) {
+    const std::int64_t from_y = y - placement.down;
+    for (std::int64_t x = 0; x < shape.w; ++x) {
+      const std::int64_t from_x = x - placement.right;
+      const bool inside = from_y >= 0 && from_y < shape.h && from_x >= 0 && from_x < shape.w;
+      for (std::int64_t c = 0; c < shape.c; ++c) {
+        const std::int64_t light =
+            inside ? pattern[(from_y * shape.w + from_x) * shape.c + c] * placement.light / unit
+                   : 0;
+        const std::int64_t grain = (noise.next() - unit / 2) * noise_span / unit;
+        *out++ = static_cast<std::uint8_t>(std::clamp<std::int64_t>(light + grain, 0, 255));
+      }
+    }
+  }
+}
+
+Pictures draw_pictures(const SyntheticOptions& options, const std::vector<std::uint8_t>& patterns,
+                       std::uint32_t set, std::int64_t count) {
+  Pictures pictures;
+  pictures.shape = options.shape.with_n(count);
+  pictures.pixels.resize(static_cast<std::size_t>(pictures.shape.size()));
+  pictures.labels.reserve(static_cast<std::size_t>(count));
+  const std::int64_t image = options.shape.image();
+  const std::int64_t blocks = (image + 15) / 16;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t label = i % options.classes;
+    NoiseBytes noise(options.seed, set, static_cast<std::uint64_t>(i * blocks));
+    write_picture(options.shape, patterns.data() + label * image, draw_placement(options, set, i),
+                  noise, pictures.pixels.data() + i * image);
+    pictures.labels.push_back(static_cast<std::int32_t>(label));
+  }
+  return pictures;
+}
+
+void check(const SyntheticOptions& options) {
+  const tensor::Shape& shape = options.shape;
+  if (shape.h < 1 || shape.w < 1 || shape.c < 1 || options.classes < 1 || options.training < 1 ||
+      options.test < 1) {
+    throw std::invalid_argument("synthetic: extents, classes and numbers of pictures begin at 1");
+  }
+}
+
+}  // namespace
+
+Dataset make_synthetic(const SyntheticOptions& options) {
+  check(options);
+  const std::vector<std::uint8_t> patterns = draw_patterns(options);
+  Dataset dataset;
+  dataset.name = "synthetic";
+  dataset.classes = options.classes;
+  dataset.training = draw_pictures(options, patterns, training_set, options.training);
+  dataset.test = draw_pictures(options, patterns, test_set, options.test);
+  measure_normalisation(dataset);
+  return dataset;
+}
+
+}  // namespace rondo::train
