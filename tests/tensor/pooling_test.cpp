@@ -1,0 +1,141 @@
+// Pooling against plain loops.
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/pooling.hpp>
+#include <rondo/tensor/tensor.hpp>
+
+#include "data.hpp"
+#include "nearness.hpp"
+#include "reference/pooling.hpp"
+
+namespace rondo::tensor {
+namespace {
+
+using test::relative_distance;
+using test::Strided;
+using test::whole_tensor;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::Not;
+
+// Averages of 9 or 49 values are not whole.
+constexpr double rounding = 1e-6;
+
+// All values differ, so that every window has one maximum.
+Tensor shuffled(const Shape& shape) {
+  Tensor tensor(shape);
+  std::iota(tensor.span().begin(), tensor.span().end(), -20.0F);
+  std::ranges::shuffle(tensor.span(), std::mt19937(1));
+  return tensor;
+}
+
+class PoolingTest : public testing::TestWithParam<PoolingSpec> {};
+
+TEST_P(PoolingTest, ForwardEqualsPlainLoops) {
+  const PoolingSpec spec = GetParam();
+  Engine engine;
+  Pooling layer(engine, spec);
+  const Tensor x = shuffled(spec.input);
+  Tensor y(spec.output());
+  layer.forward(x.view(), y.view());
+  EXPECT_LT(relative_distance(y.span(), reference::pooling(spec, x).span()), rounding);
+}
+
+TEST_P(PoolingTest, BackwardEqualsPlainLoops) {
+  const PoolingSpec spec = GetParam();
+  Engine engine;
+  Pooling layer(engine, spec);
+  const Tensor x = shuffled(spec.input);
+  const Tensor dy = whole_tensor(spec.output(), 2);
+  Tensor y(spec.output());
+  Tensor dx(spec.input);
+  layer.forward(x.view(), y.view());
+  layer.backward(dy.view(), dx.view());
+  EXPECT_LT(relative_distance(dx.span(), reference::pooling_backward(spec, x, dy).span()),
+            rounding);
+}
+
+TEST_P(PoolingTest, StridesAndThreadsChangeNothing) {
+  const PoolingSpec spec = GetParam();
+  Engine engine(2);
+  Pooling layer(engine, spec);
+  const Tensor x = shuffled(spec.input);
+  const Tensor dy = whole_tensor(spec.output(), 2);
+  Tensor y(spec.output());
+  Tensor dx(spec.input);
+  layer.forward(x.view(), y.view());
+  layer.backward(dy.view(), dx.view());
+  Strided strided_x(x, 5);
+  Strided strided_y(dy, 6);
+  Strided strided_dx(x, 7);
+  layer.forward(strided_x.view(), strided_y.view());
+  EXPECT_THAT(strided_y.dense().span(), ElementsAreArray(y.span()));
+  Strided strided_dy(dy, 8);
+  layer.backward(strided_dy.view(), strided_dx.view());
+  EXPECT_THAT(strided_dx.dense().span(), ElementsAreArray(dx.span()));
+  EXPECT_TRUE(strided_y.gaps_are_untouched() && strided_dx.gaps_are_untouched());
+}
+
+TEST_P(PoolingTest, UsesNoReferenceKernel) {
+  Engine engine;
+  for (const std::int64_t images : {1, 3, 64, 128}) {
+    PoolingSpec spec = GetParam();
+    spec.input.n = images;
+    EXPECT_THAT(Pooling(engine, spec).implementation(), Not(HasSubstr("ref")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LeNet5, PoolingTest,
+                         testing::Values(PoolingSpec{.input = {3, 28, 28, 6}},
+                                         PoolingSpec{.input = {3, 10, 10, 16}}));
+INSTANTIATE_TEST_SUITE_P(GlobalAverage, PoolingTest,
+                         testing::Values(PoolingSpec{.input = {3, 8, 8, 64},
+                                                     .kind = PoolingKind::average,
+                                                     .window_h = 8,
+                                                     .window_w = 8},
+                                         PoolingSpec{.input = {2, 7, 7, 24},
+                                                     .kind = PoolingKind::average,
+                                                     .window_h = 7,
+                                                     .window_w = 7}));
+INSTANTIATE_TEST_SUITE_P(Padded, PoolingTest,
+                         testing::Values(PoolingSpec{.input = {2, 9, 9, 16},
+                                                     .window_h = 3,
+                                                     .window_w = 3,
+                                                     .pad_top = 1,
+                                                     .pad_bottom = 1,
+                                                     .pad_left = 1,
+                                                     .pad_right = 1},
+                                         PoolingSpec{.input = {2, 9, 8, 5},
+                                                     .kind = PoolingKind::average,
+                                                     .window_h = 3,
+                                                     .window_w = 2,
+                                                     .pad_top = 1,
+                                                     .pad_right = 1}));
+
+TEST(PoolingEdgeTest, AnEmptyBatchDoesNothing) {
+  Engine engine;
+  Pooling layer(engine, {.input = {0, 4, 4, 3}});
+  Tensor x(layer.spec().input);
+  Tensor y(layer.spec().output());
+  layer.forward(x.view(), y.view());
+  layer.backward(y.view(), x.view());
+  EXPECT_EQ(layer.implementation(), "none (no images)");
+}
+
+TEST(PoolingEdgeTest, RefusesImpossibleSpecs) {
+  Engine engine;
+  EXPECT_THROW(Pooling(engine, {.input = {1, 4, 4, 0}}), std::invalid_argument);
+  EXPECT_THROW(Pooling(engine, {.input = {1, 4, 4, 3}, .window_h = 5}), std::invalid_argument);
+  EXPECT_THROW(Pooling(engine, {.input = {1, 4, 4, 3}, .pad_top = 2}), std::invalid_argument);
+  EXPECT_THROW(Pooling(engine, {.input = {1, 4, 4, 3}, .stride = 0}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace rondo::tensor
