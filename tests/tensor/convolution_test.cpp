@@ -1,6 +1,7 @@
 // Convolution against plain loops: exact, because all values are small whole numbers.
 
-#include <string>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -103,6 +104,132 @@ INSTANTIATE_TEST_SUITE_P(
                     square(2, 32, 16, 32, 3, 2, 1), square(2, 32, 16, 32, 1, 2, 0),
                     square(2, 16, 32, 32, 3, 1, 1), square(2, 16, 32, 64, 3, 2, 1),
                     square(2, 16, 32, 64, 1, 2, 0), square(2, 8, 64, 64, 3, 1, 1)));
+
+INSTANTIATE_TEST_SUITE_P(
+    OddExtents, ConvolutionTest,
+    testing::Values(ConvolutionSpec{.input = {2, 9, 7, 5}, .filters = 7, .bias = true},
+                    ConvolutionSpec{.input = {2, 8, 11, 3},
+                                    .filters = 10,
+                                    .kernel_h = 3,
+                                    .kernel_w = 5,
+                                    .pad_top = 2,
+                                    .pad_left = 1,
+                                    .bias = true,
+                                    .activation = Activation::relu},
+                    ConvolutionSpec{.input = {2, 10, 10, 17},
+                                    .filters = 20,
+                                    .kernel_h = 3,
+                                    .kernel_w = 3,
+                                    .stride = 2,
+                                    .pad_bottom = 1,
+                                    .pad_right = 1,
+                                    .input_gradient = InputGradient::unused},
+                    ConvolutionSpec{.input = {2, 6, 6, 4}, .filters = 8, .stride = 2}));
+
+class ConvolutionBatchTest : public testing::Test {
+ protected:
+  ConvolutionSpec spec = square(3, 8, 6, 16, 3, 1, 1);
+  Engine engine;
+};
+
+TEST_F(ConvolutionBatchTest, StridedViewsAreAccepted) {
+  Case data(spec);
+  Convolution layer(engine, spec);
+  layer.pack_weights(data.weights);
+  Strided x(data.x, 11);
+  Strided dy(data.dy, 5);
+  data.expect_exact(layer, x.view(), dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, StridedResultsLeaveTheGapsAlone) {
+  Case data(spec);
+  Convolution layer(engine, spec);
+  layer.pack_weights(data.weights);
+  Strided y(data.dy, 13);
+  Strided dx(data.x, 3);
+  layer.forward(data.x.view(), data.bias, y.view());
+  layer.backward_data(data.dy.view(), dx.view());
+  EXPECT_THAT(
+      y.dense().span(),
+      ElementsAreArray(reference::convolution(spec, data.x, data.weights, data.bias).span()));
+  EXPECT_THAT(
+      dx.dense().span(),
+      ElementsAreArray(reference::convolution_backward_data(spec, data.dy, data.weights).span()));
+  EXPECT_TRUE(y.gaps_are_untouched() && dx.gaps_are_untouched());
+}
+
+TEST_F(ConvolutionBatchTest, AnotherBatchSizeSharesTheWeights) {
+  Convolution full(engine, square(64, 8, 6, 16, 3, 1, 1));
+  Case data(spec);
+  Convolution last(full, 3);
+  full.pack_weights(data.weights);
+  data.expect_exact(last, data.x.view(), data.dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, SeveralThreadsComputeTheSame) {
+  Engine two(2);
+  Case data(spec);
+  Convolution layer(two, spec);
+  layer.pack_weights(data.weights);
+  data.expect_exact(layer, data.x.view(), data.dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, LayersOfOneEngineMayRunInAnyOrder) {
+  Case small(spec);
+  Case large(square(2, 16, 32, 64, 3, 2, 1));
+  Convolution first(engine, small.spec);
+  Convolution second(engine, large.spec);  // grows the scratchpad that the first one uses, too
+  second.pack_weights(large.weights);
+  first.pack_weights(small.weights);
+  small.expect_exact(first, small.x.view(), small.dy.view());
+  large.expect_exact(second, large.x.view(), large.dy.view());
+  small.expect_exact(first, small.x.view(), small.dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, AnEmptyBatchLeavesZeroGradients) {
+  spec.bias = true;
+  Convolution full(engine, spec);
+  Convolution layer(full, 0);
+  Case data(layer.spec());
+  layer.pack_weights(data.weights);
+  data.expect_exact(layer, data.x.view(), data.dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, RunsOnAnotherThreadThanItsMakers) {
+  Case data(spec);
+  Convolution layer(engine, spec);
+  layer.pack_weights(data.weights);
+  std::thread([&] { data.expect_exact(layer, data.x.view(), data.dy.view()); }).join();
+}
+
+TEST_F(ConvolutionBatchTest, RefusesImpossibleSpecs) {
+  EXPECT_THROW(Convolution(engine, square(1, 2, 3, 4, 3, 1, 0)), std::invalid_argument);
+  EXPECT_THROW(Convolution(engine, square(1, 8, 3, 0, 3, 1, 0)), std::invalid_argument);
+  EXPECT_THROW(Convolution(engine, square(1, 8, 3, 4, 3, 0, 0)), std::invalid_argument);
+  EXPECT_THROW(Convolution(engine, square(-1, 8, 3, 4, 3, 1, 0)), std::invalid_argument);
+}
+
+TEST_F(ConvolutionBatchTest, RefusesArgumentsThatDoNotFit) {
+  Case data(spec);
+  Convolution layer(engine, spec);
+  Tensor wrong({3, 8, 8, 7});
+  EXPECT_THROW(layer.forward(wrong.view(), {}, data.dy.view()), std::invalid_argument);
+  EXPECT_THROW(layer.forward(data.x.view(), data.weights, data.dy.view()), std::invalid_argument);
+  EXPECT_THROW(layer.pack_weights(data.x.span()), std::invalid_argument);
+  EXPECT_THROW(layer.unpack_gradients(wrong.span()), std::invalid_argument);
+  EXPECT_THROW(layer.forward(View<const float>(nullptr, spec.input), {}, data.dy.view()),
+               std::invalid_argument);
+  const View<const float> overlapping(data.x.data(), spec.input, 10);
+  EXPECT_THROW(layer.forward(overlapping, {}, data.dy.view()), std::invalid_argument);
+}
+
+TEST_F(ConvolutionBatchTest, HasNoInputGradientUnlessWanted) {
+  spec.input_gradient = InputGradient::unused;
+  Convolution layer(engine, spec);
+  Case data(spec);
+  EXPECT_THROW(layer.backward_data(data.dy.view(), data.x.view()), std::invalid_argument);
+  EXPECT_THAT(layer.implementation(), Not(HasSubstr("data")));
+}
 
 }  // namespace
 }  // namespace rondo::tensor
