@@ -1,0 +1,115 @@
+#pragma once
+
+// Ranks for tests: threads of this process, one World each.
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory_resource>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::test {
+
+/// Which way bytes take between the ranks of a test.
+enum class Backend { shm };
+
+/// Where a test's buffers lie.
+enum class Memory {
+  arena,     ///< all in the ranks' arenas
+  ordinary,  ///< none
+  mixed,     ///< all but those of the last rank
+};
+
+/// Options under which a test that hangs fails soon instead.
+inline transport::WorldOptions quick_options() {
+  transport::WorldOptions options;
+  options.deadline = std::chrono::seconds(60);
+  return options;
+}
+
+/// A World whose ranks are threads. run() returns when all have; the first exception of a rank
+/// aborts the World, so that the others end, and fails the test.
+class World {
+ public:
+  explicit World(int ranks, transport::WorldOptions options = quick_options())
+      : ranks_(ranks), options_(std::move(options)) {}
+  World(Backend /*backend*/, int ranks) : World(ranks) {}
+
+  template <typename Body>
+  void run(Body body) const {
+    run_without(-1, std::move(body));
+  }
+
+  /// As run(), but rank `absent` leaves at once.
+  template <typename Body>
+  void run_without(int absent, Body body) const {
+    std::vector<transport::World> worlds = transport::World::make_threads(ranks_, options_);
+    std::vector<std::thread> threads;
+    for (transport::World& world : worlds) {
+      threads.emplace_back([&body, absent, mine = std::move(world)]() mutable {
+        if (mine.rank() != absent) run_rank(mine, body);
+      });
+    }
+    worlds.clear();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  template <typename Body>
+  static void run_rank(transport::World& world, Body& body) {
+    try {
+      if constexpr (std::is_invocable_v<Body&, transport::World&>) {
+        body(world);
+      } else {
+        body(world.communicator());
+      }
+    } catch (const std::exception& error) {
+      world.abort(error.what());
+      ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
+    }
+  }
+
+  int ranks_;
+  transport::WorldOptions options_;
+};
+
+/// Where rank `world.rank()` puts its buffers.
+inline std::pmr::memory_resource* resource(transport::World& world, Memory memory) {
+  const bool shared =
+      memory == Memory::arena || (memory == Memory::mixed && world.rank() != world.size() - 1);
+  return shared ? static_cast<std::pmr::memory_resource*>(&world.arena())
+                : std::pmr::get_default_resource();
+}
+
+/// Are all elements `expected`? (gmock's Each takes seconds for a million elements.)
+template <typename Range, typename T>
+testing::AssertionResult all_are(const Range& range, const T& expected) {
+  for (std::size_t i = 0; i < range.size(); ++i) {
+    if (range[i] == expected) continue;
+    return testing::AssertionFailure()
+           << "element " << i << " is " << range[i] << ", not " << expected;
+  }
+  return testing::AssertionSuccess();
+}
+
+inline const char* name_of(Memory memory) {
+  switch (memory) {
+    case Memory::arena:
+      return "arena";
+    case Memory::ordinary:
+      return "ordinary";
+    case Memory::mixed:
+      return "mixed";
+  }
+  return "";
+}
+
+}  // namespace rondo::test

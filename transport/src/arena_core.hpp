@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "range_allocator.hpp"
+#include "shm/rank_memory.hpp"
+
+namespace rondo::transport {
+
+/// What is behind a SharedArena: the rank's segment and who has which part of it.
+class ArenaCore {
+ public:
+  explicit ArenaCore(std::shared_ptr<shm::RankMemory> memory) : memory_(std::move(memory)) {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment);
+  void deallocate(void* data);
+  [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
+  /// Where `data` lies in the arena, or shm::private_memory.
+  [[nodiscard]] std::uint64_t offset_of(const void* data, std::size_t bytes) const noexcept;
+  [[nodiscard]] std::size_t used_bytes() const noexcept { return ranges_.used_bytes(); }
+
+ private:
+  std::shared_ptr<shm::RankMemory> memory_;
+  RangeAllocator ranges_;
+};
+
+}  // namespace rondo::transport

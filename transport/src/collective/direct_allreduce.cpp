@@ -1,0 +1,70 @@
+#include "collective/direct_allreduce.hpp"
+
+#include <algorithm>
+
+#include <rondo/transport/team.hpp>
+
+#include "collective/slots.hpp"
+#include "collective/traffic.hpp"
+
+namespace rondo::transport {
+namespace {
+
+constexpr std::size_t cache_line = 64;
+
+// One tile of a reduction, cut evenly over the threads of a team.
+struct TileJob {
+  const Group* group;
+  Reduction reduce;
+  Range tile;
+  std::size_t unit;
+  std::size_t parts;
+
+  static void run(void* context, int index) {
+    const auto& job = *static_cast<const TileJob*>(context);
+    const Range part = slice(job.tile.size(), job.parts, static_cast<std::size_t>(index), job.unit);
+    job.reduce(job.group->sources.data(), job.group->count(), job.group->destinations.data(),
+               job.group->count(), job.tile.begin + part.begin, job.tile.begin + part.end);
+  }
+};
+
+}  // namespace
+
+DirectAllreduce::DirectAllreduce(Group& group, const Posted& posted)
+    : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
+      element_bytes_(size_of(posted.fingerprint.type)),
+      todo_(slice(posted.fingerprint.count, group.count(), group.index(),
+                  cache_line / element_bytes_)) {
+  for (std::size_t r = 0; r < group.count(); ++r) {
+    // In place: a peer's input is its output, and lent to all until the operation completes.
+    auto* data = const_cast<std::byte*>(remote_input(group, r, posted).data);
+    group.sources[r] = data;
+    group.destinations[r] = data;
+  }
+}
+
+Progress DirectAllreduce::step(Group& group, const Posted& posted) {
+  const std::size_t threads =
+      group.team == nullptr ? 1 : static_cast<std::size_t>(group.team->size());
+  const std::size_t elements = threads * tile_bytes / element_bytes_;
+  TileJob job{.group = &group,
+              .reduce = reduce_,
+              .tile = {todo_.begin, std::min(todo_.end, todo_.begin + elements)},
+              .unit = cache_line / element_bytes_,
+              .parts = threads};
+  if (threads == 1) {
+    TileJob::run(&job, 0);
+  } else {
+    group.team->run(&TileJob::run, &job);
+  }
+  todo_.begin = job.tile.end;
+  if (todo_.size() > 0) return Progress::moved;
+  count(*group.counters, traffic_of(posted, Regime::direct, group.index(), group.count()));
+  return Progress::done;
+}
+
+bool DirectAllreduce::waits_for(const Group& /*group*/, std::size_t /*member*/) const {
+  return false;
+}
+
+}  // namespace rondo::transport

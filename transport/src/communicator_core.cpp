@@ -1,0 +1,293 @@
+#include "communicator_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "arena_core.hpp"
+#include "collective/slots.hpp"
+#include "shm/futex.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport {
+namespace {
+
+shm::Locator locate(const ConstBlock& block, const ArenaCore& arena) {
+  const std::size_t extent =
+      block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
+  shm::Locator locator;
+  locator.offset = arena.offset_of(block.data, extent);
+  locator.rows = block.rows;
+  locator.row_bytes = block.row_bytes;
+  locator.stride_bytes = block.stride_bytes;
+  return locator;
+}
+
+}  // namespace
+
+CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group,
+                                   std::uint64_t block, std::uint64_t first)
+    : world_(std::move(world)),
+      group_(std::move(group)),
+      block_(block),
+      first_(first),
+      next_sequence_(first),
+      consumed_by_all_(first - 1) {
+  group_.team = world_->options().team;
+  group_.counters = &world_->counters();
+  group_.sources.resize(group_.count());
+  group_.destinations.resize(group_.count());
+  world_->add(*this);
+}
+
+CommunicatorCore::~CommunicatorCore() {
+  world_->remove(*this);
+  if (!failure_) world_->retire(*this);
+}
+
+OperationRecord& CommunicatorCore::take_record() {
+  if (free_.empty()) {
+    pool_.emplace_back();
+    free_.reserve(pool_.size());
+    return pool_.back();
+  }
+  OperationRecord& record = *free_.back();
+  free_.pop_back();
+  return record;
+}
+
+void CommunicatorCore::recycle(OperationRecord& record) noexcept {
+  if (record.held || record.listed) return;
+  record.storage.emplace<std::monostate>();
+  record.operation = nullptr;
+  free_.push_back(&record);  // never allocates: take_record() reserved it
+}
+
+Request CommunicatorCore::post(OperationRecord& record) {
+  record.held = true;
+  if (failure_) return fail_at_once(record);
+  record.posted.sequence = next_sequence_++;
+  record.stage = Stage::queued;
+  record.any_private = false;
+  record.arrived = 0;
+  record.listed = true;
+  record.next = nullptr;
+  (newest_ == nullptr ? oldest_ : newest_->next) = &record;
+  newest_ = &record;
+  if (current_ == nullptr) current_ = &record;
+  if (unpublished_ == nullptr) unpublished_ = &record;
+  publish_queued();
+  ring_sleepers();
+  return {shared_from_this(), &record};
+}
+
+Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
+  record.stage = Stage::failed;
+  record.listed = false;
+  return {shared_from_this(), &record};
+}
+
+bool CommunicatorCore::publish_queued() {
+  bool moved = false;
+  while (unpublished_ != nullptr) {
+    const std::uint64_t sequence = unpublished_->posted.sequence;
+    if (sequence > consumed_by_all_ + shm::slot_count &&
+        sequence > consumed_by_all() + shm::slot_count) {
+      break;
+    }
+    publish(*unpublished_);
+    unpublished_ = unpublished_->next;
+    moved = true;
+  }
+  return moved;
+}
+
+void CommunicatorCore::publish(OperationRecord& record) {
+  const Posted& posted = record.posted;
+  shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
+  slot.fingerprint = posted.fingerprint;
+  if (record.regime == Regime::small) {
+    write_small_payload(group_, posted);
+  } else {
+    slot.locator = locate(posted.input, world_->arena_core());
+  }
+  // Release: peers that find the sequence see the slot, the payload, and the input itself.
+  slot.sequence.store(posted.sequence, std::memory_order_release);
+  record.stage = Stage::published;
+  group_.published = true;
+}
+
+bool CommunicatorCore::gather(OperationRecord& record) {
+  const Posted& posted = record.posted;
+  for (; record.arrived < group_.count(); ++record.arrived) {
+    shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
+    // Acquire: pairs with the release in publish().
+    if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
+    compare(record, record.arrived);
+    if (record.regime != Regime::small && slot.locator.offset == shm::private_memory) {
+      const bool gives = posted.fingerprint.collective != shm::Collective::broadcast ||
+                         posted.fingerprint.root == static_cast<std::int32_t>(record.arrived);
+      record.any_private = record.any_private || gives;
+    }
+  }
+  return true;
+}
+
+void CommunicatorCore::start(OperationRecord& record) {
+  if (record.regime != Regime::small) {
+    record.regime = record.any_private ? Regime::staged : Regime::direct;
+  }
+  const Posted& posted = record.posted;
+  const bool reduces = posted.fingerprint.collective == shm::Collective::allreduce;
+  if (record.regime == Regime::small) {
+    record.operation = &record.storage.emplace<SmallOperation>();
+  } else if (record.regime == Regime::direct) {
+    if (reduces) {
+      record.operation = &record.storage.emplace<DirectAllreduce>(group_, posted);
+    } else {
+      record.operation = &record.storage.emplace<DirectPull>();
+    }
+  } else if (reduces) {
+    record.operation = &record.storage.emplace<StagedAllreduce>(group_, posted);
+  } else {
+    record.operation = &record.storage.emplace<StagedPull>(group_, posted);
+  }
+  record.stage = Stage::running;
+}
+
+bool CommunicatorCore::step_current() {
+  OperationRecord& record = *current_;
+  if (record.stage == Stage::published) {
+    if (!gather(record)) return false;
+    start(record);
+  }
+  if (record.stage != Stage::running) return false;
+  const bool small = record.regime == Regime::small;
+  const auto begin =
+      small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
+  const Progress result = record.operation->step(group_, record.posted);
+  if (!small && result != Progress::idle) {
+    group_.counters->communicating += std::chrono::steady_clock::now() - begin;
+  }
+  if (result != Progress::done) return result == Progress::moved;
+  // Release: all that this rank read and stored for the operation comes before the flag.
+  group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
+  group_.published = true;
+  record.stage = small ? Stage::complete : Stage::draining;
+  current_ = record.next;
+  return true;
+}
+
+std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
+  std::uint64_t least = group_.mine().consumed.load(std::memory_order_relaxed);
+  for (const Member& member : group_.members) {
+    // Acquire: a peer's stores into this rank's buffers come before its flag.
+    least = std::min(least, member.block->consumed.load(std::memory_order_acquire));
+  }
+  consumed_by_all_ = least;
+  return least;
+}
+
+bool CommunicatorCore::drain() {
+  bool moved = false;
+  for (OperationRecord* record = oldest_; record != current_; record = record->next) {
+    if (record->stage != Stage::draining) continue;
+    if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
+      break;
+    }
+    record->stage = Stage::complete;
+    moved = true;
+  }
+  unlist_complete();
+  return moved;
+}
+
+void CommunicatorCore::unlist_complete() {
+  while (oldest_ != current_ && oldest_->stage == Stage::complete) {
+    OperationRecord& record = *oldest_;
+    oldest_ = record.next;
+    if (oldest_ == nullptr) newest_ = nullptr;
+    record.listed = false;
+    recycle(record);
+  }
+}
+
+bool CommunicatorCore::progress() {
+  if (oldest_ == nullptr || failure_) return false;
+  try {
+    bool moved = unpublished_ != nullptr && publish_queued();
+    if (current_ != nullptr) moved = step_current() || moved;
+    if (oldest_ != current_) moved = drain() || moved;
+    ring_sleepers();
+    return moved;
+  } catch (const Error& error) {
+    poison(error);
+    return true;
+  }
+}
+
+void CommunicatorCore::ring_sleepers() {
+  if (!group_.published) return;
+  group_.published = false;
+  if (!world_->may_sleep()) return;
+  // Either a peer that falls asleep sees the flags stored above, or this rank sees it asleep.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const Member& member : group_.members) {
+    shm::RankHeader& header = member.memory->header();
+    if (header.asleep.load(std::memory_order_relaxed) == 0) continue;
+    header.doorbell.fetch_add(1, std::memory_order_release);
+    shm::futex_wake(header.doorbell);
+  }
+}
+
+void CommunicatorCore::poison(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  for (OperationRecord* record = oldest_; record != nullptr;) {
+    OperationRecord* next = record->next;
+    if (!record->finished()) record->stage = Stage::failed;
+    record->listed = false;
+    recycle(*record);
+    record = next;
+  }
+  oldest_ = newest_ = current_ = unpublished_ = nullptr;
+}
+
+void CommunicatorCore::check_all_fingerprints() {
+  if (current_ == nullptr || current_->stage != Stage::published) return;
+  const std::uint64_t sequence = current_->posted.sequence;
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    // Acquire: pairs with the release in publish().
+    if (slot_of(*group_.members[r].block, sequence).sequence.load(std::memory_order_acquire) ==
+        sequence) {
+      compare(*current_, r);
+    }
+  }
+}
+
+std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const {
+  std::vector<int> ranks;
+  // Operations run in order: what is waited for may stand behind another.
+  const OperationRecord* front = current_ != nullptr && record.stage != Stage::draining &&
+                                         current_->posted.sequence <= record.posted.sequence
+                                     ? current_
+                                     : &record;
+  const std::uint64_t sequence = front->posted.sequence;
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    if (r == group_.index()) continue;
+    shm::ControlBlock& block = *group_.members[r].block;
+    bool waits = false;
+    if (front->stage == Stage::queued) {
+      waits = block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
+    } else if (front->stage == Stage::published) {
+      waits = slot_of(block, sequence).sequence.load(std::memory_order_acquire) != sequence;
+    } else if (front->stage == Stage::running) {
+      waits = front->operation->waits_for(group_, r);
+    } else if (front->stage == Stage::draining) {
+      waits = block.consumed.load(std::memory_order_acquire) < sequence;
+    }
+    if (waits) ranks.push_back(group_.members[r].world_rank);
+  }
+  return ranks;
+}
+
+}  // namespace rondo::transport

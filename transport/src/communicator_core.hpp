@@ -1,0 +1,101 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/block.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/reduce_op.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "collective/group.hpp"
+#include "operation_record.hpp"
+
+namespace rondo::transport {
+
+class WorldCore;
+
+/// One rank's side of a communicator: its queue of operations, its control block, its peers'.
+///
+/// Operations run in the order posted. The list holds, from old to new: those that drain (this
+/// rank's part is done, peers' is not), the one that runs, those that are published, those that
+/// are queued. current_ and unpublished_ are the first of the last three and of the last.
+class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
+ public:
+  /// `block` is this rank's control block; the first operation gets the sequence `first`.
+  CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
+                   std::uint64_t first);
+  CommunicatorCore(const CommunicatorCore&) = delete;
+  CommunicatorCore& operator=(const CommunicatorCore&) = delete;
+  ~CommunicatorCore();
+
+  Request allreduce(Block data, ReduceOp op);
+  Request broadcast(Block data, int root);
+  Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
+  Request barrier();
+  [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
+
+  /// Advances this communicator's operations; at most one step of work. True if any moved.
+  bool progress();
+
+  /// Waits for `record`; throws what makes it fail.
+  void wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// The Request lets go of `record`, waiting for it first.
+  void release(OperationRecord& record) noexcept;
+
+  /// Fails everything pending, and everything posted from now on.
+  void poison(const Error& error);
+  [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
+
+  /// The World ranks that the oldest incomplete operation up to `record` waits for.
+  [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
+  /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
+  void check_all_fingerprints();
+
+  [[nodiscard]] std::string describe(const OperationRecord& record) const;
+  [[nodiscard]] const Group& group() const noexcept { return group_; }
+  [[nodiscard]] Group& group() noexcept { return group_; }
+  [[nodiscard]] WorldCore& world() const noexcept { return *world_; }
+  [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
+  [[nodiscard]] std::uint64_t last_sequence() const noexcept { return next_sequence_ - 1; }
+
+ private:
+  [[nodiscard]] OperationRecord& take_record();
+  void recycle(OperationRecord& record) noexcept;
+  Request post(OperationRecord& record);
+  [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
+
+  bool publish_queued();
+  void publish(OperationRecord& record);
+  [[nodiscard]] bool gather(OperationRecord& record);
+  void start(OperationRecord& record);
+  bool step_current();
+  bool drain();
+  void unlist_complete();
+  void ring_sleepers();
+  [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
+  void compare(const OperationRecord& record, std::size_t member) const;
+
+  std::shared_ptr<WorldCore> world_;
+  Group group_;
+  std::uint64_t block_;
+  std::uint64_t first_;  // sequence of the first operation
+  std::uint64_t next_sequence_;
+  std::uint64_t consumed_by_all_;  // cached; only grows
+
+  std::deque<OperationRecord> pool_;
+  std::vector<OperationRecord*> free_;
+  OperationRecord* oldest_ = nullptr;
+  OperationRecord* newest_ = nullptr;
+  OperationRecord* current_ = nullptr;      // first whose own part is not done
+  OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
+  std::optional<Error> failure_;
+};
+
+}  // namespace rondo::transport

@@ -1,0 +1,101 @@
+// What operations and their failures are called in messages.
+
+#include <string>
+
+#include "collective/slots.hpp"
+#include "communicator_core.hpp"
+#include "describe.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport {
+namespace {
+
+const char* name_of(shm::Collective collective) {
+  switch (collective) {
+    case shm::Collective::allreduce:
+      return "allreduce";
+    case shm::Collective::broadcast:
+      return "broadcast";
+    case shm::Collective::allgather:
+      return "allgather";
+    case shm::Collective::barrier:
+      return "barrier";
+  }
+  return "unknown operation";
+}
+
+const char* name_of(ElementType type) {
+  switch (type) {
+    case ElementType::f32:
+      return "f32";
+    case ElementType::f64:
+      return "f64";
+    case ElementType::bf16:
+      return "bf16";
+    case ElementType::i32:
+      return "i32";
+    case ElementType::i64:
+      return "i64";
+    case ElementType::u8:
+      return "u8";
+  }
+  return "?";
+}
+
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
+  std::string text = name_of(fingerprint.collective);
+  text += " #" + std::to_string(number);
+  if (fingerprint.collective == shm::Collective::barrier) return text;
+  text += " of " + std::to_string(fingerprint.count) + " " + name_of(fingerprint.type);
+  if (fingerprint.collective == shm::Collective::allreduce) {
+    text += std::string(" (") + name_of(fingerprint.op) + ")";
+  }
+  if (fingerprint.collective == shm::Collective::broadcast) {
+    text += " from rank " + std::to_string(fingerprint.root);
+  }
+  if (fingerprint.counts_hash != 0) {
+    text += " (shares hash " + std::to_string(fingerprint.counts_hash % 1'000'000) + ")";
+  }
+  return text;
+}
+
+std::string CommunicatorCore::describe(const OperationRecord& record) const {
+  return transport::describe(record.posted.fingerprint, record.posted.sequence - first_ + 1);
+}
+
+void CommunicatorCore::compare(const OperationRecord& record, std::size_t member) const {
+  const std::uint64_t sequence = record.posted.sequence;
+  const shm::Fingerprint& theirs = slot_of(*group_.members[member].block, sequence).fingerprint;
+  if (theirs == record.posted.fingerprint) return;
+  const int peer = group_.members[member].world_rank;
+  const RankInfo& info = world_->peer(peer).info;
+  const std::string mine = describe(record);
+  throw Error(Errc::mismatch,
+              "ranks posted different operations: rank " + std::to_string(world_->rank()) + " " +
+                  mine + ", rank " + std::to_string(peer) + " " +
+                  transport::describe(theirs, sequence - first_ + 1) +
+                  "; all ranks must post the same collectives in the same order",
+              {.rank = peer, .pid = info.pid, .host = info.host, .operation = mine});
+}
+
+std::string name_rank(const WorldCore& world, int rank) {
+  const RankInfo& info = world.peer(rank).info;
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(info.pid) + " on " + info.host +
+         ")";
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "collective/direct_allreduce.hpp"
+#include "collective/direct_pull.hpp"
+#include "collective/operation.hpp"
+#include "collective/slots.hpp"
+#include "collective/small.hpp"
+#include "collective/staged_allreduce.hpp"
+#include "collective/staged_pull.hpp"
+
+namespace rondo::transport {
+
+/// How far one posted operation has come on this rank.
+enum class Stage : std::uint8_t {
+  queued,     ///< its slot is still in use by an older operation
+  published,  ///< peers can see it; waits until all ranks have posted it
+  running,    ///< all have; this rank does its part
+  draining,   ///< this rank's part is done; waits for the peers'
+  complete,
+  failed,
+};
+
+/// One posted operation, from post to release. Lives in its communicator's pool.
+struct OperationRecord {
+  Posted posted = {};
+  Stage stage = Stage::complete;
+  Regime regime = Regime::small;
+  bool any_private = false;         ///< some rank's input is in ordinary memory
+  std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
+  bool listed = false;              ///< the communicator still needs it
+  bool held = false;                ///< a Request refers to it
+  OperationRecord* next = nullptr;  ///< posted after this one
+
+  std::variant<std::monostate, SmallOperation, DirectAllreduce, DirectPull, StagedAllreduce,
+               StagedPull>
+      storage = {};
+  Operation* operation = nullptr;  ///< in `storage`, while running
+
+  [[nodiscard]] bool finished() const noexcept {
+    return stage == Stage::complete || stage == Stage::failed;
+  }
+};
+
+}  // namespace rondo::transport

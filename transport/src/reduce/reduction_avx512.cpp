@@ -1,0 +1,3 @@
+#define RONDO_REDUCTION_SET avx512
+
+#include "reduce/reduction_loops.hpp"

@@ -1,0 +1,85 @@
+#include "rendezvous/hello.hpp"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+namespace rondo::transport::rendezvous {
+namespace {
+
+constexpr std::size_t descriptor_count = 3;
+constexpr std::size_t control_bytes = CMSG_SPACE(descriptor_count * sizeof(int));
+
+bool same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == ::geteuid();
+}
+
+void set_timeout(int socket, std::chrono::milliseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timeval time{.tv_sec = seconds.count(),
+                     .tv_usec = std::chrono::microseconds(limit - seconds).count()};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+}
+
+// Takes every descriptor that came, so that none leaks, and keeps them if they are the three.
+bool take_descriptors(msghdr& message, Greeting& greeting) {
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+    return false;
+  }
+  const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  std::array<int, descriptor_count> fds{-1, -1, -1};
+  std::memcpy(fds.data(), CMSG_DATA(header), std::min(count, descriptor_count) * sizeof(int));
+  greeting.control = shm::Descriptor(fds[0]);
+  greeting.arena = shm::Descriptor(fds[1]);
+  greeting.process = shm::Descriptor(fds[2]);
+  return count == descriptor_count && (message.msg_flags & MSG_CTRUNC) == 0;
+}
+
+}  // namespace
+
+bool send_hello(int socket, const Hello& hello, int control, int arena, int process) {
+  Hello copy = hello;
+  iovec part{.iov_base = &copy, .iov_len = sizeof copy};
+  alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = buffer.data();
+  message.msg_controllen = buffer.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptor_count * sizeof(int));
+  const std::array<int, descriptor_count> fds{control, arena, process};
+  std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof copy);
+}
+
+std::optional<Greeting> receive_hello(int socket, std::chrono::milliseconds limit) {
+  if (!same_user(socket)) return std::nullopt;
+  set_timeout(socket, limit);
+  Greeting greeting;
+  iovec part{.iov_base = &greeting.hello, .iov_len = sizeof greeting.hello};
+  alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = buffer.data();
+  message.msg_controllen = buffer.size();
+  const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  const bool complete = received == static_cast<ssize_t>(sizeof greeting.hello);
+  if (received <= 0 || !take_descriptors(message, greeting) || !complete) return std::nullopt;
+  if (greeting.hello.magic != Hello{}.magic) return std::nullopt;
+  greeting.hello.version.back() = '\0';
+  greeting.hello.host.back() = '\0';
+  return greeting;
+}
+
+}  // namespace rondo::transport::rendezvous

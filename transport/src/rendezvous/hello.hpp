@@ -1,0 +1,45 @@
+#pragma once
+
+#include <sched.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "shm/descriptor.hpp"
+
+namespace rondo::transport::rendezvous {
+
+/// What two ranks of a node tell each other when they meet, beside three descriptors: control
+/// memfd, arena memfd, and a pidfd of the sender.
+struct Hello {
+  std::array<char, 8> magic = {'R', 'O', 'N', 'D', 'O', '0', '0', '1'};
+  std::array<char, 16> version = {};  ///< of the library, zero-terminated
+  std::array<char, 32> job = {};      ///< hexadecimal
+  std::array<char, 64> host = {};     ///< zero-terminated, for messages only
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::int32_t pid = 0;
+  std::uint32_t padding = 0;
+  std::uint64_t nonce = 0;
+  std::uint64_t small_bytes = 0;  ///< must be equal on all ranks: it decides the regime
+  cpu_set_t cpus = {};            ///< where the sender may run
+};
+
+struct Greeting {
+  Hello hello = {};
+  shm::Descriptor control;
+  shm::Descriptor arena;
+  shm::Descriptor process;
+};
+
+/// Sends `hello` with the three descriptors, which stay the caller's. False if the peer is gone.
+[[nodiscard]] bool send_hello(int socket, const Hello& hello, int control, int arena, int process);
+
+/// Receives one within `limit`; nothing when the peer sent something else or nothing, or belongs
+/// to another user.
+[[nodiscard]] std::optional<Greeting> receive_hello(int socket, std::chrono::milliseconds limit);
+
+}  // namespace rondo::transport::rendezvous

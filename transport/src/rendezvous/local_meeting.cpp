@@ -1,0 +1,193 @@
+#include "rendezvous/local_meeting.hpp"
+
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+#include "rendezvous/cpus.hpp"
+#include "rendezvous/hello.hpp"
+#include "rendezvous/local_socket.hpp"
+
+namespace rondo::transport::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <std::size_t Size>
+void fill(std::array<char, Size>& field, const std::string& text) {
+  std::memcpy(field.data(), text.data(), std::min(text.size(), Size));
+}
+
+// One rank's side of the meeting.
+class Guest {
+ public:
+  Guest(const Placement& placement, const WorldOptions& options);
+  Meeting meet();
+
+ private:
+  void greet_lower();
+  void answer_higher();
+  void hear_lower();
+  void take(Greeting greeting);
+  [[nodiscard]] bool send(const shm::Descriptor& socket) const;
+  [[noreturn]] void fail_for_absence() const;
+
+  Placement placement_;
+  shm::Reserve reserve_;
+  Clock::time_point deadline_;
+  std::shared_ptr<shm::RankMemory> memory_;
+  std::shared_ptr<shm::Descriptor> process_;
+  Hello hello_;
+  shm::Descriptor listener_;
+  std::vector<shm::Descriptor> lower_;
+  std::vector<bool> present_;
+  Meeting meeting_;
+};
+
+Guest::Guest(const Placement& placement, const WorldOptions& options)
+    : placement_(placement),
+      reserve_(shm::Reserve::of(placement.size)),
+      deadline_(Clock::now() + options.rendezvous_deadline),
+      process_(std::make_shared<shm::Descriptor>(
+          static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))),
+      present_(static_cast<std::size_t>(placement.size), false) {
+  if (!process_->valid()) {
+    throw Error(Errc::rendezvous_failed, "rendezvous: cannot open a pidfd (needs Linux 5.3): " +
+                                             std::generic_category().message(errno));
+  }
+  fill(hello_.version, RONDO_VERSION);
+  fill(hello_.job, placement.job);
+  fill(hello_.host, host_name());
+  hello_.host.back() = '\0';
+  hello_.rank = placement.rank;
+  hello_.size = placement.size;
+  hello_.pid = ::getpid();
+  hello_.nonce = random_nonce();
+  hello_.small_bytes = options.small_bytes;
+  hello_.cpus = own_cpus();
+  memory_ = shm::RankMemory::create(reserve_, hello_.nonce);
+  meeting_.peers.resize(present_.size());
+  meeting_.cpus.resize(present_.size());
+  const auto me = static_cast<std::size_t>(placement.rank);
+  meeting_.peers[me] = {.memory = memory_,
+                        .process = process_,
+                        .info = {.pid = hello_.pid, .host = hello_.host.data()}};
+  meeting_.cpus[me] = hello_.cpus;
+  present_[me] = true;
+}
+
+Meeting Guest::meet() {
+  listener_ = listen_as(placement_.job, placement_.rank);
+  greet_lower();
+  answer_higher();
+  hear_lower();
+  return std::move(meeting_);
+}
+
+bool Guest::send(const shm::Descriptor& socket) const {
+  return send_hello(socket.get(), hello_, memory_->control().descriptor(),
+                    memory_->arena().descriptor(), process_->get());
+}
+
+void Guest::greet_lower() {
+  for (int rank = 0; rank < placement_.rank; ++rank) {
+    lower_.push_back(connect_to(placement_.job, rank, deadline_));
+    if (!lower_.back().valid() || !send(lower_.back())) fail_for_absence();
+  }
+}
+
+void Guest::answer_higher() {
+  constexpr auto patience = std::chrono::milliseconds(2000);
+  for (int expected = placement_.size - 1 - placement_.rank; expected > 0;) {
+    const shm::Descriptor socket = accept_from(listener_, deadline_);
+    if (!socket.valid()) fail_for_absence();
+    std::optional<Greeting> greeting = receive_hello(socket.get(), patience);
+    const bool higher = greeting && greeting->hello.rank > placement_.rank &&
+                        greeting->hello.rank < placement_.size &&
+                        greeting->hello.job == hello_.job &&
+                        !present_[static_cast<std::size_t>(greeting->hello.rank)];
+    if (!higher) continue;  // a stranger
+    if (!send(socket)) continue;
+    take(std::move(*greeting));
+    expected -= 1;
+  }
+}
+
+void Guest::hear_lower() {
+  for (const shm::Descriptor& socket : lower_) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    std::optional<Greeting> greeting =
+        receive_hello(socket.get(), std::max(left, std::chrono::milliseconds(1)));
+    if (!greeting) fail_for_absence();
+    take(std::move(*greeting));
+  }
+}
+
+void Guest::take(Greeting greeting) {
+  const Hello& hello = greeting.hello;
+  const std::string who = "rank " + std::to_string(hello.rank);
+  if (hello.version != hello_.version || hello.size != hello_.size) {
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: " + who + " runs version " + hello.version.data() + " with " +
+                    std::to_string(hello.size) + " ranks, this is version " +
+                    hello_.version.data() + " with " + std::to_string(hello_.size));
+  }
+  if (hello.small_bytes != hello_.small_bytes) {
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: small_bytes is " + std::to_string(hello.small_bytes) + " on " + who +
+                    " and " + std::to_string(hello_.small_bytes) + " on rank " +
+                    std::to_string(hello_.rank) + "; all ranks must pass the same options");
+  }
+  const auto index = static_cast<std::size_t>(hello.rank);
+  meeting_.peers[index] = {
+      .memory = shm::RankMemory::map(std::move(greeting.control), std::move(greeting.arena),
+                                     reserve_, hello.nonce),
+      .process = std::make_shared<shm::Descriptor>(std::move(greeting.process)),
+      .info = {.pid = hello.pid, .host = hello.host.data()}};
+  meeting_.cpus[index] = hello.cpus;
+  present_[index] = true;
+}
+
+void Guest::fail_for_absence() const {
+  std::string names;
+  for (std::size_t r = 0; r < present_.size(); ++r) {
+    if (!present_[r]) names += (names.empty() ? "" : ", ") + std::to_string(r);
+  }
+  throw Error(Errc::rendezvous_failed, "rendezvous: rank " + std::to_string(placement_.rank) +
+                                           " of " + std::to_string(placement_.size) +
+                                           " has not met rank " + names +
+                                           " in time; did these end, or never start?");
+}
+
+}  // namespace
+
+Meeting meet(const Placement& placement, const WorldOptions& options) {
+  return Guest(placement, options).meet();
+}
+
+std::uint64_t random_nonce() {
+  std::uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
+    throw Error(Errc::rendezvous_failed, "rendezvous: no random numbers");
+  }
+  return nonce;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+  return name.data();
+}
+
+}  // namespace rondo::transport::rendezvous

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <sched.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/world.hpp>
+
+#include "rendezvous/environment.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport::rendezvous {
+
+/// What meeting all ranks of a node gives.
+struct Meeting {
+  std::vector<Peer> peers = {};
+  std::vector<cpu_set_t> cpus = {};
+};
+
+/// Meets the other ranks of a job, all on this node, and maps their memory.
+///
+/// Each rank listens on a socket named by job and rank, sends its Hello to all lower ranks,
+/// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle.
+/// Strangers are dropped. Throws Error(rendezvous_failed) that names who did not come.
+[[nodiscard]] Meeting meet(const Placement& placement, const WorldOptions& options);
+
+[[nodiscard]] std::uint64_t random_nonce();
+[[nodiscard]] std::string host_name();
+
+}  // namespace rondo::transport::rendezvous

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <rondo/transport/element.hpp>
+#include <rondo/transport/reduce_op.hpp>
+
+// What ranks of one node read of each other. Everything here lies in shared memory, is written by
+// one rank (but for the doorbell) and read by all; all flags are 64-bit monotonic sequences.
+
+namespace rondo::transport::shm {
+
+/// Operations that a communicator may have published and not yet seen consumed by all.
+inline constexpr std::uint64_t slot_count = 16;
+/// The largest payload of a small operation; larger ones are reduced where they lie.
+inline constexpr std::size_t bulk_bytes = 4096;
+/// The largest payload that fits into a slot beside its fingerprint.
+inline constexpr std::size_t inline_bytes = 48;
+/// Says that a buffer lies in ordinary memory, out of reach of the peers.
+inline constexpr std::uint64_t private_memory = ~std::uint64_t{0};
+
+enum class Collective : std::uint8_t { allreduce, broadcast, allgather, barrier };
+
+/// What must be equal on all ranks for an operation to make sense.
+struct Fingerprint {
+  Collective collective = Collective::barrier;
+  ElementType type = ElementType::u8;
+  ReduceOp op = ReduceOp::sum;
+  std::uint8_t reserved = 0;
+  std::int32_t root = -1;
+  std::uint64_t count = 0;        ///< elements of the whole result
+  std::uint64_t counts_hash = 0;  ///< of the ranks' shares, where these can differ
+
+  [[nodiscard]] bool operator==(const Fingerprint&) const noexcept = default;
+};
+
+/// Where a rank's input lies, seen from its arena.
+struct Locator {
+  std::uint64_t offset = private_memory;
+  std::uint64_t rows = 0;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t stride_bytes = 0;
+  std::array<std::uint64_t, 2> reserved{};
+};
+
+/// One posted operation of one rank. `sequence` is stored last (release), so whoever reads it
+/// (acquire) and finds its own number sees the rest.
+struct alignas(128) Slot {
+  std::atomic<std::uint64_t> sequence{0};
+  Fingerprint fingerprint = {};
+  union {
+    Locator locator;
+    std::array<std::byte, inline_bytes> payload;
+  };
+  Slot() noexcept : locator() {}
+};
+static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
+
+/// One rank's side of one communicator.
+struct alignas(128) ControlBlock {
+  std::array<Slot, slot_count> slots;
+
+  /// This rank reads and writes nothing of operations up to here any more.
+  alignas(128) std::atomic<std::uint64_t> consumed{0};
+
+  /// Rounds of staged operations (see collective/staging.hpp) that this rank has filled its
+  /// buffer for, reduced its slice of, and read its peers' slices of.
+  alignas(128) std::atomic<std::uint64_t> staged_filled{0};
+  std::atomic<std::uint64_t> staged_reduced{0};
+  std::atomic<std::uint64_t> staged_read{0};
+  /// Offset of the staging buffers in the control segment; 0 until they are made.
+  std::atomic<std::uint64_t> staging{0};
+
+  alignas(128) std::array<std::array<std::byte, bulk_bytes>, slot_count> bulk;
+};
+
+/// What a rank tells about itself; at the beginning of its control segment.
+struct alignas(128) RankHeader {
+  std::uint64_t nonce = 0;  ///< proves that a mapping is of the rank it is said to be
+  std::atomic<std::uint32_t> left{0};
+  std::atomic<std::uint32_t> aborted{0};
+  std::array<char, 496> abort_reason{};  ///< written before `aborted`, zero-terminated
+
+  /// The only word with several writers: peers add one to it and wake whoever sleeps there.
+  alignas(128) std::atomic<std::uint32_t> doorbell{0};
+  std::atomic<std::uint32_t> asleep{0};
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+}  // namespace rondo::transport::shm

@@ -1,0 +1,186 @@
+#include "wait.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+
+#include "describe.hpp"
+#include "shm/futex.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A peer that computes alike arrives within microseconds; one that does not is waited for without
+// keeping a core busy.
+constexpr auto spin_time = 40us;
+constexpr auto yield_time = 200us;
+// How often a waiter that is awake looks for aborts and lost peers, and how long one sleeps.
+constexpr auto look_interval = 2ms;
+constexpr auto sleep_slice = 50ms;
+constexpr int pauses_per_look_at_the_clock = 16;
+
+void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Wait::Wait(CommunicatorCore& communicator, OperationRecord& record, std::chrono::nanoseconds limit)
+    : communicator_(communicator),
+      record_(record),
+      world_(communicator.world()),
+      limit_(limit),
+      begin_(Clock::now()),
+      idle_since_(begin_),
+      now_(begin_),
+      looked_(begin_),
+      work_before_(world_.counters().communicating) {}
+
+void Wait::run() {
+  while (true) {
+    const bool moved = world_.progress();
+    note_arrival();
+    if (record_.finished()) break;
+    if (moved) {
+      idle_since_ = Clock::now();
+      continue;
+    }
+    rest();
+  }
+  account();
+}
+
+void Wait::rest() {
+  now_ = Clock::now();
+  const auto idle = now_ - idle_since_;
+  const Waiting waiting = world_.options().waiting;
+  const auto spin = world_.oversubscribed() ? 0us : spin_time;
+  const bool sleepy =
+      waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
+  // Always before sleeping: a peer that went earlier will not ring.
+  if (sleepy || now_ - looked_ >= look_interval) look();
+  if (record_.finished()) return;
+  if (sleepy) {
+    sleep();
+  } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
+    for (int i = 0; i < pauses_per_look_at_the_clock; ++i) pause_cpu();
+  } else {
+    ::sched_yield();
+  }
+}
+
+void Wait::sleep() {
+  shm::RankHeader& header = world_.header();
+  // Marked before everything is read once more, with a full fence between: whoever publishes
+  // after that read sees the mark and rings. The bell is read first, so no ring is missed.
+  header.asleep.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
+  if (!world_.progress() && !record_.finished() && !world_.aborted()) {
+    const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
+    shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
+  }
+  header.asleep.store(0, std::memory_order_relaxed);
+}
+
+void Wait::look() {
+  looked_ = now_;
+  look_for_aborts();
+  look_for_lost_peers();
+  if (!record_.finished()) look_at_the_clock();
+}
+
+void Wait::look_for_aborts() {
+  if (auto error = world_.aborted()) throw Error(*error);
+}
+
+void Wait::look_for_lost_peers() {
+  const std::vector<int> missing = communicator_.missing(record_);
+  const auto lost = std::ranges::find_if(missing, [&](int rank) { return world_.gone(rank); });
+  if (lost == missing.end()) return;
+  // Read once more what the peer may have stored before it went; a mismatch explains more.
+  communicator_.check_all_fingerprints();
+  while (world_.progress()) {
+  }
+  if (record_.finished()) return;
+  const std::vector<int> still = communicator_.missing(record_);
+  if (std::ranges::find(still, *lost) == still.end()) return;
+  const RankInfo& info = world_.peer(*lost).info;
+  const std::string operation = communicator_.describe(record_);
+  throw Error(Errc::peer_lost,
+              name_rank(world_, *lost) + " is lost: it ended or left while rank " +
+                  std::to_string(world_.rank()) + " was in " + operation +
+                  "; see that rank's own messages for why",
+              {.rank = *lost, .pid = info.pid, .host = info.host, .operation = operation});
+}
+
+void Wait::look_at_the_clock() {
+  const auto waited = now_ - begin_;
+  const WorldOptions& options = world_.options();
+  const bool stalls = waited >= options.stall_warning && !stall_reported_;
+  if (!stalls && waited < limit_) return;
+  const std::vector<int> missing = communicator_.missing(record_);
+  if (stalls && options.on_stall) {
+    stall_reported_ = true;
+    options.on_stall({.rank = world_.rank(),
+                      .operation = communicator_.describe(record_),
+                      .missing = missing,
+                      .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
+  }
+  if (waited < limit_) return;
+  std::string names;
+  for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
+  const std::string operation = communicator_.describe(record_);
+  const int first = missing.empty() ? -1 : missing.front();
+  throw Error(
+      Errc::deadline_exceeded,
+      operation + " on rank " + std::to_string(world_.rank()) + " waited " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()) +
+          " ms, its deadline, for " + (names.empty() ? "its peers" : names) +
+          ", alive but not taking part; stopped, or much slower than a deadline allows?",
+      {.rank = first,
+       .pid = first < 0 ? 0 : world_.peer(first).info.pid,
+       .host = first < 0 ? std::string() : world_.peer(first).info.host,
+       .operation = operation});
+}
+
+void Wait::note_arrival() {
+  if (arrived_ || record_.stage == Stage::queued || record_.stage == Stage::published) return;
+  arrived_ = true;
+  const auto work = world_.counters().communicating - work_before_;
+  waited_ = std::max<std::chrono::nanoseconds>(Clock::now() - begin_ - work, 0ns);
+}
+
+void Wait::account() {
+  Counters& counters = world_.counters();
+  const auto total = std::chrono::nanoseconds(Clock::now() - begin_);
+  const auto work = counters.communicating - work_before_;
+  counters.waiting += waited_;
+  counters.communicating += std::max<std::chrono::nanoseconds>(total - work - waited_, 0ns);
+}
+
+void CommunicatorCore::wait(OperationRecord& record,
+                            std::optional<std::chrono::nanoseconds> limit) {
+  // Most small operations end within a microsecond: no clock is read for them.
+  constexpr int quick_looks = 64;
+  for (int i = 0; i < quick_looks && !record.finished() && !world_->oversubscribed(); ++i) {
+    world_->progress();
+  }
+  if (!record.finished()) {
+    try {
+      Wait(*this, record, limit.value_or(world_->options().deadline)).run();
+    } catch (const Error& error) {
+      poison(error);
+    }
+  }
+  if (record.stage == Stage::failed) throw Error(*failure_);
+}
+
+}  // namespace rondo::transport

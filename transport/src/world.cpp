@@ -1,0 +1,53 @@
+#include <rondo/transport/world.hpp>
+
+#include <utility>
+
+#include "communicator_core.hpp"
+#include "rendezvous/rendezvous.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport {
+
+World World::attach(const WorldOptions& options) { return World(rendezvous::attach(options)); }
+
+std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
+  std::vector<World> worlds;
+  for (auto& core : rendezvous::make_threads(ranks, options)) {
+    worlds.push_back(World(std::move(core)));
+  }
+  return worlds;
+}
+
+World::World(std::shared_ptr<WorldCore> core)
+    : core_(std::move(core)), communicator_(new Communicator(core_->make_world_communicator())) {}
+
+World::~World() = default;
+
+int World::rank() const noexcept { return core_->rank(); }
+
+int World::size() const noexcept { return static_cast<int>(core_->peers().size()); }
+
+Communicator& World::communicator() noexcept { return *communicator_; }
+
+SharedArena& World::arena() noexcept { return core_->arena(); }
+
+void World::progress() {
+  while (core_->progress()) {
+  }
+}
+
+void World::progress(std::chrono::nanoseconds budget) {
+  const auto end = std::chrono::steady_clock::now() + budget;
+  while (core_->progress() && std::chrono::steady_clock::now() < end) {
+  }
+}
+
+void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
+
+Counters World::counters() const noexcept { return core_->counters(); }
+
+std::span<const RankInfo> World::ranks() const noexcept { return core_->infos(); }
+
+bool World::oversubscribed() const noexcept { return core_->oversubscribed(); }
+
+}  // namespace rondo::transport
