@@ -1,0 +1,183 @@
+#include "synchronous/synchronous_scheme.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "replica/check_replica.hpp"
+#include "state/byte_reader.hpp"
+#include "state/byte_writer.hpp"
+
+namespace rondo::sync {
+namespace {
+
+constexpr const char* state_name = "synchronous";
+constexpr std::uint32_t state_version = 1;
+
+/// Elements updated between two looks at the buckets that still travel: 1 MiB.
+constexpr std::size_t update_tile = 256 * 1024;
+
+const Replica& checked(const Replica& replica) {
+  check_replica(replica);
+  return replica;
+}
+
+/// A slice that this rank holds alone meets nobody.
+bool is_reduced(const Bucket& bucket) { return bucket.size > 0 && bucket.slice->size() > 1; }
+
+std::unique_ptr<Optimizer> checked(std::unique_ptr<Optimizer> optimizer) {
+  if (optimizer == nullptr) throw std::invalid_argument("synchronous: no optimizer was given");
+  return optimizer;
+}
+
+}  // namespace
+
+SynchronousScheme::SynchronousScheme(Replica replica, std::unique_ptr<Optimizer> optimizer,
+                                     const SynchronousOptions& options)
+    : replica_(checked(replica)),
+      optimizer_(checked(std::move(optimizer))),
+      buckets_(plan_buckets(replica_.layers, {options.bucket_bytes, options.last_bucket_bytes})),
+      bucket_of_(replica_.layers.size(), 0),
+      layer_final_(replica_.layers.size(), 0),
+      progress_(buckets_.size()),
+      statistics_mean_(*replica_.world, replica_.statistics.size()) {
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    for (std::size_t i = buckets_[bucket].first_layer; i < buckets_[bucket].last_layer; ++i) {
+      bucket_of_[i] = bucket;
+    }
+  }
+}
+
+void SynchronousScheme::begin(const Step& step) {
+  expect_between_iterations("begin()");
+  if (step.global_samples == 0) {
+    throw std::invalid_argument("synchronous: step " + std::to_string(step.index) +
+                                " has no samples on any rank");
+  }
+  step_ = step;
+  in_iteration_ = true;
+  posted_ = 0;
+  std::ranges::fill(layer_final_, std::uint8_t{0});
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    progress_[i].missing = buckets_[i].last_layer - buckets_[i].first_layer;
+  }
+}
+
+void SynchronousScheme::make_ready(std::size_t /*layer*/) {}  // finish() left all parameters ready
+
+void SynchronousScheme::gradients_final(std::size_t layer) {
+  if (!in_iteration_) throw std::logic_error("synchronous: gradients_final() before begin()");
+  if (layer >= layer_final_.size()) {
+    throw std::invalid_argument("synchronous: there is no layer " + std::to_string(layer));
+  }
+  if (std::exchange(layer_final_[layer], std::uint8_t{1}) != 0) {
+    throw std::invalid_argument("synchronous: layer " + replica_.layers[layer].name +
+                                " is final for the second time in step " +
+                                std::to_string(step_.index));
+  }
+  --progress_[bucket_of_[layer]].missing;
+  post_complete_buckets();
+}
+
+// In the order of the plan, and not in the order of completion: ranks whose layers become final
+// in different orders still post the same collectives in the same order.
+void SynchronousScheme::post_complete_buckets() {
+  for (; posted_ < buckets_.size() && progress_[posted_].missing == 0; ++posted_) {
+    const Bucket& bucket = buckets_[posted_];
+    if (!is_reduced(bucket)) continue;
+    progress_[posted_].request =
+        bucket.slice->allreduce(replica_.gradients.subspan(bucket.offset, bucket.size));
+    ++counters_.collectives;
+  }
+}
+
+void SynchronousScheme::finish() {
+  if (!in_iteration_) throw std::logic_error("synchronous: finish() before begin()");
+  if (posted_ < buckets_.size()) {
+    const auto open = std::ranges::find(layer_final_, std::uint8_t{0}) - layer_final_.begin();
+    throw std::logic_error("synchronous: finish() before the gradients of layer " +
+                           replica_.layers[static_cast<std::size_t>(open)].name + " are final");
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    progress_[i].request.wait();
+    update(buckets_[i]);
+  }
+  if (std::ranges::any_of(buckets_, is_reduced)) ++counters_.global_reductions;
+  in_iteration_ = false;
+}
+
+void SynchronousScheme::update(const Bucket& bucket) {
+  const Update update{static_cast<float>(1.0 / static_cast<double>(step_.global_samples)),
+                      step_.learning_rate};
+  for (std::size_t done = 0; done < bucket.size; done += update_tile) {
+    const std::size_t offset = bucket.offset + done;
+    const std::size_t size = std::min(update_tile, bucket.size - done);
+    optimizer_->update(offset, replica_.parameters.subspan(offset, size),
+                       replica_.gradients.subspan(offset, size), update);
+    replica_.world->progress();
+  }
+}
+
+void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,
+                                            std::span<float> statistics) {
+  expect_between_iterations("copy_for_evaluation()");
+  if (parameters.size() != replica_.parameters.size() ||
+      statistics.size() != replica_.statistics.size()) {
+    throw std::invalid_argument("synchronous: the evaluation copy's sizes are not the replica's");
+  }
+  std::ranges::copy(replica_.parameters, parameters.begin());
+  statistics_mean_.compute(replica_.statistics, statistics);
+  if (statistics_mean_.reduces()) ++counters_.evaluation_reductions;
+}
+
+void SynchronousScheme::flush() { expect_between_iterations("flush()"); }  // nothing is pending
+
+std::vector<std::span<const float>> SynchronousScheme::replicated() const {
+  return {replica_.parameters};
+}
+
+std::vector<std::byte> SynchronousScheme::save() const {
+  expect_between_iterations("save()");
+  ByteWriter writer(state_name, state_version);
+  writer.put(counters_.global_reductions);
+  writer.put(counters_.local_reductions);
+  writer.put(counters_.collectives);
+  writer.put(counters_.evaluation_reductions);
+  writer.put_array(std::span<const std::byte>(optimizer_->save()));
+  return writer.take();
+}
+
+void SynchronousScheme::restore(std::span<const std::byte> state) {
+  expect_between_iterations("restore()");
+  ByteReader reader(state, state_name, state_version);
+  SchemeCounters counters;
+  counters.global_reductions = reader.get<std::uint64_t>();
+  counters.local_reductions = reader.get<std::uint64_t>();
+  counters.collectives = reader.get<std::uint64_t>();
+  counters.evaluation_reductions = reader.get<std::uint64_t>();
+  const std::span<const std::byte> optimizer_state = reader.get_bytes();
+  reader.expect_end();
+  optimizer_->restore(optimizer_state);
+  counters_ = counters;
+}
+
+SchemeCounters SynchronousScheme::counters() const noexcept { return counters_; }
+
+void SynchronousScheme::expect_between_iterations(const char* call) const {
+  if (in_iteration_) {
+    throw std::logic_error(std::string("synchronous: ") + call + " in the middle of step " +
+                           std::to_string(step_.index));
+  }
+}
+
+std::unique_ptr<UpdateScheme> make_synchronous(Replica replica,
+                                               std::unique_ptr<Optimizer> optimizer,
+                                               const SynchronousOptions& options) {
+  return std::make_unique<SynchronousScheme>(std::move(replica), std::move(optimizer), options);
+}
+
+}  // namespace rondo::sync

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/replica.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::sync::test {
+
+/// One rank's arrays in its World's arena, zeroed, and the Replica that they make: layers of the
+/// given sizes, each reduced over the whole World.
+class Arrays {
+ public:
+  Arrays(transport::World& world, const std::vector<std::size_t>& layer_sizes,
+         std::size_t statistic_count = 0)
+      : parameters(total(layer_sizes), 0.0F, &world.arena()),
+        gradients(parameters.size(), 0.0F, &world.arena()),
+        statistics(statistic_count, 0.0F),
+        world_(world),
+        layer_sizes_(layer_sizes) {}
+
+  [[nodiscard]] Replica replica() {
+    Replica result{&world_, parameters, gradients, statistics, {}};
+    std::size_t offset = 0;
+    for (const std::size_t size : layer_sizes_) {
+      const std::string name = "layer" + std::to_string(result.layers.size());
+      result.layers.push_back(
+          {name, offset, size, {nullptr, &world_.communicator(), &world_.communicator()}});
+      offset += size;
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::size_t layers() const noexcept { return layer_sizes_.size(); }
+
+  std::pmr::vector<float> parameters;
+  std::pmr::vector<float> gradients;
+  std::vector<float> statistics;
+
+ private:
+  static std::size_t total(const std::vector<std::size_t>& sizes) {
+    std::size_t sum = 0;
+    for (const std::size_t size : sizes) sum += size;
+    return sum;
+  }
+
+  transport::World& world_;
+  std::vector<std::size_t> layer_sizes_;
+};
+
+}  // namespace rondo::sync::test

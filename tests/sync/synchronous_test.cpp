@@ -1,0 +1,223 @@
+// Synchronous SGD over ranks that are threads: what it computes, and what it counts.
+
+#include <rondo/sync/synchronous.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using rondo::test::World;
+using test::Arrays;
+using testing::Each;
+using testing::ElementsAreArray;
+
+constexpr int steps = 4;
+const std::vector<std::size_t> layer_sizes{40, 3, 0, 700, 129, 1};
+const SynchronousOptions small_buckets{.bucket_bytes = 512, .last_bucket_bytes = 64};
+const SgdOptions sgd{.momentum = 0.5F, .weight_decay = 0.25F};
+
+/// The gradient of a rank's share: small whole numbers, so that sums are exact in any order.
+float gradient_of(int sample, int step, std::size_t element) {
+  return static_cast<float>((sample * 7 + step * 3 + static_cast<int>(element % 11)) % 13 - 6);
+}
+
+Step step_of(int index, std::size_t local, std::size_t global) {
+  return {.index = index, .local_samples = local, .global_samples = global, .learning_rate = 0.125};
+}
+
+/// The sum of the gradients of samples [first, last), as a model's backward would leave it.
+void fill_gradients(Arrays& arrays, int first, int last, int step) {
+  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
+    arrays.gradients[i] = 0.0F;
+    for (int s = first; s < last; ++s) arrays.gradients[i] += gradient_of(s, step, i);
+  }
+}
+
+std::vector<std::size_t> backward_order() {
+  std::vector<std::size_t> order(layer_sizes.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+/// Trains on `samples` samples that are shared among the ranks; returns the parameters.
+std::vector<float> train(transport::World& world, int samples,
+                         const std::vector<std::size_t>& order = backward_order()) {
+  Arrays arrays(world, layer_sizes);
+  std::ranges::fill(arrays.parameters, 1.0F);
+  const auto scheme =
+      make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), sgd), small_buckets);
+  const int first = samples * world.rank() / world.size();
+  const int last = samples * (world.rank() + 1) / world.size();
+  for (int step = 0; step < steps; ++step) {
+    scheme->begin(
+        step_of(step, static_cast<std::size_t>(last - first), static_cast<std::size_t>(samples)));
+    for (std::size_t layer = 0; layer < arrays.layers(); ++layer) scheme->make_ready(layer);
+    fill_gradients(arrays, first, last, step);
+    for (const std::size_t layer : order) {
+      scheme->gradients_final(layer);
+      world.progress();
+    }
+    scheme->finish();
+  }
+  return {arrays.parameters.begin(), arrays.parameters.end()};
+}
+
+/// Plain SGD, worked out by a scalar loop.
+std::vector<float> expected(int samples) {
+  const std::size_t size = std::accumulate(layer_sizes.begin(), layer_sizes.end(), std::size_t{0});
+  std::vector<float> w(size, 1.0F);
+  std::vector<float> v(size, 0.0F);
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < size; ++i) {
+      float sum = 0.0F;
+      for (int s = 0; s < samples; ++s) sum += gradient_of(s, step, i);
+      const float scaled = sum * static_cast<float>(1.0 / samples);
+      const float decayed = 0.25F * w[i];
+      const float carried = 0.5F * v[i];
+      v[i] = carried + (scaled + decayed);
+      const float change = 0.125F * v[i];
+      w[i] -= change;
+    }
+  }
+  return w;
+}
+
+class SynchronousTest : public testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] static int ranks() { return GetParam(); }
+};
+
+// 8 samples divide by 4 into exact values; 7 leave ranks with unequal shares, 2 some with none.
+TEST_P(SynchronousTest, EqualsPlainSgdOverTheWholeBatch) {
+  World{ranks()}.run([](transport::World& world) {
+    for (const int samples : {8, 7, 2}) {
+      EXPECT_THAT(train(world, samples), ElementsAreArray(expected(samples)));
+    }
+  });
+}
+
+TEST_P(SynchronousTest, DoesNotDependOnTheOrderInWhichLayersBecomeFinal) {
+  World{ranks()}.run([](transport::World& world) {
+    std::vector<std::size_t> order = backward_order();
+    std::swap(order[0], order[1]);
+    std::ranges::rotate(order, order.begin() + world.rank() % 3);  // and not the same on all ranks
+
+    EXPECT_THAT(train(world, 8, order), ElementsAreArray(expected(8)));
+  });
+}
+
+TEST_P(SynchronousTest, LeavesTheSameBitsOnEveryRank) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {10'007});
+    const auto scheme = make_synchronous(arrays.replica(), make_sgd(10'007, {}));
+    std::mt19937 generator(static_cast<unsigned>(world.rank()));
+    std::normal_distribution<float> normal;
+    std::ranges::generate(arrays.gradients, [&] { return normal(generator); });
+
+    scheme->begin(step_of(0, 1, static_cast<std::size_t>(world.size())));
+    scheme->gradients_final(0);
+    scheme->finish();
+
+    std::vector<float> all(10'007U * static_cast<std::size_t>(world.size()));
+    world.communicator().allgather(scheme->replicated().at(0), std::span(all)).wait();
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], arrays.parameters[i % 10'007]);
+  });
+}
+
+TEST_P(SynchronousTest, CountsAReductionPerIterationAndACollectivePerBucket) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {100, 100, 100});
+    const auto scheme = make_synchronous(arrays.replica(), make_sgd(300, {}), {400, 0});
+
+    for (int step = 0; step < 5; ++step) {
+      scheme->begin(step_of(step, 1, 8));
+      for (const std::size_t layer : {2U, 1U, 0U}) scheme->gradients_final(layer);
+      scheme->finish();
+    }
+
+    const bool alone = world.size() == 1;
+    EXPECT_EQ(scheme->counters().global_reductions, alone ? 0U : 5U);
+    EXPECT_EQ(scheme->counters().collectives, alone ? 0U : 15U);
+    EXPECT_EQ(scheme->counters().local_reductions, 0U);
+    EXPECT_EQ(scheme->counters().evaluation_reductions, 0U);
+    EXPECT_EQ(world.counters().operations, alone ? 0U : 15U);
+  });
+}
+
+// The closed form of an allreduce in arenas: each rank loads (P-1)/P of the bytes and stores as
+// many; over all ranks 2 (P-1) times the gradients.
+TEST_P(SynchronousTest, MovesTwiceTheGradientsOfEveryOtherRank) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {20'000, 5'000});
+    const auto scheme = make_synchronous(arrays.replica(), make_sgd(25'000, {}), {4096, 4096});
+
+    scheme->begin(step_of(0, 1, 8));
+    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
+    scheme->finish();
+
+    std::vector<std::int64_t> moved{static_cast<std::int64_t>(world.counters().moved_bytes())};
+    world.communicator().allreduce(std::span(moved)).wait();
+    EXPECT_EQ(moved[0], 2 * (world.size() - 1) * 25'000 * 4);
+  });
+}
+
+TEST_P(SynchronousTest, ReducesALayerOverItsOwnGroup) {
+  World{ranks()}.run([](transport::World& world) {
+    transport::Communicator alone = world.communicator().split(world.rank());
+    Arrays arrays(world, {5, 5});
+    std::ranges::fill(arrays.gradients, 1.0F);
+    Replica replica = arrays.replica();
+    replica.layers[0].groups.slice = &alone;
+    const auto scheme = make_synchronous(replica, make_sgd(10, {.momentum = 0.0F}));
+
+    scheme->begin({.index = 0, .local_samples = 1, .global_samples = 1, .learning_rate = 1.0});
+    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
+    scheme->finish();
+
+    EXPECT_THAT(std::span(arrays.parameters).first(5), Each(-1.0F));
+    EXPECT_THAT(std::span(arrays.parameters).last(5), Each(static_cast<float>(-world.size())));
+  });
+}
+
+TEST_P(SynchronousTest, CopiesForEvaluationWithTheMeanOfTheStatistics) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {5}, 3);
+    std::ranges::fill(arrays.parameters, 2.0F);
+    std::ranges::fill(arrays.statistics, static_cast<float>(world.rank()));
+    const auto scheme = make_synchronous(arrays.replica(), make_sgd(5, {}));
+    std::vector<float> parameters(5);
+    std::vector<float> statistics(3);
+
+    scheme->copy_for_evaluation(parameters, statistics);
+
+    EXPECT_THAT(parameters, Each(2.0F));
+    EXPECT_THAT(statistics, Each(static_cast<float>(world.size() - 1) / 2.0F));
+    EXPECT_THAT(arrays.parameters, Each(2.0F));
+    EXPECT_THAT(arrays.statistics, Each(static_cast<float>(world.rank())));
+    EXPECT_EQ(scheme->counters().evaluation_reductions, world.size() == 1 ? 0U : 1U);
+    EXPECT_EQ(scheme->counters().global_reductions, 0U);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, SynchronousTest, testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace rondo::sync
