@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                                     .pad_bottom = 1,
                                     .pad_right = 1,
                                     .input_gradient = InputGradient::unused},
-                    ConvolutionSpec{.input = {2, 6, 6, 4}, .filters = 8, .stride = 2}));
+                    ConvolutionSpec{.input = {2, 6, 6, 8}, .filters = 12, .stride = 2}));
 
 class ConvolutionBatchTest : public testing::Test {
  protected:
@@ -200,6 +200,18 @@ TEST_F(ConvolutionBatchTest, RunsOnAnotherThreadThanItsMakers) {
   Convolution layer(engine, spec);
   layer.pack_weights(data.weights);
   std::thread([&] { data.expect_exact(layer, data.x.view(), data.dy.view()); }).join();
+}
+
+// oneDNN's kernel for this is broken on AVX2.
+TEST_F(ConvolutionBatchTest, APointwiseStrideWithFewChannelsIsExactOrRefused) {
+  Case data(square(2, 6, 4, 8, 1, 2, 0));
+  try {
+    Convolution layer(engine, data.spec);
+    layer.pack_weights(data.weights);
+    data.expect_exact(layer, data.x.view(), data.dy.view());
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("use 8 channels"));
+  }
 }
 
 TEST_F(ConvolutionBatchTest, RefusesImpossibleSpecs) {
