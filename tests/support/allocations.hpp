@@ -1,0 +1,13 @@
+#pragma once
+
+// Counts allocations. A test that includes this links support/allocations.cpp, which replaces
+// the global operator new.
+
+#include <cstddef>
+
+namespace rondo::test {
+
+/// Calls of operator new by this thread so far.
+[[nodiscard]] std::size_t allocations_of_this_thread() noexcept;
+
+}  // namespace rondo::test

@@ -1,0 +1,203 @@
+// What goes wrong in flight is an error that tells who, where and in what; never a hang.
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// What waiting for `request` throws.
+std::optional<Error> error_of(Request request) {
+  try {
+    request.wait();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+class MismatchTest : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(MismatchTest, IsAnErrorOnEveryRankThatShowsBothSides) {
+  test::World(3).run([&](World& world) {
+    std::pmr::vector<float> data(GetParam() + (world.rank() == 1 ? 1 : 0), &world.arena());
+
+    const auto error = error_of(world.communicator().allreduce(std::span(data)));
+
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::mismatch);
+    EXPECT_THAT(
+        error->what(),
+        AllOf(HasSubstr("rank 1 allreduce #1 of " + std::to_string(GetParam() + 1) + " f32"),
+              HasSubstr(" allreduce #1 of " + std::to_string(GetParam()) + " f32")));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, MismatchTest, testing::Values(1U, 1024U, 100'000U));
+
+TEST(FailureTest, NoticesOtherOperationsTypesReductionsAndRoots) {
+  test::World(2).run([](World& world) {
+    std::vector<float> floats(4);
+    std::vector<int> ints(4);
+    Communicator& comm = world.communicator();
+    const bool first = world.rank() == 0;
+    for (int kind = 0; kind < 4; ++kind) {
+      Communicator group = comm.split(0);
+      Request request;
+      if (kind == 0) request = first ? group.barrier() : group.allreduce(std::span(ints));
+      if (kind == 1)
+        request = first ? group.allreduce(std::span(ints)) : group.allreduce(std::span(floats));
+      if (kind == 2)
+        request = group.allreduce(std::span(ints), first ? ReduceOp::max : ReduceOp::min);
+      if (kind == 3) request = group.broadcast(std::span(ints), world.rank());
+
+      const auto error = error_of(std::move(request));
+
+      ASSERT_TRUE(error) << "kind " << kind;
+      EXPECT_EQ(error->code(), Errc::mismatch) << "kind " << kind;
+    }
+  });
+}
+
+TEST(FailureTest, PoisonsTheCommunicatorAndNoOther) {
+  test::World(2).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    std::vector<int> data(world.rank() == 0 ? 1 : 2);
+    EXPECT_TRUE(error_of(group.allreduce(std::span(data))));
+
+    const auto again = error_of(group.barrier());
+    const auto other = error_of(world.communicator().barrier());
+
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->code(), Errc::mismatch);
+    EXPECT_FALSE(other);
+  });
+}
+
+TEST(FailureTest, FailsEverythingThatIsPending) {
+  test::World(2).run_without(1, [](World& world) {
+    std::vector<int> data(3);
+    Request first = world.communicator().barrier();
+    Request second = world.communicator().allreduce(std::span(data));
+
+    EXPECT_TRUE(error_of(std::move(first)));
+
+    EXPECT_EQ(second.status(), Errc::peer_lost);
+    EXPECT_THROW((void)second.test(), Error);
+  });
+}
+
+TEST(FailureTest, NamesTheLostRankAndTheOperation) {
+  test::World(3).run_without(2, [](World& world) {
+    std::vector<double> data(100'000);
+
+    const auto error = error_of(world.communicator().allreduce(std::span(data)));
+
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::peer_lost);
+    EXPECT_EQ(error->detail().rank, 2);
+    EXPECT_GT(error->detail().pid, 0);
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("rank 2 (pid "), HasSubstr("allreduce #1 of 100000 f64 (sum)")));
+  });
+}
+
+// Rank 2 leaves after its part of the barrier: whoever is still in it does not need it any more.
+TEST(FailureTest, DoesNotMindARankThatLeavesAfterItsPart) {
+  for (int i = 0; i < 50; ++i) {
+    test::World(3).run([](World& world) { world.communicator().barrier().wait(); });
+  }
+}
+
+TEST(FailureTest, EndsAWaitAtItsDeadline) {
+  test::World(2).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    if (world.rank() == 0) {
+      Request request = group.barrier();
+      EXPECT_THROW(request.wait_for(20ms), Error);
+      EXPECT_EQ(request.status(), Errc::deadline_exceeded);
+    }
+    world.communicator().barrier().wait();
+  });
+}
+
+TEST(FailureTest, TellsTheObserverWhoIsMissing) {
+  std::mutex mutex;
+  std::vector<Stall> stalls;
+  WorldOptions options = test::quick_options();
+  options.stall_warning = 10ms;
+  options.deadline = 100ms;
+  options.on_stall = [&](const Stall& stall) {
+    const std::lock_guard lock(mutex);
+    stalls.push_back(stall);
+  };
+  test::World(2, options).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    if (world.rank() == 0) {
+      EXPECT_TRUE(error_of(group.barrier()));
+    }
+    world.communicator().barrier().wait_for(60s);
+  });
+
+  // Rank 1, too, stalls: in the last barrier, until rank 0 comes.
+  const auto stall = std::ranges::find(stalls, 0, &Stall::rank);
+  ASSERT_NE(stall, stalls.end());
+  EXPECT_EQ(stall->missing, std::vector{1});
+  EXPECT_EQ(stall->operation, "barrier #1");
+}
+
+TEST(FailureTest, GivesTheReasonOfTheAbort) {
+  test::World(3).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    if (world.rank() == 1) {
+      world.abort("the disk is full");
+      world.abort("a second reason changes nothing");
+      return;
+    }
+
+    const auto error = error_of(group.barrier());
+
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::aborted);
+    EXPECT_THAT(error->what(), HasSubstr("rank 1 (pid"));
+    EXPECT_THAT(error->what(), HasSubstr("the disk is full"));
+  });
+}
+
+TEST(FailureTest, AbortsFromAnotherThread) {
+  test::World(2).run([](World& world) {
+    Communicator first = world.communicator().split(0);
+    Communicator second = world.communicator().split(0);
+    std::thread other([&] {
+      if (world.rank() == 1) world.abort("stop");
+    });
+
+    // Nobody posts the other half of either barrier: only the abort ends them.
+    const auto error = error_of((world.rank() == 0 ? first : second).barrier());
+
+    other.join();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::aborted);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::transport

@@ -1,0 +1,156 @@
+// Any number of operations may be outstanding, and waited for in any order.
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "support/processes.hpp"
+#include "support/world.hpp"
+
+namespace rondo::transport {
+namespace {
+
+constexpr std::size_t slots = 16;
+constexpr std::size_t many = 3 * slots;
+
+// Small, direct and staged operations by turns; operation i adds i on every rank.
+struct Batch {
+  explicit Batch(World& world) {
+    constexpr std::array<std::size_t, 3> sizes{3, 2'000, 90'000};
+    for (std::size_t i = 0; i < many; ++i) {
+      auto* memory =
+          test::resource(world, i % 4 == 3 ? test::Memory::ordinary : test::Memory::arena);
+      data.emplace_back(sizes[i % sizes.size()], static_cast<int>(i), memory);
+    }
+  }
+
+  void post(Communicator& comm) {
+    for (auto& values : data) requests.push_back(comm.allreduce(std::span(values)));
+  }
+
+  void wait_in_reverse() {
+    while (!requests.empty()) {
+      requests.back().wait();
+      requests.pop_back();
+    }
+  }
+
+  void expect_sums(int ranks) const {
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      ASSERT_TRUE(test::all_are(data[i], static_cast<int>(i) * ranks)) << "operation " << i;
+    }
+  }
+
+  std::vector<std::pmr::vector<int>> data;
+  std::vector<Request> requests;
+};
+
+void post_all_and_wait_in_reverse(World& world) {
+  Batch batch(world);
+
+  batch.post(world.communicator());
+  batch.wait_in_reverse();
+
+  batch.expect_sums(world.size());
+}
+
+// The last rank posts one by one, waiting for each: it is always the last to arrive.
+void one_rank_is_late(World& world) {
+  Batch batch(world);
+  if (world.rank() == world.size() - 1) {
+    for (auto& values : batch.data) world.communicator().allreduce(std::span(values)).wait();
+  } else {
+    batch.post(world.communicator());
+    batch.wait_in_reverse();
+  }
+  batch.expect_sums(world.size());
+}
+
+void two_communicators_in_opposite_order(World& world) {
+  Communicator first = world.communicator().split(0);
+  Communicator second = world.communicator().split(0);
+  Batch one(world);
+  Batch two(world);
+  if (world.rank() % 2 == 0) {
+    one.post(first);
+    two.post(second);
+    one.wait_in_reverse();
+    two.wait_in_reverse();
+  } else {
+    two.post(second);
+    one.post(first);
+    two.wait_in_reverse();
+    one.wait_in_reverse();
+  }
+  one.expect_sums(world.size());
+  two.expect_sums(world.size());
+}
+
+void waited_for_in_opposite_order(World& world) {
+  Communicator other = world.communicator().split(0);
+  std::pmr::vector<int> a(70'000, 1, &world.arena());
+  std::pmr::vector<int> b(70'000, 2);
+  Request first = world.communicator().allreduce(std::span(a));
+  Request second = other.allreduce(std::span(b));
+  if (world.rank() % 2 == 0) {
+    first.wait();
+    second.wait();
+  } else {
+    second.wait();
+    first.wait();
+  }
+  EXPECT_TRUE(test::all_are(a, world.size()));
+  EXPECT_TRUE(test::all_are(b, 2 * world.size()));
+}
+
+class OutstandingTest : public testing::TestWithParam<int> {};
+
+TEST_P(OutstandingTest, WaitsInReverse) {
+  test::World(GetParam()).run(post_all_and_wait_in_reverse);
+}
+
+TEST_P(OutstandingTest, WaitsInReverseWhileOneRankIsLate) {
+  test::World(GetParam()).run(one_rank_is_late);
+}
+
+TEST_P(OutstandingTest, PostsOnTwoCommunicatorsInOppositeOrder) {
+  test::World(GetParam()).run(two_communicators_in_opposite_order);
+}
+
+TEST_P(OutstandingTest, WaitsForTwoCommunicatorsInOppositeOrder) {
+  test::World(GetParam()).run(waited_for_in_opposite_order);
+}
+
+TEST_P(OutstandingTest, DoesAllThatWithProcessesAsRanks) {
+  test::expect_success(GetParam(), [](World& world) {
+    post_all_and_wait_in_reverse(world);
+    one_rank_is_late(world);
+    two_communicators_in_opposite_order(world);
+    waited_for_in_opposite_order(world);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, OutstandingTest, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
+
+TEST(OutstandingWorkTest, ProgressesWhatNobodyWaitsFor) {
+  test::World(2).run([](World& world) {
+    std::pmr::vector<int> data(10'000, 1, &world.arena());
+    Request request = world.communicator().allreduce(std::span(data));
+    if (world.rank() == 1) {
+      request.wait();
+    } else {
+      while (!request.test()) world.progress(std::chrono::microseconds(10));
+    }
+    EXPECT_TRUE(test::all_are(data, 2));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::transport

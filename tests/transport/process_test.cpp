@@ -1,0 +1,188 @@
+// Ranks that are processes: how they meet, and what happens when one dies or stops.
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+
+#include "support/processes.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Processes;
+
+// Statuses by which a rank tells its parent what it saw.
+constexpr int saw_nothing = 10;
+constexpr int saw_what_it_should = 0;
+
+TEST(ProcessTest, ReducesInEveryKindOfMemory) {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    test::expect_success(ranks, [](World& world) {
+      std::pmr::vector<int> shared(50'000, world.rank(), &world.arena());
+      std::vector<int> ordinary(50'000, world.rank());
+      std::vector<int> small{world.rank()};
+      const int sum = world.size() * (world.size() - 1) / 2;
+
+      world.communicator().allreduce(std::span(shared)).wait();
+      world.communicator().allreduce(std::span(ordinary)).wait();
+      world.communicator().allreduce(std::span(small)).wait();
+
+      EXPECT_TRUE(test::all_are(shared, sum));
+      EXPECT_TRUE(test::all_are(ordinary, sum));
+      EXPECT_EQ(small[0], sum);
+    });
+  }
+}
+
+// The arena grows after the ranks have met; peers use the new memory without a handshake.
+TEST(ProcessTest, ReachesMemoryThatCameLater) {
+  test::expect_success(3, [](World& world) {
+    std::vector<std::pmr::vector<int>> blocks;
+    for (int i = 1; i <= 6; ++i) {
+      blocks.emplace_back(std::size_t{300'000} * static_cast<std::size_t>(i), i, &world.arena());
+      world.communicator().allreduce(std::span(blocks.back())).wait();
+      EXPECT_TRUE(test::all_are(blocks.back(), 3 * i));
+    }
+  });
+}
+
+TEST(ProcessTest, Ends200WorldsOf4ProcessesAfterABarrier) {
+  for (int i = 0; i < 200; ++i) {
+    test::expect_success(4, [](World& world) { world.communicator().barrier().wait(); });
+    ASSERT_FALSE(HasFailure()) << "world " << i;
+  }
+}
+
+// What the surviving ranks of a job do when one is killed: they must see it lost, soon.
+int survive(World& world, int victim, bool in_arena) {
+  std::pmr::memory_resource* memory = in_arena
+                                          ? static_cast<std::pmr::memory_resource*>(&world.arena())
+                                          : std::pmr::get_default_resource();
+  std::pmr::vector<float> data(500'000, 1.0F, memory);
+  try {
+    while (true) world.communicator().allreduce(std::span(data)).wait();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    const bool named =
+        error.detail().rank == victim && what.find("allreduce #") != std::string::npos;
+    return error.code() == Errc::peer_lost && named ? saw_what_it_should : saw_nothing;
+  }
+}
+
+TEST(ProcessTest, SeesAKilledRankWithinASecond) {
+  for (const bool in_arena : {true, false}) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    Processes processes(3, test::quick_options(), [&](World& world) {
+      if (world.rank() == 1) (void)!::write(ready[1], "x", 1);
+      ::_exit(survive(world, 1, in_arena));
+    });
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+
+    processes.signal(1, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    EXPECT_EQ(processes.wait(0), saw_what_it_should);
+    EXPECT_EQ(processes.wait(2), saw_what_it_should);
+
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, 10s);  // 1 s on an idle machine
+    EXPECT_EQ(processes.wait(1), 128 + SIGKILL);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+}
+
+TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {
+  WorldOptions options = test::quick_options();
+  options.stall_warning = 50ms;
+  options.deadline = 400ms;
+  static bool warned = false;
+  options.on_stall = [](const Stall& stall) { warned = stall.missing == std::vector{1}; };
+  Processes processes(2, options, [](World& world) {
+    world.communicator().barrier().wait();
+    if (world.rank() == 1) ::raise(SIGSTOP);
+    try {
+      world.communicator().barrier().wait();
+    } catch (const Error& error) {
+      const bool right = error.code() == Errc::deadline_exceeded && error.detail().rank == 1;
+      ::_exit(right && warned ? saw_what_it_should : saw_nothing);
+    }
+  });
+
+  EXPECT_EQ(processes.wait(0), saw_what_it_should);
+}
+
+TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
+  WorldOptions options;
+  options.rendezvous_deadline = 200ms;
+  ::setenv("RONDO_COORDINATOR", ("local:" + std::string(32, 'a')).c_str(), 1);
+  ::setenv("RONDO_RANK", "0", 1);
+  ::setenv("RONDO_SIZE", "3", 1);
+  std::string what;
+  try {
+    (void)World::attach(options);
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  for (const char* name : {"RONDO_COORDINATOR", "RONDO_RANK", "RONDO_SIZE"}) ::unsetenv(name);
+
+  EXPECT_NE(what.find("has not met rank 1, 2"), std::string::npos) << what;
+}
+
+// Connects to a rank's socket and sends garbage until the rank is there to be disturbed.
+void disturb(const std::string& job) {
+  const std::string name = "rondo-" + job + "-0";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  for (int sent = 0; sent < 5;) {
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+      (void)!::write(socket, "garbage", 7);
+      sent += 1;
+    }
+    ::close(socket);
+    ::sched_yield();
+  }
+}
+
+TEST(ProcessTest, DropsStrangersAtTheRendezvous) {
+  const std::string job(32, 'b');
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < 2; ++rank) {
+    pids.push_back(::fork());
+    if (pids.back() != 0) continue;
+    if (rank == 1) disturb(job);
+    ::setenv("RONDO_COORDINATOR", ("local:" + job).c_str(), 1);
+    ::setenv("RONDO_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("RONDO_SIZE", "2", 1);
+    try {
+      World world = World::attach(test::quick_options());
+      world.communicator().barrier().wait();
+    } catch (const std::exception&) {
+      ::_exit(saw_nothing);
+    }
+    ::_exit(saw_what_it_should);
+  }
+  for (const pid_t pid : pids) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+}  // namespace
+}  // namespace rondo::transport

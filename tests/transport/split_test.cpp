@@ -1,0 +1,133 @@
+// Communicators made from communicators.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::transport {
+namespace {
+
+std::vector<int> ranks_of(Communicator& group, int value) {
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  const std::vector<int> mine{value};
+  group.allgather(mine, std::span(all)).wait();
+  return all;
+}
+
+TEST(SplitTest, PutsRanksOfOneColorTogether) {
+  test::World(5).run([](Communicator& comm) {
+    Communicator group = comm.split(comm.rank() % 2);
+
+    const std::vector<int> expected =
+        comm.rank() % 2 == 0 ? std::vector{0, 2, 4} : std::vector{1, 3};
+    EXPECT_EQ(ranks_of(group, comm.rank()), expected);
+  });
+}
+
+TEST(SplitTest, OrdersByKeyThenByRank) {
+  test::World(4).run([](Communicator& comm) {
+    Communicator group = comm.split(0, comm.rank() == 3 ? -1 : 0);
+
+    EXPECT_EQ(ranks_of(group, comm.rank()), (std::vector{3, 0, 1, 2}));
+    EXPECT_EQ(group.rank(), comm.rank() == 3 ? 0 : comm.rank() + 1);
+  });
+}
+
+TEST(SplitTest, ReducesInDisjointGroupsAtTheSameTime) {
+  test::World(6).run([](World& world) {
+    const int color = world.rank() % 3;
+    Communicator group = world.communicator().split(color);
+    std::pmr::vector<int> data(50'000, color + 1, &world.arena());
+
+    for (int i = 0; i < 10; ++i) group.allreduce(std::span(data), ReduceOp::max).wait();
+    group.allreduce(std::span(data)).wait();
+
+    EXPECT_TRUE(test::all_are(data, 2 * (color + 1)));
+  });
+}
+
+TEST(SplitTest, SplitsWhatWasSplit) {
+  test::World(8).run([](Communicator& comm) {
+    Communicator half = comm.split(comm.rank() / 4);
+    Communicator quarter = half.split(half.rank() / 2);
+    std::vector<int> data{comm.rank()};
+
+    quarter.allreduce(std::span(data)).wait();
+
+    EXPECT_EQ(quarter.size(), 2);
+    EXPECT_EQ(data[0], comm.rank() / 2 * 4 + 1);
+  });
+}
+
+TEST(SplitTest, MakesAGroupOfOne) {
+  test::World(3).run([](Communicator& comm) {
+    Communicator alone = comm.split(comm.rank());
+    std::vector<int> data(3000, 5);
+
+    alone.allreduce(std::span(data)).wait();
+    alone.barrier().wait();
+
+    EXPECT_EQ(alone.size(), 1);
+    EXPECT_TRUE(test::all_are(data, 5));
+  });
+}
+
+// A retired control block is offered again, with other members and other sequences.
+TEST(SplitTest, SurvivesHundredsOfGroupsThatComeAndGo) {
+  test::World(4).run([](World& world) {
+    Communicator& comm = world.communicator();
+    std::optional<Communicator> kept;
+    for (int i = 0; i < 300; ++i) {
+      Communicator group = comm.split((comm.rank() + i) % 2, i % 3 == 0 ? -comm.rank() : 0);
+      std::pmr::vector<int> data(i % 2 == 0 ? 3 : 5'000, 1, &world.arena());
+      for (int k = 0; k <= i % 20; ++k) {
+        std::fill(data.begin(), data.end(), k);
+        group.allreduce(std::span(data)).wait();
+        ASSERT_TRUE(test::all_are(data, 2 * k));
+      }
+      if (i % 7 == 0) kept.emplace(std::move(group));
+    }
+  });
+}
+
+TEST(SplitTest, LetsGroupsUseStagingOneAfterTheOther) {
+  test::World(4).run([](Communicator& comm) {
+    for (int i = 0; i < 20; ++i) {
+      Communicator group = comm.split(comm.rank() % (1 + i % 2));
+      std::vector<int> data(100'000, 1);
+      group.allreduce(std::span(data)).wait();
+      ASSERT_TRUE(test::all_are(data, group.size()));
+    }
+  });
+}
+
+TEST(SplitTest, OutlivesItsParent) {
+  test::World(3).run([](World& world) {
+    std::optional<Communicator> group;
+    {
+      World ended = std::move(world);
+      group.emplace(ended.communicator().split(0));
+    }
+    std::vector<int> data{1};
+
+    group->allreduce(std::span(data)).wait();
+
+    EXPECT_EQ(data[0], 3);
+  });
+}
+
+TEST(SplitTest, RefusesANegativeColor) {
+  test::World(1).run(
+      [](Communicator& comm) { EXPECT_THROW((void)comm.split(-1), std::invalid_argument); });
+}
+
+}  // namespace
+}  // namespace rondo::transport
