@@ -1,0 +1,141 @@
+// Replays plans of backward on symbols: every gradient is complete when it is read, and nothing
+// that is still needed is overwritten.
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/model.hpp>
+
+#include "executor/backward_plan.hpp"
+#include "train/support/network.hpp"
+
+namespace rondo::train {
+namespace {
+
+using Readers = std::multiset<std::size_t>;  // layers
+
+// What a buffer holds: the gradient of `value`, from `readers` so far.
+struct Content {
+  ValueId value = 0;
+  Readers readers = {};
+};
+
+// Runs a plan, with sets of readers in place of numbers.
+class Replay {
+ public:
+  explicit Replay(const Model& model) : model_(model), plan_(plan_backward(model)) {
+    for (std::size_t i = 0; i < model.layers.size(); ++i) {
+      for (const ValueId input : model.layers[i].inputs) readers_[input].insert(i);
+    }
+  }
+
+  void run() {
+    buffers_[plan_.logits] = {model_.layers.size(), {}};
+    for (const BackwardStep& step : plan_.steps) run(step);
+  }
+
+  [[nodiscard]] std::set<ValueId> finished() const { return finished_; }
+
+ private:
+  void run(const BackwardStep& step) {
+    const std::vector<ValueId>& inputs = model_.layers[step.layer].inputs;
+    const Content dy = buffers_[step.dy];
+    EXPECT_EQ(dy.value, step.layer + 1) << "dy of layer " << step.layer;
+    EXPECT_EQ(dy.readers, readers_[step.layer + 1]) << "dy of layer " << step.layer;
+    finished_.insert(dy.value);
+    buffers_.erase(step.dy);
+    if (step.dx) write(*step.dx, {inputs[0], {step.layer}});
+    if (inputs.size() == 2) write(step.dy, {inputs[1], {step.layer}});
+    if (step.add_dx_to) add(*step.dx, *step.add_dx_to);
+    if (step.add_residual_to) add(step.dy, *step.add_residual_to);
+  }
+
+  // A gradient that somebody will still read must not lie there; the input's is read by nobody.
+  void write(BufferId buffer, Content content) {
+    const auto old = buffers_.find(buffer);
+    if (old != buffers_.end() && old->second.value != 0) {
+      EXPECT_TRUE(finished_.contains(old->second.value)) << "buffer " << buffer;
+    }
+    buffers_[buffer] = std::move(content);
+  }
+
+  void add(BufferId from, BufferId into) {
+    EXPECT_EQ(buffers_[from].value, buffers_[into].value);
+    buffers_[into].readers.merge(buffers_[from].readers);
+    buffers_.erase(from);
+  }
+
+  const Model& model_;
+  BackwardPlan plan_;
+  std::map<ValueId, Readers> readers_;
+  std::map<BufferId, Content> buffers_;
+  std::set<ValueId> finished_;
+};
+
+void expect_correct(const Model& model) {
+  Replay replay(model);
+
+  replay.run();
+
+  EXPECT_EQ(replay.finished().size(), model.layers.size());
+}
+
+TEST(BackwardPlanTest, ServesEveryModelOfTheZoo) {
+  for (const std::string& name : model_names()) expect_correct(make_model(name));
+}
+
+TEST(BackwardPlanTest, ServesIdentityAndProjectionShortcuts) {
+  expect_correct(test::small_residual_model());
+}
+
+TEST(BackwardPlanTest, ServesALayerThatAddsItsOwnInput) {
+  Model model{.name = "twice", .input = {1, 2, 2, 1}, .classes = 2};
+  model.layers = {{"pool", PoolingLayer{.window = 1, .stride = 1}, {0}},
+                  {"bn", BatchNormLayer{.residual = true}, {1, 1}},
+                  {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
+
+  expect_correct(model);
+}
+
+TEST(BackwardPlanTest, ServesABatchNormBehindTheInput) {
+  Model model{.name = "first", .input = {1, 2, 2, 1}, .classes = 2};
+  model.layers = {{"bn1", BatchNormLayer{}, {0}},
+                  {"bn2", BatchNormLayer{.residual = true}, {0, 1}},
+                  {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
+
+  expect_correct(model);
+}
+
+TEST(BackwardPlanTest, KeepsAChainInTwoBuffers) {
+  const BackwardPlan plan = plan_backward(make_model("lenet5"));
+
+  EXPECT_EQ(plan.elements.size(), 2U);
+}
+
+TEST(BackwardPlanTest, KeepsAResidualNetworkInThreeBuffers) {
+  const BackwardPlan plan = plan_backward(make_model("resnet20"));
+
+  EXPECT_LE(plan.elements.size(), 3U);
+}
+
+TEST(BackwardPlanTest, MakesBuffersLargeEnoughForAllThatLiesInThem) {
+  const Model model = make_model("resnet20");
+  const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
+  const BackwardPlan plan = plan_backward(model);
+
+  for (const BackwardStep& step : plan.steps) {
+    EXPECT_GE(plan.elements[step.dy], shapes[step.layer + 1].size());
+    if (step.dx) {
+      EXPECT_GE(plan.elements[*step.dx], shapes[model.layers[step.layer].inputs[0]].size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rondo::train

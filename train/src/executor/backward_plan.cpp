@@ -1,0 +1,107 @@
+#include "executor/backward_plan.hpp"
+
+#include <algorithm>
+
+namespace rondo::train {
+namespace {
+
+constexpr ValueId model_input = 0;
+
+// Hands out buffers and takes them back; grows one where none is large enough.
+class BufferPool {
+ public:
+  BufferId acquire(std::int64_t elements) {
+    if (free_.empty()) {
+      elements_.push_back(elements);
+      return elements_.size() - 1;
+    }
+    const auto fits = std::find_if(free_.rbegin(), free_.rend(),
+                                   [&](BufferId id) { return elements_[id] >= elements; });
+    const auto chosen = fits != free_.rend() ? std::prev(fits.base()) : largest();
+    const BufferId id = *chosen;
+    free_.erase(chosen);
+    elements_[id] = std::max(elements_[id], elements);
+    return id;
+  }
+
+  void release(BufferId id) { free_.push_back(id); }
+
+  [[nodiscard]] const std::vector<std::int64_t>& elements() const { return elements_; }
+
+ private:
+  std::vector<BufferId>::iterator largest() {
+    return std::ranges::max_element(free_, {}, [&](BufferId id) { return elements_[id]; });
+  }
+
+  std::vector<std::int64_t> elements_;
+  std::vector<BufferId> free_;  // the one released last is at the end
+};
+
+bool is_batch_norm(const LayerSpec& layer) {
+  return std::holds_alternative<BatchNormLayer>(layer.kind);
+}
+
+class Planner {
+ public:
+  explicit Planner(const Model& model)
+      : model_(model), shapes_(shapes_of(model, 1)), gradient_(shapes_.size()) {}
+
+  BackwardPlan plan() {
+    BackwardPlan plan;
+    plan.logits = pool_.acquire(shapes_.back().size());
+    gradient_.back() = plan.logits;
+    for (std::size_t i = model_.layers.size(); i-- > 0;) plan.steps.push_back(step(i));
+    plan.elements = pool_.elements();
+    return plan;
+  }
+
+ private:
+  BackwardStep step(std::size_t i) {
+    const LayerSpec& layer = model_.layers[i];
+    BackwardStep step{.layer = i, .dy = *gradient_[i + 1]};
+    const bool dx_goes_on = place_input(layer, step);
+    const bool dy_goes_on = layer.inputs.size() == 2 ? place_residual(layer.inputs[1], step)
+                                                     : dx_goes_on && step.dx == step.dy;
+    if (!dy_goes_on) pool_.release(step.dy);
+    if (!dx_goes_on && step.dx && step.dx != step.dy) pool_.release(*step.dx);
+    return step;
+  }
+
+  // True when dx goes on as the gradient of the layer's input. Batch norm needs room for it even
+  // if nobody reads it, and works in place when dy is not wanted for a residual.
+  bool place_input(const LayerSpec& layer, BackwardStep& step) {
+    const ValueId value = layer.inputs[0];
+    const bool in_place = is_batch_norm(layer) && layer.inputs.size() == 1;
+    if (in_place) {
+      step.dx = step.dy;
+    } else if (value != model_input || is_batch_norm(layer)) {
+      step.dx = pool_.acquire(shapes_[value].size());
+    }
+    if (value == model_input) return false;
+    step.add_dx_to = gradient_[value];
+    if (!gradient_[value]) gradient_[value] = step.dx;
+    return !step.add_dx_to;
+  }
+
+  // True when dy goes on as the gradient of `value`.
+  bool place_residual(ValueId value, BackwardStep& step) {
+    if (value == model_input) return false;
+    if (gradient_[value]) {
+      step.add_residual_to = gradient_[value];
+      return false;
+    }
+    gradient_[value] = step.dy;
+    return true;
+  }
+
+  const Model& model_;
+  std::vector<tensor::Shape> shapes_;
+  std::vector<std::optional<BufferId>> gradient_;  // of each value, once it has begun
+  BufferPool pool_;
+};
+
+}  // namespace
+
+BackwardPlan plan_backward(const Model& model) { return Planner(model).plan(); }
+
+}  // namespace rondo::train

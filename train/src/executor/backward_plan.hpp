@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <rondo/train/model.hpp>
+
+namespace rondo::train {
+
+/// A buffer that holds gradients of activations, one after another.
+using BufferId = std::size_t;
+
+/// One layer's place in the backward pass.
+struct BackwardStep {
+  std::size_t layer = 0;
+  BufferId dy = 0;                               ///< the gradient of what the layer wrote
+  std::optional<BufferId> dx = {};               ///< where the kernel puts that of its input
+  std::optional<BufferId> add_dx_to = {};        ///< the input's gradient, begun by another reader
+  std::optional<BufferId> add_residual_to = {};  ///< likewise for the residual, which dy then holds
+};
+
+/// Which gradient lies in which buffer, and when: the last layer first.
+///
+/// A value has a gradient from its last reader's step (the first in this order) to its writer's.
+/// Its buffer is then used again, the one released last first, so that backward keeps to the few
+/// buffers that are still in the cache.
+struct BackwardPlan {
+  std::vector<BackwardStep> steps = {};
+  BufferId logits = 0;                      ///< where the loss puts its gradient
+  std::vector<std::int64_t> elements = {};  ///< of each buffer, for one image
+};
+
+[[nodiscard]] BackwardPlan plan_backward(const Model& model);
+
+}  // namespace rondo::train

@@ -1,0 +1,35 @@
+#include "executor/batch_norm_kernel.hpp"
+
+namespace rondo::train {
+
+BatchNormKernel::BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec)
+    : engine_(engine), kernel_(engine, spec), channels_(static_cast<std::size_t>(spec.input.c)) {}
+
+std::unique_ptr<LayerKernel> BatchNormKernel::for_images(std::int64_t images) {
+  tensor::BatchNormSpec spec = kernel_.spec();
+  spec.input.n = images;
+  return std::make_unique<BatchNormKernel>(engine_, spec);
+}
+
+void BatchNormKernel::forward_training(const ForwardOperands& operands,
+                                       std::span<float> statistics) {
+  kernel_.forward_training(operands.x, operands.residual, split(operands.parameters),
+                           statistics.first(channels_), statistics.subspan(channels_), operands.y);
+}
+
+void BatchNormKernel::forward_inference(const ForwardOperands& operands,
+                                        std::span<const float> statistics) {
+  kernel_.forward_inference(operands.x, operands.residual, split(operands.parameters),
+                            statistics.first(channels_), statistics.subspan(channels_), operands.y);
+}
+
+void BatchNormKernel::backward_parameters(const BackwardOperands& operands) {
+  kernel_.backward(operands.x, operands.y, split(operands.parameters), operands.dy, operands.dx,
+                   operands.gradients.first(channels_), operands.gradients.subspan(channels_));
+}
+
+tensor::BatchNormParameters BatchNormKernel::split(std::span<const float> parameters) const {
+  return {.scale = parameters.first(channels_), .shift = parameters.subspan(channels_)};
+}
+
+}  // namespace rondo::train

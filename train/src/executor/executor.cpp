@@ -1,0 +1,28 @@
+#include <rondo/train/executor.hpp>
+
+#include "executor/executor_impl.hpp"
+
+namespace rondo::train {
+
+StepObserver::~StepObserver() = default;
+
+Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
+                   const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(engine, model, state, options)) {}
+
+Executor::~Executor() = default;
+
+tensor::Loss Executor::train(const Batch& batch, StepObserver& observer) {
+  return impl_->train(batch, observer);
+}
+
+tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> parameters,
+                                std::span<const float> statistics) {
+  return impl_->evaluate(batch, parameters, statistics);
+}
+
+std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }
+
+std::vector<std::string> Executor::implementations() const { return impl_->implementations(); }
+
+}  // namespace rondo::train

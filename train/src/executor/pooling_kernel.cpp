@@ -1,0 +1,32 @@
+#include "executor/pooling_kernel.hpp"
+
+namespace rondo::train {
+
+PoolingKernel::PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec)
+    : engine_(engine), kernel_(engine, spec) {}
+
+std::unique_ptr<LayerKernel> PoolingKernel::for_images(std::int64_t images) {
+  tensor::PoolingSpec spec = kernel_.spec();
+  spec.input.n = images;
+  return std::make_unique<PoolingKernel>(engine_, spec);
+}
+
+void PoolingKernel::forward_training(const ForwardOperands& operands,
+                                     std::span<float> /*statistics*/) {
+  kernel_.forward(operands.x, operands.y);
+}
+
+void PoolingKernel::forward_inference(const ForwardOperands& operands,
+                                      std::span<const float> /*statistics*/) {
+  kernel_.forward(operands.x, operands.y);
+}
+
+void PoolingKernel::backward_parameters(const BackwardOperands& /*operands*/) {}
+
+void PoolingKernel::backward_input(const BackwardOperands& operands) {
+  if (operands.dx.data != nullptr) kernel_.backward(operands.dy, operands.dx);
+}
+
+std::string PoolingKernel::implementation() const { return kernel_.implementation(); }
+
+}  // namespace rondo::train

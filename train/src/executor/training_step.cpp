@@ -1,0 +1,100 @@
+// Executor::Impl::train(): forward, loss, backward.
+
+#include <algorithm>
+
+#include <rondo/tensor/elementwise.hpp>
+
+#include "executor/executor_impl.hpp"
+
+namespace rondo::train {
+
+tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
+  check_batch(batch);
+  if (batch.samples == 0) {
+    train_nothing(observer);
+    return {};
+  }
+  const BatchPlan& plan = training_plan(batch.samples);
+  const float* input = batch.images.data();
+  forward(plan, input, observer);
+  const tensor::Loss result = loss(batch);
+  backward(plan, input, observer);
+  return result;
+}
+
+void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    const LayerPlace& place = places_[i];
+    if (place.group) {
+      observer.make_ready(*place.group);
+      plan.kernels[i]->load(place.parameters_of(state_.parameters));
+    }
+    plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
+                                      place.statistics_of(state_.statistics));
+    observer.between_layers();
+  }
+}
+
+tensor::Loss Executor::Impl::loss(const Batch& batch) {
+  const ValueId last = model_.layers.size();
+  return tensor::softmax_cross_entropy(
+      engine_, activations_.read(last, nullptr, batch.samples), batch.labels,
+      options_.label_smoothing, activations_.gradient(backward_.logits, last, batch.samples));
+}
+
+BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, const BatchPlan& plan,
+                                                   const float* input) {
+  const ValueId x = model_.layers[step.layer].inputs[0];
+  const ValueId y = step.layer + 1;
+  BackwardOperands operands{
+      .x = activations_.read(x, input, plan.images),
+      .y = activations_.write(y, plan.images),
+      .dy = activations_.gradient(step.dy, y, plan.images),
+      .parameters = places_[step.layer].parameters_of(std::span<const float>(state_.parameters)),
+      .gradients = places_[step.layer].parameters_of(state_.gradients)};
+  if (step.dx) operands.dx = activations_.gradient(*step.dx, x, plan.images);
+  return operands;
+}
+
+void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
+                                    const BackwardStep& step, StepObserver& observer) {
+  LayerKernel& kernel = *plan.kernels[step.layer];
+  const BackwardOperands operands = backward_operands(step, plan, input);
+  kernel.backward_parameters(operands);
+  if (places_[step.layer].group) observer.gradients_final(*places_[step.layer].group);
+  kernel.backward_input(operands);
+  const std::vector<ValueId>& inputs = model_.layers[step.layer].inputs;
+  if (step.add_dx_to) {
+    tensor::add(engine_, operands.dx,
+                activations_.gradient(*step.add_dx_to, inputs[0], plan.images));
+  }
+  if (step.add_residual_to) {
+    tensor::add(engine_, operands.dy,
+                activations_.gradient(*step.add_residual_to, inputs[1], plan.images));
+  }
+}
+
+void Executor::Impl::backward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+  for (const BackwardStep& step : backward_.steps) {
+    backward_layer(plan, input, step, observer);
+    observer.between_layers();
+  }
+}
+
+// The same calls in the same order, so that a rank without samples meets the others.
+void Executor::Impl::train_nothing(StepObserver& observer) {
+  for (const LayerPlace& place : places_) {
+    if (place.group) observer.make_ready(*place.group);
+    observer.between_layers();
+  }
+  for (const BackwardStep& step : backward_.steps) {
+    const LayerPlace& place = places_[step.layer];
+    if (place.group) {
+      std::ranges::fill(place.parameters_of(state_.gradients), 0.0F);
+      observer.gradients_final(*place.group);
+    }
+    observer.between_layers();
+  }
+}
+
+}  // namespace rondo::train

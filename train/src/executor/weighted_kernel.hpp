@@ -1,0 +1,62 @@
+#pragma once
+
+#include <utility>
+
+#include <rondo/tensor/elementwise.hpp>
+
+#include "executor/layer_kernel.hpp"
+
+namespace rondo::train {
+
+/// A layer with weights, and perhaps a bias behind them in its group: Kernel is
+/// tensor::Convolution or tensor::FullyConnected.
+template <typename Kernel>
+class WeightedKernel final : public LayerKernel {
+ public:
+  WeightedKernel(tensor::Engine& engine, Kernel kernel)
+      : engine_(engine),
+        kernel_(std::move(kernel)),
+        weights_(static_cast<std::size_t>(kernel_.spec().weights())) {}
+
+  std::unique_ptr<LayerKernel> for_images(std::int64_t images) override {
+    return std::make_unique<WeightedKernel>(engine_, Kernel(kernel_, images));
+  }
+
+  void load(std::span<const float> parameters) override {
+    kernel_.pack_weights(parameters.first(weights_));
+  }
+
+  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
+    forward(operands);
+  }
+
+  void forward_inference(const ForwardOperands& operands,
+                         std::span<const float> /*statistics*/) override {
+    forward(operands);
+  }
+
+  void backward_parameters(const BackwardOperands& operands) override {
+    if (kernel_.spec().activation == tensor::Activation::relu) {
+      tensor::backward_relu(engine_, operands.y, operands.dy);
+    }
+    kernel_.backward_weights(operands.x, operands.dy, operands.gradients.subspan(weights_));
+    kernel_.unpack_gradients(operands.gradients.first(weights_));
+  }
+
+  void backward_input(const BackwardOperands& operands) override {
+    if (operands.dx.data != nullptr) kernel_.backward_data(operands.dy, operands.dx);
+  }
+
+  std::string implementation() const override { return kernel_.implementation(); }
+
+ private:
+  void forward(const ForwardOperands& operands) {
+    kernel_.forward(operands.x, operands.parameters.subspan(weights_), operands.y);
+  }
+
+  tensor::Engine& engine_;
+  Kernel kernel_;
+  std::size_t weights_;
+};
+
+}  // namespace rondo::train
