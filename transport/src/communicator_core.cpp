@@ -264,28 +264,34 @@ void CommunicatorCore::check_all_fingerprints() {
   }
 }
 
+bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
+  // Operations run in order: what is waited for may stand behind another.
+  const bool behind = current_ != nullptr && record.stage != Stage::draining &&
+                      current_->posted.sequence <= record.posted.sequence;
+  const OperationRecord& front = behind ? *current_ : record;
+  const std::uint64_t sequence = front.posted.sequence;
+  shm::ControlBlock& block = *group_.members[member].block;
+  if (member == group_.index()) return false;
+  switch (front.stage) {
+    case Stage::queued:
+      return block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
+    case Stage::published:
+      return slot_of(block, sequence).sequence.load(std::memory_order_acquire) != sequence;
+    case Stage::running:
+      return front.operation->waits_for(group_, member);
+    case Stage::draining:
+      return block.consumed.load(std::memory_order_acquire) < sequence;
+    case Stage::complete:
+    case Stage::failed:
+      return false;
+  }
+  return false;
+}
+
 std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const {
   std::vector<int> ranks;
-  // Operations run in order: what is waited for may stand behind another.
-  const OperationRecord* front = current_ != nullptr && record.stage != Stage::draining &&
-                                         current_->posted.sequence <= record.posted.sequence
-                                     ? current_
-                                     : &record;
-  const std::uint64_t sequence = front->posted.sequence;
   for (std::size_t r = 0; r < group_.count(); ++r) {
-    if (r == group_.index()) continue;
-    shm::ControlBlock& block = *group_.members[r].block;
-    bool waits = false;
-    if (front->stage == Stage::queued) {
-      waits = block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
-    } else if (front->stage == Stage::published) {
-      waits = slot_of(block, sequence).sequence.load(std::memory_order_acquire) != sequence;
-    } else if (front->stage == Stage::running) {
-      waits = front->operation->waits_for(group_, r);
-    } else if (front->stage == Stage::draining) {
-      waits = block.consumed.load(std::memory_order_acquire) < sequence;
-    }
-    if (waits) ranks.push_back(group_.members[r].world_rank);
+    if (waits_for(record, r)) ranks.push_back(group_.members[r].world_rank);
   }
   return ranks;
 }

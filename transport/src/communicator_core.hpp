@@ -53,7 +53,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void poison(const Error& error);
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
 
-  /// The World ranks that the oldest incomplete operation up to `record` waits for.
+  /// Does the oldest incomplete operation up to `record` wait for that member?
+  [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// The World ranks that it waits for.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
   void check_all_fingerprints();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "describe.hpp"
 #include "shm/futex.hpp"
@@ -102,23 +103,26 @@ void Wait::look_for_aborts() {
 }
 
 void Wait::look_for_lost_peers() {
-  const std::vector<int> missing = communicator_.missing(record_);
-  const auto lost = std::ranges::find_if(missing, [&](int rank) { return world_.gone(rank); });
-  if (lost == missing.end()) return;
-  // Read once more what the peer may have stored before it went; a mismatch explains more.
-  communicator_.check_all_fingerprints();
-  while (world_.progress()) {
+  const std::vector<Member>& members = communicator_.group().members;
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    if (!communicator_.waits_for(record_, r) || !world_.gone(members[r].world_rank)) continue;
+    // Read once more what the peer may have stored before it went; a mismatch explains more.
+    communicator_.check_all_fingerprints();
+    while (world_.progress()) {
+    }
+    if (record_.finished()) return;
+    if (communicator_.waits_for(record_, r)) throw_lost(members[r].world_rank);
   }
-  if (record_.finished()) return;
-  const std::vector<int> still = communicator_.missing(record_);
-  if (std::ranges::find(still, *lost) == still.end()) return;
-  const RankInfo& info = world_.peer(*lost).info;
+}
+
+void Wait::throw_lost(int rank) const {
+  const RankInfo& info = world_.peer(rank).info;
   const std::string operation = communicator_.describe(record_);
   throw Error(Errc::peer_lost,
-              name_rank(world_, *lost) + " is lost: it ended or left while rank " +
+              name_rank(world_, rank) + " is lost: it ended or left while rank " +
                   std::to_string(world_.rank()) + " was in " + operation +
                   "; see that rank's own messages for why",
-              {.rank = *lost, .pid = info.pid, .host = info.host, .operation = operation});
+              {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
 }
 
 void Wait::look_at_the_clock() {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <vector>
 
 #include "communicator_core.hpp"
 #include "world_core.hpp"
@@ -25,6 +24,7 @@ class Wait {
   void look();
   void look_for_aborts();
   void look_for_lost_peers();
+  [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
   void note_arrival();
   void account();
