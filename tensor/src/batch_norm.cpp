@@ -82,11 +82,12 @@ void BatchNorm::forward_inference(View<const float> x, View<const float> residua
 
 void BatchNorm::backward(View<const float> x, View<const float> y, BatchNormParameters p,
                          View<float> dy, View<float> dx, std::span<float> scale_gradient,
-                         std::span<float> shift_gradient) {
+                         std::span<float> shift_gradient, View<const float> also) {
   const Shape shape = required_shape(spec(), x, backward_call);
   require_shape(backward_call, "y", y, shape);
   require_shape(backward_call, "dy", dy, shape);
   require_shape(backward_call, "dx", dx, shape);
+  if (also.data != nullptr) require_shape(backward_call, "also", also, shape);
   require_channels(backward_call, "scale", p.scale.size(), shape);
   require_channels(backward_call, "scale_gradient", scale_gradient.size(), shape);
   require_channels(backward_call, "shift_gradient", shift_gradient.size(), shape);
@@ -95,7 +96,7 @@ void BatchNorm::backward(View<const float> x, View<const float> y, BatchNormPara
     std::ranges::fill(shift_gradient, 0.0F);
     return;
   }
-  impl_->sum_gradients(x, y, dy, scale_gradient, shift_gradient);
+  impl_->sum_gradients(x, y, dy, also, scale_gradient, shift_gradient);
   impl_->input_gradients(x, dy, dx);
 }
 

@@ -17,6 +17,10 @@ std::size_t row_width(std::size_t channels) {
   return smallest * ((enough + smallest - 1) / smallest);
 }
 
+const float* at(const View<const float>& view, const Piece& piece) {
+  return view.data == nullptr ? nullptr : view.image(piece.image) + piece.first;
+}
+
 constexpr std::size_t lane_arrays = 9;
 constexpr std::size_t channel_arrays = 3;
 
@@ -147,9 +151,7 @@ void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>&
   for_each_part(engine_.threads(), [&](int part) {
     for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
       loops.normalise({.x = x.image(piece.image) + piece.first,
-                       .residual = residual.data == nullptr
-                                       ? nullptr
-                                       : residual.image(piece.image) + piece.first,
+                       .residual = at(residual, piece),
                        .y = y.image(piece.image) + piece.first,
                        .count = piece.count,
                        .mean = lanes.mean.data(),
@@ -162,12 +164,14 @@ void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>&
 }
 
 void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const float>& y,
-                                    const View<float>& dy, std::span<float> scale_gradient,
+                                    const View<float>& dy, const View<const float>& also,
+                                    std::span<float> scale_gradient,
                                     std::span<float> shift_gradient) {
   engine_.enter();
   const Gate gate = spec_.activation == Activation::none ? Gate::open
                     : spec_.residual                     ? Gate::output
                                                          : Gate::recomputed;
+  second_gate_ = gate == Gate::recomputed && also.data == nullptr ? gate : Gate::open;
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
     clear_sums(part);
@@ -175,6 +179,7 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
       loops.sum_gradients({.x = x.image(piece.image) + piece.first,
                            .y = y.image(piece.image) + piece.first,
                            .dy = dy.image(piece.image) + piece.first,
+                           .also = at(also, piece),
                            .count = piece.count,
                            .mean = batch_.mean.data(),
                            .factor = batch_.factor.data(),
@@ -197,7 +202,6 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
 
 void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<const float>& dy,
                                       const View<float>& dx) const {
-  const bool recomputed = spec_.activation == Activation::relu && !spec_.residual;
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
     for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
@@ -211,7 +215,7 @@ void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<con
                              .offset = offset_.data(),
                              .slope = slope_.data(),
                              .width = width_,
-                             .gate = recomputed ? Gate::recomputed : Gate::open});
+                             .gate = second_gate_});
     });
   });
 }

@@ -40,7 +40,8 @@ class BatchNorm::Impl {
 
   /// First backward pass: gradients of scale and shift, and what the second pass subtracts.
   void sum_gradients(const View<const float>& x, const View<const float>& y, const View<float>& dy,
-                     std::span<float> scale_gradient, std::span<float> shift_gradient);
+                     const View<const float>& also, std::span<float> scale_gradient,
+                     std::span<float> shift_gradient);
   void input_gradients(const View<const float>& x, const View<const float>& dy,
                        const View<float>& dx) const;
 
@@ -68,6 +69,7 @@ class BatchNorm::Impl {
   Buffer sum_memory_;
   Buffer channel_memory_;
   std::size_t lanes_taken_ = 0;
+  Gate second_gate_ = Gate::open;  ///< what the second backward pass has left to do
   NormLanes batch_;
   NormLanes running_;
   std::span<float> origin_;

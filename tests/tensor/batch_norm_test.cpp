@@ -111,6 +111,24 @@ TEST_P(BatchNormTest, BackwardEqualsPlainLoops) {
   }
 }
 
+TEST_P(BatchNormTest, BackwardAddsAnotherReadersGradient) {
+  Trial trial(spec(), threads());
+  Trial summed(spec(), threads());
+  const Tensor also = normal_tensor(trial.spec.input, 8);
+  for (std::size_t i = 0; i < also.span().size(); ++i) summed.dy.span()[i] += also.span()[i];
+  trial.forward();
+  summed.forward();
+  summed.backward();
+  trial.layer.backward(trial.x.view(), trial.y.view(), trial.p(), trial.dy.view(), trial.dx.view(),
+                       trial.dscale, trial.dshift, also.view());
+  EXPECT_THAT(trial.dx.span(), ElementsAreArray(summed.dx.span()));
+  EXPECT_EQ(trial.dscale, summed.dscale);
+  EXPECT_EQ(trial.dshift, summed.dshift);
+  if (trial.spec.residual) {
+    EXPECT_THAT(trial.dy.span(), ElementsAreArray(summed.dy.span()));
+  }
+}
+
 TEST_P(BatchNormTest, InferenceUsesTheRunningValues) {
   Trial trial(spec(), threads());
   trial.layer.forward_inference(trial.x.view(), trial.residual.view(), trial.p(),

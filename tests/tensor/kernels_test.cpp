@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -105,7 +106,11 @@ TEST_P(KernelsTest, NormalisingAgrees) {
 }
 
 TEST_P(KernelsTest, GradientsAgree) {
-  for (const Gate gate : {Gate::open, Gate::recomputed, Gate::output}) {
+  const auto cases = {std::pair(Gate::open, false), std::pair(Gate::recomputed, false),
+                      std::pair(Gate::output, false), std::pair(Gate::output, true)};
+  for (const auto& [gate_kind, merged] : cases) {
+    const Gate gate = gate_kind;
+    const float* also = merged ? x.data() : nullptr;
     const auto gradients = [&](const Kernels& loops) {
       auto gated = dy;
       std::vector<float> dx(count + 1, -1.0F);
@@ -113,6 +118,7 @@ TEST_P(KernelsTest, GradientsAgree) {
       loops.sum_gradients({.x = x.data() + 1,
                            .y = y.data() + 1,
                            .dy = gated.data() + 1,
+                           .also = also,
                            .count = count,
                            .mean = mean.data() + 1,
                            .factor = factor.data() + 1,

@@ -40,12 +40,13 @@ struct SumMoments {
 /// from x, or it looks at the ReLU's output y (whose residual it does not have).
 enum class Gate { open, recomputed, output };
 
-/// g = dy where the gate is open, else 0; sums += g; products += g * (x - mean). With
-/// Gate::output g also replaces dy.
+/// g = dy (+ also) where the gate is open, else 0; sums += g; products += g * (x - mean). g also
+/// replaces dy, unless it can be had again from dy and x: with Gate::output or `also`.
 struct SumGradients {
   const float* x;
   const float* y;
   float* dy;
+  const float* also;  ///< a second gradient of the same values, or nullptr
   std::size_t count;
   const float* mean;
   const float* factor;

@@ -32,8 +32,10 @@ struct BatchNormParameters {
 /// two. Variances are biased in the batch and unbiased in the running average, as in PyTorch.
 ///
 /// - forward_training() keeps what backward() needs: mean and 1/sqrt(variance + epsilon).
-/// - backward() takes y to know where ReLU passed. dy is overwritten by the gradient after ReLU
-///   when `residual` is set: that is the gradient of the residual input.
+/// - backward() belongs to the forward_training() before it. Where ReLU passed it learns from y if
+///   there is a residual; otherwise it computes that again from x, which is faster.
+/// - dy is overwritten when there is a residual: by the gradient after ReLU, which is that of the
+///   residual input. With `also`, dy is overwritten in any case.
 /// - Bits depend on the number of threads (fixed cuts), not on timing, nor on the CPU.
 /// - An empty batch (n = 0) is allowed: gradients are zero, running values stay.
 class RONDO_TENSOR_API BatchNorm {
@@ -46,6 +48,7 @@ class RONDO_TENSOR_API BatchNorm {
   [[nodiscard]] const BatchNormSpec& spec() const noexcept;
 
   /// x, residual (data == nullptr without one) and y have the spec's H, W, C and up to its N.
+  /// forward_inference() keeps nothing and disturbs nothing.
   void forward_training(View<const float> x, View<const float> residual, BatchNormParameters p,
                         std::span<float> running_mean, std::span<float> running_variance,
                         View<float> y);
@@ -53,9 +56,11 @@ class RONDO_TENSOR_API BatchNorm {
                          std::span<const float> running_mean,
                          std::span<const float> running_variance, View<float> y);
 
-  /// dx may be the same memory as dy when there is no residual.
+  /// dx may be the same memory as dy when there is no residual. `also`, if given, is added to dy
+  /// first: the gradient from another reader of y, for less than an add() of its own.
   void backward(View<const float> x, View<const float> y, BatchNormParameters p, View<float> dy,
-                View<float> dx, std::span<float> scale_gradient, std::span<float> shift_gradient);
+                View<float> dx, std::span<float> scale_gradient, std::span<float> shift_gradient,
+                View<const float> also = {});
 
  private:
   class Impl;
