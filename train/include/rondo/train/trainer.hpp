@@ -10,43 +10,51 @@
 #include <rondo/train/export.hpp>
 
 namespace rondo::transport {
+class Team;
 class World;
-}
+}  // namespace rondo::transport
 
 namespace rondo::train {
 
-/// The loss or the parameters became NaN or Inf; what() names the step.
+/// Training went wrong numerically: the loss became NaN or Inf, or ranks that must hold the same
+/// parameters do not. what() names the step, and the ranks. Thrown on every rank alike.
 class RONDO_TRAIN_API NumericError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Told to a progress line while training runs; figures are of the current epoch.
+/// Told to a progress line after every step; figures are of the current epoch. Loss, accuracy and
+/// communication are rank 0's own, so that telling them costs no communication.
 struct Progress {
   std::int64_t epoch = 0;  ///< 1-based
   std::int64_t epochs = 0;
   std::int64_t step = 0;  ///< 1-based, within the epoch
   std::int64_t steps = 0;
-  double loss = 0.0;
-  double accuracy = 0.0;  ///< percent, of the training batches so far
-  double images_per_second = 0.0;
+  double loss = 0.0;               ///< mean over the epoch's samples so far
+  double accuracy = 0.0;           ///< percent, of the training samples so far
+  double images_per_second = 0.0;  ///< of all ranks
   double communication_share = 0.0;
-  double seconds_left = 0.0;
+  double seconds_left = 0.0;  ///< of the whole run's steps, at the pace of this epoch
 };
 
-/// One epoch's line of metrics.jsonl; the README of this module says what each name means.
+/// One epoch's line of metrics.jsonl, under the same names; figures are of this epoch alone, and
+/// of all ranks together. Training means the steps, loading included, evaluation excluded.
 struct EpochMetrics {
-  std::int64_t epoch = 0;
-  double loss = 0.0;
-  double accuracy = 0.0;
-  double images_per_second = 0.0;
-  double seconds = 0.0;
-  double communication_share = 0.0;
-  double wait_share = 0.0;
-  std::uint64_t global_reductions = 0;
+  std::int64_t epoch = 0;               ///< 1-based
+  double loss = 0.0;                    ///< mean over the epoch's training samples
+  double accuracy = 0.0;                ///< percent, on the test set, of the evaluation copy
+  double training_accuracy = 0.0;       ///< percent, of the training samples as they were seen
+  double test_loss = 0.0;               ///< mean over the test set
+  double images_per_second = 0.0;       ///< training samples / seconds
+  double seconds = 0.0;                 ///< of training, mean over the ranks
+  double evaluation_seconds = 0.0;      ///< evaluation copy and test set, mean over the ranks
+  double communication_share = 0.0;     ///< of `seconds`, in transport calls after the last arrival
+  double wait_share = 0.0;              ///< of `seconds`, in transport calls before it
+  std::uint64_t global_reductions = 0;  ///< see sync::SchemeCounters
   std::uint64_t local_reductions = 0;
-  std::uint64_t bytes_sent = 0;
-  std::string parameter_hash = {};
+  std::uint64_t evaluation_reductions = 0;
+  std::uint64_t bytes_sent = 0;     ///< moved between ranks by training, sum over the ranks
+  std::string parameter_hash = {};  ///< XXH3-128 of the evaluation copy's parameters, 32 hex digits
 };
 
 /// What the trainer tells while it runs, on rank 0 only. Called on the training thread.
@@ -58,6 +66,7 @@ struct TrainerObserver {
 
 struct TrainerOptions {
   int threads = 1;                        ///< of this rank, decided by the launcher
+  transport::Team* team = nullptr;        ///< lent; shares long flat passes among its threads
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   TrainerObserver observer = {};
 };
@@ -65,7 +74,12 @@ struct TrainerOptions {
 /// Trains `experiment` on all ranks of `world`; returns the last epoch's metrics (the same on
 /// every rank). Collective.
 ///
-/// Throws ConfigError, DataError, NumericError, or transport::Error.
+/// Of every step's global batch of B samples, rank r of P takes samples B*r/P to B*(r+1)/P,
+/// rounded down. The run ends after [train] epochs, or within an epoch after max_steps.
+///
+/// Throws ConfigError, DataError, NumericError, or transport::Error. What goes wrong before the
+/// first step, on whatever rank, is thrown on every rank; what fails later on one rank alone
+/// aborts the World, so that the others end soon, with Errc::aborted.
 RONDO_TRAIN_API EpochMetrics train(transport::World& world, const Experiment& experiment,
                                    const TrainerOptions& options);
 

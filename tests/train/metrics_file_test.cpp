@@ -1,0 +1,94 @@
+// metrics.jsonl: a whole line per event, at once, or an error that says why not.
+
+#include "trainer/metrics_file.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/dataset.hpp>
+
+namespace rondo::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::filesystem::path file() const { return folder_ / "metrics.jsonl"; }
+  [[nodiscard]] std::vector<nlohmann::json> lines() const {
+    std::vector<nlohmann::json> result;
+    std::ifstream stream(file());
+    for (std::string line; std::getline(stream, line);)
+      result.push_back(nlohmann::json::parse(line));
+    return result;
+  }
+
+ private:
+  std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) /
+      ("rondo-metrics-" +
+       std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+TEST_F(MetricsFileTest, EachEventIsALineThatCanBeReadAtOnce) {
+  MetricsFile metrics(file());
+
+  metrics.write(StartEvent{.config = "[data]\nname = \"x\"\n", .ranks = 2});
+  ASSERT_EQ(lines().size(), 1U);
+  metrics.write(StepEvent{.epoch = 1, .step = 50});
+  metrics.write(EpochMetrics{.epoch = 1, .accuracy = 12.5});
+  metrics.write(EndEvent{.reason = "completed"});
+
+  const auto written = lines();
+  ASSERT_EQ(written.size(), 4U);
+  EXPECT_EQ(written[0].at("event"), "start");
+  EXPECT_EQ(written[0].at("config"), "[data]\nname = \"x\"\n");
+  EXPECT_EQ(written[1].at("step"), 50);
+  EXPECT_EQ(written[2].at("accuracy"), 12.5);
+  EXPECT_EQ(written[3].at("reason"), "completed");
+}
+
+TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {
+  MetricsFile metrics(file());
+
+  metrics.write(StepEvent{.loss = std::numeric_limits<double>::quiet_NaN()});
+
+  EXPECT_TRUE(lines().at(0).at("loss").is_null());
+}
+
+TEST_F(MetricsFileTest, BeginsTheFileAnew) {
+  std::ofstream(file()) << "what an earlier run left\n";
+
+  MetricsFile(file()).write(EndEvent{});
+
+  EXPECT_EQ(lines().size(), 1U);
+}
+
+TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
+  EXPECT_THAT([&] { MetricsFile(file() / "no" / "metrics.jsonl"); },
+              ThrowsMessage<ConfigError>(HasSubstr("metrics.jsonl: cannot be written: ")));
+}
+
+TEST_F(MetricsFileTest, AFullDiskIsAnError) {
+  MetricsFile metrics("/dev/full");
+
+  EXPECT_THAT([&] { metrics.write(EndEvent{}); },
+              ThrowsMessage<DataError>("/dev/full: cannot be written: No space left on device"));
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,102 @@
+// Runs that cannot be: every rank ends, with an error that says why.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "train/experiments.hpp"
+
+namespace rondo::train {
+namespace {
+
+using test::small_experiment;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// Expects that training throws an `Error` with that text on every rank.
+template <typename Error, typename Text>
+void expect_on_all_ranks(int ranks, const Experiment& experiment, const Text& text,
+                         const TrainerOptions& options = {}) {
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    EXPECT_THAT([&] { train(world, experiment, options); }, ThrowsMessage<Error>(text));
+  });
+}
+
+std::filesystem::path fresh_folder() {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) /
+      (std::string("rondo-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+TEST(TrainerErrorsTest, ABatchSmallerThanTheRanks) {
+  expect_on_all_ranks<ConfigError>(3, small_experiment("lenet5", 2),
+                                   HasSubstr("a batch of 2 is smaller than the ranks (3)"));
+}
+
+TEST(TrainerErrorsTest, DataThatIsNotThere) {
+  Experiment experiment = small_experiment();
+  experiment.data.name = "fashion-mnist";
+  experiment.data.path = "/nonexistent";
+
+  expect_on_all_ranks<DataError>(2, experiment, HasSubstr("/nonexistent"));
+}
+
+TEST(TrainerErrorsTest, AModelThatDoesNotExist) {
+  expect_on_all_ranks<ConfigError>(2, small_experiment("lenet6"), HasSubstr("lenet6"));
+}
+
+TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
+  const std::filesystem::path folder = fresh_folder();
+  std::ofstream(folder / "file") << "in the way";
+  TrainerOptions options;
+  options.run_folder = folder / "file" / "run";
+
+  expect_on_all_ranks<ConfigError>(2, small_experiment(),
+                                   HasSubstr("file/run: the run folder cannot be made: "), options);
+}
+
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
+  Experiment experiment = small_experiment();
+  experiment.optimizer.learning_rate = 1e30;
+  TrainerOptions options;
+  options.run_folder = fresh_folder();
+
+  expect_on_all_ranks<NumericError>(3, experiment, HasSubstr("NaN or Inf in step 2;"), options);
+
+  std::ifstream stream(options.run_folder / "metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(stream, line);) last = line;
+  EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2;"));
+}
+
+TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanks) {
+  TrainerOptions options;
+  options.run_folder = fresh_folder();
+  std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
+
+  rondo::test::World{2}.run([&](transport::World& world) {
+    if (world.rank() == 0) {
+      EXPECT_THAT([&] { train(world, small_experiment(), options); },
+                  ThrowsMessage<DataError>(HasSubstr("No space left on device")));
+    } else {
+      EXPECT_THAT([&] { train(world, small_experiment(), options); },
+                  ThrowsMessage<transport::Error>(HasSubstr("No space left on device")));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace rondo::train

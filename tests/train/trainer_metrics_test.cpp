@@ -1,0 +1,178 @@
+// What a run tells: the observer, and metrics.jsonl with every name that the README lists.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "train/experiments.hpp"
+
+namespace rondo::train {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::UnorderedElementsAre;
+
+constexpr int ranks = 2;
+
+/// All that a run of two epochs of 9 steps told: 200 pictures in batches of 24.
+struct Told {
+  std::vector<json> lines = {};
+  std::vector<std::string> notes = {};
+  std::vector<Progress> progress = {};
+  std::vector<EpochMetrics> epochs = {};
+  EpochMetrics returned = {};
+};
+
+Told told_by_a_run() {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "rondo-trainer-metrics" / "run";
+  Told told;
+  Experiment experiment = test::small_experiment();
+  experiment.train.max_steps = 0;
+  experiment.train.epochs = 2;
+  experiment.train.log_every = 4;
+  TrainerOptions options;
+  options.run_folder = folder;
+  options.observer.on_note = [&](const std::string& line) { told.notes.push_back(line); };
+  options.observer.on_progress = [&](const Progress& now) { told.progress.push_back(now); };
+  options.observer.on_epoch = [&](const EpochMetrics& epoch) { told.epochs.push_back(epoch); };
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    const EpochMetrics last = train(world, experiment, options);
+    if (world.rank() == 0) told.returned = last;
+  });
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) told.lines.push_back(json::parse(line));
+  std::filesystem::remove_all(folder.parent_path());
+  return told;
+}
+
+/// One run for all cases.
+const Told& told() {
+  static const Told once = told_by_a_run();
+  return once;
+}
+
+std::vector<json> lines_of(const std::string& event) {
+  std::vector<json> found;
+  for (const json& line : told().lines) {
+    if (line.at("event") == event) found.push_back(line);
+  }
+  return found;
+}
+
+std::vector<std::string> names_in(const json& object) {
+  std::vector<std::string> names;
+  for (const auto& item : object.items()) names.push_back(item.key());
+  return names;
+}
+
+TEST(TrainerMetricsTest, LinesComeInOrder) {
+  std::vector<std::string> events;
+  for (const json& line : told().lines) events.push_back(line.at("event"));
+
+  EXPECT_THAT(events, testing::ElementsAre("start", "step", "step", "epoch", "step", "step",
+                                           "epoch", "end"));
+}
+
+TEST(TrainerMetricsTest, StartLinesHaveTheirNames) {
+  const json start = lines_of("start").at(0);
+
+  EXPECT_THAT(names_in(start),
+              UnorderedElementsAre("event", "version", "config", "ranks", "threads", "hosts",
+                                   "global_batch", "rank_batches", "data", "training_images",
+                                   "test_images", "model", "parameters", "seed", "steps_per_epoch",
+                                   "total_steps", "instruction_set", "onednn"));
+  EXPECT_EQ(start.at("rank_batches"), (std::vector{12, 12}));
+  EXPECT_EQ(start.at("total_steps"), 18);
+  EXPECT_EQ(start.at("hosts").size(), 2U);
+}
+
+TEST(TrainerMetricsTest, StepLinesHaveTheirNames) {
+  const json step = lines_of("step").at(3);
+
+  EXPECT_THAT(names_in(step),
+              UnorderedElementsAre("event", "epoch", "step", "total_step", "loss",
+                                   "training_accuracy", "learning_rate", "images_per_second"));
+  EXPECT_EQ(step.at("epoch"), 2);
+  EXPECT_EQ(step.at("step"), 8);
+  EXPECT_EQ(step.at("total_step"), 17);
+}
+
+TEST(TrainerMetricsTest, EpochLinesHaveTheirNames) {
+  EXPECT_THAT(names_in(lines_of("epoch").at(0)),
+              UnorderedElementsAre("event", "epoch", "loss", "accuracy", "training_accuracy",
+                                   "test_loss", "images_per_second", "seconds",
+                                   "evaluation_seconds", "communication_share", "wait_share",
+                                   "global_reductions", "local_reductions", "evaluation_reductions",
+                                   "bytes_sent", "parameter_hash"));
+}
+
+TEST(TrainerMetricsTest, EndLinesHaveTheirNames) {
+  const json end = lines_of("end").at(0);
+
+  EXPECT_THAT(names_in(end), UnorderedElementsAre("event", "reason", "seconds", "epochs", "steps",
+                                                  "final_accuracy", "best_accuracy"));
+  EXPECT_EQ(end.at("reason"), "completed");
+  EXPECT_EQ(end.at("steps"), 18);
+  EXPECT_EQ(end.at("final_accuracy"), told().returned.accuracy);
+}
+
+TEST(TrainerMetricsTest, EpochFiguresAreOfTheEpochAlone) {
+  for (const EpochMetrics& epoch : told().epochs) {
+    EXPECT_EQ(epoch.global_reductions, 9U);  // one per step
+    EXPECT_EQ(epoch.local_reductions, 0U);
+    EXPECT_EQ(epoch.evaluation_reductions, 0U);  // LeNet has no statistics
+    EXPECT_EQ(epoch.bytes_sent, told().epochs.at(0).bytes_sent);
+    EXPECT_GT(epoch.bytes_sent, 0U);
+    EXPECT_NEAR(epoch.images_per_second * epoch.seconds, 200.0, 1e-6);
+  }
+}
+
+TEST(TrainerMetricsTest, SharesAreOfTheStepTime) {
+  for (const EpochMetrics& epoch : told().epochs) {
+    EXPECT_GT(epoch.communication_share, 0.0);
+    EXPECT_GE(epoch.wait_share, 0.0);
+    EXPECT_LT(epoch.communication_share + epoch.wait_share, 1.0);
+  }
+}
+
+TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
+  EXPECT_THAT(told().returned.parameter_hash, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
+  EXPECT_EQ(told().returned.parameter_hash, lines_of("epoch").at(1).at("parameter_hash"));
+}
+
+TEST(TrainerMetricsTest, NotesSayWhatRuns) {
+  const std::string notes = testing::PrintToString(told().notes);
+
+  EXPECT_THAT(notes, HasSubstr("ranks 2 x 1 thread"));
+  EXPECT_THAT(notes, HasSubstr("batch 24 in all, 12 per rank; 9 steps per epoch, 18 in all"));
+  EXPECT_THAT(notes, HasSubstr("200 training and 50 test pictures of 28x28x1"));
+}
+
+TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {
+  ASSERT_EQ(told().progress.size(), 18U);
+  const Progress& last = told().progress.back();
+
+  EXPECT_EQ(last.epoch, 2);
+  EXPECT_EQ(last.epochs, 2);
+  EXPECT_EQ(last.step, 9);
+  EXPECT_EQ(last.steps, 9);
+  EXPECT_EQ(last.seconds_left, 0.0);
+  EXPECT_GT(told().progress.front().seconds_left, 0.0);
+  EXPECT_GT(last.images_per_second, 0.0);
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,70 @@
+// From [optimizer] and [update] to a learning rate and a scheme.
+
+#include "trainer/update.hpp"
+
+#include <memory_resource>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(UpdateTest, WarmUpIsInEpochsAndTheDecayEndsWithTheRun) {
+  Experiment experiment;
+  experiment.optimizer.learning_rate = 0.5;
+  experiment.optimizer.warmup_epochs = 1.5;
+  experiment.optimizer.final_learning_rate = 0.25;
+
+  const sync::LearningRate rate = learning_rate_of(experiment, 10, 100);
+
+  EXPECT_EQ(rate.warmup_steps, 15);
+  EXPECT_EQ(rate.at(14), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(100), 0.25);
+}
+
+TEST(UpdateTest, TheScheduleCanBeConstant) {
+  Experiment experiment;
+  experiment.optimizer.schedule = "constant";
+
+  EXPECT_EQ(learning_rate_of(experiment, 10, 100).at(99), experiment.optimizer.learning_rate);
+}
+
+TEST(UpdateTest, RefusesAnUnknownSchedule) {
+  Experiment experiment;
+  experiment.optimizer.schedule = "zigzag";
+
+  EXPECT_THAT([&] { static_cast<void>(learning_rate_of(experiment, 1, 1)); },
+              ThrowsMessage<ConfigError>(HasSubstr("optimizer.schedule: \"zigzag\"")));
+}
+
+TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
+  test::World{1}.run([](transport::World& world) {
+    std::vector<float> parameters(3);
+    std::vector<float> gradients(3);
+    transport::Communicator& all = world.communicator();
+    const sync::Replica replica{
+        &world, parameters, gradients, {}, {{"layer", 0, 3, {nullptr, &all, &all}}}};
+    Experiment experiment;
+
+    EXPECT_EQ(make_scheme(experiment, replica, nullptr)->replicated().at(0).data(),
+              parameters.data());
+    experiment.optimizer.name = "lbfgs";
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, replica, nullptr)); },
+                ThrowsMessage<ConfigError>(HasSubstr("optimizer.name: \"lbfgs\"")));
+    experiment.update.scheme = "gossip";
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, replica, nullptr)); },
+                ThrowsMessage<ConfigError>(HasSubstr("update.scheme: \"gossip\"")));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::train

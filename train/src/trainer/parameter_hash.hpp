@@ -1,0 +1,20 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rondo::train {
+
+/// XXH3-128 of fp32 arrays as they lie in memory, in its canonical (big-endian) byte order.
+using ParameterHash = std::array<std::uint8_t, 16>;
+
+/// Of several arrays one after the other.
+[[nodiscard]] ParameterHash hash_of(const std::vector<std::span<const float>>& arrays);
+
+/// 32 hexadecimal digits.
+[[nodiscard]] std::string to_text(const ParameterHash& hash);
+
+}  // namespace rondo::train

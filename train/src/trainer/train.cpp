@@ -1,0 +1,59 @@
+#include <exception>
+#include <optional>
+#include <string>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "trainer/agreement.hpp"
+#include "trainer/run_log.hpp"
+#include "trainer/trainer.hpp"
+
+namespace rondo::train {
+namespace {
+
+EpochMetrics run(Trainer& trainer) {
+  trainer.announce();
+  EpochMetrics last;
+  while (!trainer.done()) last = trainer.run_epoch();
+  trainer.finish();
+  return last;
+}
+
+/// The error that ended the run is told; one more while telling it is not.
+void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
+  try {
+    log.end(error, trainer.steps());
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first error matters
+  }
+}
+
+}  // namespace
+
+EpochMetrics train(transport::World& world, const Experiment& experiment,
+                   const TrainerOptions& options) {
+  std::optional<RunLog> log;
+  std::optional<Trainer> trainer;
+  agree_on(world, [&] {
+    log.emplace(options, world.rank());
+    trainer.emplace(world, experiment, options, *log);
+  });
+  try {
+    const EpochMetrics last = run(*trainer);
+    log->end(trainer->cut_short() ? "max_steps" : "completed", trainer->steps());
+    return last;
+  } catch (const NumericError& error) {  // every rank threw it alike
+    end_by_error(*log, *trainer, error.what());
+    throw;
+  } catch (const transport::Error& error) {
+    end_by_error(*log, *trainer, error.what());
+    throw;
+  } catch (const std::exception& error) {  // this rank alone: the others must not wait for it
+    world.abort("rank " + std::to_string(world.rank()) + ": " + error.what());
+    end_by_error(*log, *trainer, error.what());
+    throw;
+  }
+}
+
+}  // namespace rondo::train

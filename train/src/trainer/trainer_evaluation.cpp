@@ -1,0 +1,42 @@
+// How a Trainer judges its model: on a copy, with the test set split over the ranks.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include <rondo/transport/world.hpp>
+
+#include "trainer/parameter_hash.hpp"
+#include "trainer/rank_sums.hpp"
+#include "trainer/replica_check.hpp"
+#include "trainer/trainer.hpp"
+
+namespace rondo::train {
+
+Trainer::Evaluation Trainer::evaluate() {
+  const auto began = std::chrono::steady_clock::now();
+  check_replicas(world_, hash_of(scheme_->replicated()), epoch_first_ / loader_.steps() + 1);
+  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+
+  LossSums own;
+  const Share share = share_of(material_.dataset.test.shape.n, world_.rank(), world_.size());
+  const std::int64_t most = ExecutorOptions{}.evaluation_batch;
+  for (std::int64_t first = share.first; first < share.last; first += most) {
+    const Batch batch = loader_.load_test(first, std::min(first + most, share.last));
+    own.add(executor_.evaluate(batch, evaluated_parameters_, evaluated_statistics_), batch.samples);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const auto [loss, correct, samples, seconds] =
+      sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
+  if (!std::isfinite(loss)) {
+    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(step_) +
+                       "; a smaller learning rate or a warm-up may help");
+  }
+  return {.sums = {loss, correct, samples},
+          .seconds = seconds / world_.size(),
+          .parameter_hash = to_text(hash_of({evaluated_parameters_}))};
+}
+
+}  // namespace rondo::train
