@@ -62,16 +62,6 @@ dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, cons
           on.cpu()};
 }
 
-dnnl::primitive_attr forward_attributes(Activation activation) {
-  dnnl::primitive_attr attributes = scratchpad_attributes();
-  if (activation == Activation::relu) {
-    dnnl::post_ops after;
-    after.append_eltwise(1.0F, algorithm::eltwise_relu, 0.0F, 0.0F);
-    attributes.set_post_ops(after);
-  }
-  return attributes;
-}
-
 // With few channels oneDNN prefers its newest kernel, but the older one is 1.3 to 2.4 times faster
 // (the first layers of LeNet-5 and ResNet-20, AVX-512).
 void prefer_direct_kernel(dnnl::convolution_forward::primitive_desc& desc,
@@ -101,7 +91,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   const auto attributes = scratchpad_attributes();
   const auto hint = forward_of(d, on, attributes);
   LayerKernels kernels;
-  auto forward = forward_of(d, on, forward_attributes(spec.activation));
+  auto forward = forward_of(d, on, scratchpad_attributes(spec.activation));
   prefer_direct_kernel(forward, spec);
   kernels.forward = forward;
   if (spec.input_gradient == InputGradient::wanted) {

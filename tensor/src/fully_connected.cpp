@@ -34,16 +34,6 @@ std::string describe(const FullyConnectedSpec& spec) {
          std::to_string(spec.input.image()) + " -> " + std::to_string(spec.outputs) + ")";
 }
 
-dnnl::primitive_attr forward_attributes(Activation activation) {
-  dnnl::primitive_attr attributes = scratchpad_attributes();
-  if (activation == Activation::relu) {
-    dnnl::post_ops after;
-    after.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-    attributes.set_post_ops(after);
-  }
-  return attributes;
-}
-
 LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const auto x = input_layout(spec.input);
@@ -57,7 +47,7 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   const dnnl::inner_product_forward::primitive_desc hint(forward, attributes, on.cpu());
   LayerKernels kernels;
   kernels.forward = dnnl::inner_product_forward::primitive_desc(
-      forward, forward_attributes(spec.activation), on.cpu());
+      forward, scratchpad_attributes(spec.activation), on.cpu());
   if (spec.input_gradient == InputGradient::wanted) {
     kernels.backward_data = dnnl::inner_product_backward_data::primitive_desc(
         {x, weights, y}, attributes, on.cpu(), hint);

@@ -10,9 +10,14 @@ memory::desc activation_layout(const Shape& shape) {
   return {{shape.n, shape.c, shape.h, shape.w}, memory::data_type::f32, memory::format_tag::nhwc};
 }
 
-dnnl::primitive_attr scratchpad_attributes() {
+dnnl::primitive_attr scratchpad_attributes(Activation after) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (after == Activation::relu) {
+    dnnl::post_ops relu;
+    relu.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+    attributes.set_post_ops(relu);
+  }
   return attributes;
 }
 

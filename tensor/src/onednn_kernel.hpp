@@ -8,6 +8,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/shape.hpp>
 
 #include "engine_impl.hpp"
@@ -18,9 +19,9 @@ namespace rondo::tensor {
 /// other layout on one side oneDNN falls back to its reference implementation.
 [[nodiscard]] dnnl::memory::desc activation_layout(const Shape& shape);
 
-/// Attributes that all our primitives share: the scratchpad is ours. Copies of an attribute share
-/// their state, so each primitive that adds something starts from a new one.
-[[nodiscard]] dnnl::primitive_attr scratchpad_attributes();
+/// Attributes that all our primitives share, the scratchpad is ours, and what a forward kernel does
+/// after its own work. Copies of an attribute share their state, so none is passed on.
+[[nodiscard]] dnnl::primitive_attr scratchpad_attributes(Activation after = Activation::none);
 
 /// The name of the kernel that oneDNN chose; throws std::runtime_error when it is the reference.
 [[nodiscard]] std::string checked_name(const dnnl::primitive_desc_base& desc,
