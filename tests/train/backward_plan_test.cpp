@@ -45,11 +45,17 @@ class Replay {
  private:
   void run(const BackwardStep& step) {
     const std::vector<ValueId>& inputs = model_.layers[step.layer].inputs;
-    const Content dy = buffers_[step.dy];
+    Content dy = buffers_[step.dy];
+    if (step.dy_also) {
+      EXPECT_EQ(buffers_[*step.dy_also].value, dy.value) << "dy_also of layer " << step.layer;
+      dy.readers.merge(buffers_[*step.dy_also].readers);
+      buffers_.erase(*step.dy_also);
+    }
     EXPECT_EQ(dy.value, step.layer + 1) << "dy of layer " << step.layer;
     EXPECT_EQ(dy.readers, readers_[step.layer + 1]) << "dy of layer " << step.layer;
     finished_.insert(dy.value);
     buffers_.erase(step.dy);
+    EXPECT_TRUE(!step.dx || step.dx != step.dy_also) << "dx of layer " << step.layer;
     if (step.dx) write(*step.dx, {inputs[0], {step.layer}});
     if (inputs.size() == 2) write(step.dy, {inputs[1], {step.layer}});
     if (step.add_dx_to) add(*step.dx, *step.add_dx_to);
@@ -110,6 +116,23 @@ TEST(BackwardPlanTest, ServesABatchNormBehindTheInput) {
                   {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
 
   expect_correct(model);
+}
+
+TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
+  Model model{.name = "three", .input = {1, 2, 2, 1}, .classes = 2};
+  model.layers = {{"bn1", BatchNormLayer{}, {0}},
+                  {"bn2", BatchNormLayer{.residual = true}, {1, 1}},
+                  {"bn3", BatchNormLayer{.residual = true}, {2, 1}},
+                  {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
+
+  expect_correct(model);
+}
+
+TEST(BackwardPlanTest, LeavesAdditionsToBatchNormInResnet20) {
+  for (const BackwardStep& step : plan_backward(make_model("resnet20")).steps) {
+    EXPECT_FALSE(step.add_dx_to) << step.layer;
+    EXPECT_FALSE(step.add_residual_to) << step.layer;
+  }
 }
 
 TEST(BackwardPlanTest, KeepsAChainInTwoBuffers) {

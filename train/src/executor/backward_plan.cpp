@@ -44,7 +44,10 @@ bool is_batch_norm(const LayerSpec& layer) {
 class Planner {
  public:
   explicit Planner(const Model& model)
-      : model_(model), shapes_(shapes_of(model, 1)), gradient_(shapes_.size()) {}
+      : model_(model),
+        shapes_(shapes_of(model, 1)),
+        gradient_(shapes_.size()),
+        also_(shapes_.size()) {}
 
   BackwardPlan plan() {
     BackwardPlan plan;
@@ -58,16 +61,17 @@ class Planner {
  private:
   BackwardStep step(std::size_t i) {
     const LayerSpec& layer = model_.layers[i];
-    BackwardStep step{.layer = i, .dy = *gradient_[i + 1]};
+    BackwardStep step{.layer = i, .dy = *gradient_[i + 1], .dy_also = also_[i + 1]};
     const bool dx_goes_on = place_input(layer, step);
     const bool dy_goes_on = layer.inputs.size() == 2 ? place_residual(layer.inputs[1], step)
                                                      : dx_goes_on && step.dx == step.dy;
+    if (step.dy_also) pool_.release(*step.dy_also);
     if (!dy_goes_on) pool_.release(step.dy);
     if (!dx_goes_on && step.dx && step.dx != step.dy) pool_.release(*step.dx);
     return step;
   }
 
-  // True when dx goes on as the gradient of the layer's input. Batch norm needs room for it even
+  // True when dx goes on as a gradient of the layer's input. Batch norm needs room for it even
   // if nobody reads it, and works in place when dy is not wanted for a residual.
   bool place_input(const LayerSpec& layer, BackwardStep& step) {
     const ValueId value = layer.inputs[0];
@@ -78,25 +82,35 @@ class Planner {
       step.dx = pool_.acquire(shapes_[value].size());
     }
     if (value == model_input) return false;
-    step.add_dx_to = gradient_[value];
-    if (!gradient_[value]) gradient_[value] = step.dx;
+    step.add_dx_to = collect(value, *step.dx);
     return !step.add_dx_to;
   }
 
-  // True when dy goes on as the gradient of `value`.
+  // True when dy goes on as a gradient of `value`.
   bool place_residual(ValueId value, BackwardStep& step) {
     if (value == model_input) return false;
-    if (gradient_[value]) {
-      step.add_residual_to = gradient_[value];
-      return false;
+    step.add_residual_to = collect(value, step.dy);
+    return !step.add_residual_to;
+  }
+
+  // Keeps `buffer` as the gradient of `value`, or as its second part where the writer of `value`
+  // adds two while it reads them. Otherwise says which buffer to add it to.
+  std::optional<BufferId> collect(ValueId value, BufferId buffer) {
+    if (!gradient_[value]) {
+      gradient_[value] = buffer;
+      return {};
     }
-    gradient_[value] = step.dy;
-    return true;
+    if (!also_[value] && is_batch_norm(model_.layers[value - 1])) {
+      also_[value] = buffer;
+      return {};
+    }
+    return gradient_[value];
   }
 
   const Model& model_;
   std::vector<tensor::Shape> shapes_;
   std::vector<std::optional<BufferId>> gradient_;  // of each value, once it has begun
+  std::vector<std::optional<BufferId>> also_;      // its second part
   BufferPool pool_;
 };
 

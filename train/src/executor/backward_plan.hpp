@@ -16,6 +16,7 @@ using BufferId = std::size_t;
 struct BackwardStep {
   std::size_t layer = 0;
   BufferId dy = 0;                               ///< the gradient of what the layer wrote
+  std::optional<BufferId> dy_also = {};          ///< a second part, which the kernel adds to dy
   std::optional<BufferId> dx = {};               ///< where the kernel puts that of its input
   std::optional<BufferId> add_dx_to = {};        ///< the input's gradient, begun by another reader
   std::optional<BufferId> add_residual_to = {};  ///< likewise for the residual, which dy then holds
@@ -24,8 +25,9 @@ struct BackwardStep {
 /// Which gradient lies in which buffer, and when: the last layer first.
 ///
 /// A value has a gradient from its last reader's step (the first in this order) to its writer's.
-/// Its buffer is then used again, the one released last first, so that backward keeps to the few
-/// buffers that are still in the cache.
+/// Two parts from two readers stay apart where batch norm wrote the value: its backward adds them
+/// in its first pass, for less than a pass of their own. A buffer is used again when it is free,
+/// the one released last first, so that backward keeps to the few that are still in the cache.
 struct BackwardPlan {
   std::vector<BackwardStep> steps = {};
   BufferId logits = 0;                      ///< where the loss puts its gradient

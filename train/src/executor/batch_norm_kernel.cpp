@@ -25,7 +25,8 @@ void BatchNormKernel::forward_inference(const ForwardOperands& operands,
 
 void BatchNormKernel::backward_parameters(const BackwardOperands& operands) {
   kernel_.backward(operands.x, operands.y, split(operands.parameters), operands.dy, operands.dx,
-                   operands.gradients.first(channels_), operands.gradients.subspan(channels_));
+                   operands.gradients.first(channels_), operands.gradients.subspan(channels_),
+                   operands.dy_also);
 }
 
 tensor::BatchNormParameters BatchNormKernel::split(std::span<const float> parameters) const {

@@ -25,7 +25,8 @@ struct BackwardOperands {
   tensor::View<const float> x = {};
   tensor::View<const float> y = {};
   tensor::View<float> dy = {};
-  tensor::View<float> dx = {};  ///< data == nullptr: not wanted
+  tensor::View<const float> dy_also = {};  ///< added to dy first; only batch norm is given one
+  tensor::View<float> dx = {};             ///< data == nullptr: not wanted
   std::span<const float> parameters = {};
   std::span<float> gradients = {};  ///< overwritten
 };

@@ -52,6 +52,7 @@ BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, con
       .dy = activations_.gradient(step.dy, y, plan.images),
       .parameters = places_[step.layer].parameters_of(std::span<const float>(state_.parameters)),
       .gradients = places_[step.layer].parameters_of(state_.gradients)};
+  if (step.dy_also) operands.dy_also = activations_.gradient(*step.dy_also, y, plan.images);
   if (step.dx) operands.dx = activations_.gradient(*step.dx, x, plan.images);
   return operands;
 }
