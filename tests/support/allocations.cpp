@@ -3,9 +3,39 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RONDO_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RONDO_SANITIZED
+#endif
+#endif
+
 namespace {
 
 thread_local std::size_t count = 0;
+
+}  // namespace
+
+std::size_t rondo::test::allocations_of_this_thread() noexcept { return count; }
+
+#ifdef RONDO_SANITIZED
+
+// The sanitizers replace operator new themselves, and offer a hook instead.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
+                                                                             std::size_t),
+                                                         void (*free_hook)(const volatile void*));
+
+namespace {
+
+[[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void*, std::size_t) { count += 1; }, [](const volatile void*) {});
+
+}  // namespace
+
+#else
+
+namespace {
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   count += 1;
@@ -16,8 +46,6 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 }  // namespace
-
-std::size_t rondo::test::allocations_of_this_thread() noexcept { return count; }
 
 void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
@@ -35,3 +63,5 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+#endif

@@ -53,8 +53,9 @@ TEST(TrafficTest, OfAllRanksTogetherDoesNotDependOnHowSlicesFall) {
 class CountersTest : public testing::TestWithParam<std::tuple<Memory, int, std::size_t>> {};
 
 TEST_P(CountersTest, EqualTheClosedForms) {
-  const auto [memory, ranks, floats] = GetParam();
-  test::World(ranks).run([memory = memory, floats = floats](World& world) {
+  const Memory memory = std::get<0>(GetParam());
+  const std::size_t floats = std::get<2>(GetParam());
+  test::World(std::get<1>(GetParam())).run([memory, floats](World& world) {
     std::pmr::vector<float> data(floats, 1.0F, test::resource(world, memory));
     std::pmr::vector<float> all(floats * static_cast<std::size_t>(world.size()),
                                 test::resource(world, memory));

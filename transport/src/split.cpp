@@ -26,7 +26,7 @@ Group make_group(const Group& parent, const WorldCore& world, const std::vector<
   for (std::size_t r = 0; r < wishes.size(); ++r) {
     if (wishes[r].color == color) order.push_back(r);
   }
-  std::ranges::stable_sort(order, {}, [&](std::size_t r) { return wishes[r].key; });
+  std::ranges::sort(order, {}, [&](std::size_t r) { return std::pair(wishes[r].key, r); });
   Group group;
   for (const std::size_t r : order) {
     if (r == parent.index()) group.rank = group.size();
