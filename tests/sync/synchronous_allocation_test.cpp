@@ -1,34 +1,20 @@
 // An iteration allocates nothing, neither in the scheme nor in the transport below it.
 
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 
 #include <gtest/gtest.h>
 
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 
+#include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace {
-
-// Of this thread: ranks are threads, and each counts its own.
-thread_local std::size_t allocations = 0;
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
-
 namespace rondo::sync {
 namespace {
+
+using rondo::test::allocations_of_this_thread;
 
 void iterate(UpdateScheme& scheme, std::size_t layers, int index) {
   scheme.begin({.index = index, .local_samples = 1, .global_samples = 2, .learning_rate = 0.1});
@@ -44,19 +30,19 @@ TEST(SynchronousAllocationTest, AnIterationAllocatesNothing) {
         make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), {}), {1024, 512});
     for (int i = 0; i < 3; ++i) iterate(*scheme, arrays.layers(), i);  // pools fill
 
-    const std::size_t before = allocations;
+    const std::size_t before = allocations_of_this_thread();
     for (int i = 3; i < 50; ++i) iterate(*scheme, arrays.layers(), i);
 
-    EXPECT_EQ(allocations - before, 0U);
+    EXPECT_EQ(allocations_of_this_thread() - before, 0U);
   });
 }
 
 TEST(SynchronousAllocationTest, TheCounterCounts) {
-  const std::size_t before = allocations;
+  const std::size_t before = allocations_of_this_thread();
 
   const auto sgd = make_sgd(10, {});
 
-  EXPECT_GT(allocations, before);
+  EXPECT_GT(allocations_of_this_thread(), before);
 }
 
 }  // namespace
