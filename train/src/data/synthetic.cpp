@@ -14,11 +14,11 @@
 namespace rondo::train {
 namespace {
 
-constexpr std::int64_t knots = 6;          // of a pattern, along height and width
-constexpr std::int64_t unit = 256;         // fixed point: 1.0
-constexpr std::int64_t darkest = 96;       // of 256: how far a picture is dimmed
-constexpr std::int64_t shift_divisor = 7;  // shifts are up to this part of height and width
-constexpr std::int64_t noise_span = 160;   // grey levels
+constexpr std::int64_t knots = 6;           // of a pattern, along height and width
+constexpr std::int64_t unit = 256;          // fixed point: 1.0
+constexpr std::int64_t darkest = 128;       // of 256: how far a picture is dimmed
+constexpr std::int64_t shift_divisor = 10;  // shifts are up to this part of height and width
+constexpr std::int64_t noise_span = 255;    // grey levels
 
 // Which streams of random numbers the two sets use.
 constexpr std::uint32_t training_set = 0;
