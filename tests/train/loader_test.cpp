@@ -189,6 +189,14 @@ TEST(LoaderTest, AnEmptyRangeIsAnEmptyBatch) {
   EXPECT_TRUE(batch.labels.empty());
 }
 
+TEST(LoaderTest, AllocatesNoMoreThanAStepHolds) {
+  const Dataset dataset = counting_dataset(5);
+  constexpr std::int64_t huge = 2'147'483'647;
+  Loader loader(dataset, {.global_batch = huge, .largest_range = huge});
+
+  EXPECT_EQ(loader.load({0, 0, 0, 5}).samples, 5);
+}
+
 TEST(LoaderTest, GivesTheTestSetInOrderAndWithoutAugmentation) {
   const Dataset dataset = counting_dataset(9);
   Loader loader(dataset, {.global_batch = 9, .crop_padding = 1, .flip = true, .largest_range = 9});

@@ -74,7 +74,8 @@ class Loader::Impl {
         prefetcher_([this](const SampleRange& range, std::size_t buffer) {
           prepare(range, buffers_[buffer]);
         }) {
-    for (Buffer& buffer : buffers_) buffer.resize(options.largest_range, image_);
+    const std::int64_t largest = std::min(options.largest_range, samples(0));
+    for (Buffer& buffer : buffers_) buffer.resize(largest, image_);
   }
 
   [[nodiscard]] std::int64_t steps() const noexcept {
