@@ -13,4 +13,12 @@ namespace rondo::tools {
 /// `command` is what stands behind "--".
 void add_run(CLI::App& app, const std::vector<std::string>& command, int& status);
 
+void add_train(CLI::App& app, int& status);
+
+void add_info(CLI::App& app, int& status);
+
+/// `arguments` are those of this process: its ranks get the same. Also below.
+void add_bench(CLI::App& app, const std::vector<std::string>& arguments, int& status);
+void add_bench_allreduce(CLI::App& bench, const std::vector<std::string>& arguments, int& status);
+
 }  // namespace rondo::tools

@@ -12,6 +12,7 @@
 
 #include "command.hpp"
 #include "exit_status.hpp"
+#include "failure.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -46,7 +47,7 @@ std::string name_of(const CLI::App& app) {
                                      : name_of(*app.get_parent()) + " " + app.get_name();
 }
 
-int report(const CLI::App& app, const CLI::ParseError& error) {
+int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const std::string name = name_of(*innermost(app));
   fmt::print(stderr, "{}: {}; see {} --help\n", name, error.what(), name);
@@ -64,18 +65,22 @@ void refuse_unknown_subcommand(const CLI::App& app, const CommandLine& line) {
 
 int run_command_line(int argc, char** argv) {
   CommandLine line = split(argc, argv);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
   int status = exit_done;
   CLI::App app{"Trains convolutional networks on clusters of CPUs.", "rondo"};
   app.set_version_flag("--version", "rondo " RONDO_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   add_run(app, line.behind_dashes, status);
+  add_train(app, status);
+  add_bench(app, arguments, status);
+  add_info(app, status);
   refuse_unknown_subcommand(app, line);
   try {
     std::ranges::reverse(line.own);  // CLI11 takes them from the back
     app.parse(line.own);
   } catch (const CLI::ParseError& error) {
-    return report(app, error);
+    return report_misuse(app, error);
   }
   return status;
 }
@@ -84,14 +89,10 @@ int run_command_line(int argc, char** argv) {
 }  // namespace rondo::tools
 
 int main(int argc, char** argv) {
-  using namespace rondo::tools;
+  using rondo::tools::report;
   try {
-    return run_command_line(argc, argv);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "rondo: {}\n", error.what());
-    return exit_usage;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "rondo: {}\n", error.what());
-    return exit_failed;
+    return rondo::tools::run_command_line(argc, argv);
+  } catch (...) {
+    return report(std::current_exception());
   }
 }

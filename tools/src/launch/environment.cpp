@@ -28,8 +28,12 @@ bool is_own(std::string_view entry) {
   return false;
 }
 
+const char* text_from(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes the environment
+}
+
 int number_from(const char* name) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread starts
+  const char* text = text_from(name);
   if (text == nullptr) return 0;
   const std::string_view view(text);
   int value = 0;
@@ -42,11 +46,14 @@ int number_from(const char* name) {
 
 }  // namespace
 
-bool is_rank() {
-  return std::getenv("RONDO_RANK") != nullptr;  // NOLINT(concurrency-mt-unsafe): as above
+bool is_rank() { return text_from("RONDO_RANK") != nullptr; }
+
+std::string rank_name() {
+  const char* text = text_from("RONDO_RANK");
+  return text != nullptr ? text : "0";
 }
 
-int rank_from_environment() { return number_from("RONDO_RANK"); }
+int size_from_environment() { return number_from("RONDO_SIZE"); }
 
 int threads_from_environment() { return number_from("RONDO_THREADS"); }
 

@@ -16,8 +16,11 @@ struct RankEnvironment {
 /// Was this process started as a rank?
 [[nodiscard]] bool is_rank();
 
-/// This process' rank; 0 when it was not started as one.
-[[nodiscard]] int rank_from_environment();
+/// RONDO_RANK as it stands in the environment; "0" when this process was not started as a rank.
+[[nodiscard]] std::string rank_name();
+
+/// RONDO_SIZE; 0 when this process was not started as a rank.
+[[nodiscard]] int size_from_environment();
 
 /// The threads that the launcher meant this rank to have; 0 when there was no launcher.
 [[nodiscard]] int threads_from_environment();

@@ -1,7 +1,12 @@
 #include "launch/launch_options.hpp"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
+
+#include "exit_status.hpp"
+#include "launch/environment.hpp"
 
 namespace rondo::tools {
 
@@ -24,6 +29,14 @@ void add_launch_options(CLI::App& command, PlacementRequest& request) {
       ->type_name("HOW");
   command.add_flag("--oversubscribe", request.oversubscribe,
                    "Allow more threads than there are cores");
+}
+
+void refuse_other_size(const PlacementRequest& request) {
+  const int size = size_from_environment();
+  if (request.ranks == 0 || request.ranks == size) return;
+  throw UsageError(fmt::format(
+      "this process is one of {} ranks already, so it cannot start {}; give -n to the launcher",
+      size, request.ranks));
 }
 
 }  // namespace rondo::tools

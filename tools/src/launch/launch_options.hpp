@@ -10,4 +10,8 @@ namespace rondo::tools {
 /// --oversubscribe. `request` must outlive the parsing.
 void add_launch_options(CLI::App& command, PlacementRequest& request);
 
+/// In a process that is a rank already: throws UsageError when `request` asks for another number
+/// of ranks than there are.
+void refuse_other_size(const PlacementRequest& request);
+
 }  // namespace rondo::tools

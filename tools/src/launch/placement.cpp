@@ -103,9 +103,9 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
   placement.threads = request.threads > 0 ? request.threads : static_cast<int>(smallest);
   if (request.binding == Binding::none) {
     placement.note = "not bound, as asked";
-  } else if (static_cast<std::size_t>(placement.threads) * ranks > cores) {
-    placement.note = fmt::format("{} threads share {} cores: not bound",
-                                 static_cast<std::size_t>(placement.threads) * ranks, cores);
+  } else if (static_cast<std::size_t>(placement.threads) > smallest) {
+    placement.note = fmt::format("{} threads exceed the {} cores of a rank's share: not bound",
+                                 placement.threads, smallest);
   } else {
     placement.cores = std::move(shares);
   }

@@ -1,0 +1,119 @@
+#include "bench/shared_block.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::tools {
+namespace {
+
+// Buffers begin on pages, and not all at the same offset within a large page.
+constexpr std::size_t page = 4096;
+
+std::size_t round_up(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+// Rank 0's file of memory; the others open it by its place in /proc.
+int open_memory(transport::World& world, std::size_t bytes) {
+  std::array<std::int32_t, 1> number = {-1};
+  int fd = -1;
+  if (world.rank() == 0) {
+    fd = memfd_create("rondo-bench", MFD_CLOEXEC);
+    if (fd < 0) fail("memfd_create");
+    const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    if (error != 0) {
+      errno = error;
+      fail(fmt::format("{} bytes of shared memory", bytes));
+    }
+    number[0] = fd;
+  }
+  world.communicator().broadcast(std::span<std::int32_t>(number), 0).wait();
+  if (world.rank() != 0) {
+    const std::string path = fmt::format("/proc/{}/fd/{}", world.ranks()[0].pid, number[0]);
+    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) fail(path);
+  }
+  return fd;
+}
+
+void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes,
+                         std::size_t measurements)
+    : rank_(world.rank()),
+      ranks_(world.size()),
+      buffer_bytes_(buffer_bytes),
+      measurement_count_(measurements),
+      flags_bytes_(round_up(static_cast<std::size_t>(ranks_) * sizeof(Flag))),
+      rank_bytes_(round_up(measurements * sizeof(double)) + round_up(buffer_bytes)),
+      spins_(world.oversubscribed() ? 0 : 100'000) {
+  const int fd = open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
+  map(fd);
+  world.communicator().barrier().wait();  // all have opened it
+  close(fd);
+  std::memset(buffer(rank_), 0, buffer_bytes_);
+  barrier();
+}
+
+SharedBlock::~SharedBlock() {
+  munmap(memory_, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
+}
+
+void SharedBlock::map(int fd) {
+  const std::size_t bytes = flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) fail("mmap");
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+SharedBlock::Flag& SharedBlock::flag(int rank) const noexcept {
+  return reinterpret_cast<Flag*>(memory_)[rank];
+}
+
+std::span<double> SharedBlock::measurements(int rank) const noexcept {
+  std::byte* first = memory_ + flags_bytes_ + static_cast<std::size_t>(rank) * rank_bytes_;
+  return {reinterpret_cast<double*>(first), measurement_count_};
+}
+
+float* SharedBlock::buffer(int rank) const noexcept {
+  std::byte* first = memory_ + flags_bytes_ + static_cast<std::size_t>(rank) * rank_bytes_;
+  return reinterpret_cast<float*>(first + round_up(measurement_count_ * sizeof(double)));
+}
+
+void SharedBlock::barrier() noexcept {
+  ++barriers_;
+  // Release: what this rank wrote before is visible to whoever sees the flag (acquire below).
+  flag(rank_).passed.store(barriers_, std::memory_order_release);
+  for (int peer = 0; peer < ranks_; ++peer) {
+    int spins = 0;
+    while (flag(peer).passed.load(std::memory_order_acquire) < barriers_) {
+      if (++spins > spins_) {
+        sched_yield();
+      } else {
+        pause();
+      }
+    }
+  }
+}
+
+}  // namespace rondo::tools

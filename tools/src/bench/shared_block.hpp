@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rondo::transport {
+class World;
+}
+
+namespace rondo::tools {
+
+/// Plain memory that all ranks of a node have mapped, with a barrier in it: the bench's own
+/// yardstick, which owes nothing to the transport but the meeting.
+///
+/// Every rank has a buffer of floats, first touched by itself, and room for its measurements.
+class SharedBlock {
+ public:
+  /// Collective.
+  SharedBlock(transport::World& world, std::size_t buffer_bytes, std::size_t measurements);
+  SharedBlock(const SharedBlock&) = delete;
+  SharedBlock& operator=(const SharedBlock&) = delete;
+  ~SharedBlock();
+
+  [[nodiscard]] float* buffer(int rank) const noexcept;
+  [[nodiscard]] std::span<double> measurements(int rank) const noexcept;
+
+  /// Returns when all ranks have called it. Spins; gives the CPU away only after long.
+  void barrier() noexcept;
+
+ private:
+  struct alignas(128) Flag {
+    std::atomic<std::uint64_t> passed;
+  };
+  [[nodiscard]] Flag& flag(int rank) const noexcept;
+  void map(int fd);
+
+  int rank_;
+  int ranks_;
+  std::size_t buffer_bytes_;
+  std::size_t measurement_count_;
+  std::size_t flags_bytes_;
+  std::size_t rank_bytes_;  // of one rank's measurements and buffer
+  std::byte* memory_ = nullptr;
+  std::uint64_t barriers_ = 0;
+  int spins_;
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,62 @@
+#include "failure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/error.hpp>
+
+#include "exit_status.hpp"
+#include "launch/environment.hpp"
+
+namespace rondo::tools {
+namespace {
+
+std::string one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+int status_of(const transport::Error& error) {
+  return error.code() == transport::Errc::out_of_memory ? exit_failed : exit_peer_lost;
+}
+
+}  // namespace
+
+Failure describe(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const UsageError& error) {
+    return {exit_usage, true, one_line(error.what())};
+  } catch (const train::ConfigError& error) {
+    return {exit_usage, true, one_line(error.what())};
+  } catch (const train::DataError& error) {
+    return {exit_data, true, one_line(error.what())};
+  } catch (const train::NumericError& error) {
+    return {exit_not_finite, true, one_line(error.what())};
+  } catch (const transport::Error& error) {
+    return {status_of(error), false, one_line(error.what())};
+  } catch (const std::exception& error) {
+    return {exit_failed, false, one_line(error.what())};
+  } catch (...) {
+    return {exit_failed, false, "an unknown error"};
+  }
+}
+
+int report(const std::exception_ptr& exception) {
+  const Failure failure = describe(exception);
+  if (!is_rank()) {
+    fmt::print(stderr, "rondo: {}\n", failure.text);
+  } else if (!failure.on_all_ranks) {
+    fmt::print(stderr, "rondo: rank {}: {}\n", rank_name(), failure.text);
+  } else if (rank_name() == "0") {
+    fmt::print(stderr, "rondo: {}\n", failure.text);
+  }
+  return failure.status;
+}
+
+}  // namespace rondo::tools

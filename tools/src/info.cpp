@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <rondo/tensor/engine.hpp>
+
+#include "command.hpp"
+#include "exit_status.hpp"
+#include "launch/placement.hpp"
+#include "machine/huge_pages.hpp"
+#include "machine/machine.hpp"
+
+namespace rondo::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json describe_machine(const Machine& machine) {
+  std::size_t hardware_threads = 0;
+  for (const Core& core : machine.cores) hardware_threads += core.cpus.size();
+  Json caches = Json::array();
+  for (const Cache& cache : machine.caches) {
+    caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"count", cache.count}});
+  }
+  return {{"processor", machine.processor},       {"instruction_set", tensor::instruction_set()},
+          {"cores", machine.cores.size()},        {"hardware_threads", hardware_threads},
+          {"numa_domains", machine.numa_domains}, {"caches", caches},
+          {"memory_bytes", machine.memory_bytes}};
+}
+
+Json describe_huge_pages() {
+  Json pools = Json::array();
+  for (const HugePagePool& pool : huge_page_pools()) {
+    pools.push_back({{"bytes", pool.page_bytes}, {"total", pool.total}, {"free", pool.free}});
+  }
+  return {{"pools", pools}, {"transparent_for_shared_memory", transparent_shared_pages()}};
+}
+
+// The data sets that are found without being given a path.
+Json find_data_sets() {
+  Json found = Json::array();
+  const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
+  if (std::filesystem::exists(folder / "train-images-idx3-ubyte.gz")) {
+    found.push_back({{"name", "fashion-mnist"}, {"path", folder.string()}});
+  }
+  found.push_back({{"name", "synthetic"}, {"path", nullptr}});
+  return found;
+}
+
+Json collect() {
+  const Machine machine = read_machine();
+  const Placement placement = place(machine, {});
+  Json facts = {
+      {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};
+  facts.update(describe_machine(machine));
+  facts["default_ranks"] = placement.ranks();
+  facts["default_threads"] = placement.threads;
+  facts["links"] = {"shm"};
+  facts["huge_pages"] = describe_huge_pages();
+  facts["data_sets"] = find_data_sets();
+  return facts;
+}
+
+std::string mebibytes(const Json& bytes) {
+  const auto value = bytes.get<std::uint64_t>();
+  if (value < (std::uint64_t{1} << 20U)) return fmt::format("{} KiB", value >> 10U);
+  return fmt::format("{} MiB", value >> 20U);
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_line(const std::string& name, const std::string& value) {
+  fmt::print("{:<16}{}\n", name, value);
+}
+
+std::string caches_text(const Json& caches) {
+  std::vector<std::string> parts;
+  for (const Json& cache : caches) {
+    parts.push_back(fmt::format("{} x L{} {}", text_of(cache["count"]), text_of(cache["level"]),
+                                mebibytes(cache["bytes"])));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string huge_pages_text(const Json& pages) {
+  std::vector<std::string> parts;
+  for (const Json& pool : pages["pools"]) {
+    parts.push_back(fmt::format("{} of {} free ({})", text_of(pool["free"]), text_of(pool["total"]),
+                                mebibytes(pool["bytes"])));
+  }
+  parts.push_back("for shared memory: " + text_of(pages["transparent_for_shared_memory"]));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string data_sets_text(const Json& data_sets) {
+  std::vector<std::string> parts;
+  for (const Json& data : data_sets) {
+    const bool has_path = !data["path"].is_null();
+    parts.push_back(text_of(data["name"]) + (has_path ? " in " + text_of(data["path"]) : ""));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void print_text(const Json& facts) {
+  print_line("rondo", text_of(facts["rondo"]));
+  print_line("oneDNN", text_of(facts["onednn"]));
+  print_line("compiler", text_of(facts["compiler"]));
+  print_line("processor", text_of(facts["processor"]));
+  print_line("own kernels", text_of(facts["instruction_set"]));
+  print_line("cores",
+             fmt::format("{} ({} hardware threads) in {} NUMA domain(s)", text_of(facts["cores"]),
+                         text_of(facts["hardware_threads"]), text_of(facts["numa_domains"])));
+  print_line("caches", caches_text(facts["caches"]));
+  print_line("memory", mebibytes(facts["memory_bytes"]));
+  print_line("default", fmt::format("{} rank(s) x {} thread(s)", text_of(facts["default_ranks"]),
+                                    text_of(facts["default_threads"])));
+  print_line("links", fmt::format("{}", text_of(facts["links"][0])));
+  print_line("huge pages", huge_pages_text(facts["huge_pages"]));
+  print_line("data sets", data_sets_text(facts["data_sets"]));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& status) {
+  CLI::App* info = app.add_subcommand("info", "Show versions, this machine, and the defaults");
+  auto format = std::make_shared<std::string>("text");
+  info->add_option("--format", *format, "text, or json: one object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT");
+  info->callback([&status, format] {
+    const Json facts = collect();
+    if (*format == "json") {
+      fmt::print("{}\n", facts.dump(2));
+    } else {
+      print_text(facts);
+    }
+    status = exit_done;
+  });
+}
+
+}  // namespace rondo::tools

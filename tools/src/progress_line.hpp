@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+#include <rondo/train/trainer.hpp>
+
+namespace rondo::tools {
+
+/// Epoch, step, loss, accuracy, images/s, communication share, time left; as much of it, from the
+/// left, as fits into `width` columns.
+[[nodiscard]] std::string format_progress(const train::Progress& progress, std::size_t width);
+
+/// One epoch's result.
+[[nodiscard]] std::string format_epoch(const train::EpochMetrics& metrics, std::int64_t epochs);
+
+/// Shows how training goes on: on a terminal a line that is written over in place, elsewhere a
+/// line every `every` steps.
+class ProgressLine {
+ public:
+  /// Writes to `stream`, which must stay open.
+  ProgressLine(std::FILE* stream, std::int64_t every);
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine();  ///< removes the live line
+
+  void show(const train::Progress& progress);
+  /// A line that stays; the live line goes on below it.
+  void print(const std::string& line);
+
+ private:
+  void clear();
+
+  std::FILE* stream_;
+  std::int64_t every_;
+  bool terminal_;
+  bool live_ = false;
+  std::chrono::steady_clock::time_point next_ = {};
+};
+
+}  // namespace rondo::tools
