@@ -61,7 +61,7 @@ TEST(DamagedConfigTest, ChangedAtRandom) {
 
   for (int round = 0; round < 2000; ++round) {
     std::string text(whole);
-    for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
+    for (std::size_t edits = 1 + random() % 3; edits > 0; --edits) {
       const std::size_t place = random() % text.size();
       const std::size_t removed = random() % 4;
       text.replace(place, removed, pieces.at(random() % pieces.size()));
