@@ -1,8 +1,13 @@
 // The one place where the keys of the configuration stand. A new key is a member of Experiment and
 // a line here.
 
-#include <concepts>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include <rondo/train/model.hpp>
 

@@ -13,7 +13,6 @@
 
 #include "config/assignment.hpp"
 #include "config/key.hpp"
-#include "config/nearest.hpp"
 
 namespace rondo::train {
 namespace {
@@ -76,8 +75,7 @@ Assignment make_assignment(std::string where, std::string_view section, std::str
 
 [[noreturn]] void fail_outside_of_sections(const std::string& where, std::string_view key,
                                            const toml::node& node) {
-  std::vector<std::string> names;
-  std::string home;
+  std::string_view home;
   for (const Key& known : all_keys()) {
     if (known.name == key && home.empty()) home = known.section;
     if (known.section == key) {
