@@ -3,27 +3,57 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
 
 namespace rondo::tensor {
 
-PackedWeights::PackedWeights(Engine::Impl& engine, const dnnl::memory::desc& plain)
+using dnnl::memory;
+
+PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
     : engine_(engine), plain_(plain) {}
 
-void* PackedWeights::place_of(const dnnl::memory::desc& layout) {
+void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   for (const Copy& copy : copies_) {
-    if (copy.layout == layout) return copy.memory.data();
+    if (copy.kind == kind && copy.layout == layout) return copy.memory.data();
   }
   Copy& copy = copies_.emplace_back();
+  copy.kind = kind;
   copy.layout = layout;
   copy.memory = make_zeroed(engine_, layout);
-  copy.reorder =
-      make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
+  if (kind == WeightsKind::own) {
+    copy.reorder =
+        make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
+    return copy.memory.data();
+  }
+  if (mirrored_.bytes() == 0) mirrored_ = make_zeroed(engine_, plain_);
+  const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
+  copy.reorder = make_reorder(engine_, {DNNL_ARG_FROM, plain, mirrored_.data()},
+                              {DNNL_ARG_TO, layout, copy.memory.data()});
   return copy.memory.data();
 }
 
 void PackedWeights::pack(const float* weights) {
-  for (Copy& copy : copies_) copy.reorder.run(engine_, {weights});
+  if (mirrored_.bytes() != 0) mirror(weights);
+  for (Copy& copy : copies_) {
+    if (copy.kind == WeightsKind::own) {
+      copy.reorder.run(engine_, {weights});
+    } else {
+      copy.reorder.run(engine_, {});
+    }
+  }
+}
+
+void PackedWeights::mirror(const float* weights) const {
+  const memory::dims dims = plain_.dims();
+  const std::int64_t window = dims[2] * dims[3];
+  float* into = mirrored_.as<float>().data();
+  for (std::int64_t c = 0; c < dims[1]; ++c) {
+    for (std::int64_t f = 0; f < dims[0]; ++f) {
+      const float* from = weights + (f * dims[1] + c) * window;
+      std::reverse_copy(from, from + window, into);
+      into += window;
+    }
+  }
 }
 
 OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,

@@ -11,30 +11,40 @@
 
 namespace rondo::tensor {
 
+/// Which weights a kernel reads: the layer's own, or those of the mirrored convolution, with
+/// filters and channels exchanged and every filter turned by half a turn. Run over dy, that one
+/// gives dx.
+enum class WeightsKind { own, mirrored };
+
 /// The weights of one layer in every layout that one of its kernels reads: forward, backward,
 /// and the same layer for another number of images. Kernels share a layout where they can.
 class PackedWeights {
  public:
-  /// `plain` is the layout in the flat parameter array.
+  /// `plain` is the layout in the flat parameter array: [F,C,KH,KW], or [F,C].
   PackedWeights(Engine::Impl& engine, const dnnl::memory::desc& plain);
 
   [[nodiscard]] const dnnl::memory::desc& plain() const noexcept { return plain_; }
 
   /// Where the weights lie in `layout`, zero until pack(). The address is stable.
-  [[nodiscard]] void* place_of(const dnnl::memory::desc& layout);
+  [[nodiscard]] void* place_of(const dnnl::memory::desc& layout,
+                               WeightsKind kind = WeightsKind::own);
 
   /// From the plain layout into all others.
   void pack(const float* weights);
 
  private:
   struct Copy {
+    WeightsKind kind;
     dnnl::memory::desc layout;
     Buffer memory;
     OnednnKernel reorder;
   };
 
+  void mirror(const float* weights) const;
+
   Engine::Impl& engine_;
   dnnl::memory::desc plain_;
+  Buffer mirrored_;  ///< plain, for the copies of that kind
   std::deque<Copy> copies_;
 };
 

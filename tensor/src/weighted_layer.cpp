@@ -25,7 +25,9 @@ WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels
     shared_.reserve_staging(1, floats);
   }
   make_forward(kernels.forward);
-  if (extents_.input_gradient) make_backward_data(kernels.backward_data);
+  if (extents_.input_gradient) {
+    make_backward_data(kernels.backward_data, kernels.backward_data_reads);
+  }
   make_backward_weights(kernels.backward_weights);
 }
 
@@ -40,13 +42,16 @@ void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
   forward_ = OnednnKernel(shared_, desc, arguments);
 }
 
-void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc) {
+void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads) {
   implementation_ += ", data " + checked_name(desc, extents_.name);
   const auto weights = desc.query_md(query::weights_md, 0);
+  const bool mirrored = reads == WeightsKind::mirrored;
   const OnednnKernel::Argument arguments[] = {
-      {DNNL_ARG_DIFF_DST, desc.query_md(query::diff_dst_md)},
-      {DNNL_ARG_DIFF_SRC, desc.query_md(query::diff_src_md)},
-      {DNNL_ARG_WEIGHTS, weights, weights_->place_of(weights)}};
+      {mirrored ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST,
+       desc.query_md(mirrored ? query::src_md : query::diff_dst_md)},
+      {mirrored ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC,
+       desc.query_md(mirrored ? query::dst_md : query::diff_src_md)},
+      {DNNL_ARG_WEIGHTS, weights, weights_->place_of(weights, reads)}};
   backward_data_ = OnednnKernel(shared_, desc, arguments);
 }
 

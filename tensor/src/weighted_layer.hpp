@@ -20,6 +20,8 @@ namespace rondo::tensor {
 struct LayerKernels {
   dnnl::primitive_desc_base forward = {};
   dnnl::primitive_desc_base backward_data = {};  ///< empty when no input gradient is wanted
+  /// mirrored: backward_data is the forward kernel of the mirrored convolution.
+  WeightsKind backward_data_reads = WeightsKind::own;
   dnnl::primitive_desc_base backward_weights = {};
 };
 
@@ -50,7 +52,7 @@ class WeightedLayer {
 
  private:
   void make_forward(const dnnl::primitive_desc_base& desc);
-  void make_backward_data(const dnnl::primitive_desc_base& desc);
+  void make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads);
   void make_backward_weights(const dnnl::primitive_desc_base& desc);
   void require_bias(const char* call, std::size_t size) const;
   void require_weights(const char* call, std::size_t size) const;
