@@ -19,11 +19,14 @@ using Defaults = std::map<std::string, std::string>;
 
 const std::filesystem::path sources = RONDO_SOURCES;
 
-// Key and default of the rows that begin with "| section.key |".
+// Key and default of the rows "| section.key | default | ..." under "## Configuration".
 Defaults table_of_readme() {
   Defaults defaults;
   std::ifstream readme(sources / "train" / "README.md");
+  bool here = false;
   for (std::string line; std::getline(readme, line);) {
+    if (line.starts_with("## ")) here = line == "## Configuration";
+    if (!here) continue;
     std::istringstream row(line);
     std::string bar;
     std::string key;
