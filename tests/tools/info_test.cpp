@@ -1,0 +1,42 @@
+// `rondo info` as a program.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.hpp"
+
+namespace rondo::tools::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(InfoTest, PrintsOneJsonObject) {
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+
+  EXPECT_GE(facts["cores"], 1);
+  EXPECT_GE(facts["default_ranks"], 1);
+  EXPECT_GE(facts["default_threads"], 1);
+  EXPECT_GT(facts["memory_bytes"], 0);
+  EXPECT_EQ(facts["links"][0], "shm");
+}
+
+TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {
+  const Ended ended = rondo(
+      {"run", "-n", "1", "--", "taskset", "-c", "0", rondo_path(), "info", "--format", "json"});
+
+  if (ended.status != 0) GTEST_SKIP() << "taskset cannot choose CPU 0 here";
+  EXPECT_EQ(nlohmann::json::parse(ended.out)["hardware_threads"], 1);
+}
+
+TEST(InfoTest, NamesTheKernelsInText) {
+  const Ended ended = rondo({"info"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.out, HasSubstr("oneDNN"));
+  EXPECT_THAT(ended.out, HasSubstr("NUMA"));
+}
+
+}  // namespace
+}  // namespace rondo::tools::test

@@ -1,0 +1,225 @@
+// `rondo train` as a program: a small run, and what goes wrong before and during it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace rondo::tools::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+const char* const small_run = R"(
+[data]
+name = "synthetic"
+training = 128
+test = 32
+[model]
+name = "lenet5"
+[train]
+global_batch = 32
+epochs = 2
+log_every = 2
+[optimizer]
+learning_rate = 0.05
+)";
+
+// A folder of its own with a configuration in it.
+class TrainTest : public testing::Test {
+ protected:
+  TrainTest() {
+    std::string name = (fs::temp_directory_path() / "rondo-train-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    std::ofstream(config()) << small_run;
+  }
+  ~TrainTest() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::string config() const { return folder_ / "experiment.toml"; }
+  [[nodiscard]] std::string out() const { return folder_ / "run"; }
+
+  [[nodiscard]] Ended train(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"train", config(), "--out", out(), "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return rondo(arguments);
+  }
+
+  [[nodiscard]] std::string file(const std::string& name) const {
+    std::ifstream stream(fs::path(out()) / name);
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+  }
+
+ private:
+  fs::path folder_;
+};
+
+// Lines that are not the launcher's "rank r: pid ..." lines.
+std::vector<std::string> complaints(const std::string& err) {
+  std::vector<std::string> result;
+  for (const std::string& line : lines(err)) {
+    const bool about_launch = line.find(": pid ") != std::string::npos ||
+                              line.find("not bound") != std::string::npos ||
+                              line.find("ended with status") != std::string::npos;
+    if (!about_launch) result.push_back(line);
+  }
+  return result;
+}
+
+std::vector<std::string> events_of(const std::string& text) {
+  std::vector<std::string> events;
+  for (const std::string& line : lines(text)) {
+    events.push_back(nlohmann::json::parse(line)["event"].get<std::string>());
+  }
+  return events;
+}
+
+TEST_F(TrainTest, LeavesTheResolvedConfigurationAndTheMetricsInItsFolder) {
+  const Ended ended = train({"-n", "2"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(file("config.toml"), HasSubstr("weight_decay"));
+  const auto events = events_of(file("metrics.jsonl"));
+  EXPECT_EQ(events.front(), "start");
+  EXPECT_EQ(events.back(), "end");
+  EXPECT_EQ(std::ranges::count(events, "epoch"), 2);
+}
+
+TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
+  const Ended ended = train({"-n", "2"});
+
+  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 2/2: loss")));
+  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("step 4/4")));
+  EXPECT_THAT(ended.out, Not(HasSubstr("\r")));
+}
+
+TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
+  const Ended ended = train({"-n", "2", "--format", "json"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.out, file("metrics.jsonl"));
+  EXPECT_THAT(ended.err, HasSubstr("epoch 2/2"));
+}
+
+TEST_F(TrainTest, IsARankUnderRondoRun) {
+  const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
+                             "--threads", "1", "--format", "json", config()});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(lines(ended.out).front())["ranks"], 2);
+}
+
+TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
+  const Ended ended = train({"-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
+}
+
+TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
+  const Ended ended = train({"-n", "2", "--set", "train.epoch=1"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("epoch"), HasSubstr("epochs"))));
+}
+
+TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
+  const Ended ended =
+      rondo({"run", "-n", "2", "--", rondo_path(), "train", "--set", "train.epoch=1", config()});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
+}
+
+TEST_F(TrainTest, RefusesAConfigurationThatIsNotThere) {
+  const Ended ended = rondo({"train", "no-such-file.toml"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("no-such-file.toml")));
+}
+
+TEST_F(TrainTest, ReportsMissingDataOnce) {
+  const Ended ended = train(
+      {"-n", "2", "--set", "data.name=fashion-mnist", "--set", "data.path=\"/no/such/folder\""});
+
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("/no/such/folder")));
+}
+
+TEST_F(TrainTest, RefusesABatchSmallerThanTheRanks) {
+  const Ended ended = train({"-n", "3", "--set", "train.global_batch=2"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("global_batch")));
+}
+
+TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
+  const Ended ended = rondo({"train", "-n", "2", "--out", config() + "/below", config()});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("cannot make the run folder")));
+}
+
+TEST_F(TrainTest, RefusesTheFolderOfAnotherRun) {
+  fs::create_directory(out());
+  std::ofstream(fs::path(out()) / "metrics.jsonl") << "{}\n";
+
+  const Ended ended = train({"-n", "2"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("choose another folder, or remove it")));
+  EXPECT_EQ(file("metrics.jsonl"), "{}\n");
+}
+
+TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
+  fs::create_directory(out());
+  std::ofstream(fs::path(out()) / "config.toml") << "# mine\n";
+
+  const Ended ended = train({"-n", "1"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(file("config.toml"), "# mine\n");
+}
+
+TEST_F(TrainTest, EndsWithFiveWhenTheLossIsNotFinite) {
+  const Ended ended = train({"-n", "2", "--set", "optimizer.learning_rate=1e30"});
+
+  EXPECT_EQ(ended.status, 5);
+  EXPECT_THAT(complaints(ended.err), Contains(HasSubstr("step")));
+}
+
+TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
+  Program program({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
+                   "train.epochs=100000", config()});
+  program.output_until("epoch 2/");
+  const auto ranks = program.children();
+  ASSERT_THAT(ranks, SizeIs(2));
+
+  kill(ranks[1], SIGKILL);
+
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.status, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 (pid " + std::to_string(ranks[1]) +
+                                   ") was ended by signal 9 (Killed)"));
+  EXPECT_THAT(ended.err, HasSubstr("rondo: rank 0: "));
+}
+
+}  // namespace
+}  // namespace rondo::tools::test
