@@ -5,16 +5,25 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "reduce/reduce.hpp"
 
+// The elements of a loop do not depend on each other, whatever the compiler must assume of the
+// pointers: buffers are the same or do not overlap.
+#if defined(__clang__)
+#define RONDO_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define RONDO_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace rondo::transport::RONDO_REDUCTION_SET {
 namespace {
 
-// Elements that are held in registers between loading the first source and storing the result.
-constexpr std::size_t lane_bytes = 256;
+constexpr std::size_t line_bytes = 64;
+// What is summed at a time, and how far ahead of it lines are asked for.
+constexpr std::size_t block_bytes = 1024;
+constexpr std::size_t prefetch_bytes = 1024;
 
 template <typename T>
 struct Storage {
@@ -65,24 +74,70 @@ struct Max {
   }
 };
 
-// `Count` elements at once; all sources are read before anything is stored, so a destination may
-// be a source.
-template <typename T, typename Op, std::size_t Count>
-void reduce_lanes(const std::byte* const* sources, std::size_t source_count,
-                  std::byte* const* destinations, std::size_t destination_count,
-                  std::size_t offset) {
-  using S = Storage<T>;
-  T values[Count];
-  typename S::Sum sums[Count];
-  std::memcpy(values, sources[0] + offset, sizeof values);
-  for (std::size_t i = 0; i < Count; ++i) sums[i] = S::load(values[i]);
-  for (std::size_t s = 1; s < source_count; ++s) {
-    std::memcpy(values, sources[s] + offset, sizeof values);
-    for (std::size_t i = 0; i < Count; ++i) sums[i] = Op::join(sums[i], S::load(values[i]));
+template <typename T>
+const T* typed(const std::byte* bytes) {
+  return reinterpret_cast<const T*>(bytes);
+}
+
+template <typename T>
+T* typed(std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+
+// Asks for the lines of a peer's buffer in a state that can be written. A line that is read first
+// and stored to later crosses between the cores once for its data and once more for the right to
+// change it; with the request ahead, once.
+template <typename T>
+void prefetch_to_write(const T* first) {
+  for (std::size_t i = 0; i < block_bytes; i += line_bytes) {
+    __builtin_prefetch(first + (prefetch_bytes + i) / sizeof(T), 1, 3);
   }
-  for (std::size_t i = 0; i < Count; ++i) values[i] = S::store(sums[i]);
-  for (std::size_t d = 0; d < destination_count; ++d) {
-    std::memcpy(destinations[d] + offset, values, sizeof values);
+}
+
+// Two ranks, the commonest case: nothing but loads, joins and stores.
+template <typename T, typename Op, bool Both>
+void reduce_two(const T* a, const T* b, T* into, T* also_into, std::size_t begin, std::size_t end) {
+  using S = Storage<T>;
+  constexpr std::size_t block = block_bytes / sizeof(T);
+  std::size_t i = begin;
+  while (i < end) {
+    const std::size_t last = end - i < block ? end : i + block;
+    if constexpr (Both) {
+      prefetch_to_write(a + i);
+      prefetch_to_write(b + i);
+    }
+    RONDO_INDEPENDENT
+    for (std::size_t k = i; k < last; ++k) {
+      const T value = S::store(Op::join(S::load(a[k]), S::load(b[k])));
+      into[k] = value;
+      if constexpr (Both) also_into[k] = value;
+    }
+    i = last;
+  }
+}
+
+// Any number: a block at a time, summed in the first-level cache before anything is stored, so a
+// destination may be a source.
+template <typename T, typename Op>
+void reduce_many(const std::byte* const* sources, std::size_t source_count,
+                 std::byte* const* destinations, std::size_t destination_count, std::size_t begin,
+                 std::size_t end) {
+  using S = Storage<T>;
+  constexpr std::size_t block = block_bytes / sizeof(T);
+  typename S::Sum sums[block];
+  for (std::size_t i = begin; i < end; i += block) {
+    const std::size_t count = end - i < block ? end - i : block;
+    const T* first = typed<T>(sources[0]) + i;
+    for (std::size_t k = 0; k < count; ++k) sums[k] = S::load(first[k]);
+    for (std::size_t s = 1; s < source_count; ++s) {
+      const T* source = typed<T>(sources[s]) + i;
+      for (std::size_t k = 0; k < count; ++k) sums[k] = Op::join(sums[k], S::load(source[k]));
+    }
+    for (std::size_t d = 0; d < destination_count; ++d) {
+      T* into = typed<T>(destinations[d]) + i;
+      if (destination_count > 1) prefetch_to_write(into);
+      for (std::size_t k = 0; k < count; ++k) into[k] = S::store(sums[k]);
+    }
   }
 }
 
@@ -90,15 +145,18 @@ template <typename T, typename Op>
 void reduce(const std::byte* const* sources, std::size_t source_count,
             std::byte* const* destinations, std::size_t destination_count, std::size_t begin,
             std::size_t end) {
-  constexpr std::size_t lanes = lane_bytes / sizeof(T);
-  std::size_t i = begin;
-  for (; i + lanes <= end; i += lanes) {
-    reduce_lanes<T, Op, lanes>(sources, source_count, destinations, destination_count,
-                               i * sizeof(T));
+  if (source_count == 2 && destination_count <= 2) {
+    const T* a = typed<T>(sources[0]);
+    const T* b = typed<T>(sources[1]);
+    T* into = typed<T>(destinations[0]);
+    if (destination_count == 1) {
+      reduce_two<T, Op, false>(a, b, into, nullptr, begin, end);
+    } else {
+      reduce_two<T, Op, true>(a, b, into, typed<T>(destinations[1]), begin, end);
+    }
+    return;
   }
-  for (; i < end; ++i) {
-    reduce_lanes<T, Op, 1>(sources, source_count, destinations, destination_count, i * sizeof(T));
-  }
+  reduce_many<T, Op>(sources, source_count, destinations, destination_count, begin, end);
 }
 
 template <typename T>
