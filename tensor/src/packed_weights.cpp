@@ -10,7 +10,7 @@ namespace rondo::tensor {
 using dnnl::memory;
 
 PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
-    : engine_(engine), plain_(plain) {}
+    : engine_(engine), plain_(plain), extents_(plain.dims()) {}
 
 void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   for (const Copy& copy : copies_) {
@@ -44,12 +44,13 @@ void PackedWeights::pack(const float* weights) {
 }
 
 void PackedWeights::mirror(const float* weights) const {
-  const memory::dims dims = plain_.dims();
-  const std::int64_t window = dims[2] * dims[3];
+  const std::int64_t filters = extents_[0];
+  const std::int64_t channels = extents_[1];
+  const std::int64_t window = extents_[2] * extents_[3];
   float* into = mirrored_.as<float>().data();
-  for (std::int64_t c = 0; c < dims[1]; ++c) {
-    for (std::int64_t f = 0; f < dims[0]; ++f) {
-      const float* from = weights + (f * dims[1] + c) * window;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t f = 0; f < filters; ++f) {
+      const float* from = weights + (f * channels + c) * window;
       std::reverse_copy(from, from + window, into);
       into += window;
     }

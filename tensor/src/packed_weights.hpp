@@ -44,7 +44,8 @@ class PackedWeights {
 
   Engine::Impl& engine_;
   dnnl::memory::desc plain_;
-  Buffer mirrored_;  ///< plain, for the copies of that kind
+  dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
+  Buffer mirrored_;             ///< plain, for the copies of that kind
   std::deque<Copy> copies_;
 };
 
