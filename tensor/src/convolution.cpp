@@ -63,27 +63,13 @@ dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, cons
           on.cpu()};
 }
 
-// With few channels oneDNN prefers its newest kernel, but the older one is 1.3 to 2.4 times faster
-// (the first layers of LeNet-5 and ResNet-20, AVX-512).
-void prefer_direct_kernel(dnnl::convolution_forward::primitive_desc& desc,
-                          const ConvolutionSpec& spec) {
-  constexpr std::int64_t vector = 16;
-  if (spec.input.c >= vector || spec.filters > vector) return;
-  if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return;
-  dnnl::convolution_forward::primitive_desc other = desc;
-  if (other.next_impl() && std::string_view(other.impl_info_str()).starts_with("jit:")) {
-    desc = other;
-  }
-}
-
 // oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride.
-void avoid_broken_kernel(dnnl::convolution_backward_weights::primitive_desc& desc,
-                         const ConvolutionSpec& spec) {
+void refuse_broken_kernel(const dnnl::convolution_backward_weights::primitive_desc& desc,
+                          const ConvolutionSpec& spec) {
   const bool broken = std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
                       spec.input.c < 8;
-  if (broken && !desc.next_impl()) {
-    throw std::runtime_error(describe(spec) + ": oneDNN's only kernel is broken; use 8 channels");
-  }
+  if (!broken) return;
+  throw std::runtime_error(describe(spec) + ": oneDNN's kernel is broken on AVX2; use 8 channels");
 }
 
 // With stride 1 the gradient of the input is a convolution of dy, whose forward kernel is a little
@@ -116,9 +102,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   const auto attributes = scratchpad_attributes();
   const auto hint = forward_of(d, on, attributes);
   LayerKernels kernels;
-  auto forward = forward_of(d, on, scratchpad_attributes(spec.activation));
-  prefer_direct_kernel(forward, spec);
-  kernels.forward = forward;
+  kernels.forward = forward_of(d, on, scratchpad_attributes(spec.activation));
   const bool with_data = spec.input_gradient == InputGradient::wanted;
   if (with_data) kernels.backward_data = mirrored_backward_data(spec, on);
   if (kernels.backward_data) {
@@ -128,10 +112,10 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
         {algorithm::convolution_direct, d.x, d.weights, d.y, d.strides, d.before, d.after},
         attributes, on.cpu(), hint);
   }
-  dnnl::convolution_backward_weights::primitive_desc weights(
+  const dnnl::convolution_backward_weights::primitive_desc weights(
       {algorithm::convolution_direct, d.x, d.weights, d.bias, d.y, d.strides, d.before, d.after},
       attributes, on.cpu(), hint);
-  avoid_broken_kernel(weights, spec);
+  refuse_broken_kernel(weights, spec);
   kernels.backward_weights = weights;
   return kernels;
 }
