@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 namespace rondo::tools {
@@ -46,9 +47,9 @@ std::string format_progress(const train::Progress& progress, std::size_t width) 
   };
   std::string line;
   for (const std::string& part : parts) {
-    const std::string with = line.empty() ? part : line + "  " + part;
-    if (with.size() > width) break;
-    line = with;
+    const std::string_view gap = line.empty() ? "" : "  ";
+    if (line.size() + gap.size() + part.size() > width) break;
+    line.append(gap).append(part);
   }
   return line;
 }

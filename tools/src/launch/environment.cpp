@@ -28,9 +28,7 @@ bool is_own(std::string_view entry) {
   return false;
 }
 
-const char* text_from(const char* name) {
-  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes the environment
-}
+const char* text_from(const char* name) { return std::getenv(name); }
 
 int number_from(const char* name) {
   const char* text = text_from(name);

@@ -84,7 +84,7 @@ void read_cores(hwloc_topology_t topology, Machine& machine) {
 void read_caches(hwloc_topology_t topology, Machine& machine) {
   for (const hwloc_obj_type_t type :
        {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE}) {
-    const hwloc_obj_t cache = hwloc_get_next_obj_by_type(topology, type, nullptr);
+    hwloc_obj* const cache = hwloc_get_next_obj_by_type(topology, type, nullptr);
     if (cache == nullptr) continue;
     machine.caches.push_back({static_cast<int>(cache->attr->cache.depth), cache->attr->cache.size,
                               hwloc_get_nbobjs_by_type(topology, type)});
@@ -92,7 +92,7 @@ void read_caches(hwloc_topology_t topology, Machine& machine) {
 }
 
 std::string processor_of(hwloc_topology_t topology) {
-  const hwloc_obj_t package = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, nullptr);
+  hwloc_obj* const package = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, nullptr);
   const char* model =
       package != nullptr ? hwloc_obj_get_info_by_name(package, "CPUModel") : nullptr;
   return model != nullptr ? model : "unknown";

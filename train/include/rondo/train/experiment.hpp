@@ -55,7 +55,7 @@ struct Experiment {
   } optimizer;
   struct Update {
     std::string scheme = "synchronous";
-    std::int64_t bucket_bytes = 256 * 1024;
+    std::int64_t bucket_bytes = std::int64_t{256} * 1024;
   } update;
   struct Transport {
     std::string wait = "auto";  ///< auto, spin, yield, block
