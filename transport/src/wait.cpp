@@ -184,7 +184,7 @@ void CommunicatorCore::wait(OperationRecord& record,
       poison(error);
     }
   }
-  if (record.stage == Stage::failed) throw Error(*failure_);
+  if (record.stage == Stage::failed) throw Error(failure_.value());
 }
 
 }  // namespace rondo::transport

@@ -14,12 +14,11 @@
 
 namespace rondo::transport {
 
-WorldCore::WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed,
-                     const WorldOptions& options)
+WorldCore::WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, WorldOptions options)
     : rank_(rank),
       peers_(std::move(peers)),
       oversubscribed_(oversubscribed),
-      options_(options),
+      options_(std::move(options)),
       arena_(std::make_unique<ArenaCore>(peers_[static_cast<std::size_t>(rank)].memory)) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
   for (const Peer& peer : peers_) infos_.push_back(peer.info);

@@ -31,7 +31,7 @@ struct Peer {
 /// One rank's World: its peers, its arena, its communicators, and how it waits.
 class WorldCore : public std::enable_shared_from_this<WorldCore> {
  public:
-  WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, const WorldOptions& options);
+  WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, WorldOptions options);
   WorldCore(const WorldCore&) = delete;
   WorldCore& operator=(const WorldCore&) = delete;
   /// Marks this rank as left.

@@ -52,10 +52,9 @@ struct alignas(128) Slot {
   std::atomic<std::uint64_t> sequence{0};
   Fingerprint fingerprint = {};
   union {
-    Locator locator;
+    Locator locator = {};
     std::array<std::byte, inline_bytes> payload;
   };
-  Slot() noexcept : locator() {}
 };
 static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
 
@@ -74,7 +73,7 @@ struct alignas(128) ControlBlock {
   /// Offset of the staging buffers in the control segment; 0 until they are made.
   std::atomic<std::uint64_t> staging{0};
 
-  alignas(128) std::array<std::array<std::byte, bulk_bytes>, slot_count> bulk;
+  alignas(128) std::array<std::array<std::byte, bulk_bytes>, slot_count> bulk = {};
 };
 
 /// What a rank tells about itself; at the beginning of its control segment.
