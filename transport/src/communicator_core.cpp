@@ -202,7 +202,7 @@ bool CommunicatorCore::drain() {
 }
 
 void CommunicatorCore::unlist_complete() {
-  while (oldest_ != current_ && oldest_->stage == Stage::complete) {
+  while (oldest_ != nullptr && oldest_ != current_ && oldest_->stage == Stage::complete) {
     OperationRecord& record = *oldest_;
     oldest_ = record.next;
     if (oldest_ == nullptr) newest_ = nullptr;

@@ -1,3 +1,3 @@
 #define RONDO_REDUCTION_SET avx2
 
-#include "reduce/reduction_loops.hpp"
+#include "reduce/reduction_loops.inc"

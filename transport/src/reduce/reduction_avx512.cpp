@@ -1,3 +1,3 @@
 #define RONDO_REDUCTION_SET avx512
 
-#include "reduce/reduction_loops.hpp"
+#include "reduce/reduction_loops.inc"

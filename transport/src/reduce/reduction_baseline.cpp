@@ -1,3 +1,3 @@
 #define RONDO_REDUCTION_SET baseline
 
-#include "reduce/reduction_loops.hpp"
+#include "reduce/reduction_loops.inc"

@@ -25,6 +25,7 @@ std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptio
   if (ranks < 1) throw std::invalid_argument("rondo::transport: a World has at least one rank");
   const auto reserve = shm::Reserve::of(ranks);
   std::vector<Peer> peers;
+  peers.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     peers.push_back({.memory = shm::RankMemory::create(reserve, random_nonce()),
                      .process = nullptr,
@@ -33,6 +34,7 @@ std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptio
   const bool outnumber =
       outnumber_cpus(std::vector<cpu_set_t>(static_cast<std::size_t>(ranks), own_cpus()));
   std::vector<std::shared_ptr<WorldCore>> worlds;
+  worlds.reserve(peers.size());
   for (int r = 0; r < ranks; ++r) {
     worlds.push_back(std::make_shared<WorldCore>(r, peers, outnumber, options));
   }
