@@ -159,7 +159,9 @@ TEST(TrainerMetricsTest, SharesAreOfTheStepTime) {
 TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
   EXPECT_THAT(told().returned.parameter_hash, MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
-  EXPECT_EQ(told().returned.parameter_hash, lines_of("epoch").at(1).at("parameter_hash"));
+  const json epoch = lines_of("epoch").at(1);
+
+  EXPECT_EQ(epoch.at("parameter_hash").get<std::string>(), told().returned.parameter_hash);
 }
 
 TEST(TrainerMetricsTest, NotesSayWhatRuns) {

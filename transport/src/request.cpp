@@ -32,7 +32,7 @@ void Request::release() noexcept {
 bool Request::test() {
   if (record_ == nullptr) return true;
   if (!record_->finished()) core_->world().progress();
-  if (record_->stage == Stage::failed) throw Error(*core_->failure());
+  if (record_->stage == Stage::failed) throw Error(core_->failure().value());
   return record_->stage == Stage::complete;
 }
 
@@ -46,13 +46,13 @@ void Request::wait_for(std::chrono::nanoseconds limit) {
 
 std::error_code Request::status() const noexcept {
   if (record_ == nullptr || record_->stage != Stage::failed) return {};
-  return core_->failure()->code();
+  return core_->failure().value().code();
 }
 
 void CommunicatorCore::release(OperationRecord& record) noexcept {
   try {
     wait(record, std::nullopt);
-  } catch (const Error&) {
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
   }
   record.held = false;
