@@ -27,6 +27,7 @@ void take_from_root(Group& group, const Posted& posted) {
 }
 
 void gather_all(Group& group, const Posted& posted) {
+  if (posted.output.bytes() == 0) return;
   Block column = posted.output;
   for (std::size_t r = 0; r < group.count(); ++r) {
     column.row_bytes = posted.share_row_bytes(r);
