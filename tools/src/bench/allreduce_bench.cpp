@@ -23,8 +23,9 @@ constexpr int rounds_in_turn = 5;
 
 int iterations_for(std::size_t bytes, const AllreduceBench& bench) {
   if (bench.iterations > 0) return bench.iterations;
-  if (bytes < 64 * 1024) return 2000;
-  return bytes < 4 * 1024 * 1024 ? 300 : 30;
+  constexpr std::size_t kibibyte = 1024;
+  if (bytes < 64 * kibibyte) return 2000;
+  return bytes < 4 * kibibyte * kibibyte ? 300 : 30;
 }
 
 // Small integers: their sums are exact in every order.

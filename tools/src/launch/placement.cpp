@@ -114,6 +114,7 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
 
 std::string describe(const std::vector<Core>& cores) {
   std::vector<int> numbers;
+  numbers.reserve(cores.size());
   for (const Core& core : cores) numbers.push_back(core.cpus.front());
   std::ranges::sort(numbers);
   std::string text = numbers.size() == 1 ? "core " : "cores ";
