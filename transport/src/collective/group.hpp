@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <rondo/transport/counters.hpp>
@@ -11,7 +12,21 @@
 
 namespace rondo::transport {
 
+class Channel;
 class Team;
+
+/// Ordinary memory for the operation that runs; grows on first use, so that later operations of
+/// the same size allocate nothing.
+class Scratch {
+ public:
+  [[nodiscard]] std::span<std::byte> take(std::size_t bytes) {
+    if (memory_.size() < bytes) memory_.resize(bytes);
+    return std::span(memory_).first(bytes);
+  }
+
+ private:
+  std::vector<std::byte> memory_ = {};
+};
 
 /// One rank of a communicator, as this process sees it.
 struct Member {
@@ -26,6 +41,10 @@ struct Group {
   std::vector<Member> members = {};
   Team* team = nullptr;
   Counters* counters = nullptr;
+
+  /// Messages to the other members; null while all that the communicator does is shared memory.
+  const Channel* channel = nullptr;
+  Scratch scratch = {};
 
   /// Rounds of staged operations that are over; the same on all ranks.
   std::uint64_t staged_rounds = 0;
