@@ -20,6 +20,12 @@ const char* name_of(shm::Collective collective) {
       return "allgather";
     case shm::Collective::barrier:
       return "barrier";
+    case shm::Collective::reduce_scatter:
+      return "reduce_scatter";
+    case shm::Collective::reduce:
+      return "reduce";
+    case shm::Collective::alltoall:
+      return "alltoall";
   }
   return "unknown operation";
 }
@@ -54,6 +60,11 @@ const char* name_of(ReduceOp op) {
   return "?";
 }
 
+bool reduces(shm::Collective collective) {
+  return collective == shm::Collective::allreduce || collective == shm::Collective::reduce ||
+         collective == shm::Collective::reduce_scatter;
+}
+
 }  // namespace
 
 std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
@@ -61,11 +72,14 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
   text += " #" + std::to_string(number);
   if (fingerprint.collective == shm::Collective::barrier) return text;
   text += " of " + std::to_string(fingerprint.count) + " " + name_of(fingerprint.type);
-  if (fingerprint.collective == shm::Collective::allreduce) {
+  if (reduces(fingerprint.collective)) {
     text += std::string(" (") + name_of(fingerprint.op) + ")";
   }
   if (fingerprint.collective == shm::Collective::broadcast) {
     text += " from rank " + std::to_string(fingerprint.root);
+  }
+  if (fingerprint.collective == shm::Collective::reduce) {
+    text += " to rank " + std::to_string(fingerprint.root);
   }
   if (fingerprint.counts_hash != 0) {
     text += " (shares hash " + std::to_string(fingerprint.counts_hash % 1'000'000) + ")";

@@ -59,6 +59,9 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
       gather_all(group, posted);
       break;
     case shm::Collective::barrier:
+    case shm::Collective::reduce_scatter:
+    case shm::Collective::reduce:
+    case shm::Collective::alltoall:
       break;
   }
   count(*group.counters, traffic_of(posted, Regime::small, group.index(), group.count()));

@@ -52,7 +52,10 @@ Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
     case shm::Collective::allgather:
       return of_allgather(posted, rank, ranks);
     case shm::Collective::barrier:
-      return {};
+    case shm::Collective::reduce_scatter:
+    case shm::Collective::reduce:
+    case shm::Collective::alltoall:
+      return {};  // not yet inside a node
   }
   return {};
 }

@@ -22,7 +22,15 @@ inline constexpr std::size_t inline_bytes = 48;
 /// Says that a buffer lies in ordinary memory, out of reach of the peers.
 inline constexpr std::uint64_t private_memory = ~std::uint64_t{0};
 
-enum class Collective : std::uint8_t { allreduce, broadcast, allgather, barrier };
+enum class Collective : std::uint8_t {
+  allreduce,
+  broadcast,
+  allgather,
+  barrier,
+  reduce_scatter,
+  reduce,
+  alltoall,
+};
 
 /// What must be equal on all ranks for an operation to make sense.
 struct Fingerprint {
