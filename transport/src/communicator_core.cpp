@@ -5,7 +5,7 @@
 
 #include "arena_core.hpp"
 #include "collective/slots.hpp"
-#include "shm/futex.hpp"
+#include "shm/doorbell.hpp"
 #include "world_core.hpp"
 
 namespace rondo::transport {
@@ -229,14 +229,8 @@ void CommunicatorCore::ring_sleepers() {
   if (!group_.published) return;
   group_.published = false;
   if (!world_->may_sleep()) return;
-  // Either a peer that falls asleep sees the flags stored above, or this rank sees it asleep.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (const Member& member : group_.members) {
-    shm::RankHeader& header = member.memory->header();
-    if (header.asleep.load(std::memory_order_relaxed) == 0) continue;
-    header.doorbell.fetch_add(1, std::memory_order_release);
-    shm::futex_wake(header.doorbell);
-  }
+  shm::fence_before_ringing();
+  for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
 }
 
 void CommunicatorCore::poison(const Error& error) {

@@ -10,7 +10,7 @@
 #include "arena_core.hpp"
 #include "communicator_core.hpp"
 #include "describe.hpp"
-#include "shm/futex.hpp"
+#include "shm/doorbell.hpp"
 
 namespace rondo::transport {
 
@@ -27,11 +27,7 @@ WorldCore::WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, Wor
 WorldCore::~WorldCore() {
   // Release: whoever sees this rank gone sees all that it published before.
   header().left.store(1, std::memory_order_release);
-  for (const Peer& peer : peers_) {
-    shm::RankHeader& theirs = peer.memory->header();
-    theirs.doorbell.fetch_add(1, std::memory_order_release);
-    shm::futex_wake(theirs.doorbell);
-  }
+  for (const Peer& peer : peers_) shm::ring(peer.memory->header());
 }
 
 std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
@@ -95,11 +91,7 @@ void WorldCore::abort(std::string_view reason) noexcept {
   mine.abort_reason[length] = '\0';
   // Release: the reason comes before the word.
   mine.aborted.store(1, std::memory_order_release);
-  for (const Peer& peer : peers_) {
-    shm::RankHeader& theirs = peer.memory->header();
-    theirs.doorbell.fetch_add(1, std::memory_order_release);
-    shm::futex_wake(theirs.doorbell);
-  }
+  for (const Peer& peer : peers_) shm::ring(peer.memory->header());
 }
 
 std::optional<Error> WorldCore::aborted() const {
