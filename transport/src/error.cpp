@@ -23,6 +23,8 @@ class Category final : public std::error_category {
         return "rendezvous failed";
       case Errc::out_of_memory:
         return "out of shared memory";
+      case Errc::link_unavailable:
+        return "link unavailable";
     }
     return "unknown error";
   }

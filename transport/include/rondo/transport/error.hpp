@@ -15,6 +15,7 @@ enum class Errc {
   aborted,            ///< some rank called World::abort()
   rendezvous_failed,  ///< the ranks of the job did not find each other
   out_of_memory,      ///< an arena or control segment could not grow
+  link_unavailable,   ///< a link to other nodes could not be loaded or opened
 };
 
 [[nodiscard]] RONDO_TRANSPORT_API const std::error_category& error_category() noexcept;

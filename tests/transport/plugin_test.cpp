@@ -1,0 +1,154 @@
+// Finding and loading plug-ins, and what is said when that fails.
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
+
+#include "links/plugin.hpp"
+#include "links/plugin_library.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+LinkOptions with_provider(const std::string& provider) {
+  LinkOptions options;
+  options.provider = provider;
+  return options;
+}
+
+class PluginTest : public testing::Test {
+ protected:
+  PluginTest() { ::setenv("RONDO_PLUGIN_PATH", RONDO_TEST_PLUGINS, 1); }
+  ~PluginTest() override { ::unsetenv("RONDO_PLUGIN_PATH"); }
+
+  static std::string failure_of(const std::string& name, const LinkOptions& options = {}) {
+    try {
+      (void)open_plugin(name, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::link_unavailable);
+      return error.what();
+    }
+    ADD_FAILURE() << name << " could be opened";
+    return {};
+  }
+};
+
+TEST_F(PluginTest, SaysWhatItLookedForAndWhereWhenAPluginIsAbsent) {
+  EXPECT_THAT(failure_of("absent"),
+              AllOf(HasSubstr("librondo-link-absent.so"), HasSubstr(RONDO_TEST_PLUGINS),
+                    HasSubstr("RONDO_PLUGIN_PATH")));
+}
+
+TEST_F(PluginTest, LooksInEveryFolderOfThePath) {
+  const test::ScratchFolder empty;
+  const std::string path = empty.path().string() + "::" + RONDO_TEST_PLUGINS;
+  ::setenv("RONDO_PLUGIN_PATH", path.c_str(), 1);
+
+  EXPECT_EQ(find_plugin("fake"), std::string(RONDO_TEST_PLUGINS) + "/librondo-link-fake.so");
+}
+
+TEST_F(PluginTest, DoesNotTakeALaterPluginForABrokenOne) {
+  const test::ScratchFolder first;
+  const auto broken = first.write("librondo-link-fake.so", "not a library");
+  const std::string path = first.path().string() + ":" + RONDO_TEST_PLUGINS;
+  ::setenv("RONDO_PLUGIN_PATH", path.c_str(), 1);
+
+  EXPECT_THAT(failure_of("fake"), AllOf(HasSubstr(broken.string()), HasSubstr("cannot be loaded")));
+}
+
+TEST_F(PluginTest, RefusesALibraryThatIsNoPlugin) {
+  EXPECT_THAT(failure_of("stray"), AllOf(HasSubstr("librondo-link-stray.so is not a link plug-in"),
+                                         HasSubstr("rondo_link_v1")));
+}
+
+TEST_F(PluginTest, RefusesAPluginOfAnotherVersion) {
+  EXPECT_THAT(failure_of("future"), HasSubstr("version 2 of the plug-in interface, not 1"));
+}
+
+TEST_F(PluginTest, PassesOnWhyALinkCannotBeOpened) {
+  EXPECT_THAT(failure_of("fake", with_provider("dodo")),
+              AllOf(HasSubstr("'fake' cannot be opened"), HasSubstr("take 'pigeon'")));
+}
+
+TEST_F(PluginTest, CallsThePluginsTable) {
+  const std::unique_ptr<Link> link = open_plugin("fake", with_provider("pigeon"));
+  std::array<std::byte, 3> data{};
+  Transfer sent;
+  Transfer received;
+
+  link->post_send(1, 7, data, sent);
+  link->post_recv(1, 7, data, received);
+
+  EXPECT_EQ(link->route(), "fake: pigeon over air");
+  EXPECT_TRUE(sent.done());
+  EXPECT_EQ(sent.bytes, 3);
+  EXPECT_TRUE(received.failed());
+  EXPECT_EQ(link->error_text(received), "no such loft");
+  EXPECT_TRUE(link->progress());
+  EXPECT_FALSE(link->progress());
+  EXPECT_EQ(link->arm(), std::nullopt);
+}
+
+TEST_F(PluginTest, KeepsZeroBytesOfAddresses) {
+  const std::unique_ptr<Link> link = open_plugin("fake", {});
+
+  EXPECT_EQ(link->address(), std::string("loft\0 7", 7));
+  EXPECT_NO_THROW(link->connect(1, link->address()));
+}
+
+TEST_F(PluginTest, ThrowsWhenAnAddressIsUnusable) {
+  const std::unique_ptr<Link> link = open_plugin("fake", {});
+
+  try {
+    link->connect(3, "nonsense");
+    FAIL() << "connected to nonsense";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("address of rank 3"), HasSubstr("no such loft")));
+  }
+}
+
+TEST_F(PluginTest, ListsKnownPluginsWithWhatIsWrongWithThem) {
+  const test::ScratchFolder folder;
+  const auto broken = folder.write("librondo-link-ofi.so", "not a library");
+  ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
+
+  const std::vector<PluginFacts> plugins = list_plugins();
+
+  ASSERT_EQ(plugins.size(), 2);
+  EXPECT_EQ(plugins[0].name, "ofi");
+  EXPECT_EQ(plugins[0].path, broken.string());
+  EXPECT_THAT(plugins[0].problem, HasSubstr("cannot be loaded"));
+  EXPECT_EQ(plugins[1].name, "ucx");
+  EXPECT_EQ(plugins[1].path, "");
+  EXPECT_THAT(plugins[1].problem, HasSubstr("is not installed"));
+}
+
+TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {
+  const test::ScratchFolder folder;
+  std::filesystem::copy(std::filesystem::path(RONDO_TEST_PLUGINS) / "librondo-link-fake.so",
+                        folder.path() / "librondo-link-ofi.so");
+  ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
+
+  const std::vector<PluginFacts> plugins = list_plugins();
+
+  EXPECT_EQ(plugins[0].problem, "");
+  EXPECT_THAT(plugins[0].facts, ElementsAre("version 9.8", "provider pigeon"));
+}
+
+}  // namespace
+}  // namespace rondo::transport
