@@ -73,11 +73,18 @@ TEST(RequestTest, AllocatesNothingOnceThePoolIsWarm) {
   test::World(2).run([](World& world) {
     std::pmr::vector<int> shared(20'000, 1, &world.arena());
     std::vector<int> ordinary(20'000, 1);
+    std::vector<int> ordinary_too(20'000);
+    const std::vector<std::size_t> counts{5'000, 15'000};
+    std::vector<int> part(counts[static_cast<std::size_t>(world.rank())]);
     const auto round = [&] {
       Request a = world.communicator().allreduce(std::span(shared), ReduceOp::max);
       Request b = world.communicator().allreduce(std::span(ordinary), ReduceOp::max);
-      Request c = world.communicator().barrier();
-      c.wait();
+      Request c =
+          world.communicator().reduce_scatter(ordinary, std::span(part), ReduceOp::max, counts);
+      Request d = world.communicator().alltoall(std::span(shared), std::span(ordinary_too));
+      Request e = world.communicator().reduce(ordinary, std::span(ordinary), 1, ReduceOp::max);
+      Request f = world.communicator().barrier();
+      f.wait();
     };
     round();
 

@@ -40,8 +40,8 @@ TEST(RowsTest, CopiesRowsAndLeavesTheGapsAlone) {
   const std::vector<std::byte> from = numbered(24);
   std::vector<std::byte> into(30, std::byte{0xEE});
 
-  copy_rows({into.data(), ElementType::u8, 3, 4, 10}, {from.data(), ElementType::u8, 3, 4, 8}, 1,
-            3);
+  copy_rows({into.data(), ElementType::u8, 3, 4, 10}, {from.data(), ElementType::u8, 3, 4, 8}, 4,
+            8);
 
   for (std::size_t row = 0; row < 3; ++row) {
     for (std::size_t i = 0; i < 10; ++i) {

@@ -21,12 +21,25 @@ Communicator Communicator::split(int color, int key) {
 
 Request Communicator::barrier() { return core_->barrier(); }
 
-Request Communicator::allreduce(Block data, ReduceOp op) { return core_->allreduce(data, op); }
+Request Communicator::allreduce(ConstBlock in, Block out, ReduceOp op) {
+  return core_->allreduce(in, out, op);
+}
+
+Request Communicator::reduce(ConstBlock in, Block out, int root, ReduceOp op) {
+  return core_->reduce(in, out, root, op);
+}
+
+Request Communicator::reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                                     std::span<const std::size_t> counts) {
+  return core_->reduce_scatter(in, out, op, counts);
+}
 
 Request Communicator::broadcast(Block data, int root) { return core_->broadcast(data, root); }
 
 Request Communicator::allgather(ConstBlock in, Block out, std::span<const std::size_t> counts) {
   return core_->allgather(in, out, counts);
 }
+
+Request Communicator::alltoall(ConstBlock in, Block out) { return core_->alltoall(in, out); }
 
 }  // namespace rondo::transport

@@ -11,7 +11,8 @@
 namespace rondo::transport {
 namespace {
 
-shm::Locator locate(const ConstBlock& block, const ArenaCore& arena) {
+shm::Locator locate(const Posted& posted, bool stored_into, const ArenaCore& arena) {
+  const ConstBlock& block = posted.input;
   const std::size_t extent =
       block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
   shm::Locator locator;
@@ -19,7 +20,29 @@ shm::Locator locate(const ConstBlock& block, const ArenaCore& arena) {
   locator.rows = block.rows;
   locator.row_bytes = block.row_bytes;
   locator.stride_bytes = block.stride_bytes;
+  if (stored_into) locator.output_offset = arena.offset_of(posted.output.data, block.bytes());
   return locator;
+}
+
+// Do others read the input of `member`, and store into its output, in the direct regime?
+bool gives(const shm::Fingerprint& fingerprint, std::size_t member) {
+  return fingerprint.collective != shm::Collective::broadcast ||
+         fingerprint.root == static_cast<std::int32_t>(member);
+}
+
+bool stored_into(const shm::Fingerprint& fingerprint, std::size_t member) {
+  return fingerprint.collective == shm::Collective::allreduce ||
+         (fingerprint.collective == shm::Collective::reduce &&
+          fingerprint.root == static_cast<std::int32_t>(member));
+}
+
+// Does the direct regime need memory of `member` that nobody else can reach?
+bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locator,
+                  std::size_t member) {
+  const bool empty = locator.rows * locator.row_bytes == 0;
+  return !empty &&
+         ((gives(fingerprint, member) && locator.offset == shm::private_memory) ||
+          (stored_into(fingerprint, member) && locator.output_offset == shm::private_memory));
 }
 
 }  // namespace
@@ -108,7 +131,8 @@ void CommunicatorCore::publish(OperationRecord& record) {
   if (record.regime == Regime::small) {
     write_small_payload(group_, posted);
   } else {
-    slot.locator = locate(posted.input, world_->arena_core());
+    slot.locator =
+        locate(posted, stored_into(posted.fingerprint, group_.index()), world_->arena_core());
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);
@@ -123,10 +147,9 @@ bool CommunicatorCore::gather(OperationRecord& record) {
     // Acquire: pairs with the release in publish().
     if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
     compare(record, record.arrived);
-    if (record.regime != Regime::small && slot.locator.offset == shm::private_memory) {
-      const bool gives = posted.fingerprint.collective != shm::Collective::broadcast ||
-                         posted.fingerprint.root == static_cast<std::int32_t>(record.arrived);
-      record.any_private = record.any_private || gives;
+    if (record.regime != Regime::small) {
+      record.any_private =
+          record.any_private || out_of_reach(posted.fingerprint, slot.locator, record.arrived);
     }
   }
   return true;
@@ -136,22 +159,47 @@ void CommunicatorCore::start(OperationRecord& record) {
   if (record.regime != Regime::small) {
     record.regime = record.any_private ? Regime::staged : Regime::direct;
   }
-  const Posted& posted = record.posted;
-  const bool reduces = posted.fingerprint.collective == shm::Collective::allreduce;
-  if (record.regime == Regime::small) {
-    record.operation = &record.storage.emplace<SmallOperation>();
-  } else if (record.regime == Regime::direct) {
-    if (reduces) {
-      record.operation = &record.storage.emplace<DirectAllreduce>(group_, posted);
-    } else {
-      record.operation = &record.storage.emplace<DirectPull>();
-    }
-  } else if (reduces) {
-    record.operation = &record.storage.emplace<StagedAllreduce>(group_, posted);
-  } else {
-    record.operation = &record.storage.emplace<StagedPull>(group_, posted);
+  switch (record.regime) {
+    case Regime::small:
+      record.operation = &record.storage.emplace<SmallOperation>();
+      break;
+    case Regime::direct:
+      start_direct(record);
+      break;
+    case Regime::staged:
+      start_staged(record);
+      break;
   }
   record.stage = Stage::running;
+}
+
+void CommunicatorCore::start_direct(OperationRecord& record) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+    case shm::Collective::reduce:
+      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
+      break;
+    case shm::Collective::reduce_scatter:
+      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
+      break;
+    default:
+      record.operation = &record.storage.emplace<DirectPull>();
+  }
+}
+
+void CommunicatorCore::start_staged(OperationRecord& record) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+    case shm::Collective::reduce:
+      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
+      break;
+    case shm::Collective::reduce_scatter:
+    case shm::Collective::alltoall:
+      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
+      break;
+    default:
+      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
+  }
 }
 
 bool CommunicatorCore::step_current() {

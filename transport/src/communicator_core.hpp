@@ -35,9 +35,13 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
 
-  Request allreduce(Block data, ReduceOp op);
+  Request allreduce(ConstBlock in, Block out, ReduceOp op);
+  Request reduce(ConstBlock in, Block out, int root, ReduceOp op);
+  Request reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                         std::span<const std::size_t> counts);
   Request broadcast(Block data, int root);
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
+  Request alltoall(ConstBlock in, Block out);
   Request barrier();
   [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
 
@@ -69,6 +73,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
  private:
   [[nodiscard]] OperationRecord& take_record();
+  [[nodiscard]] OperationRecord& take_record(const ConstBlock& in, const Block& out,
+                                             const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
   Request post(OperationRecord& record);
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
@@ -77,6 +83,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void publish(OperationRecord& record);
   [[nodiscard]] bool gather(OperationRecord& record);
   void start(OperationRecord& record);
+  void start_direct(OperationRecord& record);
+  void start_staged(OperationRecord& record);
   bool step_current();
   bool drain();
   void unlist_complete();

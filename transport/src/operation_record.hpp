@@ -3,13 +3,15 @@
 #include <cstdint>
 #include <variant>
 
-#include "collective/direct_allreduce.hpp"
 #include "collective/direct_pull.hpp"
+#include "collective/direct_reduce.hpp"
+#include "collective/direct_reduce_scatter.hpp"
 #include "collective/operation.hpp"
 #include "collective/slots.hpp"
 #include "collective/small.hpp"
-#include "collective/staged_allreduce.hpp"
+#include "collective/staged_exchange.hpp"
 #include "collective/staged_pull.hpp"
+#include "collective/staged_reduce.hpp"
 
 namespace rondo::transport {
 
@@ -28,14 +30,14 @@ struct OperationRecord {
   Posted posted = {};
   Stage stage = Stage::complete;
   Regime regime = Regime::small;
-  bool any_private = false;         ///< some rank's input is in ordinary memory
+  bool any_private = false;         ///< some buffer that peers need is in ordinary memory
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it
   OperationRecord* next = nullptr;  ///< posted after this one
 
-  std::variant<std::monostate, SmallOperation, DirectAllreduce, DirectPull, StagedAllreduce,
-               StagedPull>
+  std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
+               StagedExchange, StagedPull, StagedReduce>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 

@@ -24,12 +24,14 @@ struct Posted {
   shm::Fingerprint fingerprint = {};
   ConstBlock input = {};  ///< what this rank gives
   Block output = {};      ///< where the result goes; the same memory for in-place operations
-  /// allgather with unequal shares: row bytes of each rank; else empty.
+  /// Where ranks have shares (allgather, reduce_scatter, alltoall): bytes of a row of each share,
+  /// when all are equal; else of each rank's.
+  std::size_t row_bytes_each = 0;
   std::vector<std::size_t> row_bytes_of = {};
 
-  /// Bytes of a row of `rank`'s share of an allgather.
+  /// Bytes of a row of `rank`'s share.
   [[nodiscard]] std::size_t share_row_bytes(std::size_t rank) const noexcept {
-    return row_bytes_of.empty() ? input.row_bytes : row_bytes_of[rank];
+    return row_bytes_of.empty() ? row_bytes_each : row_bytes_of[rank];
   }
 };
 

@@ -1,52 +1,43 @@
 #include "collective/rows.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 namespace rondo::transport {
 namespace {
 
-// Calls piece(offset in the block's memory, offset in the range, bytes) for each run of bytes.
-template <typename AnyBlock, typename Piece>
-void for_each_run(const AnyBlock& block, std::size_t begin, std::size_t bytes, Piece piece) {
-  if (bytes == 0) return;
-  if (block.dense()) {
-    piece(begin, std::size_t{0}, bytes);
-    return;
-  }
-  std::size_t row = begin / block.row_bytes;
-  std::size_t column = begin % block.row_bytes;
-  for (std::size_t done = 0; done < bytes; ++row, column = 0) {
-    const std::size_t length = std::min(block.row_bytes - column, bytes - done);
-    piece(row * block.stride_bytes + column, done, length);
-    done += length;
-  }
+// What is dense is one long row.
+template <typename AnyBlock>
+std::size_t run_bytes(const AnyBlock& block) {
+  return block.dense() ? block.bytes() : block.row_bytes;
 }
 
 }  // namespace
 
 void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
                     std::size_t bytes) noexcept {
-  for_each_run(block, begin, bytes, [&](std::size_t at, std::size_t done, std::size_t length) {
-    std::memcpy(block.data + at, from + done, length);
-  });
+  for_each_run(run_bytes(block), begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                 std::memcpy(block.data + row * block.stride_bytes + column, from + done, length);
+               });
 }
 
 void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
                     std::size_t bytes) noexcept {
-  for_each_run(block, begin, bytes, [&](std::size_t at, std::size_t done, std::size_t length) {
-    std::memcpy(into + done, block.data + at, length);
-  });
+  for_each_run(run_bytes(block), begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                 std::memcpy(into + done, block.data + row * block.stride_bytes + column, length);
+               });
 }
 
-void copy_rows(const Block& into, const ConstBlock& from, std::size_t first,
-               std::size_t last) noexcept {
-  if (into.row_bytes == 0) return;
-  for (std::size_t row = first; row < last; ++row) {
-    std::byte* to = into.data + row * into.stride_bytes;
-    const std::byte* source = from.data + row * from.stride_bytes;
-    if (to != source) std::memmove(to, source, into.row_bytes);
-  }
+void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
+               std::size_t bytes) noexcept {
+  const std::size_t run = into.dense() && from.dense() ? into.bytes() : into.row_bytes;
+  for_each_run(run, begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                 std::byte* to = into.data + row * into.stride_bytes + column;
+                 const std::byte* source = from.data + row * from.stride_bytes + column;
+                 if (to != source) std::memmove(to, source, length);
+               });
 }
 
 }  // namespace rondo::transport

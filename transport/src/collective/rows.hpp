@@ -1,12 +1,27 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <rondo/transport/block.hpp>
 
 namespace rondo::transport {
 
-// A block's bytes are numbered row by row, gaps left out. These copy such a range.
+// A block's bytes are numbered row by row, gaps left out. These work on such a range.
+
+/// Calls piece(row, column, offset in the range, bytes) for each row's part of
+/// [begin, begin + bytes), where rows have `row_bytes` bytes.
+template <typename Piece>
+void for_each_run(std::size_t row_bytes, std::size_t begin, std::size_t bytes, Piece piece) {
+  if (bytes == 0) return;
+  std::size_t row = begin / row_bytes;
+  std::size_t column = begin % row_bytes;
+  for (std::size_t done = 0; done < bytes; ++row, column = 0) {
+    const std::size_t length = std::min(row_bytes - column, bytes - done);
+    piece(row, column, done, length);
+    done += length;
+  }
+}
 
 /// block[begin, begin + bytes) from dense memory.
 void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
@@ -16,8 +31,9 @@ void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from
 void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
                     std::size_t bytes) noexcept;
 
-/// `into`'s rows from those of `from`; both have the same rows and row_bytes. Rows [first, last).
-void copy_rows(const Block& into, const ConstBlock& from, std::size_t first,
-               std::size_t last) noexcept;
+/// into[begin, begin + bytes) from the same bytes of `from`, unless they are the same memory;
+/// both have the same rows and row_bytes.
+void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
+               std::size_t bytes) noexcept;
 
 }  // namespace rondo::transport

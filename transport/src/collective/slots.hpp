@@ -31,8 +31,18 @@ enum class Regime : std::uint8_t {
                                              const Posted& posted) noexcept {
   const Member& member = group.members[rank];
   const shm::Locator& locator = slot_of(*member.block, posted.sequence).locator;
-  return {member.memory->arena().base() + locator.offset, posted.fingerprint.type, locator.rows,
-          locator.row_bytes, locator.stride_bytes};
+  // What is empty may lie anywhere; nobody touches it.
+  const bool reachable = locator.offset != shm::private_memory;
+  return {reachable ? member.memory->arena().base() + locator.offset : nullptr,
+          posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride_bytes};
+}
+
+/// Where it wants the result, if peers store it there.
+[[nodiscard]] inline std::byte* remote_output(const Group& group, std::size_t rank,
+                                              const Posted& posted) noexcept {
+  const Member& member = group.members[rank];
+  return member.memory->arena().base() +
+         slot_of(*member.block, posted.sequence).locator.output_offset;
 }
 
 }  // namespace rondo::transport

@@ -1,5 +1,6 @@
 #include "collective/small.hpp"
 
+#include "collective/columns.hpp"
 #include "collective/rows.hpp"
 #include "collective/slots.hpp"
 #include "collective/traffic.hpp"
@@ -18,6 +19,18 @@ void reduce_all(Group& group, const Posted& posted) {
       group.sources.data(), group.count(), &destination, 1, 0, posted.fingerprint.count);
 }
 
+void reduce_own(Group& group, const Posted& posted) {
+  const ConstBlock& input = posted.input;
+  reduce_columns(group, posted, find_reduction(posted.fingerprint.type, posted.fingerprint.op),
+                 {0, posted.output.bytes()}, [&](std::size_t member) {
+                   const std::byte* payload =
+                       payload_of(*group.members[member].block, posted.sequence, input.bytes());
+                   return column_of(ConstBlock{payload, input.type, input.rows, input.row_bytes,
+                                               input.row_bytes},
+                                    posted, group.index());
+                 });
+}
+
 void take_from_root(Group& group, const Posted& posted) {
   const auto root = static_cast<std::size_t>(posted.fingerprint.root);
   if (root == group.index()) return;
@@ -34,6 +47,16 @@ void gather_all(Group& group, const Posted& posted) {
     const std::size_t bytes = column.bytes();
     copy_into_rows(column, 0, payload_of(*group.members[r].block, posted.sequence, bytes), bytes);
     column.data += column.row_bytes;
+  }
+}
+
+void exchange_all(Group& group, const Posted& posted) {
+  const std::size_t bytes = posted.input.bytes();
+  const std::size_t share = posted.row_bytes_each;
+  if (bytes == 0) return;
+  for (std::size_t r = 0; r < group.count(); ++r) {
+    const std::byte* payload = payload_of(*group.members[r].block, posted.sequence, bytes);
+    copy_into_rows(posted.output, r * share, payload + group.index() * share, share);
   }
 }
 
@@ -59,9 +82,17 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
       gather_all(group, posted);
       break;
     case shm::Collective::barrier:
+      break;
     case shm::Collective::reduce_scatter:
+      reduce_own(group, posted);
+      break;
     case shm::Collective::reduce:
+      if (posted.fingerprint.root == group.rank && posted.fingerprint.count > 0) {
+        reduce_all(group, posted);
+      }
+      break;
     case shm::Collective::alltoall:
+      exchange_all(group, posted);
       break;
   }
   count(*group.counters, traffic_of(posted, Regime::small, group.index(), group.count()));

@@ -7,7 +7,8 @@ namespace rondo::transport {
 /// Any operation whose payload fits into a slot: everyone has written its own before the step
 /// begins, and reads all, in rank order. One synchronisation, no second one.
 ///
-/// Loads (P-1) * bytes per rank for allreduce and allgather, bytes for broadcast.
+/// Loads (P-1) * bytes per rank for allreduce, allgather and reduce (the root), bytes for
+/// broadcast, (P-1)/P * bytes for reduce_scatter and alltoall.
 class SmallOperation final : public Operation {
  public:
   Progress step(Group& group, const Posted& posted) override;

@@ -7,16 +7,19 @@ namespace {
 
 constexpr std::size_t cache_line = 64;
 
-Traffic of_allreduce(const Posted& posted, Regime regime, std::size_t rank, std::size_t ranks) {
+Traffic of_reduction(const Posted& posted, Regime regime, std::size_t rank, std::size_t ranks) {
   const std::size_t element = size_of(posted.fingerprint.type);
   const std::size_t bytes = posted.fingerprint.count * element;
-  if (regime == Regime::small) return {.loaded_bytes = (ranks - 1) * bytes};
+  const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
+  const bool receives = to_all || static_cast<std::size_t>(posted.fingerprint.root) == rank;
+  if (regime == Regime::small) return {.loaded_bytes = receives ? (ranks - 1) * bytes : 0};
   if (regime == Regime::direct) {
-    const Range own = slice(posted.fingerprint.count, ranks, rank, cache_line / element);
-    const std::uint64_t across = (ranks - 1) * own.size() * element;
-    return {.loaded_bytes = across, .stored_bytes = across};
+    const std::uint64_t own =
+        slice(posted.fingerprint.count, ranks, rank, cache_line / element).size() * element;
+    const std::uint64_t stored = to_all ? (ranks - 1) * own : receives ? 0 : own;
+    return {.loaded_bytes = (ranks - 1) * own, .stored_bytes = stored};
   }
-  return {.loaded_bytes = staged_allreduce_bytes(bytes, rank, ranks)};
+  return {.loaded_bytes = staged_reduction_bytes(bytes, rank, ranks, receives)};
 }
 
 Traffic of_allgather(const Posted& posted, std::size_t rank, std::size_t ranks) {
@@ -29,13 +32,13 @@ Traffic of_allgather(const Posted& posted, std::size_t rank, std::size_t ranks) 
 
 }  // namespace
 
-std::uint64_t staged_allreduce_bytes(std::size_t bytes, std::size_t rank,
-                                     std::size_t ranks) noexcept {
+std::uint64_t staged_reduction_bytes(std::size_t bytes, std::size_t rank, std::size_t ranks,
+                                     bool receives) noexcept {
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < bytes; begin += staging_bytes) {
     const std::size_t round = std::min(staging_bytes, bytes - begin);
     const std::size_t own = slice(round, ranks, rank, cache_line).size();
-    sum += (ranks - 1) * own + (round - own);
+    sum += (ranks - 1) * own + (receives ? round - own : 0);
   }
   return sum;
 }
@@ -44,7 +47,8 @@ Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
                    std::size_t ranks) noexcept {
   switch (posted.fingerprint.collective) {
     case shm::Collective::allreduce:
-      return of_allreduce(posted, regime, rank, ranks);
+    case shm::Collective::reduce:
+      return of_reduction(posted, regime, rank, ranks);
     case shm::Collective::broadcast: {
       const bool receives = static_cast<std::size_t>(posted.fingerprint.root) != rank;
       return {.loaded_bytes = receives ? posted.output.bytes() : 0};
@@ -52,10 +56,11 @@ Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
     case shm::Collective::allgather:
       return of_allgather(posted, rank, ranks);
     case shm::Collective::barrier:
+      return {};
     case shm::Collective::reduce_scatter:
-    case shm::Collective::reduce:
+      return {.loaded_bytes = (ranks - 1) * posted.output.bytes()};
     case shm::Collective::alltoall:
-      return {};  // not yet inside a node
+      return {.loaded_bytes = (ranks - 1) * posted.row_bytes_each};
   }
   return {};
 }

@@ -45,13 +45,14 @@ struct Fingerprint {
   [[nodiscard]] bool operator==(const Fingerprint&) const noexcept = default;
 };
 
-/// Where a rank's input lies, seen from its arena.
+/// Where a rank's input lies, seen from its arena; and its output, if peers store into it.
 struct Locator {
   std::uint64_t offset = private_memory;
   std::uint64_t rows = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t stride_bytes = 0;
-  std::array<std::uint64_t, 2> reserved{};
+  std::uint64_t output_offset = private_memory;
+  std::uint64_t reserved = 0;
 };
 
 /// One posted operation of one rank. `sequence` is stored last (release), so whoever reads it

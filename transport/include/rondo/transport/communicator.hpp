@@ -57,7 +57,45 @@ class RONDO_TRANSPORT_API Communicator {
   /// Moves 2 (P-1)/P of the bytes across ranks when every rank's `data` lies in an arena.
   template <Element T>
   [[nodiscard]] Request allreduce(std::span<T> data, ReduceOp op = ReduceOp::sum) {
-    return allreduce(as_block(Strided<T>(data)), op);
+    return allreduce(as_const_block(Strided<const T>(data)), as_block(Strided<T>(data)), op);
+  }
+
+  /// As above, from `in` into `out`, which are as long, and apart or the same.
+  template <Element T>
+  [[nodiscard]] Request allreduce(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                                  ReduceOp op = ReduceOp::sum) {
+    return allreduce(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), op);
+  }
+
+  /// The element-wise reduction of all ranks' `in` into `out` of `root`, which may be its `in`.
+  /// Elsewhere `out` is not touched and may be empty.
+  template <Element T>
+  [[nodiscard]] Request reduce(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                               int root, ReduceOp op = ReduceOp::sum) {
+    return reduce(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), root, op);
+  }
+
+  /// Reduces all ranks' `in` element by element and cuts the result into one share per rank, in
+  /// rank order: `out` receives this rank's. Shares are equal, or rank r's has counts[r] elements;
+  /// every rank passes the same `counts`, some of which may be 0. `out` may be this rank's own
+  /// share of `in`; then nothing is copied.
+  ///
+  /// Loads P-1 shares from peers.
+  template <Element T>
+  [[nodiscard]] Request reduce_scatter(std::span<const std::type_identity_t<T>> in,
+                                       std::span<T> out, ReduceOp op = ReduceOp::sum,
+                                       std::span<const std::size_t> counts = {}) {
+    return reduce_scatter(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), op,
+                          counts);
+  }
+
+  /// Row by row: row i of `out` is this rank's share of the reduction of every rank's row i, cut
+  /// by `counts`; without counts all shares are equal. The counterpart of the strided allgather.
+  template <Element T>
+  [[nodiscard]] Request reduce_scatter(Strided<const T> in, Strided<T> out,
+                                       ReduceOp op = ReduceOp::sum,
+                                       std::span<const std::size_t> counts = {}) {
+    return reduce_scatter(as_const_block(in), as_block(out), op, counts);
   }
 
   /// Replaces `data` on every rank by that of `root`.
@@ -67,6 +105,7 @@ class RONDO_TRANSPORT_API Communicator {
   }
 
   /// Concatenates `in` of all ranks, in rank order, into `out`. All ranks pass as many elements.
+  /// `in` may be this rank's own part of `out`; then it is not copied.
   template <Element T>
   [[nodiscard]] Request allgather(std::span<const std::type_identity_t<T>> in, std::span<T> out) {
     return allgather(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), {});
@@ -88,6 +127,13 @@ class RONDO_TRANSPORT_API Communicator {
     return allgather(as_const_block(in), as_block(out), counts);
   }
 
+  /// Cuts `in` into one part per rank, all equal: part r goes to rank r. `out` receives a part of
+  /// every rank, in rank order. It is as long as `in` and must not overlap it.
+  template <Element T>
+  [[nodiscard]] Request alltoall(std::span<const std::type_identity_t<T>> in, std::span<T> out) {
+    return alltoall(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)));
+  }
+
   /// Completes when every rank has posted it.
   [[nodiscard]] Request barrier();
 
@@ -95,9 +141,13 @@ class RONDO_TRANSPORT_API Communicator {
   friend class World;
   friend class WorldCore;
   explicit Communicator(std::shared_ptr<CommunicatorCore> core) noexcept;
-  Request allreduce(Block data, ReduceOp op);
+  Request allreduce(ConstBlock in, Block out, ReduceOp op);
+  Request reduce(ConstBlock in, Block out, int root, ReduceOp op);
+  Request reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                         std::span<const std::size_t> counts);
   Request broadcast(Block data, int root);
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
+  Request alltoall(ConstBlock in, Block out);
 
   std::shared_ptr<CommunicatorCore> core_;
 };

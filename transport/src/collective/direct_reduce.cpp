@@ -1,4 +1,4 @@
-#include "collective/direct_allreduce.hpp"
+#include "collective/direct_reduce.hpp"
 
 #include <algorithm>
 
@@ -16,6 +16,7 @@ constexpr std::size_t cache_line = 64;
 struct TileJob {
   const Group* group;
   Reduction reduce;
+  std::size_t destinations;
   Range tile;
   std::size_t unit;
   std::size_t parts;
@@ -24,31 +25,33 @@ struct TileJob {
     const auto& job = *static_cast<const TileJob*>(context);
     const Range part = slice(job.tile.size(), job.parts, static_cast<std::size_t>(index), job.unit);
     job.reduce(job.group->sources.data(), job.group->count(), job.group->destinations.data(),
-               job.group->count(), job.tile.begin + part.begin, job.tile.begin + part.end);
+               job.destinations, job.tile.begin + part.begin, job.tile.begin + part.end);
   }
 };
 
 }  // namespace
 
-DirectAllreduce::DirectAllreduce(Group& group, const Posted& posted)
+DirectReduce::DirectReduce(Group& group, const Posted& posted)
     : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       element_bytes_(size_of(posted.fingerprint.type)),
       todo_(slice(posted.fingerprint.count, group.count(), group.index(),
                   cache_line / element_bytes_)) {
+  const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    // In place: a peer's input is its output, and lent to all until the operation completes.
-    auto* data = const_cast<std::byte*>(remote_input(group, r, posted).data);
-    group.sources[r] = data;
-    group.destinations[r] = data;
+    group.sources[r] = remote_input(group, r, posted).data;
+    if (to_all || posted.fingerprint.root == static_cast<std::int32_t>(r)) {
+      group.destinations[destinations_++] = remote_output(group, r, posted);
+    }
   }
 }
 
-Progress DirectAllreduce::step(Group& group, const Posted& posted) {
+Progress DirectReduce::step(Group& group, const Posted& posted) {
   const std::size_t threads =
       group.team == nullptr ? 1 : static_cast<std::size_t>(group.team->size());
   const std::size_t elements = threads * tile_bytes / element_bytes_;
   TileJob job{.group = &group,
               .reduce = reduce_,
+              .destinations = destinations_,
               .tile = {todo_.begin, std::min(todo_.end, todo_.begin + elements)},
               .unit = cache_line / element_bytes_,
               .parts = threads};
@@ -63,8 +66,6 @@ Progress DirectAllreduce::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
-bool DirectAllreduce::waits_for(const Group& /*group*/, std::size_t /*member*/) const {
-  return false;
-}
+bool DirectReduce::waits_for(const Group& /*group*/, std::size_t /*member*/) const { return false; }
 
 }  // namespace rondo::transport

@@ -1,6 +1,7 @@
-#include "collective/staged_allreduce.hpp"
+#include "collective/staged_reduce.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "collective/staging.hpp"
@@ -13,10 +14,14 @@ constexpr std::size_t cache_line = 64;
 
 }  // namespace
 
-StagedAllreduce::StagedAllreduce(Group& group, const Posted& posted)
+StagedReduce::StagedReduce(Group& group, const Posted& posted)
     : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       element_bytes_(size_of(posted.fingerprint.type)),
-      bytes_(posted.output.bytes()),
+      bytes_(posted.input.bytes()),
+      output_(posted.fingerprint.collective == shm::Collective::allreduce ||
+                      posted.fingerprint.root == group.rank
+                  ? posted.output.data
+                  : nullptr),
       first_(group.staged_rounds),
       end_(first_ + (bytes_ + staging_bytes - 1) / staging_bytes),
       filled_(first_),
@@ -26,16 +31,16 @@ StagedAllreduce::StagedAllreduce(Group& group, const Posted& posted)
   group.staged_rounds = end_;
 }
 
-Range StagedAllreduce::bytes_of(std::uint64_t round) const noexcept {
+Range StagedReduce::bytes_of(std::uint64_t round) const noexcept {
   const std::size_t begin = (round - first_) * staging_bytes;
   return {begin, std::min(bytes_, begin + staging_bytes)};
 }
 
 // The oldest stage that can run goes first: it is what peers wait for longest.
-Progress StagedAllreduce::step(Group& group, const Posted& posted) {
+Progress StagedReduce::step(Group& group, const Posted& posted) {
   using shm::ControlBlock;
   if (read_ < reduced_ && all_beyond(group, &ControlBlock::staged_reduced, read_)) {
-    read(group, posted);
+    read(group);
     if (read_ < end_) return Progress::moved;
     count(*group.counters, traffic_of(posted, Regime::staged, group.index(), group.count()));
     return Progress::done;
@@ -51,41 +56,47 @@ Progress StagedAllreduce::step(Group& group, const Posted& posted) {
   return Progress::idle;
 }
 
-void StagedAllreduce::fill(Group& group, const Posted& posted) {
+void StagedReduce::fill(Group& group, const Posted& posted) {
   const Range bytes = bytes_of(filled_);
   const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
   std::byte* buffer = staging_of(group.members[group.index()], filled_);
-  const std::byte* data = posted.output.data + bytes.begin;
+  const std::byte* data = posted.input.data + bytes.begin;
   std::memcpy(buffer, data, own.begin);
   std::memcpy(buffer + own.end, data + own.end, bytes.size() - own.end);
   publish(group, &shm::ControlBlock::staged_filled, ++filled_);
 }
 
-void StagedAllreduce::reduce(Group& group, const Posted& posted) {
+void StagedReduce::reduce(Group& group, const Posted& posted) {
   const Range bytes = bytes_of(reduced_);
   const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
-  std::byte* data = posted.output.data + bytes.begin;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    group.sources[r] = r == group.index() ? data : staging_of(group.members[r], reduced_);
+    group.sources[r] = r == group.index() ? posted.input.data + bytes.begin
+                                          : staging_of(group.members[r], reduced_);
   }
-  std::byte* const destinations[] = {data, staging_of(group.members[group.index()], reduced_)};
-  reduce_(group.sources.data(), group.count(), destinations, 2, own.begin / element_bytes_,
-          own.end / element_bytes_);
+  // The root of a reduce keeps its slice for itself, the others have no use for theirs.
+  std::array<std::byte*, 2> destinations{};
+  std::size_t count = 0;
+  if (receives()) destinations[count++] = output_ + bytes.begin;
+  if (!receives() || posted.fingerprint.collective == shm::Collective::allreduce) {
+    destinations[count++] = staging_of(group.members[group.index()], reduced_);
+  }
+  reduce_(group.sources.data(), group.count(), destinations.data(), count,
+          own.begin / element_bytes_, own.end / element_bytes_);
   publish(group, &shm::ControlBlock::staged_reduced, ++reduced_);
 }
 
-void StagedAllreduce::read(Group& group, const Posted& posted) {
+void StagedReduce::read(Group& group) {
   const Range bytes = bytes_of(read_);
-  std::byte* data = posted.output.data + bytes.begin;
-  for (std::size_t r = 0; r < group.count(); ++r) {
+  for (std::size_t r = 0; r < group.count() && receives(); ++r) {
     if (r == group.index()) continue;
     const Range part = slice(bytes.size(), group.count(), r, cache_line);
-    std::memcpy(data + part.begin, staging_of(group.members[r], read_) + part.begin, part.size());
+    std::memcpy(output_ + bytes.begin + part.begin,
+                staging_of(group.members[r], read_) + part.begin, part.size());
   }
   publish(group, &shm::ControlBlock::staged_read, ++read_);
 }
 
-bool StagedAllreduce::waits_for(const Group& group, std::size_t member) const {
+bool StagedReduce::waits_for(const Group& group, std::size_t member) const {
   const shm::ControlBlock& block = *group.members[member].block;
   if (read_ < reduced_) return block.staged_reduced.load(std::memory_order_acquire) <= read_;
   if (reduced_ < filled_) return block.staged_filled.load(std::memory_order_acquire) <= reduced_;

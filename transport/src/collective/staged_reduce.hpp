@@ -9,30 +9,33 @@
 
 namespace rondo::transport {
 
-/// Allreduce by way of staging buffers, for buffers of which at least one is in ordinary memory.
+/// Allreduce and reduce by way of staging buffers, for buffers of which at least one is in
+/// ordinary memory.
 ///
 /// Round by round (staging_bytes of the data each), cut into one slice per rank: fill the own
 /// buffer with the peers' slices; reduce the own slice from all buffers, in rank order, into the
-/// data and the own buffer (reduce-scatter); read the other slices from their owners' buffers
-/// (allgather). The own slice is never copied. The three stages of different rounds overlap, as
-/// far as the buffers reach.
+/// output and the own buffer (reduce-scatter); read the other slices from their owners' buffers
+/// (allgather; reduce: only the root has an output, and only it reads). The own slice is never
+/// copied. The three stages of different rounds overlap, as far as the buffers reach.
 ///
 /// Loads, per rank and round of n bytes, (P-1) * n/P to reduce and (P-1)/P * n to read.
-class StagedAllreduce final : public Operation {
+class StagedReduce final : public Operation {
  public:
-  StagedAllreduce(Group& group, const Posted& posted);
+  StagedReduce(Group& group, const Posted& posted);
   Progress step(Group& group, const Posted& posted) override;
   [[nodiscard]] bool waits_for(const Group& group, std::size_t member) const override;
 
  private:
   [[nodiscard]] Range bytes_of(std::uint64_t round) const noexcept;
+  [[nodiscard]] bool receives() const noexcept { return output_ != nullptr; }
   void fill(Group& group, const Posted& posted);
   void reduce(Group& group, const Posted& posted);
-  void read(Group& group, const Posted& posted);
+  void read(Group& group);
 
   Reduction reduce_;
   std::size_t element_bytes_;
   std::size_t bytes_;
+  std::byte* output_;    // null where the result is not wanted
   std::uint64_t first_;  // round
   std::uint64_t end_;
   std::uint64_t filled_;
