@@ -42,4 +42,24 @@ Request Communicator::allgather(ConstBlock in, Block out, std::span<const std::s
 
 Request Communicator::alltoall(ConstBlock in, Block out) { return core_->alltoall(in, out); }
 
+Request Communicator::send(ConstBlock data, int peer, int tag) {
+  return core_->send(data, peer, tag);
+}
+
+Request Communicator::recv(Block data, int peer, int tag) { return core_->recv(data, peer, tag); }
+
+Request Communicator::sendrecv(std::span<const Neighbour> neighbours) {
+  return core_->sendrecv(neighbours);
+}
+
+Request Communicator::put_signal(int peer, std::uint64_t value, int tag) {
+  return core_->put_signal(peer, value, tag);
+}
+
+Request Communicator::wait_signal(int peer, std::uint64_t& value, int tag) {
+  return core_->wait_signal(peer, value, tag);
+}
+
+std::vector<Block> Communicator::share(Block mine) { return core_->share(mine); }
+
 }  // namespace rondo::transport

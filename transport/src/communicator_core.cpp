@@ -6,6 +6,7 @@
 #include "arena_core.hpp"
 #include "collective/slots.hpp"
 #include "shm/doorbell.hpp"
+#include "span.hpp"
 #include "world_core.hpp"
 
 namespace rondo::transport {
@@ -45,16 +46,30 @@ bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locat
           (stored_into(fingerprint, member) && locator.output_offset == shm::private_memory));
 }
 
+std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group) {
+  std::vector<Channel::Route> routes;
+  for (const Member& member : group.members) {
+    const bool same_node = world.same_node(member.world_rank);
+    routes.push_back({.world_rank = member.world_rank,
+                      .link = world.link_to(member.world_rank),
+                      .leaves_node = !same_node});
+  }
+  return routes;
+}
+
 }  // namespace
 
 CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group,
-                                   std::uint64_t block, std::uint64_t first)
+                                   std::uint64_t block, std::uint64_t first, std::uint16_t context)
     : world_(std::move(world)),
       group_(std::move(group)),
       block_(block),
       first_(first),
       next_sequence_(first),
-      consumed_by_all_(first - 1) {
+      consumed_by_all_(first - 1),
+      context_(context),
+      channel_(routes_of(*world_, group_), context, world_->counters()) {
+  group_.channel = &channel_;
   group_.team = world_->options().team;
   group_.counters = &world_->counters();
   group_.sources.resize(group_.count());
@@ -64,7 +79,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
 
 CommunicatorCore::~CommunicatorCore() {
   world_->remove(*this);
-  if (!failure_) world_->retire(*this);
+  if (!failure_ && block_ != no_block) world_->retire(*this);
 }
 
 OperationRecord& CommunicatorCore::take_record() {
@@ -89,6 +104,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
   record.posted.sequence = next_sequence_++;
+  record.ordered = true;
   record.stage = Stage::queued;
   record.any_private = false;
   record.arrived = 0;
@@ -110,6 +126,7 @@ Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
 }
 
 bool CommunicatorCore::publish_queued() {
+  if (span_) return announce_queued();
   bool moved = false;
   while (unpublished_ != nullptr) {
     const std::uint64_t sequence = unpublished_->posted.sequence;
@@ -205,8 +222,12 @@ void CommunicatorCore::start_staged(OperationRecord& record) {
 bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
-    if (!gather(record)) return false;
-    start(record);
+    if (span_) {
+      start_spanning(record);
+    } else {
+      if (!gather(record)) return false;
+      start(record);
+    }
   }
   if (record.stage != Stage::running) return false;
   const bool small = record.regime == Regime::small;
@@ -217,11 +238,15 @@ bool CommunicatorCore::step_current() {
     group_.counters->communicating += std::chrono::steady_clock::now() - begin;
   }
   if (result != Progress::done) return result == Progress::moved;
+  current_ = record.next;
+  if (span_) {
+    record.stage = Stage::draining;
+    return true;
+  }
   // Release: all that this rank read and stored for the operation comes before the flag.
   group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
   group_.published = true;
   record.stage = small ? Stage::complete : Stage::draining;
-  current_ = record.next;
   return true;
 }
 
@@ -236,6 +261,7 @@ std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
 }
 
 bool CommunicatorCore::drain() {
+  if (span_) return drain_headers();
   bool moved = false;
   for (OperationRecord* record = oldest_; record != current_; record = record->next) {
     if (record->stage != Stage::draining) continue;
@@ -260,15 +286,23 @@ void CommunicatorCore::unlist_complete() {
 }
 
 bool CommunicatorCore::progress() {
-  if (oldest_ == nullptr || failure_) return false;
+  if ((oldest_ == nullptr && parts_.empty()) || failure_) return false;
   try {
-    bool moved = unpublished_ != nullptr && publish_queued();
+    if (suspicion_) {
+      look_at_suspicion();
+      return false;
+    }
+    bool moved = !parts_.empty() && step_parts();
+    moved = (unpublished_ != nullptr && publish_queued()) || moved;
     if (current_ != nullptr) moved = step_current() || moved;
     if (oldest_ != current_) moved = drain() || moved;
     ring_sleepers();
     return moved;
+  } catch (const LinkFailure& failure) {
+    suspect(failure);
+    return false;
   } catch (const Error& error) {
-    poison(error);
+    fail(error);
     return true;
   }
 }
@@ -286,15 +320,27 @@ void CommunicatorCore::poison(const Error& error) {
   failure_ = error;
   for (OperationRecord* record = oldest_; record != nullptr;) {
     OperationRecord* next = record->next;
-    if (!record->finished()) record->stage = Stage::failed;
-    record->listed = false;
-    recycle(*record);
+    give_up(*record);
     record = next;
   }
   oldest_ = newest_ = current_ = unpublished_ = nullptr;
+  for (OperationRecord* record : parts_) give_up(*record);
+  parts_.clear();
+  if (span_) span_->poison(error);
+}
+
+void CommunicatorCore::give_up(OperationRecord& record) {
+  if (!record.finished()) record.stage = Stage::failed;
+  if (span_ && record.ordered) span_->forget(record);
+  // No link may refer to the buffers any more: the caller gets them back.
+  record.operation = nullptr;
+  record.storage.emplace<std::monostate>();
+  record.listed = false;
+  recycle(record);
 }
 
 void CommunicatorCore::check_all_fingerprints() {
+  if (span_) return drain_all_headers();
   if (current_ == nullptr || current_->stage != Stage::published) return;
   const std::uint64_t sequence = current_->posted.sequence;
   for (std::size_t r = 0; r < group_.count(); ++r) {
@@ -307,13 +353,15 @@ void CommunicatorCore::check_all_fingerprints() {
 }
 
 bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
+  if (member == group_.index() || record.finished()) return false;
+  if (!record.ordered) return record.operation->waits_for(group_, member);
+  if (span_) return span_->waits_for(record, member);
   // Operations run in order: what is waited for may stand behind another.
   const bool behind = current_ != nullptr && record.stage != Stage::draining &&
                       current_->posted.sequence <= record.posted.sequence;
   const OperationRecord& front = behind ? *current_ : record;
   const std::uint64_t sequence = front.posted.sequence;
   shm::ControlBlock& block = *group_.members[member].block;
-  if (member == group_.index()) return false;
   switch (front.stage) {
     case Stage::queued:
       return block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
@@ -328,6 +376,11 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
       return false;
   }
   return false;
+}
+
+bool CommunicatorCore::needs(const OperationRecord& record, std::size_t member) const {
+  if (span_ && record.ordered) return member != group_.index() && !record.finished();
+  return waits_for(record, member);
 }
 
 std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const {

@@ -11,14 +11,19 @@
 
 #include <rondo/transport/block.hpp>
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/neighbour.hpp>
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
+#include "channel.hpp"
 #include "collective/group.hpp"
+#include "collective/link_failure.hpp"
 #include "operation_record.hpp"
+#include "rendezvous/side_channel.hpp"
 
 namespace rondo::transport {
 
+class Span;
 class WorldCore;
 
 /// One rank's side of a communicator: its queue of operations, its control block, its peers'.
@@ -28,9 +33,12 @@ class WorldCore;
 /// are queued. current_ and unpublished_ are the first of the last three and of the last.
 class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
  public:
-  /// `block` is this rank's control block; the first operation gets the sequence `first`.
+  static constexpr std::uint64_t no_block = 0;
+
+  /// `block` is this rank's control block, or no_block; the first operation gets the sequence
+  /// `first`; `context` keeps the messages apart from those of other communicators.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
-                   std::uint64_t first);
+                   std::uint64_t first, std::uint16_t context);
   CommunicatorCore(const CommunicatorCore&) = delete;
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
@@ -43,7 +51,19 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
   Request alltoall(ConstBlock in, Block out);
   Request barrier();
+  Request send(ConstBlock data, int peer, int tag);
+  Request recv(Block data, int peer, int tag);
+  Request sendrecv(std::span<const Neighbour> neighbours);
+  Request put_signal(int peer, std::uint64_t value, int tag);
+  Request wait_signal(int peer, std::uint64_t& value, int tag);
+  [[nodiscard]] std::vector<Block> share(Block mine);
   [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
+
+  /// Makes it one whose members are on several nodes; once, before the first operation. See Span.
+  void span_nodes(std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
+  [[nodiscard]] bool spans() const noexcept { return span_ != nullptr; }
+  /// A rank of another node found that this communicator's ranks posted different operations.
+  void hear_divergence(const rendezvous::News& news);
 
   /// Advances this communicator's operations; at most one step of work. True if any moved.
   bool progress();
@@ -55,10 +75,14 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Fails everything pending, and everything posted from now on.
   void poison(const Error& error);
+  /// As poison(), and tells ranks of other nodes what only this one may have seen.
+  void fail(const Error& error);
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// Must that member live for the operation to complete?
+  [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
   /// The World ranks that it waits for.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
@@ -77,6 +101,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
                                              const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
   Request post(OperationRecord& record);
+  void give_up(OperationRecord& record);
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
 
   bool publish_queued();
@@ -91,6 +116,20 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void ring_sleepers();
   [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
   void compare(const OperationRecord& record, std::size_t member) const;
+  void compare(const OperationRecord& record, std::size_t member, const shm::Fingerprint& theirs,
+               std::uint64_t sequence) const;
+
+  // Of communicators that span nodes.
+  bool announce_queued();
+  void start_spanning(OperationRecord& record);
+  bool drain_headers();
+  void drain_all_headers();
+  [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
+  Request post_parts(OperationRecord& record);
+  bool step_parts();
+  void suspect(const LinkFailure& failure);
+  void look_at_suspicion();
+  [[nodiscard]] std::string describe_parts(const OperationRecord& record) const;
 
   std::shared_ptr<WorldCore> world_;
   Group group_;
@@ -105,7 +144,15 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* newest_ = nullptr;
   OperationRecord* current_ = nullptr;      // first whose own part is not done
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
+  std::vector<OperationRecord*> parts_;     // point-to-point operations under way
   std::optional<Error> failure_;
+
+  std::uint16_t context_;
+  Channel channel_;
+  std::unique_ptr<Span> span_;
+  // A message that failed. For a while the news may still tell why; then this is the failure.
+  std::optional<Error> suspicion_;
+  std::chrono::steady_clock::time_point suspected_{};
 };
 
 }  // namespace rondo::transport

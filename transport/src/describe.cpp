@@ -1,5 +1,6 @@
 // What operations and their failures are called in messages.
 
+#include <array>
 #include <string>
 
 #include "collective/slots.hpp"
@@ -88,12 +89,27 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
 }
 
 std::string CommunicatorCore::describe(const OperationRecord& record) const {
+  if (!record.ordered) return describe_parts(record);
   return transport::describe(record.posted.fingerprint, record.posted.sequence - first_ + 1);
+}
+
+std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
+  static constexpr std::array names = {"send", "recv", "sendrecv", "put_signal", "wait_signal"};
+  std::string text = names[static_cast<std::size_t>(record.call)];
+  for (std::size_t i = 0; i < record.parts.size(); ++i) {
+    const Part& part = record.parts[i];
+    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[part.member].world_rank);
+  }
+  return text;
 }
 
 void CommunicatorCore::compare(const OperationRecord& record, std::size_t member) const {
   const std::uint64_t sequence = record.posted.sequence;
-  const shm::Fingerprint& theirs = slot_of(*group_.members[member].block, sequence).fingerprint;
+  compare(record, member, slot_of(*group_.members[member].block, sequence).fingerprint, sequence);
+}
+
+void CommunicatorCore::compare(const OperationRecord& record, std::size_t member,
+                               const shm::Fingerprint& theirs, std::uint64_t sequence) const {
   if (theirs == record.posted.fingerprint) return;
   const int peer = group_.members[member].world_rank;
   const RankInfo& info = world_->peer(peer).info;

@@ -7,11 +7,13 @@
 #include "collective/direct_reduce.hpp"
 #include "collective/direct_reduce_scatter.hpp"
 #include "collective/operation.hpp"
+#include "collective/point_to_point.hpp"
 #include "collective/slots.hpp"
 #include "collective/small.hpp"
 #include "collective/staged_exchange.hpp"
 #include "collective/staged_pull.hpp"
 #include "collective/staged_reduce.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport {
 
@@ -25,6 +27,20 @@ enum class Stage : std::uint8_t {
   failed,
 };
 
+/// What a rank tells the next one of a group that spans nodes about each operation.
+struct Header {
+  std::uint64_t sequence = 0;
+  shm::Fingerprint fingerprint = {};
+};
+
+/// The exchange of headers for one operation.
+struct HeaderExchange {
+  Header mine = {};
+  Header theirs = {};
+  Transfer sent;
+  Transfer received;
+};
+
 /// One posted operation, from post to release. Lives in its communicator's pool.
 struct OperationRecord {
   Posted posted = {};
@@ -34,10 +50,15 @@ struct OperationRecord {
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it
+  bool ordered = true;              ///< a collective; point-to-point operations are not
   OperationRecord* next = nullptr;  ///< posted after this one
 
+  HeaderExchange header;
+  Parts parts;  ///< of a point-to-point operation
+  PointToPointCall call = PointToPointCall::send;
+
   std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
-               StagedExchange, StagedPull, StagedReduce>
+               StagedExchange, StagedPull, StagedReduce, PointToPoint>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 

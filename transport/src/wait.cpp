@@ -1,5 +1,6 @@
 #include "wait.hpp"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -21,6 +22,10 @@ constexpr auto yield_time = 200us;
 // How often a waiter that is awake looks for aborts and lost peers, and how long one sleeps.
 constexpr auto look_interval = 2ms;
 constexpr auto sleep_slice = 50ms;
+constexpr auto fabric_slice = 1ms;
+constexpr auto unarmed_slice = 100us;
+// What a rank of another node sent before it went may still be on its way for so long.
+constexpr auto farewell = 200ms;
 constexpr int pauses_per_look_at_the_clock = 16;
 
 void pause_cpu() {
@@ -86,9 +91,26 @@ void Wait::sleep() {
   const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
   if (!world_.progress() && !record_.finished() && !world_.aborted()) {
     const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
-    shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
+    if (world_.fabric() == nullptr) {
+      shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
+    } else {
+      sleep_on_fabric(bell);
+    }
   }
   header.asleep.store(0, std::memory_order_relaxed);
+}
+
+// Peers of the node ring the doorbell, those of others the fabric's descriptor: one is slept on,
+// and the other looked at soon.
+void Wait::sleep_on_fabric(std::uint32_t bell) {
+  const std::optional<int> descriptor = world_.fabric()->arm();
+  if (descriptor) {
+    pollfd entry{.fd = *descriptor, .events = POLLIN, .revents = 0};
+    const timespec slice{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(fabric_slice).count()};
+    ::ppoll(&entry, 1, &slice, nullptr);
+  } else {
+    shm::futex_wait(world_.header().doorbell, bell, unarmed_slice);
+  }
 }
 
 void Wait::look() {
@@ -103,16 +125,35 @@ void Wait::look_for_aborts() {
 }
 
 void Wait::look_for_lost_peers() {
-  const std::vector<Member>& members = communicator_.group().members;
-  for (std::size_t r = 0; r < members.size(); ++r) {
-    if (!communicator_.waits_for(record_, r) || !world_.gone(members[r].world_rank)) continue;
-    // Read once more what the peer may have stored before it went; a mismatch explains more.
-    communicator_.check_all_fingerprints();
-    while (world_.progress()) {
-    }
-    if (record_.finished()) return;
-    if (communicator_.waits_for(record_, r)) throw_lost(members[r].world_rank);
+  const std::optional<std::size_t> lost = first_lost();
+  if (!lost) return;
+  // Read once more what the peer may have stored before it went; a mismatch explains more.
+  communicator_.check_all_fingerprints();
+  while (world_.progress()) {
   }
+  if (record_.finished() || !communicator_.needs(record_, *lost)) return;
+  const int rank = communicator_.group().members[*lost].world_rank;
+  if (communicator_.spans() || !world_.same_node(rank)) {
+    if (!lost_since_) lost_since_ = now_;
+    if (now_ - *lost_since_ < farewell) return;
+  }
+  throw_lost(rank);
+}
+
+// Of several that have gone, the first: it explains the others.
+std::optional<std::size_t> Wait::first_lost() const {
+  const std::vector<Member>& members = communicator_.group().members;
+  std::optional<std::size_t> lost;
+  std::uint32_t least = 0;
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    const int rank = members[r].world_rank;
+    if (!communicator_.needs(record_, r) || !world_.gone(rank)) continue;
+    const std::uint32_t fate = world_.fate(rank) - 1;  // unknown comes last
+    if (lost && fate >= least) continue;
+    lost = r;
+    least = fate;
+  }
+  return lost;
 }
 
 void Wait::throw_lost(int rank) const {
@@ -181,7 +222,7 @@ void CommunicatorCore::wait(OperationRecord& record,
     try {
       Wait(*this, record, limit.value_or(world_->options().deadline)).run();
     } catch (const Error& error) {
-      poison(error);
+      fail(error);
     }
   }
   if (record.stage == Stage::failed) throw Error(failure_.value());

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "communicator_core.hpp"
 #include "world_core.hpp"
@@ -21,9 +24,11 @@ class Wait {
 
   void rest();
   void sleep();
+  void sleep_on_fabric(std::uint32_t bell);
   void look();
   void look_for_aborts();
   void look_for_lost_peers();
+  [[nodiscard]] std::optional<std::size_t> first_lost() const;
   [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
   void note_arrival();
@@ -37,6 +42,7 @@ class Wait {
   Clock::time_point idle_since_;
   Clock::time_point now_;
   Clock::time_point looked_;
+  std::optional<Clock::time_point> lost_since_;
   bool stall_reported_ = false;
 
   // For the counters: what the transport worked while this waited is counted where it works.

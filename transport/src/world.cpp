@@ -27,6 +27,10 @@ int World::rank() const noexcept { return core_->rank(); }
 
 int World::size() const noexcept { return static_cast<int>(core_->peers().size()); }
 
+int World::nodes() const noexcept { return core_->nodes(); }
+
+const std::string& World::route() const noexcept { return core_->route(); }
+
 Communicator& World::communicator() noexcept { return *communicator_; }
 
 SharedArena& World::arena() noexcept { return core_->arena(); }

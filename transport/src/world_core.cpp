@@ -10,37 +10,44 @@
 #include "arena_core.hpp"
 #include "communicator_core.hpp"
 #include "describe.hpp"
+#include "make_communicator.hpp"
 #include "shm/doorbell.hpp"
 
 namespace rondo::transport {
 
-WorldCore::WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, WorldOptions options)
-    : rank_(rank),
-      peers_(std::move(peers)),
-      oversubscribed_(oversubscribed),
+WorldCore::WorldCore(Membership membership, WorldOptions options)
+    : my_(std::move(membership)),
       options_(std::move(options)),
-      arena_(std::make_unique<ArenaCore>(peers_[static_cast<std::size_t>(rank)].memory)) {
+      arena_(std::make_unique<ArenaCore>(peer(my_.rank).memory)),
+      news_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
-  for (const Peer& peer : peers_) infos_.push_back(peer.info);
+  for (const Peer& peer : my_.peers) {
+    infos_.push_back(peer.info);
+    nodes_ = std::max(nodes_, peer.info.node + 1);
+  }
+  if (!my_.side_channel) return;
+  my_.side_channel->watch([this](const rendezvous::News& news) {
+    news_.hear(news);
+    shm::ring(header());
+  });
 }
 
 WorldCore::~WorldCore() {
+  my_.fabric.reset();        // sends what is on its way
+  my_.side_channel.reset();  // tells that this rank has left; nothing is heard any more
   // Release: whoever sees this rank gone sees all that it published before.
   header().left.store(1, std::memory_order_release);
-  for (const Peer& peer : peers_) shm::ring(peer.memory->header());
+  ring_all();
+}
+
+void WorldCore::ring_all() noexcept {
+  for (const Peer& peer : my_.peers) {
+    if (peer.memory) shm::ring(peer.memory->header());
+  }
 }
 
 std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
-  Group group;
-  group.rank = rank_;
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    shm::RankMemory* memory = peers_[r].memory.get();
-    group.members.push_back({.world_rank = static_cast<int>(r),
-                             .memory = memory,
-                             .block = &memory->block(shm::RankMemory::world_block)});
-  }
-  return std::make_shared<CommunicatorCore>(shared_from_this(), std::move(group),
-                                            shm::RankMemory::world_block, shm::slot_count);
+  return make_communicator(*this, world_agreement(static_cast<int>(my_.peers.size())));
 }
 
 void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&communicator); }
@@ -51,8 +58,26 @@ void WorldCore::remove(CommunicatorCore& communicator) noexcept {
 
 bool WorldCore::progress() {
   bool moved = false;
+  if (my_.fabric) moved = my_.fabric->progress();
+  if (my_.local) moved = my_.local->progress() || moved;
   for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
+  hear_divergences();
   return moved;
+}
+
+void WorldCore::hear_divergences() {
+  if (!my_.side_channel) return;
+  for (const rendezvous::News& news : news_.take_diverged()) {
+    for (CommunicatorCore* communicator : communicators_) communicator->hear_divergence(news);
+  }
+}
+
+void WorldCore::tell_divergence(std::uint16_t context, std::string_view text) noexcept {
+  if (!my_.side_channel) return;
+  my_.side_channel->tell({.kind = rendezvous::News::Kind::diverged,
+                          .rank = my_.rank,
+                          .context = context,
+                          .text = std::string(text)});
 }
 
 WorldCore::Offer WorldCore::offer_block() {
@@ -68,10 +93,14 @@ WorldCore::Offer WorldCore::offer_block() {
     retired_.erase(found);
     return offer;
   }
-  shm::RankMemory& memory = *peer(rank_).memory;
+  shm::RankMemory& memory = *peer(my_.rank).memory;
   const std::uint64_t block = shm::append(memory.control(), sizeof(shm::ControlBlock));
   ::new (memory.control().base() + block) shm::ControlBlock;
   return {.block = block, .last = 0};
+}
+
+void WorldCore::withdraw(const Offer& offer) {
+  retired_.push_back({.block = offer.block, .last = offer.last, .members = {}});
 }
 
 void WorldCore::retire(const CommunicatorCore& communicator) {
@@ -91,24 +120,35 @@ void WorldCore::abort(std::string_view reason) noexcept {
   mine.abort_reason[length] = '\0';
   // Release: the reason comes before the word.
   mine.aborted.store(1, std::memory_order_release);
-  for (const Peer& peer : peers_) shm::ring(peer.memory->header());
+  ring_all();
+  if (!my_.side_channel) return;
+  my_.side_channel->tell({.kind = rendezvous::News::Kind::aborted,
+                          .rank = my_.rank,
+                          .text = std::string(mine.abort_reason.data())});
+}
+
+Error WorldCore::abort_error(int rank, std::string_view reason) const {
+  const RankInfo& info = peer(rank).info;
+  return Error(Errc::aborted, name_rank(*this, rank) + " aborted the job: " + std::string(reason),
+               {.rank = rank, .pid = info.pid, .host = info.host, .operation = {}});
 }
 
 std::optional<Error> WorldCore::aborted() const {
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    const shm::RankHeader& theirs = peers_[r].memory->header();
+  for (std::size_t r = 0; r < my_.peers.size(); ++r) {
+    if (!my_.peers[r].memory) continue;
+    const shm::RankHeader& theirs = my_.peers[r].memory->header();
     // Acquire: pairs with the release in abort().
     if (theirs.aborted.load(std::memory_order_acquire) == 0) continue;
-    const auto rank = static_cast<int>(r);
-    return Error(
-        Errc::aborted, name_rank(*this, rank) + " aborted the job: " + theirs.abort_reason.data(),
-        {.rank = rank, .pid = peers_[r].info.pid, .host = peers_[r].info.host, .operation = {}});
+    return abort_error(static_cast<int>(r), theirs.abort_reason.data());
   }
+  if (const auto news = news_.aborted()) return abort_error(news->rank, news->text);
   return std::nullopt;
 }
 
 bool WorldCore::gone(int rank) const noexcept {
+  if (news_.gone(rank)) return true;
   const Peer& other = peer(rank);
+  if (!other.memory) return false;
   // Acquire: what the peer published before it left is read after this.
   if (other.memory->header().left.load(std::memory_order_acquire) != 0) return true;
   if (!other.process) return false;

@@ -13,46 +13,50 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "shm/descriptor.hpp"
-#include "shm/rank_memory.hpp"
+#include "membership.hpp"
+#include "news_board.hpp"
 
 namespace rondo::transport {
 
 class CommunicatorCore;
 struct OperationRecord;
 
-/// One rank of a World as all others see it. Ranks that are threads of one process share these.
-struct Peer {
-  std::shared_ptr<shm::RankMemory> memory = {};
-  std::shared_ptr<shm::Descriptor> process = {};  ///< a pidfd; none for threads of this process
-  RankInfo info = {};
-};
-
 /// One rank's World: its peers, its arena, its communicators, and how it waits.
 class WorldCore : public std::enable_shared_from_this<WorldCore> {
  public:
-  WorldCore(int rank, std::vector<Peer> peers, bool oversubscribed, WorldOptions options);
+  WorldCore(Membership membership, WorldOptions options);
   WorldCore(const WorldCore&) = delete;
   WorldCore& operator=(const WorldCore&) = delete;
-  /// Marks this rank as left.
+  /// Sends what is on its way and marks this rank as left.
   ~WorldCore();
 
   /// The communicator of all ranks; once, right after construction.
   [[nodiscard]] std::shared_ptr<CommunicatorCore> make_world_communicator();
 
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return peers_; }
+  [[nodiscard]] int rank() const noexcept { return my_.rank; }
+  [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return my_.peers; }
   [[nodiscard]] const std::vector<RankInfo>& infos() const noexcept { return infos_; }
   [[nodiscard]] SharedArena& arena() noexcept { return arena_; }
   [[nodiscard]] const ArenaCore& arena_core() const noexcept { return *arena_.core_; }
   [[nodiscard]] const WorldOptions& options() const noexcept { return options_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
-  [[nodiscard]] bool oversubscribed() const noexcept { return oversubscribed_; }
+  [[nodiscard]] bool oversubscribed() const noexcept { return my_.oversubscribed; }
+  [[nodiscard]] int nodes() const noexcept { return nodes_; }
+  [[nodiscard]] const std::string& route() const noexcept { return my_.route; }
   [[nodiscard]] bool may_sleep() const noexcept { return options_.waiting != Waiting::spin; }
-  [[nodiscard]] shm::RankHeader& header() const noexcept { return peer(rank_).memory->header(); }
+  [[nodiscard]] shm::RankHeader& header() const noexcept { return peer(rank()).memory->header(); }
   [[nodiscard]] const Peer& peer(int rank) const noexcept {
-    return peers_[static_cast<std::size_t>(rank)];
+    return my_.peers[static_cast<std::size_t>(rank)];
   }
+  [[nodiscard]] bool same_node(int rank) const noexcept {
+    return peer(rank).info.node == peer(my_.rank).info.node;
+  }
+
+  /// What carries messages to `rank`.
+  [[nodiscard]] Link* link_to(int rank) const noexcept {
+    return same_node(rank) ? my_.local.get() : my_.fabric.get();
+  }
+  [[nodiscard]] Link* fabric() const noexcept { return my_.fabric.get(); }
 
   void add(CommunicatorCore& communicator);
   void remove(CommunicatorCore& communicator) noexcept;
@@ -67,6 +71,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
     std::uint64_t last;
   };
   [[nodiscard]] Offer offer_block();
+  /// Takes back an offer that was not needed.
+  void withdraw(const Offer& offer);
   /// Keeps the block of a destroyed communicator until every member has consumed its last
   /// operation.
   void retire(const CommunicatorCore& communicator);
@@ -76,6 +82,15 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] std::optional<Error> aborted() const;
   /// Has the rank's process ended, or its World?
   [[nodiscard]] bool gone(int rank) const noexcept;
+  /// Among ranks that have gone, the lesser explains the others.
+  [[nodiscard]] std::uint32_t fate(int rank) const noexcept { return news_.fate(rank); }
+
+  /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
+  void tell_divergence(std::uint16_t context, std::string_view text) noexcept;
+
+  /// The least context that no communicator of this rank has used.
+  [[nodiscard]] std::uint16_t next_context() const noexcept { return next_context_; }
+  void use_context(std::uint16_t context) noexcept { next_context_ = context + 1; }
 
  private:
   struct Retired {
@@ -84,15 +99,20 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
     std::vector<const shm::ControlBlock*> members;
   };
 
-  int rank_;
-  std::vector<Peer> peers_;
+  [[nodiscard]] Error abort_error(int rank, std::string_view reason) const;
+  void hear_divergences();
+  void ring_all() noexcept;
+
+  Membership my_;
   std::vector<RankInfo> infos_;
-  bool oversubscribed_;
+  int nodes_ = 1;
   WorldOptions options_;
   SharedArena arena_;
   Counters counters_;
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
+  NewsBoard news_;
+  std::uint16_t next_context_ = 0;
   std::atomic<bool> abort_begun_{false};
 };
 

@@ -31,7 +31,7 @@ void fill(std::array<char, Size>& field, const std::string& text) {
 // One rank's side of the meeting.
 class Guest {
  public:
-  Guest(const Placement& placement, const WorldOptions& options);
+  Guest(const Placement& placement, const std::vector<int>& members, const WorldOptions& options);
   Meeting meet();
 
  private:
@@ -43,6 +43,7 @@ class Guest {
   [[noreturn]] void fail_for_absence() const;
 
   Placement placement_;
+  std::vector<int> members_;
   shm::Reserve reserve_;
   Clock::time_point deadline_;
   std::shared_ptr<shm::RankMemory> memory_;
@@ -54,8 +55,10 @@ class Guest {
   Meeting meeting_;
 };
 
-Guest::Guest(const Placement& placement, const WorldOptions& options)
+Guest::Guest(const Placement& placement, const std::vector<int>& members,
+             const WorldOptions& options)
     : placement_(placement),
+      members_(members),
       reserve_(shm::Reserve::of(placement.size)),
       deadline_(Clock::now() + options.rendezvous_deadline),
       process_(std::make_shared<shm::Descriptor>(
@@ -77,12 +80,11 @@ Guest::Guest(const Placement& placement, const WorldOptions& options)
   hello_.cpus = own_cpus();
   memory_ = shm::RankMemory::create(reserve_, hello_.nonce);
   meeting_.peers.resize(present_.size());
-  meeting_.cpus.resize(present_.size());
   const auto me = static_cast<std::size_t>(placement.rank);
   meeting_.peers[me] = {.memory = memory_,
                         .process = process_,
                         .info = {.pid = hello_.pid, .host = hello_.host.data()}};
-  meeting_.cpus[me] = hello_.cpus;
+  meeting_.cpus.push_back(hello_.cpus);
   present_[me] = true;
 }
 
@@ -100,7 +102,8 @@ bool Guest::send(const shm::Descriptor& socket) const {
 }
 
 void Guest::greet_lower() {
-  for (int rank = 0; rank < placement_.rank; ++rank) {
+  for (const int rank : members_) {
+    if (rank >= placement_.rank) continue;
     lower_.push_back(connect_to(placement_.job, rank, deadline_));
     if (!lower_.back().valid() || !send(lower_.back())) fail_for_absence();
   }
@@ -108,7 +111,9 @@ void Guest::greet_lower() {
 
 void Guest::answer_higher() {
   constexpr auto patience = std::chrono::milliseconds(2000);
-  for (int expected = placement_.size - 1 - placement_.rank; expected > 0;) {
+  auto expected =
+      std::ranges::count_if(members_, [this](int rank) { return rank > placement_.rank; });
+  while (expected > 0) {
     const shm::Descriptor socket = accept_from(listener_, deadline_);
     if (!socket.valid()) fail_for_absence();
     std::optional<Greeting> greeting = receive_hello(socket.get(), patience);
@@ -155,14 +160,15 @@ void Guest::take(Greeting greeting) {
                                      reserve_, hello.nonce),
       .process = std::make_shared<shm::Descriptor>(std::move(greeting.process)),
       .info = {.pid = hello.pid, .host = hello.host.data()}};
-  meeting_.cpus[index] = hello.cpus;
+  meeting_.cpus.push_back(hello.cpus);
   present_[index] = true;
 }
 
 void Guest::fail_for_absence() const {
   std::string names;
-  for (std::size_t r = 0; r < present_.size(); ++r) {
-    if (!present_[r]) names += (names.empty() ? "" : ", ") + std::to_string(r);
+  for (const int rank : members_) {
+    if (present_[static_cast<std::size_t>(rank)]) continue;
+    names += (names.empty() ? "" : ", ") + std::to_string(rank);
   }
   throw Error(Errc::rendezvous_failed, "rendezvous: rank " + std::to_string(placement_.rank) +
                                            " of " + std::to_string(placement_.size) +
@@ -172,8 +178,9 @@ void Guest::fail_for_absence() const {
 
 }  // namespace
 
-Meeting meet(const Placement& placement, const WorldOptions& options) {
-  return Guest(placement, options).meet();
+Meeting meet(const Placement& placement, const std::vector<int>& members,
+             const WorldOptions& options) {
+  return Guest(placement, members, options).meet();
 }
 
 std::uint64_t random_nonce() {

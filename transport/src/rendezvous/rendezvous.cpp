@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <exception>
+#include <future>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -9,34 +12,92 @@
 #include "rendezvous/cpus.hpp"
 #include "rendezvous/environment.hpp"
 #include "rendezvous/local_meeting.hpp"
+#include "rendezvous/node_meeting.hpp"
+#include "rendezvous/thread_hub.hpp"
 #include "world_core.hpp"
 
 namespace rondo::transport::rendezvous {
+namespace {
 
-std::shared_ptr<WorldCore> attach(const WorldOptions& options) {
-  const auto placement = read_environment();
-  if (!placement) return make_threads(1, options).front();
-  Meeting meeting = meet(*placement, options);
-  return std::make_shared<WorldCore>(placement->rank, std::move(meeting.peers),
-                                     outnumber_cpus(meeting.cpus), options);
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
-std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {
-  if (ranks < 1) throw std::invalid_argument("rondo::transport: a World has at least one rank");
+// Ranks that are threads share their mappings: whom one reaches is a matter of what it is given.
+std::vector<Peer> make_shared_peers(int ranks) {
   const auto reserve = shm::Reserve::of(ranks);
   std::vector<Peer> peers;
-  peers.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     peers.push_back({.memory = shm::RankMemory::create(reserve, random_nonce()),
                      .process = nullptr,
                      .info = {.pid = ::getpid(), .host = host_name()}});
   }
-  const bool outnumber =
-      outnumber_cpus(std::vector<cpu_set_t>(static_cast<std::size_t>(ranks), own_cpus()));
+  return peers;
+}
+
+Meeting meet_threads(const std::vector<Peer>& peers, const std::vector<int>& members) {
+  Meeting meeting;
+  meeting.peers.resize(peers.size());
+  for (const int rank : members) {
+    meeting.peers[static_cast<std::size_t>(rank)] = peers[static_cast<std::size_t>(rank)];
+  }
+  meeting.cpus.assign(peers.size(), own_cpus());
+  return meeting;
+}
+
+// Opening links is collective, so every rank needs a thread of its own while it does.
+std::vector<Membership> meet_on_fake_nodes(const std::vector<Peer>& peers,
+                                           const WorldOptions& options) {
+  const auto ranks = static_cast<int>(peers.size());
+  auto lines = make_thread_hub(ranks, options.rendezvous_deadline);
+  std::vector<std::future<Membership>> futures;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto meet = [&, rank, line = std::move(lines[static_cast<std::size_t>(rank)])]() mutable {
+      return meet_nodes(
+          {.rank = rank, .size = ranks}, options, std::move(line),
+          [&](const std::vector<int>& members) { return meet_threads(peers, members); });
+    };
+    futures.push_back(std::async(std::launch::async, std::move(meet)));
+  }
+  std::vector<Membership> memberships;
+  std::exception_ptr failure;
+  for (auto& future : futures) {
+    try {
+      memberships.push_back(future.get());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return memberships;
+}
+
+}  // namespace
+
+std::shared_ptr<WorldCore> attach(const WorldOptions& options) {
+  const auto placement = read_environment();
+  if (!placement) return make_threads(1, options).front();
+  Meeting meeting = meet(*placement, all_ranks(placement->size), options);
+  return std::make_shared<WorldCore>(on_one_node(placement->rank, std::move(meeting), options),
+                                     options);
+}
+
+std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {
+  if (ranks < 1) throw std::invalid_argument("rondo::transport: a World has at least one rank");
+  const std::vector<Peer> peers = make_shared_peers(ranks);
   std::vector<std::shared_ptr<WorldCore>> worlds;
-  worlds.reserve(peers.size());
+  if (options.fabric.fake_nodes > 1 && ranks > 1) {
+    for (Membership& membership : meet_on_fake_nodes(peers, options)) {
+      worlds.push_back(std::make_shared<WorldCore>(std::move(membership), options));
+    }
+    return worlds;
+  }
   for (int r = 0; r < ranks; ++r) {
-    worlds.push_back(std::make_shared<WorldCore>(r, peers, outnumber, options));
+    Meeting meeting = meet_threads(peers, all_ranks(ranks));
+    worlds.push_back(
+        std::make_shared<WorldCore>(on_one_node(r, std::move(meeting), options), options));
   }
   return worlds;
 }

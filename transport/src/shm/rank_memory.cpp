@@ -32,12 +32,14 @@ std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint
   auto memory = std::make_shared<RankMemory>();
   memory->control_ = Segment::create("rondo-control", reserve.control_bytes);
   memory->arena_ = Segment::create("rondo-arena", reserve.arena_bytes);
-  memory->control_.grow(world_block + sizeof(ControlBlock));
+  memory->control_.grow(world_up_block + sizeof(ControlBlock));
   auto* header = ::new (memory->control_.base()) RankHeader;
   header->nonce = nonce;
-  auto* block = ::new (memory->control_.base() + world_block) ControlBlock;
-  // The World's first operation has the sequence slot_count: a fresh slot's 0 is none's.
-  block->consumed.store(slot_count - 1, std::memory_order_relaxed);
+  for (const std::uint64_t offset : {world_block, world_up_block}) {
+    auto* block = ::new (memory->control_.base() + offset) ControlBlock;
+    // The first operation has the sequence slot_count: a fresh slot's 0 is none's.
+    block->consumed.store(slot_count - 1, std::memory_order_relaxed);
+  }
   return memory;
 }
 

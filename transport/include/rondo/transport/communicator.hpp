@@ -5,10 +5,12 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <rondo/transport/block.hpp>
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/export.hpp>
+#include <rondo/transport/neighbour.hpp>
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
@@ -137,6 +139,49 @@ class RONDO_TRANSPORT_API Communicator {
   /// Completes when every rank has posted it.
   [[nodiscard]] Request barrier();
 
+  // Point-to-point operations run outside the order of the collectives. Messages of one sender,
+  // receiver and tag match in the order posted. Tags are 0 <= tag < max_tag.
+  static constexpr int max_tag = 1 << 30;
+
+  /// Sends `data` to `peer`; complete when `data` may be written again, which may be before the
+  /// peer has received it.
+  template <Element T>
+  [[nodiscard]] Request send(std::span<const T> data, int peer, int tag = 0) {
+    return send(as_const_block(Strided<const T>(data)), peer, tag);
+  }
+
+  /// Receives from `peer` what it sends with this tag: at most data.size() elements; the rest of
+  /// `data` keeps its values. A longer message is an error.
+  template <Element T>
+  [[nodiscard]] Request recv(std::span<T> data, int peer, int tag = 0) {
+    return recv(as_block(Strided<T>(data)), peer, tag);
+  }
+
+  /// Gives each neighbour a block and takes one from it, all at once: the exchange of halos.
+  /// `neighbours` itself may go after the call. Strided blocks are copied when the call is made
+  /// and when the operation completes.
+  [[nodiscard]] Request sendrecv(std::span<const Neighbour> neighbours);
+
+  /// Tells `peer` a number: a token. What this rank stored into memory that both can reach is
+  /// seen by the peer once its wait_signal() has completed.
+  [[nodiscard]] Request put_signal(int peer, std::uint64_t value, int tag = 0);
+
+  /// Completes when `peer` has put a signal, and stores its number into `value`, which is lent.
+  /// Signals of one peer and tag arrive in order and do not overwrite each other.
+  [[nodiscard]] Request wait_signal(int peer, std::uint64_t& value, int tag = 0);
+
+  /// The same array of every rank: entry r is that of rank r where this rank can reach it, else
+  /// empty. Collective; `mine` lies in this rank's arena. Who writes when is up to the caller;
+  /// signals and barriers order it.
+  template <Element T>
+  [[nodiscard]] std::vector<std::span<T>> share(std::span<T> mine) {
+    std::vector<std::span<T>> all;
+    for (const Block& block : share(as_block(Strided<T>(mine)))) {
+      all.emplace_back(reinterpret_cast<T*>(block.data), block.bytes() / sizeof(T));
+    }
+    return all;
+  }
+
  private:
   friend class World;
   friend class WorldCore;
@@ -148,6 +193,9 @@ class RONDO_TRANSPORT_API Communicator {
   Request broadcast(Block data, int root);
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
   Request alltoall(ConstBlock in, Block out);
+  Request send(ConstBlock data, int peer, int tag);
+  Request recv(Block data, int peer, int tag);
+  std::vector<Block> share(Block mine);
 
   std::shared_ptr<CommunicatorCore> core_;
 };

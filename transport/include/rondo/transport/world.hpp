@@ -35,6 +35,23 @@ struct Stall {
   std::chrono::milliseconds duration;  ///< how long so far
 };
 
+/// How ranks of different nodes reach each other. All ranks pass the same.
+struct FabricOptions {
+  /// "auto"; "ucx" or "ofi", with a transport or provider of one's own choice as in "ucx:tcp" or
+  /// "ofi:verbs"; "shm" among the fake nodes of one machine. Never replaced by another in silence.
+  std::string name = "auto";
+  /// Network interfaces, by preference: names, globs, exclusions, addresses, as in
+  /// "ib0,eth*,^docker0,10.0.0.0/8". Empty: whatever is up and leads to the coordinator.
+  std::string interface = {};
+  /// Ranks of one machine count as this many nodes, so that paths between nodes can be tried.
+  int fake_nodes = 0;
+  /// Makes messages between nodes slower than they are, for experiments.
+  std::chrono::nanoseconds injected_latency{0};
+  double injected_bytes_per_second = 0;  ///< 0: as fast as it goes
+  /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: the fixed table.
+  std::string allreduce = {};
+};
+
 /// Settings of a World; the defaults suit training. All ranks pass the same.
 struct WorldOptions {
   Waiting waiting = Waiting::automatic;
@@ -44,12 +61,14 @@ struct WorldOptions {
   std::function<void(const Stall&)> on_stall = {};  ///< called on the waiting thread
   std::size_t small_bytes = 4096;                   ///< up to here everyone reads all; at most 4096
   Team* team = nullptr;                             ///< lent; must outlive the World
+  FabricOptions fabric = {};
 };
 
 /// Where one rank of a World runs.
 struct RankInfo {
   int pid = 0;
   std::string host = {};
+  int node = 0;  ///< ranks of one node share memory; nodes are counted in order of their first rank
 };
 
 /// The ranks of a job, and this process' place among them.
@@ -102,6 +121,12 @@ class RONDO_TRANSPORT_API World {
 
   /// Do the node's ranks outnumber the CPUs that they may use?
   [[nodiscard]] bool oversubscribed() const noexcept;
+
+  [[nodiscard]] int nodes() const noexcept;
+
+  /// How nodes reach each other, for people: "ucx: tcp over eth0, the first that was found".
+  /// "none" when all ranks are on one node. Says so when delays are injected.
+  [[nodiscard]] const std::string& route() const noexcept;
 
  private:
   explicit World(std::shared_ptr<WorldCore> core);

@@ -1,0 +1,77 @@
+#include "collective/point_to_point.hpp"
+
+#include <span>
+
+#include "collective/link_failure.hpp"
+#include "collective/rows.hpp"
+
+namespace rondo::transport {
+namespace {
+
+std::span<const std::byte> dense(Part& part) {
+  if (part.out.dense()) return {part.out.data, part.out.bytes()};
+  part.packed_out.resize(part.out.bytes());
+  copy_from_rows(part.packed_out.data(), part.out, 0, part.out.bytes());
+  return part.packed_out;
+}
+
+std::span<std::byte> room(Part& part) {
+  if (part.in.dense()) return {part.in.data, part.in.bytes()};
+  part.packed_in.resize(part.in.bytes());
+  return part.packed_in;
+}
+
+void unpack(Part& part) {
+  if (part.signal != nullptr) *part.signal = part.value;
+  if (!part.takes || part.in.dense()) return;
+  copy_into_rows(part.in, 0, part.packed_in.data(), part.in.bytes());
+}
+
+}  // namespace
+
+// Receives first: a message whose receive is posted goes straight to its place.
+PointToPoint::PointToPoint(const Group& group, Parts& parts)
+    : channel_(group.channel), parts_(&parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    part.sent.state = part.received.state = rondo_transfer_idle;
+    if (part.takes) {
+      channel_->recv_labelled(part.member, part.kind, part.in_label, room(part), part.received);
+    }
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    if (part.gives) {
+      channel_->send_labelled(part.member, part.kind, part.out_label, dense(part), part.sent);
+    }
+  }
+}
+
+PointToPoint::~PointToPoint() {
+  for (std::size_t i = 0; i < parts_->size(); ++i) {
+    Part& part = (*parts_)[i];
+    channel_->cancel(part.member, part.received);
+    channel_->cancel(part.member, part.sent);
+  }
+}
+
+Progress PointToPoint::step(Group& /*group*/, const Posted& /*posted*/) {
+  for (std::size_t i = 0; i < parts_->size(); ++i) {
+    Part& part = (*parts_)[i];
+    throw_if_failed(*channel_, part.member, part.sent);
+    throw_if_failed(*channel_, part.member, part.received);
+    if (part.sent.pending() || part.received.pending()) return Progress::idle;
+  }
+  for (std::size_t i = 0; i < parts_->size(); ++i) unpack((*parts_)[i]);
+  return Progress::done;
+}
+
+bool PointToPoint::waits_for(const Group& /*group*/, std::size_t member) const {
+  for (std::size_t i = 0; i < parts_->size(); ++i) {
+    const Part& part = (*parts_)[i];
+    if (part.member == member && (part.sent.pending() || part.received.pending())) return true;
+  }
+  return false;
+}
+
+}  // namespace rondo::transport

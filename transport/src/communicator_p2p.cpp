@@ -1,0 +1,157 @@
+// Point-to-point operations: their arguments become parts, handed to the links at once.
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "arena_core.hpp"
+#include "communicator_core.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport {
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::invalid_argument("rondo::transport: " + what);
+}
+
+std::size_t member_for(const Group& group, int peer, const char* call) {
+  require(peer >= 0 && peer < group.size(), std::string(call) + ": peer " + std::to_string(peer) +
+                                                " is not one of " + std::to_string(group.size()) +
+                                                " ranks");
+  return static_cast<std::size_t>(peer);
+}
+
+std::uint32_t label_for(int tag, const char* call) {
+  require(tag >= 0 && tag < Communicator::max_tag,
+          std::string(call) + ": tag " + std::to_string(tag) + " is not in [0, 2^30)");
+  return static_cast<std::uint32_t>(tag);
+}
+
+void check_rows(std::size_t rows, std::size_t row_bytes, std::size_t stride_bytes) {
+  require(rows <= 1 || stride_bytes >= row_bytes, "sendrecv: rows overlap: stride < row");
+}
+
+}  // namespace
+
+OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
+  OperationRecord& record = take_record();
+  record.parts.clear();
+  record.call = call;
+  record.ordered = false;
+  return record;
+}
+
+Request CommunicatorCore::post_parts(OperationRecord& record) {
+  record.held = true;
+  if (failure_) return fail_at_once(record);
+  record.listed = true;
+  record.stage = Stage::running;
+  record.operation = &record.storage.emplace<PointToPoint>(group_, record.parts);
+  parts_.push_back(&record);
+  return {shared_from_this(), &record};
+}
+
+bool CommunicatorCore::step_parts() {
+  bool moved = false;
+  for (OperationRecord* record : parts_) {
+    if (record->operation->step(group_, record->posted) != Progress::done) continue;
+    record->stage = Stage::complete;
+    moved = true;
+  }
+  if (!moved) return false;
+  std::erase_if(parts_, [this](OperationRecord* record) {
+    if (record->stage != Stage::complete) return false;
+    group_.counters->operations += 1;
+    record->listed = false;
+    recycle(*record);
+    return true;
+  });
+  return true;
+}
+
+Request CommunicatorCore::send(ConstBlock data, int peer, int tag) {
+  const std::size_t member = member_for(group_, peer, "send");
+  const std::uint32_t label = label_for(tag, "send");
+  OperationRecord& record = begin_parts(PointToPointCall::send);
+  Part& part = record.parts.add();
+  part.member = member;
+  part.give(data, label);
+  return post_parts(record);
+}
+
+Request CommunicatorCore::recv(Block data, int peer, int tag) {
+  const std::size_t member = member_for(group_, peer, "recv");
+  const std::uint32_t label = label_for(tag, "recv");
+  OperationRecord& record = begin_parts(PointToPointCall::recv);
+  Part& part = record.parts.add();
+  part.member = member;
+  part.take(data, label);
+  return post_parts(record);
+}
+
+Request CommunicatorCore::sendrecv(std::span<const Neighbour> neighbours) {
+  for (const Neighbour& neighbour : neighbours) {
+    static_cast<void>(member_for(group_, neighbour.rank, "sendrecv"));
+    static_cast<void>(label_for(neighbour.out_tag, "sendrecv"));
+    static_cast<void>(label_for(neighbour.in_tag, "sendrecv"));
+    check_rows(neighbour.out.rows, neighbour.out.row_bytes, neighbour.out.stride_bytes);
+    check_rows(neighbour.in.rows, neighbour.in.row_bytes, neighbour.in.stride_bytes);
+  }
+  OperationRecord& record = begin_parts(PointToPointCall::sendrecv);
+  for (const Neighbour& neighbour : neighbours) {
+    Part& part = record.parts.add();
+    part.member = static_cast<std::size_t>(neighbour.rank);
+    if (neighbour.out.bytes() > 0) part.give(neighbour.out, label_for(neighbour.out_tag, ""));
+    if (neighbour.in.bytes() > 0) part.take(neighbour.in, label_for(neighbour.in_tag, ""));
+  }
+  return post_parts(record);
+}
+
+Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
+  const std::size_t member = member_for(group_, peer, "put_signal");
+  const std::uint32_t label = label_for(tag, "put_signal");
+  OperationRecord& record = begin_parts(PointToPointCall::put_signal);
+  Part& part = record.parts.add();
+  part.member = member;
+  part.put_signal(value, label);
+  return post_parts(record);
+}
+
+Request CommunicatorCore::wait_signal(int peer, std::uint64_t& value, int tag) {
+  const std::size_t member = member_for(group_, peer, "wait_signal");
+  const std::uint32_t label = label_for(tag, "wait_signal");
+  OperationRecord& record = begin_parts(PointToPointCall::wait_signal);
+  Part& part = record.parts.add();
+  part.member = member;
+  part.wait_signal(value, label);
+  return post_parts(record);
+}
+
+std::vector<Block> CommunicatorCore::share(Block mine) {
+  struct Place {
+    std::int64_t offset;
+    std::int64_t bytes;
+  };
+  const std::uint64_t offset = world_->arena_core().offset_of(mine.data, mine.bytes());
+  require(offset != shm::private_memory, "share: the memory does not lie in this rank's arena");
+  const Place place{.offset = static_cast<std::int64_t>(offset),
+                    .bytes = static_cast<std::int64_t>(mine.bytes())};
+  std::vector<Place> places(group_.count());
+  const std::size_t bytes = places.size() * sizeof(Place);
+  allgather({reinterpret_cast<const std::byte*>(&place), ElementType::i64, 1, sizeof place,
+             sizeof place},
+            {reinterpret_cast<std::byte*>(places.data()), ElementType::i64, 1, bytes, bytes}, {})
+      .wait();
+  std::vector<Block> blocks(group_.count());
+  for (std::size_t r = 0; r < blocks.size(); ++r) {
+    const int rank = group_.members[r].world_rank;
+    if (!world_->same_node(rank)) continue;
+    const auto length = static_cast<std::size_t>(places[r].bytes);
+    blocks[r] = {world_->peer(rank).memory->arena().base() + places[r].offset, mine.type, 1, length,
+                 length};
+  }
+  return blocks;
+}
+
+}  // namespace rondo::transport

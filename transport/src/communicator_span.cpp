@@ -1,0 +1,88 @@
+// What a communicator does differently when its ranks are on several nodes.
+
+#include <utility>
+
+#include "communicator_core.hpp"
+#include "describe.hpp"
+#include "span.hpp"
+#include "world_core.hpp"
+
+namespace rondo::transport {
+namespace {
+
+// After a message has failed, so long may the side channel take to tell why.
+constexpr auto patience = std::chrono::milliseconds(500);
+
+}  // namespace
+
+void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
+                                  std::shared_ptr<CommunicatorCore> up) {
+  span_ = std::make_unique<Span>(*world_, group_, channel_, std::move(down), std::move(up));
+}
+
+bool CommunicatorCore::announce_queued() {
+  for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
+    span_->announce(*unpublished_);
+    unpublished_->stage = Stage::published;
+  }
+  return true;
+}
+
+bool CommunicatorCore::drain_headers() {
+  bool moved = false;
+  for (OperationRecord* record = oldest_; record != current_; record = record->next) {
+    if (record->stage != Stage::draining) continue;
+    if (!span_->heard(*record)) break;
+    compare(*record, span_->previous(), record->header.theirs.fingerprint,
+            record->header.theirs.sequence);
+    record->stage = Stage::complete;
+    moved = true;
+  }
+  unlist_complete();
+  return moved;
+}
+
+// Whatever an algorithm is stuck in, a difference explains it.
+void CommunicatorCore::drain_all_headers() {
+  for (OperationRecord* record = oldest_; record != nullptr; record = record->next) {
+    if (record->stage == Stage::queued || !record->header.received.done()) continue;
+    compare(*record, span_->previous(), record->header.theirs.fingerprint,
+            record->header.theirs.sequence);
+  }
+}
+
+void CommunicatorCore::fail(const Error& error) {
+  if (span_ && !failure_ && error.code() == Errc::mismatch) {
+    world_->tell_divergence(context_, error.what());
+  }
+  poison(error);
+}
+
+void CommunicatorCore::hear_divergence(const rendezvous::News& news) {
+  if (news.context != context_ || failure_ || !span_) return;
+  for (const Member& member : group_.members) {
+    if (member.world_rank != news.rank) continue;
+    const RankInfo& info = world_->peer(news.rank).info;
+    poison(Error(Errc::mismatch, news.text,
+                 {.rank = news.rank, .pid = info.pid, .host = info.host, .operation = {}}));
+    return;
+  }
+}
+
+void CommunicatorCore::suspect(const LinkFailure& failure) {
+  const int rank = group_.members[failure.member()].world_rank;
+  const RankInfo& info = world_->peer(rank).info;
+  const std::string operation = current_ != nullptr ? describe(*current_) : "a message";
+  suspicion_ = Error(Errc::peer_lost,
+                     "the connection to " + name_rank(*world_, rank) + " failed while rank " +
+                         std::to_string(world_->rank()) + " was in " + operation + ": " +
+                         failure.what() + "; see that rank's own messages for why",
+                     {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
+  suspected_ = std::chrono::steady_clock::now();
+}
+
+void CommunicatorCore::look_at_suspicion() {
+  if (std::chrono::steady_clock::now() - suspected_ >= patience) poison(Error(*suspicion_));
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,62 @@
+#include "links/slowed_link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace rondo::transport {
+
+SlowedLink::SlowedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
+                       double bytes_per_second)
+    : link_(std::move(link)), latency_(latency), bytes_per_second_(bytes_per_second) {}
+
+SlowedLink::~SlowedLink() {
+  while (!waiting_.empty()) progress();
+}
+
+void SlowedLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
+                           Transfer& transfer) {
+  const double seconds =
+      bytes_per_second_ > 0 ? static_cast<double>(data.size()) / bytes_per_second_ : 0;
+  const auto on_wire =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  wire_is_free_ = std::max(wire_is_free_, Clock::now()) + on_wire;
+  transfer.state = rondo_transfer_pending;
+  waiting_.push_back({wire_is_free_ + latency_, peer, tag, data, &transfer});
+}
+
+bool SlowedLink::progress() {
+  bool moved = false;
+  while (!waiting_.empty() && waiting_.front().leaves <= Clock::now()) {
+    const Waiting message = waiting_.front();
+    waiting_.pop_front();
+    link_->post_send(message.peer, message.tag, message.data, *message.transfer);
+    moved = true;
+  }
+  return link_->progress() || moved;
+}
+
+void SlowedLink::cancel(Transfer& transfer) {
+  const auto waits = std::ranges::find(waiting_, &transfer, &Waiting::transfer);
+  if (waits == waiting_.end()) return link_->cancel(transfer);
+  waiting_.erase(waits);
+  transfer.state = rondo_transfer_failed;
+}
+
+std::optional<int> SlowedLink::arm() {
+  if (!waiting_.empty()) return std::nullopt;
+  return link_->arm();
+}
+
+std::string SlowedLink::route() const {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), " (injected: %.3g us latency, ",
+                static_cast<double>(latency_.count()) / 1e3);
+  std::string route = link_->route() + text.data();
+  if (bytes_per_second_ <= 0) return route + "bandwidth not limited)";
+  std::snprintf(text.data(), text.size(), "%.4g GB/s)", bytes_per_second_ / 1e9);
+  return route + text.data();
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,130 @@
+#include "rendezvous/node_meeting.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+#include "links/plugin.hpp"
+#include "links/shm/open.hpp"
+#include "rendezvous/card.hpp"
+#include "rendezvous/cpus.hpp"
+#include "rendezvous/fabric.hpp"
+
+namespace rondo::transport::rendezvous {
+namespace {
+
+std::vector<Card> exchange(SideChannel& line, const Card& mine) {
+  std::vector<Card> cards;
+  for (const std::string& text : line.allgather(to_text(mine))) cards.push_back(card_from(text));
+  return cards;
+}
+
+Card card_of(const Arrival& arrival, const WorldOptions& options) {
+  Card card{.pid = ::getpid(),
+            .host = host_name(),
+            .machine_key = machine_key(),
+            .settings = describe_settings(arrival.size, options)};
+  card.node_key = card.machine_key;
+  const int fake_nodes = std::min(options.fabric.fake_nodes, arrival.size);
+  if (fake_nodes > 0) {
+    // Contiguous ranks, as evenly as they go.
+    card.node_key +=
+        "/" + std::to_string(static_cast<long>(arrival.rank) * fake_nodes / arrival.size);
+  }
+  return card;
+}
+
+std::vector<int> members_where(const std::vector<Card>& cards, std::string Card::* key,
+                               const std::string& value) {
+  std::vector<int> members;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r].*key == value) members.push_back(static_cast<int>(r));
+  }
+  return members;
+}
+
+std::vector<shm::RankMemory*> memories_of(const Membership& membership) {
+  std::vector<shm::RankMemory*> memories;
+  for (const Peer& peer : membership.peers) memories.push_back(peer.memory.get());
+  return memories;
+}
+
+std::unique_ptr<Link> open_local(const Membership& membership, const WorldOptions& options) {
+  return open_shm_link(membership.rank, memories_of(membership), options.waiting != Waiting::spin);
+}
+
+// The fabric's interface: RDMA finds its own; else the one that led to the others.
+std::string device_for(const Arrival& arrival, const FabricOptions& options) {
+  return options.interface.empty() ? arrival.interface : options.interface;
+}
+
+void open_fabric(Membership& membership, const Arrival& arrival, const WorldOptions& options,
+                 const std::vector<Card>& cards, const FabricChoice& choice) {
+  std::unique_ptr<Link> link;
+  if (choice.plugin == "shm") {
+    link = open_local(membership, options);
+  } else {
+    link = open_plugin(choice.plugin, {.rank = arrival.rank,
+                                       .size = arrival.size,
+                                       .provider = choice.provider,
+                                       .device = device_for(arrival, options.fabric),
+                                       .peers = static_cast<int>(cards.size()) - 1});
+  }
+  membership.fabric = with_injected_delays(std::move(link), options.fabric);
+}
+
+void connect_fabric(Membership& membership, const std::vector<Card>& addresses) {
+  const int my_node = membership.peers[static_cast<std::size_t>(membership.rank)].info.node;
+  for (std::size_t r = 0; r < addresses.size(); ++r) {
+    if (membership.peers[r].info.node == my_node) continue;
+    membership.fabric->connect(static_cast<int>(r), addresses[r].address);
+  }
+}
+
+}  // namespace
+
+Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
+                      std::unique_ptr<SideChannel> line,
+                      const std::function<Meeting(const std::vector<int>&)>& meet_locally) {
+  Card mine = card_of(arrival, options);
+  std::vector<Card> cards = exchange(*line, mine);
+  check_settings(cards);
+  const std::vector<int> nodes = number_nodes(cards);
+  const bool several = std::ranges::max(nodes) > 0;
+
+  // Fake nodes that are joined by shared memory see each other's.
+  const bool by_memory = several && parse_fabric(options.fabric.name).plugin == "shm";
+  Meeting meeting =
+      meet_locally(by_memory ? members_where(cards, &Card::machine_key, mine.machine_key)
+                             : members_where(cards, &Card::node_key, mine.node_key));
+  Membership membership = on_one_node(arrival.rank, std::move(meeting), options);
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    membership.peers[r].info = {.pid = cards[r].pid, .host = cards[r].host, .node = nodes[r]};
+  }
+  if (!several) return membership;
+
+  mine.plugins = usable_plugins(options.fabric.name);
+  cards = exchange(*line, mine);
+  const FabricChoice choice = choose_fabric(options.fabric, cards);
+  open_fabric(membership, arrival, options, cards, choice);
+  mine.address = membership.fabric->address();
+  connect_fabric(membership, exchange(*line, mine));
+  membership.route = membership.fabric->route() + ", " + choice.reason;
+  membership.side_channel = std::move(line);
+  return membership;
+}
+
+Membership on_one_node(int rank, Meeting meeting, const WorldOptions& options) {
+  Membership membership{.rank = rank,
+                        .peers = std::move(meeting.peers),
+                        .oversubscribed = outnumber_cpus(meeting.cpus)};
+  membership.local = open_local(membership, options);
+  return membership;
+}
+
+}  // namespace rondo::transport::rendezvous
