@@ -73,10 +73,14 @@ void CommunicatorCore::suspect(const LinkFailure& failure) {
   const int rank = group_.members[failure.member()].world_rank;
   const RankInfo& info = world_->peer(rank).info;
   const std::string operation = current_ != nullptr ? describe(*current_) : "a message";
-  suspicion_ = Error(Errc::peer_lost,
-                     "the connection to " + name_rank(*world_, rank) + " failed while rank " +
-                         std::to_string(world_->rank()) + " was in " + operation + ": " +
-                         failure.what() + "; see that rank's own messages for why",
+  const std::string here = " while rank " + std::to_string(world_->rank()) + " was in " +
+                           operation + ": " + failure.what();
+  const std::string what =
+      failure.truncated()
+          ? name_rank(*world_, rank) + " sent a longer message than was expected" + here
+          : "the connection to " + name_rank(*world_, rank) + " failed" + here +
+                "; see that rank's own messages for why";
+  suspicion_ = Error(failure.truncated() ? Errc::mismatch : Errc::peer_lost, what,
                      {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
   suspected_ = std::chrono::steady_clock::now();
 }

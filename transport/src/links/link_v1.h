@@ -20,6 +20,9 @@ typedef struct rondo_link rondo_link; /* one opened link; the plug-in defines it
 
 enum { rondo_transfer_idle = 0, rondo_transfer_pending, rondo_transfer_done, rondo_transfer_failed };
 
+/* The one error number that all links have in common; their own are others. */
+enum { rondo_error_truncated = -1 }; /* the message is longer than the memory of its receive */
+
 /* One message in flight. The caller keeps it, and the message's memory, until it is done or
  * failed, or cancel() has returned. */
 typedef struct rondo_transfer {
