@@ -1,0 +1,338 @@
+// What the link inside a node promises beyond what every link does. One thread drives the links of
+// both ranks, so that each case says exactly what has happened before what.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "links/shm/layout.hpp"
+#include "support/allocations.hpp"
+#include "support/shm_links.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using links::shm::box_bytes;
+using links::shm::chunk_bytes;
+using links::shm::inline_bytes;
+using links::shm::ring_slots;
+using links::shm::stream_bytes;
+using test::fill;
+using test::filled;
+using test::is_filled;
+using test::ShmLinks;
+
+// All ways a message can take: in its slot, in a box, in chunks, out of the arena.
+constexpr std::array<std::size_t, 13> sizes{0,
+                                            1,
+                                            inline_bytes,
+                                            inline_bytes + 1,
+                                            box_bytes,
+                                            box_bytes + 1,
+                                            chunk_bytes - 1,
+                                            chunk_bytes,
+                                            chunk_bytes + 1,
+                                            stream_bytes,
+                                            stream_bytes + 1,
+                                            3 * stream_bytes,
+                                            1'000'003};
+constexpr std::size_t large = 1'000'003;
+
+struct Case {
+  bool in_arena = false;
+  bool posted_first = false;
+};
+
+class ShmLinkSizesTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ShmLinkSizesTest, DeliversEverySize) {
+  ShmLinks ranks(2);
+  for (const std::size_t bytes : sizes) {
+    std::vector<std::byte> ordinary(bytes);
+    const auto data = GetParam().in_arena ? ranks.arena(0, bytes) : std::span(ordinary);
+    fill(data, 5);
+    std::vector<std::byte> received(bytes + 1);
+    Transfer send;
+    Transfer receive;
+
+    if (GetParam().posted_first) ranks.link(1).post_recv(0, 9, received, receive);
+    ranks.link(0).post_send(1, 9, data, send);
+    ranks.settle();
+    if (!GetParam().posted_first) ranks.link(1).post_recv(0, 9, received, receive);
+    ranks.settle();
+
+    ASSERT_TRUE(send.done() && receive.done()) << bytes;
+    EXPECT_EQ(receive.bytes, bytes);
+    EXPECT_TRUE(is_filled(std::span(received).first(bytes), 5));
+    EXPECT_EQ(received.back(), std::byte{0});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, ShmLinkSizesTest,
+                         testing::Values(Case{false, false}, Case{false, true}, Case{true, false},
+                                         Case{true, true}),
+                         [](const auto& param_info) {
+                           return std::string(param_info.param.in_arena ? "Arena" : "Ordinary") +
+                                  (param_info.param.posted_first ? "ReceiveFirst" : "SendFirst");
+                         });
+
+TEST(ShmLinkTest, IsDoneWithASmallSendAtOnce) {
+  ShmLinks ranks(2);
+  auto data = filled(box_bytes, 1);
+  std::vector<std::byte> received(box_bytes);
+  Transfer send;
+  Transfer receive;
+
+  ranks.link(0).post_send(1, 3, data, send);
+  const bool at_once = send.done();
+  fill(data, 2);
+  ranks.link(1).post_recv(0, 3, received, receive);
+  ranks.settle();
+
+  EXPECT_TRUE(at_once);
+  EXPECT_TRUE(is_filled(received, 1));
+}
+
+TEST(ShmLinkTest, DeliversWhatWasSentBeforeTheSenderClosed) {
+  ShmLinks ranks(2);
+  std::vector<std::byte> received(100);
+  Transfer send;
+  Transfer receive;
+
+  ranks.link(0).post_send(1, 3, filled(100, 1), send);
+  ranks.close(0);
+  ranks.link(1).post_recv(0, 3, received, receive);
+  ranks.settle();
+
+  EXPECT_TRUE(receive.done());
+  EXPECT_TRUE(is_filled(received, 1));
+}
+
+TEST(ShmLinkTest, LeavesALargeMessageWithItsSenderUntilItIsMatched) {
+  ShmLinks ranks(2);
+  const auto data = filled(large, 1);
+  std::vector<std::byte> other(1);
+  std::vector<std::byte> received(large);
+  std::array<Transfer, 3> transfers;
+
+  ranks.link(0).post_send(1, 3, data, transfers[0]);
+  ranks.link(1).post_recv(0, 4, other, transfers[1]);
+  ranks.settle();
+  const bool before = transfers[0].done();
+  ranks.link(1).post_recv(0, 3, received, transfers[2]);
+  ranks.settle();
+
+  EXPECT_FALSE(before);
+  EXPECT_TRUE(transfers[0].done() && transfers[2].done());
+  EXPECT_TRUE(is_filled(received, 1));
+  EXPECT_TRUE(transfers[1].pending());
+  ranks.link(1).cancel(transfers[1]);
+}
+
+TEST(ShmLinkTest, MatchesReceivesInTheReverseOfTheSends) {
+  constexpr std::uint32_t messages = 100;
+  ShmLinks ranks(2);
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<std::vector<std::byte>> received;
+  std::deque<Transfer> transfers(2 * messages);
+
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    sent.push_back(filled(sizes[i % sizes.size()], i));
+    received.emplace_back(sent.back().size());
+    ranks.link(0).post_send(1, i, sent[i], transfers[i]);
+  }
+  for (std::uint32_t i = messages; i-- > 0;) {
+    ranks.link(1).post_recv(0, i, received[i], transfers[messages + i]);
+    ranks.settle();
+  }
+
+  for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(received, sent);
+}
+
+TEST(ShmLinkTest, KeepsMessagesOfATagInOrderWhateverTheirSize) {
+  constexpr std::uint32_t messages = 200;
+  ShmLinks ranks(2);
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<std::vector<std::byte>> received;
+  std::deque<Transfer> transfers(2 * messages);
+
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    sent.push_back(filled(sizes[i * 7 % sizes.size()], i));
+    ranks.link(0).post_send(1, 1, sent[i], transfers[i]);
+  }
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    received.emplace_back(sent[i].size());
+    ranks.link(1).post_recv(0, 1, received[i], transfers[messages + i]);
+  }
+  ranks.settle();
+
+  for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(received, sent);
+}
+
+TEST(ShmLinkTest, HoldsSendsBackThatNobodyReceives) {
+  constexpr std::size_t messages = 3 * ring_slots;
+  ShmLinks ranks(2);
+  std::vector<std::uint64_t> sent(messages);
+  std::vector<std::uint64_t> received(messages);
+  std::deque<Transfer> transfers(2 * messages);
+
+  for (std::size_t i = 0; i < messages; ++i) {
+    sent[i] = i;
+    ranks.link(0).post_send(1, 1, std::as_bytes(std::span(&sent[i], 1)), transfers[i]);
+  }
+  (void)ranks.link(1);
+  ranks.settle();
+  const bool last_taken = transfers[ring_slots - 1].done();
+  const bool next_taken = transfers[ring_slots].done();
+  for (std::size_t i = 0; i < messages; ++i) {
+    ranks.link(1).post_recv(0, 1, std::as_writable_bytes(std::span(&received[i], 1)),
+                            transfers[messages + i]);
+  }
+  ranks.settle();
+
+  EXPECT_TRUE(last_taken);
+  EXPECT_FALSE(next_taken);
+  for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(received, sent);
+}
+
+TEST(ShmLinkTest, SendsToItself) {
+  for (const bool posted_first : {false, true}) {
+    ShmLinks ranks(1);
+    for (const std::size_t bytes : sizes) {
+      const auto sent = filled(bytes, 3);
+      std::vector<std::byte> received(bytes);
+      Transfer send;
+      Transfer receive;
+
+      if (posted_first) ranks.link(0).post_recv(0, 1, received, receive);
+      ranks.link(0).post_send(0, 1, sent, send);
+      EXPECT_EQ(send.done(), bytes <= inline_bytes || (posted_first && bytes <= box_bytes));
+      if (!posted_first) ranks.link(0).post_recv(0, 1, received, receive);
+      ranks.settle();
+
+      EXPECT_TRUE(send.done() && receive.done()) << bytes;
+      EXPECT_EQ(received, sent);
+    }
+  }
+}
+
+TEST(ShmLinkTest, FailsAReceiveWithTooLittleRoomButNotItsSend) {
+  ShmLinks ranks(2);
+  for (const std::size_t bytes : sizes) {
+    if (bytes == 0) continue;
+    const auto data = filled(bytes, 1);
+    std::vector<std::byte> room(bytes - 1);
+    Transfer send;
+    Transfer receive;
+
+    ranks.link(0).post_send(1, 2, data, send);
+    ranks.link(1).post_recv(0, 2, room, receive);
+    ranks.settle();
+
+    EXPECT_TRUE(send.done()) << bytes;
+    EXPECT_TRUE(receive.failed()) << bytes;
+    EXPECT_EQ(ranks.link(1).error_text(receive),
+              "the message is longer than the memory given for it");
+  }
+}
+
+TEST(ShmLinkTest, ReachesNoRankOfAnotherNode) {
+  ShmLinks ranks(1);
+  const auto link = open_shm_link(0, {&ranks.memory(0), nullptr}, true);
+  std::array<std::byte, 4> data{};
+  Transfer send;
+  Transfer receive;
+
+  link->post_send(1, 0, data, send);
+  link->post_recv(1, 0, data, receive);
+
+  EXPECT_TRUE(send.failed() && receive.failed());
+  EXPECT_EQ(link->error_text(send), "the rank is on another node");
+}
+
+TEST(ShmLinkTest, UsesBoundedMemoryForLargeMessages) {
+  ShmLinks ranks(2);
+  const auto data = filled(40 * stream_bytes, 1);
+  std::vector<std::byte> received(data.size());
+  (void)ranks.link(0);
+  const std::size_t before = ranks.memory(0).control().size();
+  Transfer send;
+  Transfer receive;
+
+  ranks.link(0).post_send(1, 0, data, send);
+  ranks.link(1).post_recv(0, 0, received, receive);
+  ranks.settle();
+
+  EXPECT_EQ(received, data);
+  EXPECT_LT(ranks.memory(0).control().size() - before, stream_bytes + 64 * 1024);
+}
+
+// One message of each size to the other rank, which answers with it.
+void exchange_all_sizes(ShmLinks& ranks, std::span<std::byte> there, std::span<std::byte> here) {
+  for (const std::size_t bytes : sizes) {
+    std::array<Transfer, 4> transfers;
+    ranks.link(0).post_send(1, 1, there.first(bytes), transfers[0]);
+    ranks.link(0).post_recv(1, 2, here.first(bytes), transfers[1]);
+    ranks.link(1).post_recv(0, 1, here.first(bytes), transfers[2]);
+    ranks.settle();
+    ranks.link(1).post_send(0, 2, there.first(bytes), transfers[3]);
+    ranks.settle();
+    for (const Transfer& transfer : transfers) ASSERT_TRUE(transfer.done());
+  }
+}
+
+TEST(ShmLinkTest, AllocatesNothingOnceItHasCarriedEachSize) {
+  ShmLinks ranks(2);
+  std::vector<std::byte> there(large);
+  std::vector<std::byte> here(large);
+  exchange_all_sizes(ranks, there, here);
+  const std::size_t before = test::allocations_of_this_thread();
+  const std::size_t memory_before = ranks.memory(0).control().size();
+
+  for (int i = 0; i < 3; ++i) exchange_all_sizes(ranks, there, here);
+
+  EXPECT_EQ(test::allocations_of_this_thread(), before);
+  EXPECT_EQ(ranks.memory(0).control().size(), memory_before);
+}
+
+TEST(ShmLinkTest, RingsAPeerThatSleepsAndNoOther) {
+  ShmLinks ranks(3);
+  (void)ranks.link(1);
+  auto& awake = ranks.memory(1).header();
+  auto& asleep = ranks.memory(2).header();
+  asleep.asleep.store(1, std::memory_order_relaxed);
+  const std::array<std::byte, 8> token{};
+  std::array<Transfer, 2> sends;
+
+  ranks.link(0).post_send(1, 1, token, sends[0]);
+  ranks.link(0).post_send(2, 1, token, sends[1]);
+
+  EXPECT_EQ(awake.doorbell.load(), 0U);
+  EXPECT_EQ(asleep.doorbell.load(), 1U);
+}
+
+TEST(ShmLinkTest, RingsASenderThatSleepsUntilThereAreFreeSlots) {
+  ShmLinks ranks(2);
+  std::deque<Transfer> sends(ring_slots + 1);
+  for (Transfer& send : sends) ranks.link(0).post_send(1, 1, {}, send);
+  auto& header = ranks.memory(0).header();
+  header.asleep.store(1, std::memory_order_relaxed);
+  Transfer receive;
+
+  ranks.link(1).post_recv(0, 1, {}, receive);
+  ranks.link(1).progress();
+
+  EXPECT_EQ(header.doorbell.load(), 1U);
+}
+
+}  // namespace
+}  // namespace rondo::transport

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+
+namespace rondo::transport::links::shm {
+
+/// A queue of things that live elsewhere and bring the pointer `next` along, so that queueing
+/// never allocates.
+template <typename T>
+class Fifo {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] T* front() const noexcept { return first_; }
+
+  void push(T& item) noexcept {
+    item.next = nullptr;
+    (first_ == nullptr ? first_ : last_->next) = &item;
+    last_ = &item;
+    size_ += 1;
+  }
+
+  /// The oldest, which must be there.
+  T& pop() noexcept {
+    T& item = *first_;
+    first_ = item.next;
+    size_ -= 1;
+    return item;
+  }
+
+  /// Takes out the oldest that `fits`; null if none does.
+  template <typename Fits>
+  T* take(Fits fits) noexcept {
+    T* before = nullptr;
+    for (T* item = first_; item != nullptr; before = item, item = item->next) {
+      if (!fits(*item)) continue;
+      (before == nullptr ? first_ : before->next) = item->next;
+      if (last_ == item) last_ = before;
+      size_ -= 1;
+      return item;
+    }
+    return nullptr;
+  }
+
+  /// Offers every item once, oldest first, to `finish`: those that it does not finish stay, behind
+  /// the others. Ends early when `enough` says so.
+  template <typename Finish, typename Enough>
+  void rotate(Finish finish, Enough enough) {
+    for (std::size_t left = size_; left > 0 && !enough(); --left) {
+      T& item = pop();
+      if (!finish(item)) push(item);
+    }
+  }
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Hands out things that it makes once and keeps: after the first time, no allocation.
+template <typename T>
+class Pool {
+ public:
+  [[nodiscard]] T& take() {
+    if (free_.empty()) return all_.emplace_back();
+    return free_.pop();
+  }
+  void give(T& item) noexcept { free_.push(item); }
+
+ private:
+  std::deque<T> all_;
+  Fifo<T> free_;
+};
+
+}  // namespace rondo::transport::links::shm

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "links/shm/layout.hpp"
+
+namespace rondo::transport::links::shm {
+
+/// The sender's end of a Ring.
+class RingWriter {
+ public:
+  explicit RingWriter(Ring& ring) noexcept : ring_(&ring) {}
+
+  /// Is there no free slot? Reads what the receiver writes only when there seems to be none.
+  [[nodiscard]] bool full() noexcept;
+  /// Fills the next slot, which must be free, and shows it to the receiver.
+  void push(Kind kind, std::uint64_t tag, std::span<const std::byte> payload) noexcept;
+
+ private:
+  Ring* ring_;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t taken_ = 0;  // as last read
+};
+
+/// The receiver's end of a Ring.
+class RingReader {
+ public:
+  explicit RingReader(Ring& ring) noexcept : ring_(&ring) {}
+
+  /// The oldest message that has not been popped; its payload lies in the ring.
+  struct Front {
+    Kind kind = Kind::inlined;
+    std::uint64_t tag = 0;
+    std::span<const std::byte> payload = {};
+  };
+  /// Is there a message?
+  [[nodiscard]] bool ready() const noexcept;
+  /// The message, which must be there.
+  [[nodiscard]] Front front() const noexcept;
+  /// Goes on to the next message: the payload is not read any more.
+  void pop() noexcept;
+
+ private:
+  Ring* ring_;
+  std::uint64_t popped_ = 0;
+};
+
+}  // namespace rondo::transport::links::shm
