@@ -139,9 +139,9 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
                     .bytes = static_cast<std::int64_t>(mine.bytes())};
   std::vector<Place> places(group_.count());
   const std::size_t bytes = places.size() * sizeof(Place);
-  allgather({reinterpret_cast<const std::byte*>(&place), ElementType::i64, 1, sizeof place,
-             sizeof place},
-            {reinterpret_cast<std::byte*>(places.data()), ElementType::i64, 1, bytes, bytes}, {})
+  allgather(
+      {reinterpret_cast<const std::byte*>(&place), ElementType::i64, 1, sizeof place, sizeof place},
+      {reinterpret_cast<std::byte*>(places.data()), ElementType::i64, 1, bytes, bytes}, {})
       .wait();
   std::vector<Block> blocks(group_.count());
   for (std::size_t r = 0; r < blocks.size(); ++r) {

@@ -17,7 +17,8 @@ constexpr auto patience = std::chrono::milliseconds(500);
 
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
                                   std::shared_ptr<CommunicatorCore> up) {
-  span_ = std::make_unique<Span>(*world_, group_, channel_, std::move(down), std::move(up));
+  span_ =
+      std::make_unique<Span>(*world_, group_, channel_, context_, std::move(down), std::move(up));
 }
 
 bool CommunicatorCore::announce_queued() {

@@ -98,7 +98,8 @@ std::string CommunicatorCore::describe_parts(const OperationRecord& record) cons
   std::string text = names[static_cast<std::size_t>(record.call)];
   for (std::size_t i = 0; i < record.parts.size(); ++i) {
     const Part& part = record.parts[i];
-    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[part.member].world_rank);
+    text +=
+        (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[part.member].world_rank);
   }
   return text;
 }

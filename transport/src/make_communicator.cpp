@@ -51,8 +51,7 @@ const Seat& own_seat(const WorldCore& world, const std::vector<Seat>& seats) {
 }
 
 void prepare(const WorldCore& world, const std::vector<Seat>& seats) {
-  shm::ControlBlock& block =
-      world.peer(world.rank()).memory->block(own_seat(world, seats).block);
+  shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_seat(world, seats).block);
   // Relaxed: the barrier that follows publishes them. Nobody else reads the block before it.
   block.consumed.store(first_sequence(seats) - 1, std::memory_order_relaxed);
   block.staged_filled.store(0, std::memory_order_relaxed);
@@ -83,10 +82,9 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agre
   }
   auto down = make_on_node(world, node, agreement.context);
   auto up = make_on_node(world, upper(node), agreement.context);
-  auto core = std::make_shared<CommunicatorCore>(world.shared_from_this(),
-                                                 group_of(world, agreement.seats),
-                                                 CommunicatorCore::no_block, shm::slot_count,
-                                                 agreement.context);
+  auto core = std::make_shared<CommunicatorCore>(
+      world.shared_from_this(), group_of(world, agreement.seats), CommunicatorCore::no_block,
+      shm::slot_count, agreement.context);
   core->span_nodes(std::move(down), std::move(up));
   return core;
 }

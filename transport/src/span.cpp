@@ -1,9 +1,9 @@
 #include "span.hpp"
 
 #include <algorithm>
-#include <set>
-#include <string>
+#include <ranges>
 #include <utility>
+#include <vector>
 
 #include "collective/link_failure.hpp"
 #include "communicator_core.hpp"
@@ -17,23 +17,70 @@ std::uint32_t label_of(std::uint64_t sequence) {
   return static_cast<std::uint32_t>(sequence & 0x3FFF'FFFFU);
 }
 
-bool shares_nodes(const WorldCore& world, const Group& group) {
-  std::set<int> nodes;
-  return std::ranges::any_of(group.members, [&](const Member& member) {
-    return !nodes.insert(world.peer(member.world_rank).info.node).second;
-  });
+// The members of each node, nodes in the order of their first member.
+std::vector<std::vector<std::size_t>> members_by_node(const WorldCore& world, const Group& group) {
+  std::vector<int> nodes;
+  std::vector<std::vector<std::size_t>> members;
+  for (std::size_t m = 0; m < group.count(); ++m) {
+    const int node = world.peer(group.members[m].world_rank).info.node;
+    const auto found = std::ranges::find(nodes, node);
+    if (found == nodes.end()) {
+      nodes.push_back(node);
+      members.push_back({m});
+    } else {
+      members[static_cast<std::size_t>(found - nodes.begin())].push_back(m);
+    }
+  }
+  return members;
+}
+
+// Which member of its node this rank is.
+std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, std::size_t member) {
+  for (const auto& node : nodes) {
+    const auto found = std::ranges::find(node, member);
+    if (found != node.end()) return static_cast<std::size_t>(found - node.begin());
+  }
+  return 0;
+}
+
+Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std::size_t>>& nodes,
+                           const WorldCore& world, const Group& flat, std::uint16_t context) {
+  Levels::Holders holders;
+  std::vector<Channel::Route> routes;
+  for (const auto& node : nodes) {
+    const std::size_t member = node[shard];
+    const int rank = flat.members[member].world_rank;
+    if (member == flat.index()) holders.group.rank = holders.group.size();
+    holders.group.members.push_back({.world_rank = rank});
+    routes.push_back({.world_rank = rank, .link = world.link_to(rank), .leaves_node = true});
+  }
+  holders.channel = std::make_unique<Channel>(std::move(routes), context, *flat.counters);
+  holders.group.channel = holders.channel.get();
+  holders.group.counters = flat.counters;
+  holders.group.sources.resize(nodes.size());
+  holders.group.destinations.resize(nodes.size());
+  return holders;
 }
 
 }  // namespace
 
-Span::Span(const WorldCore& world, const Group& flat, const Channel& channel,
+Span::Span(const WorldCore& world, Group& flat, const Channel& channel, std::uint16_t context,
            std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up)
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
       next_((flat.index() + 1) % flat.count()),
-      shared_nodes_(shares_nodes(world, flat)),
       down_(std::move(down)),
-      up_(std::move(up)) {}
+      up_(std::move(up)) {
+  const auto nodes = members_by_node(world, flat);
+  const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
+  shared_nodes_ = std::ranges::max(sizes) > 1;
+  levels_.down = down_.get();
+  levels_.up = up_.get();
+  levels_.shards = std::ranges::min(sizes);
+  const std::size_t place = place_on_node(nodes, flat.index());
+  if (place < levels_.shards) levels_.holders = holders_of(place, nodes, world, flat, context);
+  flat.levels = &levels_;
+}
 
 void Span::announce(OperationRecord& record) const {
   HeaderExchange& header = record.header;

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include <rondo/transport/error.hpp>
 
 #include "channel.hpp"
 #include "collective/group.hpp"
+#include "collective/levels.hpp"
 #include "operation_record.hpp"
 
 namespace rondo::transport {
@@ -23,10 +23,8 @@ class WorldCore;
 /// one sent. An operation is complete when its algorithm is done and both headers are through.
 class Span {
  public:
-  /// `flat` is the group of all members. `down` and `up` are two communicators of those on this
-  /// node: on the first go what precedes the exchange between nodes, on the second what follows
-  /// it, so that the order on each is the same on all ranks, whatever overlaps.
-  Span(const WorldCore& world, const Group& flat, const Channel& channel,
+  /// `flat` is the group of all members, and gets its levels. `down` and `up`: see Levels.
+  Span(const WorldCore& world, Group& flat, const Channel& channel, std::uint16_t context,
        std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
 
   /// Sends the header of `record` and expects the previous rank's.
@@ -45,8 +43,6 @@ class Span {
 
   /// Does some node have several members?
   [[nodiscard]] bool has_shared_nodes() const noexcept { return shared_nodes_; }
-  [[nodiscard]] CommunicatorCore& down() const noexcept { return *down_; }
-  [[nodiscard]] CommunicatorCore& up() const noexcept { return *up_; }
 
  private:
   const Channel* channel_;
@@ -55,6 +51,7 @@ class Span {
   bool shared_nodes_ = false;
   std::shared_ptr<CommunicatorCore> down_;
   std::shared_ptr<CommunicatorCore> up_;
+  Levels levels_;
 };
 
 }  // namespace rondo::transport

@@ -14,6 +14,7 @@ namespace rondo::transport {
 
 class Channel;
 class Team;
+struct Levels;
 
 /// Ordinary memory for the operation that runs; grows on first use, so that later operations of
 /// the same size allocate nothing.
@@ -44,6 +45,8 @@ struct Group {
 
   /// Messages to the other members; null while all that the communicator does is shared memory.
   const Channel* channel = nullptr;
+  /// Null when all members are on one node.
+  Levels* levels = nullptr;
   Scratch scratch = {};
 
   /// Rounds of staged operations that are over; the same on all ranks.
