@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,12 +21,16 @@ struct Levels;
 /// the same size allocate nothing.
 class Scratch {
  public:
+  /// Begins on a cache line.
   [[nodiscard]] std::span<std::byte> take(std::size_t bytes) {
-    if (memory_.size() < bytes) memory_.resize(bytes);
-    return std::span(memory_).first(bytes);
+    if (memory_.size() < bytes + line) memory_.resize(bytes + line);
+    void* start = memory_.data();
+    std::size_t room = memory_.size();
+    return {static_cast<std::byte*>(std::align(line, bytes, start, room)), bytes};
   }
 
  private:
+  static constexpr std::size_t line = 64;
   std::vector<std::byte> memory_ = {};
 };
 
@@ -48,6 +53,9 @@ struct Group {
   /// Null when all members are on one node.
   Levels* levels = nullptr;
   Scratch scratch = {};
+  /// Messages of collectives are at most so long, where an algorithm can choose; the same on all
+  /// ranks. 256 KiB suit RDMA.
+  std::size_t segment_bytes = std::size_t{512} << 10U;
 
   /// Rounds of staged operations that are over; the same on all ranks.
   std::uint64_t staged_rounds = 0;

@@ -1,0 +1,73 @@
+#pragma once
+
+// What the suites of the collectives over links share: their parameters, and how messages come.
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/link_ranks.hpp"
+
+namespace rondo::test {
+
+/// How messages come.
+enum class Wire {
+  eager,       ///< sends are done at once
+  rendezvous,  ///< when they have been received
+  disorder,    ///< short sends at once; messages overtake each other, and ranks post late
+};
+
+inline MemoryScript script_of(Wire wire) {
+  if (wire == Wire::rendezvous) return {};
+  if (wire == Wire::eager) return {.eager_bytes = std::size_t{1} << 30U};
+  return {.eager_bytes = 100, .delay = [](int from, int to, std::uint64_t number) {
+            return (from * 5 + to * 3 + static_cast<int>(number % 1000) * 7) % 11;
+          }};
+}
+
+/// Parameters: wire, ranks, elements (of what, the suite says), longest segment.
+class LinkCollectiveTest
+    : public testing::TestWithParam<std::tuple<Wire, std::size_t, std::size_t, std::size_t>> {
+ protected:
+  [[nodiscard]] static std::size_t ranks() { return std::get<1>(GetParam()); }
+  [[nodiscard]] static std::size_t elements() { return std::get<2>(GetParam()); }
+  [[nodiscard]] static std::size_t segment_bytes() { return std::get<3>(GetParam()); }
+  [[nodiscard]] static std::size_t late() {
+    return std::get<0>(GetParam()) == Wire::disorder ? 3 : 0;
+  }
+  [[nodiscard]] static MemoryScript script() { return script_of(std::get<0>(GetParam())); }
+};
+
+inline std::string name_of_link_test(
+    const testing::TestParamInfo<LinkCollectiveTest::ParamType>& info) {
+  const Wire wire = std::get<0>(info.param);
+  const std::string name = wire == Wire::eager        ? "eager"
+                           : wire == Wire::rendezvous ? "rendezvous"
+                                                      : "disorder";
+  return name + std::to_string(std::get<1>(info.param)) + "ranks" +
+         std::to_string(std::get<2>(info.param)) + "elements" +
+         std::to_string(std::get<3>(info.param)) + "bytes";
+}
+
+/// Awkward counts for every number of ranks, over all wires, in short and long segments.
+inline std::vector<LinkCollectiveTest::ParamType> link_cases() {
+  std::vector<LinkCollectiveTest::ParamType> cases;
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U}) {
+    const std::set<std::size_t> counts{0, 1, ranks - 1, ranks, ranks + 1, 10'007};
+    for (const Wire wire : {Wire::eager, Wire::rendezvous, Wire::disorder}) {
+      for (const std::size_t count : counts) {
+        for (const std::size_t segment : {std::size_t{256}, std::size_t{1} << 20U}) {
+          cases.emplace_back(wire, ranks, count, segment);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace rondo::test

@@ -1,0 +1,103 @@
+#pragma once
+
+// The ranks of a communicator over a MemoryFabric, stepped in turn by one thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "channel.hpp"
+#include "collective/group.hpp"
+#include "collective/operation.hpp"
+#include "support/memory_link.hpp"
+
+namespace rondo::test {
+
+class LinkRanks {
+ public:
+  explicit LinkRanks(std::size_t ranks, MemoryScript script = {},
+                     std::size_t segment_bytes = std::size_t{512} << 10U)
+      : fabric_(static_cast<int>(ranks), std::move(script)), ranks_(ranks) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      std::vector<transport::Channel::Route> routes;
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        routes.push_back({.world_rank = static_cast<int>(peer),
+                          .link = &fabric_.link(static_cast<int>(r)),
+                          .leaves_node = true});
+      }
+      Rank& rank = ranks_[r];
+      rank.channel =
+          std::make_unique<transport::Channel>(std::move(routes), std::uint16_t{3}, rank.counters);
+      rank.group.rank = static_cast<int>(r);
+      rank.group.members.resize(ranks);
+      rank.group.counters = &rank.counters;
+      rank.group.channel = rank.channel.get();
+      rank.group.segment_bytes = segment_bytes;
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
+  [[nodiscard]] MemoryFabric& fabric() noexcept { return fabric_; }
+  [[nodiscard]] transport::Group& group(std::size_t rank) noexcept { return ranks_[rank].group; }
+  [[nodiscard]] const transport::Counters& counters(std::size_t rank) const noexcept {
+    return ranks_[rank].counters;
+  }
+
+  /// Runs one operation; rank r posted posted[r], `late` * r rounds after rank 0. Throws what a
+  /// rank's step throws, and std::runtime_error if nothing moves any more.
+  template <typename Op>
+  void run(const std::vector<transport::Posted>& posted, std::size_t late = 0) {
+    std::vector<std::unique_ptr<Op>> operations(size());
+    std::vector<bool> done(size(), false);
+    std::size_t left = size();
+    for (std::size_t round = 0, still = 0; left > 0; ++round) {
+      bool moved = round <= late * size();
+      for (std::size_t r = 0; r < size(); ++r) {
+        moved = fabric_.link(static_cast<int>(r)).progress() || moved;
+        if (done[r] || round < late * r) continue;
+        if (operations[r] == nullptr) {
+          operations[r] = std::make_unique<Op>(ranks_[r].group, posted[r]);
+        }
+        const transport::Progress progress = operations[r]->step(ranks_[r].group, posted[r]);
+        moved = progress != transport::Progress::idle || moved;
+        if (progress != transport::Progress::done) continue;
+        done[r] = true;
+        left -= 1;
+      }
+      still = moved ? 0 : still + 1;
+      if (still > 2) throw std::runtime_error(stall(operations, done));
+    }
+  }
+
+ private:
+  struct Rank {
+    transport::Counters counters = {};
+    std::unique_ptr<transport::Channel> channel = {};
+    transport::Group group = {};
+  };
+
+  template <typename Op>
+  [[nodiscard]] std::string stall(const std::vector<std::unique_ptr<Op>>& operations,
+                                  const std::vector<bool>& done) const {
+    std::string text = "stalled:";
+    for (std::size_t r = 0; r < size(); ++r) {
+      if (done[r]) continue;
+      text += " rank " + std::to_string(r) + " waits for";
+      for (std::size_t peer = 0; peer < size(); ++peer) {
+        if (operations[r]->waits_for(ranks_[r].group, peer)) text += " " + std::to_string(peer);
+      }
+      text += ";";
+    }
+    return text;
+  }
+
+  MemoryFabric fabric_;
+  std::deque<Rank> ranks_;
+};
+
+}  // namespace rondo::test

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "channel.hpp"
+#include "collective/link_failure.hpp"
+#include "links/link.hpp"
+
+namespace rondo::transport {
+
+/// One message of an operation, to or from a member. Lives in its operation, and is given up
+/// with it: after the destructor no link refers to it or its memory.
+///
+/// Used again and again: post, poll ended() until true, post the next.
+class Message {
+ public:
+  Message() = default;
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  ~Message() {
+    if (channel_ != nullptr) channel_->cancel(member_, transfer_);
+  }
+
+  void send(const Channel& channel, std::size_t member, std::uint64_t sequence, std::size_t step,
+            std::span<const std::byte> data) {
+    address(channel, member);
+    channel.send(member, sequence, step, data, transfer_);
+  }
+  void receive(const Channel& channel, std::size_t member, std::uint64_t sequence, std::size_t step,
+               std::span<std::byte> into) {
+    address(channel, member);
+    channel.recv(member, sequence, step, into, transfer_);
+  }
+
+  /// Is nothing under way (any more)? Throws LinkFailure when it has failed.
+  [[nodiscard]] bool ended() const {
+    if (transfer_.failed()) throw_if_failed(*channel_, member_, transfer_);
+    return !transfer_.pending();
+  }
+  /// Is it under way, to or from `member`?
+  [[nodiscard]] bool waits_for(std::size_t member) const noexcept {
+    return transfer_.pending() && member_ == member;
+  }
+
+ private:
+  void address(const Channel& channel, std::size_t member) noexcept {
+    channel_ = &channel;
+    member_ = member;
+  }
+
+  Transfer transfer_;
+  const Channel* channel_ = nullptr;
+  std::size_t member_ = 0;
+};
+
+}  // namespace rondo::transport

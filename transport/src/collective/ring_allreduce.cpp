@@ -1,0 +1,30 @@
+#include "collective/ring_allreduce.hpp"
+
+#include "collective/chunks.hpp"
+#include "collective/slices.hpp"
+
+namespace rondo::transport {
+namespace {
+
+template <typename AnyBlock>
+AnyBlock part_of(AnyBlock block, const Range& range) noexcept {
+  if (range.begin > 0) block.data += range.begin;
+  block.rows = 1;
+  block.row_bytes = block.stride_bytes = range.size();
+  return block;
+}
+
+}  // namespace
+
+RingAllreduce::RingAllreduce(Group& group, const Posted& posted)
+    : RingOperation(group, posted, RingHalves::both, longest_chunk(posted, group.count())) {}
+
+ConstBlock RingAllreduce::given(const Group& group, const Posted& posted, std::size_t chunk) const {
+  return part_of(posted.input, allreduce_chunk(posted.input.bytes(), group.count(), chunk));
+}
+
+Block RingAllreduce::result(const Group& group, const Posted& posted, std::size_t chunk) const {
+  return part_of(posted.output, allreduce_chunk(posted.output.bytes(), group.count(), chunk));
+}
+
+}  // namespace rondo::transport
