@@ -1,7 +1,9 @@
 // What the libfabric link does of its own, over tcp on loopback; link_ofi_test.cpp has what all
 // links promise.
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -156,6 +158,216 @@ TEST(OfiLinkTest, CarriesLargeMessages) {
   EXPECT_EQ(recv.bytes, data.size());
   EXPECT_TRUE(received == data);
   EXPECT_TRUE(links.finish(send));
+}
+
+TEST(OfiLinkTest, LeavesTheHandlersOfSignalsAlone) {
+  const auto link = open_ofi(0, 1);
+
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM}) {
+    struct sigaction action{};
+    ::sigaction(signal, nullptr, &action);
+    EXPECT_EQ(action.sa_handler, SIG_DFL) << "signal " << signal;
+  }
+}
+
+// Sizes on both sides of where ofi_rxm changes its protocol: copied with the call, in one packet,
+// in several, taken by the receiver.
+class OfiSizesTest : public testing::TestWithParam<std::size_t> {
+ protected:
+  [[nodiscard]] std::size_t bytes() const { return GetParam(); }
+};
+
+TEST_P(OfiSizesTest, FailsReceivesThatAreTooShort) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(bytes());
+  std::vector<std::byte> short_by_one(bytes() - 1);
+  Transfer send;
+  Transfer recv;
+
+  links[1].post_recv(0, 7, short_by_one, recv);
+  links[0].post_send(1, 7, data, send);
+
+  ASSERT_TRUE(links.finish(recv));
+  ASSERT_TRUE(recv.failed());
+  EXPECT_THAT(links[1].error_text(recv), HasSubstr("longer than its receive"));
+  EXPECT_TRUE(links.finish(send));
+}
+
+TEST_P(OfiSizesTest, GivesUpAPeerWhoseMessageWasTooLong) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(bytes());
+  std::vector<std::byte> received(bytes());
+  Transfer sends[2];
+  Transfer recvs[2];
+
+  links[1].post_recv(0, 7, std::span(received).first(bytes() / 2), recvs[0]);
+  links[1].post_recv(0, 7, received, recvs[1]);
+  links[0].post_send(1, 7, data, sends[0]);
+  links[0].post_send(1, 7, data, sends[1]);
+
+  ASSERT_TRUE(links.finish(recvs[0]) && links.finish(recvs[1]));
+  EXPECT_EQ(recvs[0].error, rondo_error_truncated);
+  EXPECT_TRUE(recvs[1].failed() || received == data);
+}
+
+TEST_P(OfiSizesTest, MatchesMessagesThatCameBeforeTheirReceives) {
+  Links links(2);
+  const std::vector<std::byte> data[2] = {pattern(bytes(), 1), pattern(bytes(), 2)};
+  std::vector<std::byte> received[2] = {std::vector<std::byte>(bytes()),
+                                        std::vector<std::byte>(bytes())};
+  Transfer sends[2];
+  Transfer recvs[2];
+
+  for (int i = 0; i < 2; ++i) links[0].post_send(1, 7, data[i], sends[i]);
+  for (int i = 0; i < 1000; ++i) links[i % 2].progress();
+  for (int i = 0; i < 2; ++i) links[1].post_recv(0, 7, received[i], recvs[i]);
+
+  ASSERT_TRUE(links.finish(recvs[0]) && links.finish(recvs[1]));
+  EXPECT_TRUE(received[0] == data[0]);
+  EXPECT_TRUE(received[1] == data[1]);
+  EXPECT_TRUE(links.finish(sends[1]));
+}
+
+TEST_P(OfiSizesTest, CancelsReceives) {
+  Links links(2);
+  std::vector<std::byte> received(bytes());
+  Transfer recv;
+  links[1].post_recv(0, 7, received, recv);
+  links[1].progress();
+
+  links[1].cancel(recv);
+
+  EXPECT_TRUE(recv.failed());
+}
+
+TEST_P(OfiSizesTest, RefersToNothingOfACancelledSend) {
+  Links links(2);
+  auto data = std::make_unique<std::vector<std::byte>>(pattern(bytes()));
+  Transfer send;
+  links[0].post_send(1, 7, *data, send);
+  for (int i = 0; i < 1000; ++i) links[i % 2].progress();
+
+  links[0].cancel(send);
+  data.reset();
+
+  EXPECT_FALSE(send.pending());
+  for (int i = 0; i < 1000; ++i) links[i % 2].progress();
+}
+
+TEST_P(OfiSizesTest, SendsTheRestWhenItIsClosed) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(bytes());
+  std::vector<std::byte> received(bytes());
+  Transfer recv;
+  Transfer send;
+  links[1].post_recv(0, 7, received, recv);
+  links[0].post_send(1, 7, data, send);
+
+  std::thread closer([&] { links.close(0); });
+  while (recv.pending()) links[1].progress();
+  closer.join();
+
+  EXPECT_TRUE(recv.done());
+  EXPECT_TRUE(received == data);
+}
+
+INSTANTIATE_TEST_SUITE_P(, OfiSizesTest, testing::Values(2, 64, 65, 10'007, 50'000, mebibyte),
+                         testing::PrintToStringParamName());
+
+TEST(OfiLinkTest, FailsWhatIsUnderWayToALinkThatIsGone) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(1'000);
+  std::vector<std::byte> received(data.size());
+  Transfer send;
+  Transfer recv;
+  links[0].post_send(1, 7, data, send);
+  links[1].post_recv(0, 7, received, recv);
+  ASSERT_TRUE(links.finish(recv) && links.finish(send));
+
+  links.close(1);
+  links[0].post_recv(1, 7, received, recv);
+  // What goes into the socket at first may seem to have been sent.
+  const bool failed = links.finish([&] {
+    if (!send.pending()) links[0].post_send(1, 7, data, send);
+    return !recv.pending();
+  });
+
+  EXPECT_TRUE(failed);
+  EXPECT_TRUE(recv.failed());
+}
+
+// ofi_rxm does not notice that nobody will take a large message; who does, cancels it.
+TEST(OfiLinkTest, GivesUpALargeSendToALinkThatIsGone) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(mebibyte);
+  Transfer send;
+  links[0].post_send(1, 7, data, send);
+  for (int i = 0; i < 1000; ++i) links[i % 2].progress();
+
+  links.close(1);
+  for (int i = 0; i < 1000; ++i) links[0].progress();
+  links[0].cancel(send);
+
+  EXPECT_TRUE(send.failed());
+}
+
+TEST(OfiLinkTest, WakesASleeperWhenAMessageComes) {
+  Links links(2);
+  std::byte data{7};
+  std::byte received{};
+  Transfer send;
+  Transfer recv;
+  links[1].post_recv(0, 7, std::span(&received, 1), recv);
+  links[0].post_send(1, 7, std::span(&data, 1), send);
+
+  bool slept = false;
+  ASSERT_TRUE(links.finish([&] {
+    const std::optional<int> descriptor = links[1].arm();
+    if (descriptor.has_value()) {
+      slept = true;
+      pollfd entry{.fd = *descriptor, .events = POLLIN, .revents = 0};
+      ::poll(&entry, 1, 100);
+    }
+    return !recv.pending();
+  }));
+
+  EXPECT_TRUE(slept);
+  EXPECT_EQ(received, data);
+}
+
+TEST(OfiLinkTest, LetsSixteenThreadsTalkAllToAll) {
+  constexpr int size = 16;
+  constexpr std::size_t bytes = 20'000;
+  Links links(size);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<std::vector<std::byte>>> received(size);
+
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto& mine = received[static_cast<std::size_t>(rank)];
+      mine.assign(size, std::vector<std::byte>(bytes));
+      const std::vector<std::byte> data = pattern(bytes, static_cast<std::uint64_t>(rank));
+      std::vector<Transfer> transfers(2UL * size);
+      for (int i = 1; i < size; ++i) {
+        const int peer = (rank + i) % size;
+        const auto slot = static_cast<std::size_t>(peer);
+        links[rank].post_recv(peer, 3, mine[slot], transfers[slot]);
+        links[rank].post_send(peer, 3, data, transfers[slot + size]);
+      }
+      const auto is_pending = [](const Transfer& transfer) { return transfer.pending(); };
+      while (std::any_of(transfers.begin(), transfers.end(), is_pending)) links[rank].progress();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  for (int rank = 0; rank < size; ++rank) {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      EXPECT_TRUE(received[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)] ==
+                  pattern(bytes, static_cast<std::uint64_t>(peer)))
+          << rank << " of " << peer;
+    }
+  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "links/ofi/errors.hpp"
 
-#include <rdma/fi_errno.h>
-
+#include "links/link_v1.h"
 #include "links/ofi/library.hpp"
 
 namespace rondo::transport::ofi {
@@ -20,7 +19,9 @@ const char* error_text(std::int32_t error) {
       return "the connection to the peer is lost";
     case error_link_lost:
       return "the libfabric endpoint is closed after an earlier error";
-    case FI_ETRUNC:
+    case error_after_truncation:
+      return "an earlier message of this peer was longer than its receive";
+    case rondo_error_truncated:
       return "the message is longer than its receive";
     default:
       return library().strerror(error);

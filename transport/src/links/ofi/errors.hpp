@@ -6,13 +6,14 @@
 
 namespace rondo::transport::ofi {
 
-/// Numbers of transfers' errors: libfabric's own (positive), and these.
+/// Numbers of transfers' errors: libfabric's own (positive), rondo_error_truncated, these.
 enum ErrorNumber : std::int32_t {
   error_unknown_peer = 100'000,
   error_message_too_long,
   error_bad_address,
   error_other_provider,
   error_peer_lost,
+  error_after_truncation,
   error_link_lost,
 };
 

@@ -22,6 +22,9 @@ void resolve(void* handle, const char* name, Function& function) {
 }
 
 Library load() {
+  // A library under the psm provider would take over SIGSEGV, SIGINT and others of the host
+  // program.
+  ::setenv("IPATH_NO_BACKTRACE", "1", /*replace=*/0);
   void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Failure(FI_ENOSYS, "libfabric cannot be loaded (" + std::string(::dlerror()) +

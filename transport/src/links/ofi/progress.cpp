@@ -41,7 +41,7 @@ bool Link::read_completions() noexcept {
 void Link::complete(void* context, std::size_t received) noexcept {
   Message& message = *static_cast<Message*>(context);
   if (message.kind == Message::Kind::send) return end(message, 0, message.bytes);
-  end(message, received > message.bytes ? FI_ETRUNC : 0, received);
+  end(message, received > message.bytes ? rondo_error_truncated : 0, received);
 }
 
 void Link::read_error() noexcept {
@@ -57,7 +57,11 @@ void Link::fail(Message& message, std::int32_t error) noexcept {
   const std::int32_t rank = message.peer;
   const std::int32_t before = peers_[static_cast<std::size_t>(rank)].error;
   if (message.cancelled) return end(message, before != 0 ? before : error, 0);
-  if (error == FI_ETRUNC) return end(message, error, 0);
+  if (error == FI_ETRUNC) {
+    // Some providers close the connection over it, and what was under way is lost in silence.
+    end(message, rondo_error_truncated, 0);
+    return lose_peer(rank, error_after_truncation);
+  }
   // Cancelled by the provider: its connection went.
   if (error == FI_ECANCELED) error = error_peer_lost;
   end(message, error, 0);
