@@ -19,7 +19,50 @@
 namespace rondo::test {
 
 /// Which way bytes take between the ranks of a test.
-enum class Backend { shm };
+enum class Backend {
+  shm,        ///< one node
+  shm_nodes,  ///< every rank a node of its own, joined by the link over shared memory
+  ucx_tcp,    ///< every rank a node of its own, joined by UCX over TCP
+  ucx_shm,    ///< the same, by UCX over its shared-memory transports
+  ofi_tcp,    ///< the same, by libfabric over TCP
+  hierarchy,  ///< about half as many nodes as ranks, joined by the link over shared memory
+};
+
+inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
+  switch (backend) {
+    case Backend::shm:
+      return {};
+    case Backend::shm_nodes:
+      return {.name = "shm", .fake_nodes = ranks};
+    case Backend::ucx_tcp:
+      return {.name = "ucx:tcp,self", .fake_nodes = ranks};
+    case Backend::ucx_shm:
+      return {.name = "ucx:posix,self", .fake_nodes = ranks};
+    case Backend::ofi_tcp:
+      return {.name = "ofi:tcp", .fake_nodes = ranks};
+    case Backend::hierarchy:
+      return {.name = "shm", .fake_nodes = (ranks + 1) / 2};
+  }
+  return {};
+}
+
+inline const char* name_of(Backend backend) {
+  switch (backend) {
+    case Backend::shm:
+      return "Shm";
+    case Backend::shm_nodes:
+      return "ShmNodes";
+    case Backend::ucx_tcp:
+      return "UcxTcp";
+    case Backend::ucx_shm:
+      return "UcxShm";
+    case Backend::ofi_tcp:
+      return "OfiTcp";
+    case Backend::hierarchy:
+      return "Hierarchy";
+  }
+  return "";
+}
 
 /// Where a test's buffers lie.
 enum class Memory {
@@ -41,7 +84,7 @@ class World {
  public:
   explicit World(int ranks, transport::WorldOptions options = quick_options())
       : ranks_(ranks), options_(std::move(options)) {}
-  World(Backend /*backend*/, int ranks) : World(ranks) {}
+  World(Backend backend, int ranks) : World(ranks) { options_.fabric = fabric_of(backend, ranks); }
 
   template <typename Body>
   void run(Body body) const {

@@ -48,14 +48,19 @@ std::vector<int> members_where(const std::vector<Card>& cards, std::string Card:
   return members;
 }
 
-std::vector<shm::RankMemory*> memories_of(const Membership& membership) {
+// A link over shared memory to the ranks of this node, or to those of the other (fake) nodes: two
+// links must not share a peer.
+std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_node,
+                                     const WorldOptions& options) {
+  const int node = membership.peers[static_cast<std::size_t>(membership.rank)].info.node;
   std::vector<shm::RankMemory*> memories;
-  for (const Peer& peer : membership.peers) memories.push_back(peer.memory.get());
-  return memories;
-}
-
-std::unique_ptr<Link> open_local(const Membership& membership, const WorldOptions& options) {
-  return open_shm_link(membership.rank, memories_of(membership), options.waiting != Waiting::spin);
+  for (std::size_t r = 0; r < membership.peers.size(); ++r) {
+    const Peer& peer = membership.peers[r];
+    const bool wanted =
+        r == static_cast<std::size_t>(membership.rank) || (peer.info.node == node) == this_node;
+    memories.push_back(wanted ? peer.memory.get() : nullptr);
+  }
+  return open_shm_link(membership.rank, std::move(memories), options.waiting != Waiting::spin);
 }
 
 // The fabric's interface: RDMA finds its own; else the one that led to the others.
@@ -67,7 +72,7 @@ void open_fabric(Membership& membership, const Arrival& arrival, const WorldOpti
                  const std::vector<Card>& cards, const FabricChoice& choice) {
   std::unique_ptr<Link> link;
   if (choice.plugin == "shm") {
-    link = open_local(membership, options);
+    link = open_by_memory(membership, false, options);
   } else {
     link = open_plugin(choice.plugin, {.rank = arrival.rank,
                                        .size = arrival.size,
@@ -76,6 +81,13 @@ void open_fabric(Membership& membership, const Arrival& arrival, const WorldOpti
                                        .peers = static_cast<int>(cards.size()) - 1});
   }
   membership.fabric = with_injected_delays(std::move(link), options.fabric);
+}
+
+Membership membership_of(int rank, Meeting meeting) {
+  Membership membership{.rank = rank,
+                        .peers = std::move(meeting.peers),
+                        .oversubscribed = outnumber_cpus(meeting.cpus)};
+  return membership;
 }
 
 void connect_fabric(Membership& membership, const std::vector<Card>& addresses) {
@@ -102,10 +114,11 @@ Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
   Meeting meeting =
       meet_locally(by_memory ? members_where(cards, &Card::machine_key, mine.machine_key)
                              : members_where(cards, &Card::node_key, mine.node_key));
-  Membership membership = on_one_node(arrival.rank, std::move(meeting), options);
+  Membership membership = membership_of(arrival.rank, std::move(meeting));
   for (std::size_t r = 0; r < cards.size(); ++r) {
     membership.peers[r].info = {.pid = cards[r].pid, .host = cards[r].host, .node = nodes[r]};
   }
+  membership.local = open_by_memory(membership, true, options);
   if (!several) return membership;
 
   mine.plugins = usable_plugins(options.fabric.name);
@@ -120,10 +133,8 @@ Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
 }
 
 Membership on_one_node(int rank, Meeting meeting, const WorldOptions& options) {
-  Membership membership{.rank = rank,
-                        .peers = std::move(meeting.peers),
-                        .oversubscribed = outnumber_cpus(meeting.cpus)};
-  membership.local = open_local(membership, options);
+  Membership membership = membership_of(rank, std::move(meeting));
+  membership.local = open_by_memory(membership, true, options);
   return membership;
 }
 

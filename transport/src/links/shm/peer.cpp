@@ -5,6 +5,9 @@
 namespace rondo::transport::links::shm {
 
 RingOffset* make_rings(transport::shm::RankMemory& mine, std::size_t ranks) {
+  // Relaxed: only this rank stores it. Another link of its made the table; they share no peer.
+  const std::uint64_t made = mine.header().rings.load(std::memory_order_relaxed);
+  if (made != 0) return std::launder(reinterpret_cast<RingOffset*>(mine.control().base() + made));
   const std::uint64_t offset = transport::shm::append(mine.control(), ranks * sizeof(RingOffset));
   std::byte* base = mine.control().base() + offset;
   auto* rings = ::new (base) RingOffset(0);

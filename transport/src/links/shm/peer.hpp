@@ -73,7 +73,7 @@ struct Peer {
   bool listened_to = false;          ///< is in the receiver's list of such peers
 };
 
-/// The beginning of this rank's table of rings, new in its control segment.
+/// The beginning of this rank's table of rings in its control segment; makes it unless it is there.
 [[nodiscard]] RingOffset* make_rings(transport::shm::RankMemory& mine, std::size_t ranks);
 
 /// A new ring to `rank`, shown to it. Throws Error(out_of_memory).

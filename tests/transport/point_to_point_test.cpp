@@ -1,0 +1,250 @@
+// What send, recv, sendrecv and signals promise, on every kind of link.
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using test::Backend;
+using test::Memory;
+using testing::Combine;
+using testing::Values;
+
+class PointToPointTest : public testing::TestWithParam<std::tuple<Backend, Memory, int>> {
+ protected:
+  test::World world() const { return {std::get<0>(GetParam()), ranks()}; }
+  Memory memory() const { return std::get<1>(GetParam()); }
+  int ranks() const { return std::get<2>(GetParam()); }
+  int next(const World& world) const { return (world.rank() + 1) % ranks(); }
+  int previous(const World& world) const { return (world.rank() + ranks() - 1) % ranks(); }
+
+  template <typename T>
+  std::pmr::vector<T> buffer(World& world, std::size_t elements, T first) const {
+    std::pmr::vector<T> data(elements, T{}, test::resource(world, memory()));
+    std::iota(data.begin(), data.end(), first);
+    return data;
+  }
+};
+
+constexpr std::size_t sizes[] = {0, 1, 7, 14, 15, 1000, 2048, 10'007, 300'001};
+
+TEST_P(PointToPointTest, SendsRoundTheRing) {
+  world().run([&](World& world) {
+    for (const std::size_t size : sizes) {
+      auto out = buffer<std::int32_t>(world, size, world.rank() * 1000);
+      auto in = buffer<std::int32_t>(world, size, -1);
+
+      Request received = world.communicator().recv(std::span(in), previous(world));
+      Request sent = world.communicator().send(std::span<const std::int32_t>(out), next(world));
+      received.wait();
+      sent.wait();
+
+      EXPECT_EQ(in, buffer<std::int32_t>(world, size, previous(world) * 1000)) << size;
+    }
+  });
+}
+
+TEST_P(PointToPointTest, MatchesInTheOrderPostedPerTag) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    constexpr int messages = 100;
+    std::vector<std::int64_t> out(2 * messages);
+    std::vector<std::int64_t> in(2 * messages, -1);
+    std::iota(out.begin(), out.end(), 0);
+
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto one = std::span<const std::int64_t>(out).subspan(i, 1);
+      requests.push_back(comm.send(one, next(world), static_cast<int>(i % 2)));
+    }
+    // The odd ones first, though they were sent in between.
+    for (std::size_t i = 1; i < in.size(); i += 2) {
+      comm.recv(std::span(in).subspan(i, 1), previous(world), 1).wait();
+    }
+    for (std::size_t i = 0; i < in.size(); i += 2) {
+      comm.recv(std::span(in).subspan(i, 1), previous(world), 0).wait();
+    }
+    for (Request& request : requests) request.wait();
+
+    EXPECT_EQ(in, out);
+  });
+}
+
+// Two columns of a picture go to either side, as halos do; with two ranks both sides are the same
+// rank, and tags tell them apart.
+TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
+  world().run([&](World& world) {
+    constexpr std::size_t height = 9;
+    constexpr std::size_t width = 8;
+    constexpr std::size_t halo = 2;
+    auto picture = buffer<float>(world, height * width, 0.0F);
+    for (float& pixel : picture) pixel += 1000.0F * static_cast<float>(world.rank());
+    const auto column = [&](std::size_t x) {
+      return Strided<float>(picture.data() + x, height, halo, width);
+    };
+    const auto given = [&](std::size_t x) {
+      return Strided<const float>(picture.data() + x, height, halo, width);
+    };
+
+    const std::vector<Neighbour> neighbours = {
+        Neighbour(previous(world), given(halo), column(0), 1, 2),
+        Neighbour(next(world), given(width - 2 * halo), column(width - halo), 2, 1)};
+    world.communicator().sendrecv(neighbours).wait();
+
+    for (std::size_t y = 0; y < height; ++y) {
+      for (std::size_t x = 0; x < halo; ++x) {
+        const float before = 1000.0F * static_cast<float>(previous(world));
+        const float after = 1000.0F * static_cast<float>(next(world));
+        const std::size_t row = y * width;
+        ASSERT_EQ(picture[row + x], before + static_cast<float>(row + width - 2 * halo + x));
+        ASSERT_EQ(picture[row + width - halo + x], after + static_cast<float>(row + halo + x));
+      }
+    }
+  });
+}
+
+TEST_P(PointToPointTest, PassesATokenRound) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    constexpr std::uint64_t laps = 50;
+    std::uint64_t token = 0;
+    for (std::uint64_t lap = 0; lap < laps; ++lap) {
+      if (world.rank() > 0) comm.wait_signal(previous(world), token).wait();
+      comm.put_signal(next(world), token + 1).wait();
+      if (world.rank() == 0) comm.wait_signal(previous(world), token).wait();
+    }
+
+    const auto whole = laps * static_cast<std::uint64_t>(ranks());
+    const auto rank = static_cast<std::uint64_t>(world.rank());
+    EXPECT_EQ(token, rank == 0 ? whole : whole - static_cast<std::uint64_t>(ranks()) + rank);
+  });
+}
+
+TEST_P(PointToPointTest, ASignalThatHasNotComeIsNotThere) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    std::uint64_t value = 7;
+    Request signal = comm.wait_signal(previous(world), value);
+
+    EXPECT_FALSE(signal.test());
+    comm.barrier().wait();
+    comm.put_signal(next(world), 42).wait();
+    signal.wait();
+
+    EXPECT_EQ(value, 42U);
+  });
+}
+
+TEST_P(PointToPointTest, DoesNotDisturbCollectives) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    auto sum = buffer<std::int32_t>(world, 5000, world.rank());
+    auto out = buffer<std::int32_t>(world, 5000, world.rank());
+    auto in = buffer<std::int32_t>(world, 5000, -1);
+
+    Request received = comm.recv(std::span(in), previous(world), 3);
+    Request reduced = comm.allreduce(std::span(sum));
+    Request sent = comm.send(std::span<const std::int32_t>(out), next(world), 3);
+    reduced.wait();
+    received.wait();
+    sent.wait();
+
+    EXPECT_EQ(in[17], previous(world) + 17);
+    EXPECT_EQ(sum[17], ranks() * (ranks() - 1) / 2 + 17 * ranks());
+  });
+}
+
+TEST_P(PointToPointTest, ALongerMessageThanItsPlaceIsAnError) {
+  if (ranks() == 1) return;
+  world().run([&](World& world) {
+    std::vector<std::int32_t> data(100'000, 1);
+    if (world.rank() == 0) {
+      Request sent = world.communicator().send(std::span<const std::int32_t>(data), 1);
+      EXPECT_NO_THROW(sent.wait_for(std::chrono::seconds(20)));
+    } else if (world.rank() == 1) {
+      Request received = world.communicator().recv(std::span(data).first(10), 0);
+      EXPECT_THROW(received.wait(), Error);
+    }
+  });
+}
+
+TEST_P(PointToPointTest, ReportsALostPeerThroughTheRequest) {
+  if (ranks() == 1) return;
+  world().run_without(ranks() - 1, [&](World& world) {
+    std::vector<std::int32_t> data(1);
+
+    Request received = world.communicator().recv(std::span(data), ranks() - 1);
+
+    EXPECT_THROW(received.wait(), Error);
+    EXPECT_EQ(received.status(), Errc::peer_lost);
+  });
+}
+
+TEST(PointToPointArgumentsTest, AreChecked) {
+  test::World(2).run([](World& world) {
+    Communicator& comm = world.communicator();
+    std::vector<float> data(4);
+    std::uint64_t value = 0;
+
+    EXPECT_THROW(static_cast<void>(comm.send(std::span<const float>(data), 2)),
+                 std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(comm.recv(std::span(data), -1)), std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(comm.recv(std::span(data), 0, -1)), std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(comm.put_signal(0, 1, Communicator::max_tag)),
+                 std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(comm.wait_signal(7, value)), std::invalid_argument);
+    const std::vector<Neighbour> overlapping = {Neighbour(
+        1, Strided<const float>(data.data(), 2, 2, 1), Strided<float>(data.data(), 2, 1, 2))};
+    EXPECT_THROW(static_cast<void>(comm.sendrecv(overlapping)), std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(comm.share(std::span(data))), std::invalid_argument);
+  });
+}
+
+TEST(ShareTest, ShowsEveryRankTheOthersMemory) {
+  test::World(3).run([](World& world) {
+    Communicator& comm = world.communicator();
+    std::pmr::vector<int> mine(static_cast<std::size_t>(5 + world.rank()), world.rank(),
+                               &world.arena());
+
+    const auto all = comm.share(std::span(mine));
+    EXPECT_EQ(all[0].size(), 5U);
+    EXPECT_EQ(all[1].size(), 6U);
+    if (world.rank() == 0) {
+      all[2][3] = 77;
+      comm.put_signal(2, 0).wait();
+    }
+    if (world.rank() == 2) {
+      std::uint64_t value = 0;
+      comm.wait_signal(0, value).wait();
+      EXPECT_EQ(mine[3], 77);
+    }
+    comm.barrier().wait();
+  });
+}
+
+std::string name_of(const testing::TestParamInfo<PointToPointTest::ParamType>& info) {
+  return std::string(test::name_of(std::get<0>(info.param))) +
+         test::name_of(std::get<1>(info.param)) + std::to_string(std::get<2>(info.param)) + "ranks";
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, PointToPointTest,
+                         Combine(Values(Backend::shm, Backend::shm_nodes, Backend::hierarchy),
+                                 Values(Memory::arena, Memory::ordinary), Values(1, 2, 3, 5)),
+                         name_of);
+
+}  // namespace
+}  // namespace rondo::transport
