@@ -1,0 +1,134 @@
+#include "links/ucx/open.hpp"
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "links/ucx/devices.hpp"
+#include "links/ucx/message.hpp"
+#include "links/ucx/quiet.hpp"
+
+namespace rondo::transport::ucx {
+namespace {
+
+// UCX is for other nodes; inside one, ranks have a link of their own.
+constexpr const char* default_transports = "^posix,sysv,cma,knem,xpmem";
+
+void check(ucs_status_t status, const std::string& what) {
+  if (status == UCS_OK) return;
+  const std::string said = last_words();
+  throw OpenError(what + ": " + ucs_status_string(status) + (said.empty() ? "" : ": " + said));
+}
+
+bool is_shared_memory(std::string_view transport) {
+  static const std::set<std::string_view> names = {"posix", "sysv", "cma", "knem", "xpmem",
+                                                   "mm",    "shm",  "sm",  "self"};
+  return names.contains(transport);
+}
+
+// Transports that cannot tell when a peer is gone refuse an endpoint that asks for it.
+ucp_err_handling_mode_t error_mode_of(const std::string& transports) {
+  std::istringstream list(transports);
+  for (std::string transport; std::getline(list, transport, ',');) {
+    if (!is_shared_memory(transport)) return UCP_ERR_HANDLING_MODE_PEER;
+  }
+  return UCP_ERR_HANDLING_MODE_NONE;
+}
+
+/// UCX's settings: its defaults, then UCX_... of the environment, then what was asked for.
+class Settings {
+ public:
+  Settings() { check(ucp_config_read(nullptr, nullptr, &config_), "UCX's settings"); }
+  Settings(const Settings&) = delete;
+  Settings& operator=(const Settings&) = delete;
+  ~Settings() { ucp_config_release(config_); }
+
+  void set(const char* name, const std::string& value) {
+    check(ucp_config_modify(config_, name, value.c_str()),
+          std::string("UCX does not take ") + name + "=" + value);
+  }
+  /// Unless the environment says otherwise. A setting that this UCX does not know is left out.
+  void prefer(const std::string& name, const char* value) {
+    if (std::getenv(("UCX_" + name).c_str()) != nullptr) return;
+    ucp_config_modify(config_, name.c_str(), value);
+  }
+  [[nodiscard]] const ucp_config_t* get() const noexcept { return config_; }
+
+ private:
+  ucp_config_t* config_ = nullptr;
+};
+
+std::string transports_for(const rondo_link_options& options) {
+  if (*options.provider != '\0') return options.provider;
+  if (const char* chosen = std::getenv("UCX_TLS"); chosen != nullptr) return chosen;
+  return default_transports;
+}
+
+std::string route_of(const std::string& transports, const std::string& devices) {
+  std::string route =
+      transports == default_transports ? "any transport but shared memory" : transports;
+  if (!devices.empty()) route += " over " + devices;
+  return route;
+}
+
+ucp_context_h make_context(const rondo_link_options& options, const Settings& settings) {
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE |
+                      UCP_PARAM_FIELD_REQUEST_INIT | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.request_size = sizeof(Message);
+  params.request_init = [](void* request) { reset(*static_cast<Message*>(request)); };
+  params.estimated_num_eps =
+      static_cast<std::size_t>(options.peers > 0 ? options.peers : options.size);
+  ucp_context_h context = nullptr;
+  check(ucp_init(&params, settings.get(), &context), "no transport of UCX is usable");
+  return context;
+}
+
+ucp_worker_h make_worker(ucp_context_h context) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucp_worker_h worker = nullptr;
+  check(ucp_worker_create(context, &params, &worker), "no UCX worker");
+  return worker;
+}
+
+}  // namespace
+
+std::mutex& one_at_a_time() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+Opened open_ucx(const rondo_link_options& options) {
+  const std::scoped_lock lock(one_at_a_time());
+  const Quiet quiet;
+  const std::string transports = transports_for(options);
+  const std::string devices = devices_of(options.device);
+  Settings settings;
+  settings.set("TLS", transports);
+  if (!devices.empty()) settings.set("NET_DEVICES", devices);
+  Opened opened;
+  opened.error_mode = error_mode_of(transports);
+  opened.route = route_of(transports, devices);
+  try {
+    opened.context = make_context(options, settings);
+    opened.worker = make_worker(opened.context);
+  } catch (const OpenError& error) {
+    if (opened.context != nullptr) ucp_cleanup(opened.context);
+    throw OpenError(opened.route + ": " + error.what() +
+                    "; `rondo info` lists UCX's transports and devices");
+  }
+  return opened;
+}
+
+void close_ucx(const Opened& opened) {
+  const std::scoped_lock lock(one_at_a_time());
+  ucp_worker_destroy(opened.worker);
+  ucp_cleanup(opened.context);
+}
+
+}  // namespace rondo::transport::ucx
