@@ -1,0 +1,59 @@
+// A rank of a job, for tests that start ranks on several hosts.
+//
+//   rondo-test-rank collectives | until-failure | train FILE
+//   rondo-test-rank compare FILE FILE
+//
+// The place in the job comes from RONDO_COORDINATOR and its companions.
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/world.hpp>
+
+#include "modes.hpp"
+
+namespace rondo::test {
+namespace {
+
+int usage() {
+  std::fprintf(stderr, "rondo-test-rank: see the top of its main.cpp for its arguments\n");
+  return 2;
+}
+
+int check_everything(transport::World& world) {
+  Checks checks(world.rank());
+  check_collectives(world, checks);
+  check_point_to_point(world, checks);
+  std::printf("rank %d of %d on %d node(s) by %s: %d checks, %d wrong\n", world.rank(),
+              world.size(), world.nodes(), world.route().c_str(), checks.done(), checks.wrong());
+  return checks.wrong() == 0 ? 0 : 1;
+}
+
+int run(const std::vector<std::string>& words) {
+  constexpr double tolerance = 1e-5;
+  if (words.size() == 3 && words[0] == "compare") {
+    return compare_dumps(words[1], words[2], tolerance);
+  }
+  transport::WorldOptions options;
+  options.deadline = std::chrono::seconds(60);
+  if (words.empty()) return usage();
+  transport::World world = transport::World::attach(options);
+  if (words[0] == "collectives") return check_everything(world);
+  if (words[0] == "until-failure") return reduce_until_failure(world);
+  if (words.size() == 2 && words[0] == "train") return train_and_dump(world, words[1]);
+  return usage();
+}
+
+}  // namespace
+}  // namespace rondo::test
+
+int main(int argc, char** argv) {
+  try {
+    return rondo::test::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rondo-test-rank: %s\n", error.what());
+    return 3;
+  }
+}
