@@ -9,7 +9,7 @@ namespace rondo::test {
 namespace {
 
 constexpr std::int32_t cut_error = 1;
-constexpr std::int32_t too_long_error = 2;
+constexpr std::int32_t too_long_error = rondo_error_truncated;
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collective/doubling_allreduce.hpp"
 #include "collective/link_traffic.hpp"
 #include "collective/ring_allreduce.hpp"
 #include "support/link_collective_test.hpp"
@@ -121,6 +122,20 @@ TEST_P(RingAllreduceTest, SendsWhatTheClosedFormSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, RingAllreduceTest, testing::ValuesIn(test::link_cases()),
+                         test::name_of_link_test);
+
+using DoublingAllreduceTest = LinkAllreduceTest;
+
+TEST_P(DoublingAllreduceTest, SumsInPlace) { sums_in_place<DoublingAllreduce>(); }
+TEST_P(DoublingAllreduceTest, SumsOutOfPlaceAndLeavesTheInput) {
+  sums_out_of_place<DoublingAllreduce>();
+}
+TEST_P(DoublingAllreduceTest, GivesAllTheSameBits) { gives_all_the_same_bits<DoublingAllreduce>(); }
+TEST_P(DoublingAllreduceTest, SendsWhatTheClosedFormSays) {
+  sends_what_the_closed_form_says<DoublingAllreduce>(LinkAlgorithm::doubling);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, DoublingAllreduceTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);
 
 }  // namespace
