@@ -240,6 +240,7 @@ TEST(ShmLinkTest, FailsAReceiveWithTooLittleRoomButNotItsSend) {
 
     EXPECT_TRUE(send.done()) << bytes;
     EXPECT_TRUE(receive.failed()) << bytes;
+    EXPECT_EQ(receive.error, rondo_error_truncated);
     EXPECT_EQ(ranks.link(1).error_text(receive),
               "the message is longer than the memory given for it");
   }

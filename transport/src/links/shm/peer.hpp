@@ -16,7 +16,14 @@ namespace rondo::transport::links::shm {
 struct Peer;
 
 /// Why a transfer failed.
-enum class Failure : std::int32_t { none, truncated, withdrawn, cancelled, no_memory, unreachable };
+enum class Failure : std::int32_t {
+  none = 0,
+  truncated = rondo_error_truncated,
+  withdrawn = 1,
+  cancelled,
+  no_memory,
+  unreachable
+};
 
 /// A message that has come, or of which there is news.
 struct Message {
