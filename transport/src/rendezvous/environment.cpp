@@ -1,10 +1,13 @@
 #include "rendezvous/environment.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
-#include <string_view>
+#include <utility>
 
 #include <rondo/transport/error.hpp>
+
+#include "rendezvous/coordinator.hpp"
 
 namespace rondo::transport::rendezvous {
 namespace {
@@ -26,6 +29,38 @@ int number(const char* name, const std::string& text, int least) {
          std::to_string(least));
   }
   return value;
+}
+
+// Zero or more, finite.
+double amount(const char* name, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || rest != end || !std::isfinite(value) || value < 0) {
+    fail(std::string(name) + "='" + text + "' is not a number of at least 0");
+  }
+  return value;
+}
+
+void read_options(Placement& placement) {
+  if (const auto text = variable("RONDO_LISTENER")) {
+    placement.listener = number("RONDO_LISTENER", *text, 0);
+  }
+  if (const auto text = variable("RONDO_FAKE_NODES")) {
+    placement.fake_nodes = number("RONDO_FAKE_NODES", *text, 1);
+    if (placement.fake_nodes > placement.size) {
+      fail("RONDO_FAKE_NODES=" + *text + " are more than the " + std::to_string(placement.size) +
+           " ranks");
+    }
+  }
+  if (const auto text = variable("RONDO_LATENCY_US")) {
+    placement.latency_us = amount("RONDO_LATENCY_US", *text);
+  }
+  if (const auto text = variable("RONDO_BANDWIDTH_GBS")) {
+    placement.bandwidth_gbs = amount("RONDO_BANDWIDTH_GBS", *text);
+  }
+  placement.fabric = variable("RONDO_FABRIC").value_or("");
+  placement.interface = variable("RONDO_INTERFACE").value_or("");
 }
 
 // Alone although a launcher started several: every process would train by itself, unnoticed.
@@ -53,20 +88,19 @@ std::optional<Placement> read_environment() {
   if (!coordinator || !rank || !size) {
     fail("RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE must be set together; `rondo run` does so");
   }
-  constexpr std::string_view local = "local:";
-  constexpr std::size_t job_digits = 32;
-  const bool is_local = coordinator->starts_with(local);
-  if (!is_local || coordinator->size() != local.size() + job_digits ||
-      coordinator->find_first_not_of("0123456789abcdef", local.size()) != std::string::npos) {
-    fail("RONDO_COORDINATOR='" + *coordinator + "' is not of the form local:JOB, JOB being 32 " +
-         "hexadecimal digits");
+  auto parsed = parse_coordinator(*coordinator);
+  if (!parsed) {
+    fail("RONDO_COORDINATOR='" + *coordinator +
+         "' is not of the form local:JOB or tcp:HOST:PORT/JOB, JOB being 32 hexadecimal digits");
   }
-  Placement placement{.job = coordinator->substr(local.size()),
+  Placement placement{.job = std::move(parsed->job),
                       .rank = number("RONDO_RANK", *rank, 0),
-                      .size = number("RONDO_SIZE", *size, 1)};
+                      .size = number("RONDO_SIZE", *size, 1),
+                      .coordinator = std::move(parsed->endpoint)};
   if (placement.rank >= placement.size) {
     fail("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
+  read_options(placement);
   return placement;
 }
 
