@@ -1,0 +1,226 @@
+// What ranks hear of each other through the TCP store.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/store.hpp"
+
+namespace rondo::transport::test {
+namespace {
+
+using testing::AllOf;
+using testing::Field;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+auto is_news(News::Kind kind, int rank, const std::string& text) {
+  return AllOf(Field(&News::kind, kind), Field(&News::rank, rank),
+               Field(&News::text, HasSubstr(text)));
+}
+
+TEST(StoreNewsTest, TellsAllOthersWhatARankTells) {
+  Ear zero;
+  Ear two;
+  StoreJob job(3);
+  job.join_all();
+  zero.watch(*job.channel(0));
+  two.watch(*job.channel(2));
+
+  job.channel(1)->tell({.kind = News::Kind::diverged, .rank = 1, .context = 7, .text = "why"});
+
+  for (Ear* ear : {&zero, &two}) {
+    const auto heard = ear->wait_for(1);
+    EXPECT_THAT(heard.front(), is_news(News::Kind::diverged, 1, "why"));
+    EXPECT_EQ(heard.front().context, 7U);
+  }
+}
+
+TEST(StoreNewsTest, CarriesWhatRankZeroTellsAndNotBackToIt) {
+  Ear zero;
+  Ear one;
+  StoreJob job(2);
+  job.join_all();
+  zero.watch(*job.channel(0));
+  one.watch(*job.channel(1));
+
+  job.channel(0)->tell({.kind = News::Kind::aborted, .rank = 0, .text = "enough"});
+  EXPECT_THAT(one.wait_for(1).front(), is_news(News::Kind::aborted, 0, "enough"));
+  job.channel(1)->tell({.kind = News::Kind::diverged, .rank = 1});
+
+  // The first that it hears is not its own.
+  EXPECT_EQ(zero.wait_for(1).front().rank, 1);
+}
+
+TEST(StoreNewsTest, KeepsNewsUntilSomebodyWatches) {
+  Ear one;
+  Ear zero;
+  StoreJob job(2);
+  job.join_all();
+  one.watch(*job.channel(1));
+  job.channel(1)->tell({.kind = News::Kind::diverged, .rank = 1, .text = "early"});
+  // The answer to what it told later has come, so the early one has, too.
+  on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
+
+  zero.watch(*job.channel(0));
+
+  EXPECT_THAT(zero.wait_for(1).front(), is_news(News::Kind::diverged, 1, "early"));
+}
+
+TEST(StoreNewsTest, LetsHandlersTell) {
+  Ear zero;
+  StoreJob job(2);
+  job.join_all();
+  zero.watch(*job.channel(0));
+  SideChannel& answerer = *job.channel(1);
+  answerer.watch([&](const News& news) {
+    answerer.tell({.kind = News::Kind::diverged, .rank = 1, .text = "re: " + news.text});
+  });
+
+  job.channel(0)->tell({.kind = News::Kind::diverged, .rank = 0, .text = "hello"});
+
+  EXPECT_EQ(zero.wait_for(1).front().text, "re: hello");
+}
+
+TEST(StoreNewsTest, TellsOnceThatARankHasLeft) {
+  Ear zero;
+  StoreJob job(3);
+  job.join_all();
+  zero.watch(*job.channel(0));
+
+  job.channel(1)->tell({.kind = News::Kind::left, .rank = 1});
+  job.channel(1).reset();
+  job.channel(2).reset();
+
+  const auto heard = zero.wait_for(2);
+  EXPECT_THAT(heard[0], is_news(News::Kind::left, 1, ""));
+  EXPECT_THAT(heard[1], is_news(News::Kind::left, 2, ""));
+}
+
+TEST(StoreNewsTest, HearsNothingOfAStoreThatLeftInOrder) {
+  Ear one;
+  StoreJob job(2);
+  job.join_all();
+  one.watch(*job.channel(1));
+
+  job.channel(0).reset();
+
+  EXPECT_THAT(one.wait_for(1).front(), is_news(News::Kind::left, 0, ""));
+  job.channel(1).reset();
+  EXPECT_THAT(one.wait_for(1), SizeIs(1));
+}
+
+TEST(StoreNewsTest, EndsAnAllgatherWhenARankLeaves) {
+  StoreJob job(2);
+  job.join_all();
+  std::jthread leaver([&] { job.channel(1).reset(); });
+
+  EXPECT_THAT(complaint_of([&] { (void)job.channel(0)->allgather(""); }),
+              HasSubstr("rank 1 has left"));
+}
+
+// A rank that is a process of its own, to be killed and stopped. It never returns.
+class ChildRank {
+ public:
+  ChildRank(StoreJob& job, int rank) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    try {
+      const auto channel = StoreClient::join(job.place(rank), job.endpoint());
+      (void)channel->allgather("");
+      ::pause();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ChildRank(const ChildRank&) = delete;
+  ChildRank& operator=(const ChildRank&) = delete;
+  ~ChildRank() {
+    signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void signal(int number) const { ::kill(pid_, number); }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(StoreNewsTest, TellsAllWhoWasKilled) {
+  Ear zero;
+  Ear one;
+  StoreJob job(3);
+  const ChildRank child(job, 2);
+  job.join(1);
+  on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
+  zero.watch(*job.channel(0));
+  one.watch(*job.channel(1));
+
+  child.signal(SIGKILL);
+
+  EXPECT_THAT(zero.wait_for(1).front(), is_news(News::Kind::lost, 2, "rank 2 on host host2"));
+  EXPECT_THAT(one.wait_for(1).front(), is_news(News::Kind::lost, 2, "rank 2 on host host2"));
+}
+
+TEST(StoreNewsTest, DoesNotTakeAStoppedRankForLost) {
+  Ear zero;
+  StoreJob job(3);
+  const ChildRank child(job, 2);
+  job.join(1);
+  on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
+  zero.watch(*job.channel(0));
+
+  child.signal(SIGSTOP);
+  for (int i = 0; i < 50; ++i) {
+    job.channel(0)->tell({.kind = News::Kind::diverged, .rank = 0, .text = "are you there?"});
+  }
+  job.channel(1)->tell({.kind = News::Kind::diverged, .rank = 1, .text = "I am"});
+
+  // What rank 1 told came in after all that rank 2 may have caused.
+  EXPECT_THAT(zero.wait_for(1).front(), is_news(News::Kind::diverged, 1, "I am"));
+  child.signal(SIGCONT);
+}
+
+TEST(StoreNewsTest, EndsAnAllgatherWhenARankIsKilled) {
+  StoreJob job(3);
+  const ChildRank child(job, 2);
+  job.join(1);
+  on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
+
+  child.signal(SIGKILL);
+
+  on_threads(2, [&](int rank) {
+    EXPECT_THAT(complaint_of([&] { (void)job.channel(rank)->allgather(""); }),
+                HasSubstr("lost rank 2 on host host2"));
+  });
+}
+
+// The store's process, which is killed once its only guest is there.
+TEST(StoreNewsTest, TakesRankZeroForLostWhenItsProcessEnds) {
+  Ear ear;
+  auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto port = rendezvous::own_address(listener.get()).port();
+  const pid_t store = ::fork();
+  if (store == 0) {
+    const auto channel = StoreClient::serve(credentials(0, 2), std::move(listener));
+    ::pause();
+    ::_exit(0);
+  }
+  listener = {};
+  const auto channel = StoreClient::join(credentials(1, 2), {.host = "127.0.0.1", .port = port});
+  ear.watch(*channel);
+
+  ::kill(store, SIGKILL);
+
+  EXPECT_THAT(ear.wait_for(1).front(), is_news(News::Kind::lost, 0, "rank 0 on host host0"));
+  ::waitpid(store, nullptr, 0);
+  EXPECT_THAT(complaint_of([&] { (void)channel->allgather(""); }), HasSubstr("lost rank 0"));
+}
+
+}  // namespace
+}  // namespace rondo::transport::test

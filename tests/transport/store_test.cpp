@@ -1,0 +1,192 @@
+// Ranks that meet at the TCP store.
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/store.hpp"
+
+namespace rondo::transport::test {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string complaint_of_allgather(SideChannel& channel) {
+  return complaint_of([&] { (void)channel.allgather("mine"); });
+}
+
+class StoreSizesTest : public testing::TestWithParam<int> {};
+
+TEST_P(StoreSizesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
+  const int ranks = GetParam();
+  StoreJob job(ranks);
+
+  on_threads(ranks, [&](int rank) {
+    if (rank != 0) job.join(rank);
+    for (int round = 0; round < 20; ++round) {
+      const auto all = job.channel(rank)->allgather(std::to_string(rank * 100 + round));
+
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));
+      for (int r = 0; r < ranks; ++r) {
+        EXPECT_EQ(all[static_cast<std::size_t>(r)], std::to_string(r * 100 + round));
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StoreSizesTest, testing::Range(1, 10));
+
+TEST(StoreTest, CarriesBlobsOfAnySizeAndAnyBytes) {
+  StoreJob job(3);
+  const std::vector<std::string> blobs{"", std::string(1, '\0'), std::string(1 << 20, '\xff')};
+
+  on_threads(3, [&](int rank) {
+    if (rank != 0) job.join(rank);
+
+    EXPECT_EQ(job.channel(rank)->allgather(blobs[static_cast<std::size_t>(rank)]), blobs);
+  });
+}
+
+TEST(StoreTest, RefusesABlobThatIsTooLarge) {
+  StoreJob job(1);
+
+  EXPECT_THROW((void)job.channel(0)->allgather(std::string((1 << 20) + 1, 'x')),
+               std::invalid_argument);
+}
+
+TEST(StoreTest, TellsEveryoneWhoDidNotCome) {
+  StoreJob job(4, 300ms);
+  job.join(1);
+  job.join(2);
+
+  on_threads(3, [&](int rank) {
+    EXPECT_THAT(complaint_of_allgather(*job.channel(rank)),
+                HasSubstr("rank 3 of 4 did not come in time"));
+  });
+}
+
+TEST(StoreTest, TellsWhatItCouldNotReach) {
+  auto place = credentials(3, 4);
+  place.rendezvous_deadline = 50ms;
+  // The port is taken, but nobody listens.
+  const auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto port = rendezvous::own_address(listener.get()).port();
+  ::shutdown(listener.get(), SHUT_RDWR);
+
+  const std::string complaint =
+      complaint_of([&] { (void)StoreClient::join(place, {.host = "127.0.0.1", .port = port}); });
+
+  EXPECT_THAT(complaint,
+              AllOf(HasSubstr("rank 3 of 4 on host host3"),
+                    HasSubstr("127.0.0.1:" + std::to_string(port)), HasSubstr("refused")));
+}
+
+TEST(StoreTest, WaitsForAStoreThatBeginsLater) {
+  const auto reserved = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  const rendezvous::Endpoint endpoint{.host = "127.0.0.1",
+                                      .port = rendezvous::own_address(reserved.get()).port()};
+  ::shutdown(reserved.get(), SHUT_RDWR);  // refuses connections until somebody listens again
+
+  on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      const auto channel = StoreClient::join(credentials(1, 2), endpoint);
+      EXPECT_THAT(channel->allgather("one"), ElementsAre("zero", "one"));
+    } else {
+      auto listener = rendezvous::listen_at(endpoint);
+      const auto channel = StoreClient::serve(credentials(0, 2), std::move(listener));
+      EXPECT_THAT(channel->allgather("zero"), ElementsAre("zero", "one"));
+    }
+  });
+}
+
+TEST(StoreTest, RefusesARankThatIsThereAlready) {
+  StoreJob job(3);
+  job.join(1);
+
+  const std::string complaint =
+      complaint_of([&] { (void)StoreClient::join(job.place(1), job.endpoint()); });
+
+  EXPECT_THAT(complaint, HasSubstr("rank 1 on host host1 is there already"));
+  job.join(2);
+  on_threads(3, [&](int rank) { EXPECT_EQ(job.channel(rank)->allgather("").size(), 3U); });
+}
+
+TEST(StoreTest, RefusesASecondRankZero) {
+  StoreJob job(1);
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job.place(0), job.endpoint()); }),
+              HasSubstr("rank 0 on host host0 is there already"));
+}
+
+TEST(StoreTest, RefusesARankThatIsOutOfRange) {
+  StoreJob job(2);
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job.place(2), job.endpoint()); }),
+              HasSubstr("out of range: the job has 2 ranks"));
+  job.join(1);
+  on_threads(2, [&](int rank) { EXPECT_EQ(job.channel(rank)->allgather("").size(), 2U); });
+}
+
+TEST(StoreTest, TellsEveryRankOfAnotherSize) {
+  StoreJob job(3);
+  job.join(1);
+  auto place = job.place(2);
+  place.self.size = 5;
+  const auto mismatch =
+      AllOf(HasSubstr("rank 2 on host host2 was started as one of 5 ranks"), HasSubstr("of 3"));
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }), mismatch);
+  EXPECT_THAT(complaint_of_allgather(*job.channel(0)), mismatch);
+  EXPECT_THAT(complaint_of_allgather(*job.channel(1)), mismatch);
+}
+
+TEST(StoreTest, TellsALaterRankOfAnotherVersion) {
+  StoreJob job(3);
+  auto place = job.place(2);
+  place.self.version = "9.9";
+  const auto mismatch =
+      AllOf(HasSubstr("rank 2 on host host2 runs version 9.9"), HasSubstr("host host0 runs 1.2.3"));
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }), mismatch);
+  job.join(1);
+  EXPECT_THAT(complaint_of_allgather(*job.channel(1)), mismatch);
+}
+
+TEST(StoreTest, KnowsTheAddressByWhichRanksCome) {
+  StoreJob job(2);
+  job.join(1);
+
+  EXPECT_EQ(job.channel(1)->local_address(), "127.0.0.1");
+  EXPECT_EQ(job.channel(0)->local_address(), "127.0.0.1");
+}
+
+TEST(StoreTest, DoesNotLeaveLoopbackWithoutASecret) {
+  auto place = credentials(1, 2);
+  place.secret.clear();
+
+  EXPECT_THAT(
+      complaint_of([&] { (void)StoreClient::join(place, {.host = "192.0.2.1", .port = 1}); }),
+      AllOf(HasSubstr("no secret"), HasSubstr("RONDO_SECRET")));
+}
+
+TEST(StoreTest, NeedsNoSecretOnLoopback) {
+  auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto port = rendezvous::own_address(listener.get()).port();
+  auto zero = credentials(0, 2);
+  auto one = credentials(1, 2);
+  zero.secret.clear();
+  one.secret.clear();
+  const auto store = StoreClient::serve(zero, std::move(listener));
+
+  const auto rank = StoreClient::join(one, {.host = "127.0.0.1", .port = port});
+
+  EXPECT_NE(rank, nullptr);
+}
+
+}  // namespace
+}  // namespace rondo::transport::test

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "shm/descriptor.hpp"
+
+namespace rondo::transport::rendezvous {
+
+using Clock = std::chrono::steady_clock;
+
+/// Something that the housekeeping thread looks after. Called on that thread only.
+class Chore {
+ public:
+  Chore() = default;
+  Chore(const Chore&) = delete;
+  Chore& operator=(const Chore&) = delete;
+  virtual ~Chore() = default;
+
+  /// Appends what it waits for.
+  virtual void list(std::vector<pollfd>& entries) = 0;
+
+  /// When to attend() even if nothing happens.
+  [[nodiscard]] virtual Clock::time_point due() const = 0;
+
+  /// Does what can be done without waiting. `entries` are those that list() appended, in order.
+  virtual void attend(std::span<const pollfd> entries, Clock::time_point now) = 0;
+
+  /// To end soon; it will be attended to until it has finished(), or for half a second.
+  virtual void finish() = 0;
+  [[nodiscard]] virtual bool finished() const = 0;
+};
+
+/// The one thread of a World of several hosts: it accepts, serves the store on rank 0, and
+/// receives news. It sleeps unless something happens, and never touches data of collectives.
+///
+/// All signals that a program may handle are blocked on it. The destructor lets the chores finish
+/// in their order, and joins it.
+class Housekeeper {
+ public:
+  /// The chores must outlive it.
+  explicit Housekeeper(std::vector<Chore*> chores);
+  Housekeeper(const Housekeeper&) = delete;
+  Housekeeper& operator=(const Housekeeper&) = delete;
+  ~Housekeeper();
+
+  /// Makes it attend to its chores now. From any thread.
+  void wake() noexcept;
+
+ private:
+  void run();
+  void turn(Clock::time_point limit);
+
+  std::vector<Chore*> chores_;
+  shm::Descriptor bell_;
+  std::atomic<bool> stop_ = false;
+  std::vector<pollfd> entries_;
+  std::vector<std::size_t> counts_;
+  std::thread thread_;
+};
+
+}  // namespace rondo::transport::rendezvous

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/connection.hpp"
+#include "rendezvous/gathering.hpp"
+#include "rendezvous/handshake.hpp"
+#include "rendezvous/housekeeper.hpp"
+#include "rendezvous/messages.hpp"
+
+namespace rondo::transport::rendezvous {
+
+/// Who a rank or the store is, and what proves it.
+struct Credentials {
+  Introduction self = {};
+  std::string secret = {};
+  std::chrono::milliseconds rendezvous_deadline{60'000};
+};
+
+/// What has come to a store.
+struct StoreStatistics {
+  std::atomic<std::uint64_t> connections = 0;  ///< accepted
+  std::atomic<std::uint64_t> strangers = 0;    ///< dropped before they proved anything
+  std::atomic<std::uint64_t> refused = 0;      ///< knew the secret, but had no place here
+};
+
+/// The store, in rank 0's process: gathers the blobs of allgather() and passes news on.
+///
+/// - **Strangers.** Nothing but a handshake is taken from a connection that has not proved to know
+///   the secret. It has 5 s for that. At most 128 of them are open; the oldest gives way to a new
+///   one, so that silent ones shut nobody out. None can delay a member: nothing here waits.
+/// - **Members** that end their connection without having told that they left are lost; the others
+///   are told at once. A rank that comes twice, or is out of range, is refused with the reason. One
+///   with another size or version fails the rendezvous of all, with the same text.
+/// - **Cost** per allgather: P blobs in, P times all blobs out. Rank 0 is the bottleneck; 1,000
+/// ranks
+///   with 1 KiB each are 1 GB, so a rank's blob should be short.
+class StoreServer final : public Chore {
+ public:
+  /// `listener` does not block. `own` is the store's end of rank 0's own connection.
+  StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own);
+
+  [[nodiscard]] const StoreStatistics& statistics() const noexcept { return statistics_; }
+
+  /// An address of this host at which a rank has come, rather not loopback; from any thread.
+  [[nodiscard]] std::string reached_at() const;
+
+  void list(std::vector<pollfd>& entries) override;
+  [[nodiscard]] Clock::time_point due() const override;
+  void attend(std::span<const pollfd> entries, Clock::time_point now) override;
+  void finish() override;
+  [[nodiscard]] bool finished() const override;
+
+ private:
+  struct Stranger {
+    Connection connection;
+    Challenger challenger;
+    Clock::time_point until;
+  };
+  struct Member {
+    Connection connection;
+    std::string host;
+    bool left = false;
+  };
+
+  void accept_some(Clock::time_point now);
+  bool make_room(int error, Clock::time_point now);
+  void drop_strangers(Clock::time_point now);
+  void greet(Stranger& stranger);
+  void admit(Stranger& stranger, const Introduction& who);
+  void refuse(Stranger& stranger, const std::string& why);
+  void serve(std::size_t rank, Clock::time_point now);
+  void take_blob(std::size_t rank, const Frame& frame, Clock::time_point now);
+  void take_news(std::size_t rank, const Frame& frame);
+  void note_address(int socket);
+  void bury_the_lost(Clock::time_point now);
+  void send_to_others(std::size_t rank, const Frame& frame);
+  void fail(const std::string& why);
+
+  Credentials credentials_;
+  shm::Descriptor listener_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;  ///< the oldest first
+  std::vector<std::unique_ptr<Member>> members_;      ///< by rank; empty before and after
+  std::vector<bool> had_;                             ///< ranks that were members once
+  Gathering gathering_;
+  std::string failure_;
+  Clock::time_point deaf_until_ = {};  ///< when descriptors ran out
+  bool finishing_ = false;
+  StoreStatistics statistics_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::string reached_at_;
+  bool reached_from_afar_ = false;
+};
+
+}  // namespace rondo::transport::rendezvous
