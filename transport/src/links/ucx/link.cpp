@@ -71,7 +71,7 @@ void UcxLink::post_send(int rank, std::uint64_t tag, std::span<const std::byte> 
   if (params.memh = registrations_.find(data); params.memh != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   }
-  peer.note_sending();
+  has_sent_ = true;
   start(ucp_tag_send_nbx(peer.endpoint(), data.data(), data.size(), own_tag_ | tag, &params), peer,
         transfer, data.size(), false);
 }
@@ -247,11 +247,24 @@ void UcxLink::close(std::chrono::milliseconds timeout) {
   close_ucx(opened_);
 }
 
+// The worker, not its endpoints one by one: theirs waits for answers that a peer may be too busy
+// to give.
+bool UcxLink::flush(Clock::time_point deadline) {
+  if (!has_sent_) return true;
+  flushed_ = false;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t /*status*/, void* ended) {
+    *static_cast<bool*>(ended) = true;
+    ucp_request_free(request);
+  };
+  params.user_data = &flushed_;
+  if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(opened_.worker, &params))) return true;
+  return progress_until([this] { return flushed_; }, deadline);
+}
+
 void UcxLink::close_peers(Clock::time_point deadline) {
-  const auto all = [this](auto&& fact) { return std::ranges::all_of(peers_, fact); };
-  for (Peer& peer : peers_) peer.flush();
-  const bool flushed = progress_until(
-      [&] { return all([](const Peer& peer) { return peer.flushed(); }); }, deadline);
+  const bool flushed = flush(deadline);
   const bool may_force = opened_.error_mode == UCP_ERR_HANDLING_MODE_PEER;
   for (Peer& peer : peers_) {
     cancel_receives(peer);
@@ -259,7 +272,8 @@ void UcxLink::close_peers(Clock::time_point deadline) {
       peer.close(may_force ? unsigned{UCP_EP_CLOSE_FLAG_FORCE} : 0U, UCS_ERR_CANCELED);
     }
   }
-  progress_until([&] { return all([](const Peer& peer) { return !peer.closing(); }); },
+  const auto closed = [](const Peer& peer) { return !peer.closing(); };
+  progress_until([&] { return std::ranges::all_of(peers_, closed); },
                  std::max(deadline, Clock::now() + release_time));
 }
 

@@ -63,6 +63,7 @@ class UcxLink {
   bool bury_failed();
   void forget(Peer& peer);
   void forget(Message& message, ucs_status_t why);
+  bool flush(std::chrono::steady_clock::time_point deadline);
   void close_peers(std::chrono::steady_clock::time_point deadline);
   template <typename Condition>
   bool progress_until(Condition&& condition, std::chrono::steady_clock::time_point deadline);
@@ -73,6 +74,8 @@ class UcxLink {
   Registrations registrations_;
   std::uint64_t own_tag_;
   int descriptor_ = -1;
+  bool has_sent_ = false;
+  bool flushed_ = false;
   bool failed_ = false;  ///< some peer's connection has broken since the last progress()
   bool broken_ = false;  ///< a message could be given up only by never calling UCX again
 };

@@ -26,20 +26,6 @@ void Peer::report(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   *self.failed_ = true;
 }
 
-void Peer::flush() {
-  if (!has_sent_ || endpoint_ == nullptr || status_ != UCS_OK) return;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = &Peer::end_flush;
-  params.user_data = this;
-  flushing_ = UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint_, &params));
-}
-
-void Peer::end_flush(void* request, ucs_status_t /*status*/, void* peer) {
-  static_cast<Peer*>(peer)->flushing_ = false;
-  ucp_request_free(request);
-}
-
 void Peer::close(unsigned flags, ucs_status_t why) {
   if (status_ == UCS_OK) status_ = why;
   if (endpoint_ == nullptr) return;

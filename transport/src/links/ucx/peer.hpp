@@ -31,11 +31,6 @@ class Peer {
     return status_ != UCS_OK && endpoint_ != nullptr;
   }
 
-  /// Starts to send what is still on its way; nothing to do if nothing was ever sent.
-  void flush();
-  [[nodiscard]] bool flushed() const noexcept { return !flushing_; }
-  void note_sending() noexcept { has_sent_ = true; }
-
   /// Starts to close the endpoint; UCX ends what was in flight over it. With force nothing is
   /// waited for that the peer would have to do.
   void close(unsigned flags, ucs_status_t why);
@@ -45,7 +40,6 @@ class Peer {
 
  private:
   static void report(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-  static void end_flush(void* request, ucs_status_t status, void* peer);
   static void end_close(void* request, ucs_status_t status, void* peer);
 
   std::string address_;
@@ -53,8 +47,6 @@ class Peer {
   ucp_ep_h endpoint_ = nullptr;
   bool* failed_ = nullptr;
   ucs_status_t status_ = UCS_OK;
-  bool has_sent_ = false;
-  bool flushing_ = false;
   bool closing_ = false;
 };
 
