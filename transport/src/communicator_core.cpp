@@ -240,6 +240,7 @@ bool CommunicatorCore::step_current() {
   if (result != Progress::done) return result == Progress::moved;
   current_ = record.next;
   if (span_) {
+    group_.counters->operations += 1;
     record.stage = Stage::draining;
     return true;
   }

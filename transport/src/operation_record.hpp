@@ -8,6 +8,9 @@
 #include "collective/direct_reduce_scatter.hpp"
 #include "collective/operation.hpp"
 #include "collective/point_to_point.hpp"
+#include "collective/ring_allgather.hpp"
+#include "collective/ring_allreduce.hpp"
+#include "collective/ring_reduce_scatter.hpp"
 #include "collective/slots.hpp"
 #include "collective/small.hpp"
 #include "collective/staged_exchange.hpp"
@@ -58,7 +61,8 @@ struct OperationRecord {
   PointToPointCall call = PointToPointCall::send;
 
   std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
-               StagedExchange, StagedPull, StagedReduce, PointToPoint>
+               StagedExchange, StagedPull, StagedReduce, PointToPoint, RingAllreduce,
+               RingReduceScatter, RingAllgather>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 

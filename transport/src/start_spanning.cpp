@@ -5,9 +5,35 @@
 #include "communicator_core.hpp"
 
 namespace rondo::transport {
+namespace {
+
+template <typename Algorithm>
+Operation* emplace(OperationRecord& record, Group& group) {
+  return &record.storage.emplace<Algorithm>(group, record.posted);
+}
+
+Operation* start_on_links(OperationRecord& record, Group& group) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+      return emplace<RingAllreduce>(record, group);
+    case shm::Collective::reduce_scatter:
+      return emplace<RingReduceScatter>(record, group);
+    case shm::Collective::allgather:
+      return emplace<RingAllgather>(record, group);
+    case shm::Collective::broadcast:
+    case shm::Collective::reduce:
+    case shm::Collective::alltoall:
+    case shm::Collective::barrier:
+      break;
+  }
+  throw std::logic_error("no algorithm between nodes yet");
+}
+
+}  // namespace
 
 void CommunicatorCore::start_spanning(OperationRecord& record) {
-  throw std::logic_error("no algorithm between nodes yet for " + describe(record));
+  record.operation = start_on_links(record, group_);
+  record.stage = Stage::running;
 }
 
 }  // namespace rondo::transport

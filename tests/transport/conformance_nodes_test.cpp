@@ -1,0 +1,10 @@
+#include "support/conformance.hpp"
+
+namespace rondo::test {
+
+INSTANTIATE_TEST_SUITE_P(ShmNodes, ConformanceTest,
+                         testing::Combine(testing::Values(Backend::shm_nodes), conformance_memories,
+                                          conformance_ranks),
+                         name_of_conformance_test);
+
+}  // namespace rondo::test
