@@ -96,6 +96,15 @@ std::unique_ptr<Link> open_plugin(const std::string& name, const LinkOptions& op
   return std::make_unique<PluginLink>(*plugin.table, *link);
 }
 
+std::string problem_of_plugin(const std::string& name) {
+  try {
+    static_cast<void>(load_plugin(name));
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 std::vector<PluginFacts> list_plugins() {
   std::vector<PluginFacts> plugins;
   for (const char* name : known_plugins) {

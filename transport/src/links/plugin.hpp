@@ -32,6 +32,9 @@ struct LinkOptions {
 [[nodiscard]] std::unique_ptr<Link> open_plugin(const std::string& name,
                                                 const LinkOptions& options);
 
+/// Why plug-in `name` cannot be loaded; empty when it can.
+[[nodiscard]] std::string problem_of_plugin(const std::string& name);
+
 /// What is known of one plug-in.
 struct PluginFacts {
   std::string name;

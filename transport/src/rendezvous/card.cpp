@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -12,6 +14,9 @@
 
 namespace rondo::transport::rendezvous {
 namespace {
+
+constexpr std::array fields = {&Card::host,    &Card::node_key, &Card::machine_key, &Card::settings,
+                               &Card::plugins, &Card::address,  &Card::problem};
 
 // Fields one after the other, each behind its length: a host's name may hold anything.
 void write(std::string& text, const std::string& field) {
@@ -37,10 +42,8 @@ std::string read(const std::string& text, std::size_t& at) {
 
 std::string to_text(const Card& card) {
   std::string text;
-  for (const std::string& field : {std::to_string(card.pid), card.host, card.node_key,
-                                   card.machine_key, card.settings, card.plugins, card.address}) {
-    write(text, field);
-  }
+  write(text, std::to_string(card.pid));
+  for (std::string Card::* field : fields) write(text, card.*field);
   return text;
 }
 
@@ -48,10 +51,7 @@ Card card_from(const std::string& text) {
   std::size_t at = 0;
   Card card;
   card.pid = std::atoi(read(text, at).c_str());
-  for (std::string* field : {&card.host, &card.node_key, &card.machine_key, &card.settings,
-                             &card.plugins, &card.address}) {
-    *field = read(text, at);
-  }
+  for (std::string Card::* field : fields) card.*field = read(text, at);
   return card;
 }
 
@@ -81,6 +81,14 @@ std::vector<int> number_nodes(const std::vector<Card>& cards) {
     if (found == keys.end()) keys.push_back(card.node_key);
   }
   return nodes;
+}
+
+void check_links(const std::vector<Card>& cards) {
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r].problem.empty()) continue;
+    throw Error(Errc::link_unavailable,
+                "rank " + std::to_string(r) + " on " + cards[r].host + ": " + cards[r].problem);
+  }
 }
 
 void check_settings(const std::vector<Card>& cards) {

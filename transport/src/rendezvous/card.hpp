@@ -21,6 +21,8 @@ struct Card {
   std::string plugins = {};
   /// Of the fabric; in a second round.
   std::string address = {};
+  /// Why there is none.
+  std::string problem = {};
 };
 
 [[nodiscard]] std::string to_text(const Card& card);
@@ -35,6 +37,9 @@ struct Card {
 
 /// Which node each rank is on: equal keys are one node, counted in order of the first rank.
 [[nodiscard]] std::vector<int> number_nodes(const std::vector<Card>& cards);
+
+/// Throws Error(link_unavailable) that names the first rank that has a problem.
+void check_links(const std::vector<Card>& cards);
 
 /// Throws Error(rendezvous_failed) that names the first two ranks whose settings differ.
 void check_settings(const std::vector<Card>& cards);

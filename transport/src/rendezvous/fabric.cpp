@@ -37,11 +37,9 @@ void check_one_machine(const std::vector<Card>& cards) {
   }
 }
 
-std::string problem_of(std::string_view name) {
-  for (const PluginFacts& facts : list_plugins()) {
-    if (facts.name == name && !facts.problem.empty()) return "; here: " + facts.problem;
-  }
-  return {};
+std::string problem_here(std::string_view name) {
+  const std::string problem = problem_of_plugin(std::string(name));
+  return problem.empty() ? "" : "; here: " + problem;
 }
 
 }  // namespace
@@ -61,10 +59,11 @@ FabricChoice parse_fabric(const std::string& name) {
 }
 
 std::string usable_plugins(const std::string& name) {
-  if (parse_fabric(name).plugin == "shm") return {};
+  const std::string wanted = parse_fabric(name).plugin;
   std::string usable;
-  for (const PluginFacts& facts : list_plugins()) {
-    if (facts.problem.empty()) usable += (usable.empty() ? "" : " ") + facts.name;
+  for (const std::string_view plugin : preference) {
+    if (wanted != "auto" && wanted != plugin) continue;
+    if (problem_of_plugin(std::string(plugin)).empty()) usable += std::string(plugin) + " ";
   }
   return usable;
 }
@@ -78,11 +77,11 @@ FabricChoice choose_fabric(const FabricOptions& options, const std::vector<Card>
   if (choice.plugin != "auto") {
     const int without = first_without(cards, choice.plugin);
     if (without < 0) return choice;
-    throw Error(Errc::link_unavailable, "fabric '" + options.name + "' was asked for, but rank " +
-                                            std::to_string(without) + " on " +
-                                            cards[static_cast<std::size_t>(without)].host +
-                                            " cannot load its plug-in" + problem_of(choice.plugin) +
-                                            "; install it there, or choose another fabric");
+    throw Error(Errc::link_unavailable,
+                "fabric '" + options.name + "' was asked for, but rank " + std::to_string(without) +
+                    " on " + cards[static_cast<std::size_t>(without)].host +
+                    " cannot load its plug-in" + problem_here(choice.plugin) +
+                    "; install it there, or choose another fabric");
   }
   for (const std::string_view name : preference) {
     if (first_without(cards, name) >= 0) continue;
@@ -93,7 +92,7 @@ FabricChoice choose_fabric(const FabricOptions& options, const std::vector<Card>
   throw Error(
       Errc::link_unavailable,
       "no link reaches the ranks of other nodes: no plug-in of ucx, ofi works on all ranks" +
-          problem_of("ucx") + problem_of("ofi"));
+          problem_here("ucx") + problem_here("ofi"));
 }
 
 std::unique_ptr<Link> with_injected_delays(std::unique_ptr<Link> link,

@@ -124,9 +124,15 @@ Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
   mine.plugins = usable_plugins(options.fabric.name);
   cards = exchange(*line, mine);
   const FabricChoice choice = choose_fabric(options.fabric, cards);
-  open_fabric(membership, arrival, options, cards, choice);
-  mine.address = membership.fabric->address();
-  connect_fabric(membership, exchange(*line, mine));
+  try {
+    open_fabric(membership, arrival, options, cards, choice);
+    mine.address = membership.fabric->address();
+  } catch (const Error& error) {
+    mine.problem = error.what();
+  }
+  cards = exchange(*line, mine);
+  check_links(cards);
+  connect_fabric(membership, cards);
   membership.route = membership.fabric->route() + ", " + choice.reason;
   membership.side_channel = std::move(line);
   return membership;
