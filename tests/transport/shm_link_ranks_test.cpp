@@ -62,7 +62,7 @@ TEST_P(ShmLinkRanksTest, ThreadsExchangeWithAllOthers) {
   ShmLinks ranks(GetParam());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    threads.emplace_back([&ranks, rank] { exchange(ranks, ranks.link(rank), rank, 20); });
+    threads.emplace_back([&ranks, rank] { exchange(ranks, ranks.link(rank), rank, 6); });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -73,7 +73,7 @@ TEST_P(ShmLinkRanksTest, ProcessesExchangeWithAllOthers) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     processes.push_back(::fork());
     if (processes.back() != 0) continue;
-    exchange(ranks, ranks.link(rank), rank, 20);
+    exchange(ranks, ranks.link(rank), rank, 6);
     ::_exit(testing::Test::HasFailure() ? 1 : 0);
   }
   for (const pid_t process : processes) {
@@ -86,7 +86,7 @@ TEST_P(ShmLinkRanksTest, ProcessesExchangeWithAllOthers) {
 INSTANTIATE_TEST_SUITE_P(Shm, ShmLinkRanksTest, testing::Values(1, 2, 3, 5, 16));
 
 TEST(ShmLinkThreadsTest, CarriesAStreamOfMessagesOfAllSizes) {
-  constexpr std::uint32_t messages = 2000;
+  constexpr std::uint32_t messages = 600;
   ShmLinks ranks(2);
   std::thread sender([&] {
     std::vector<std::vector<std::byte>> data;
@@ -113,7 +113,7 @@ TEST(ShmLinkThreadsTest, CarriesAStreamOfMessagesOfAllSizes) {
 
 TEST(ShmLinkThreadsTest, PassesATokenOutOfTheArenaRoundARing) {
   constexpr int size = 4;
-  constexpr std::uint32_t rounds = 50;
+  constexpr std::uint32_t rounds = 20;
   constexpr std::size_t bytes = 20'000;
   ShmLinks ranks(size);
   std::vector<std::thread> threads;

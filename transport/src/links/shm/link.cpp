@@ -21,7 +21,7 @@ ShmLink::ShmLink(int rank, std::span<transport::shm::RankMemory* const> memories
     : rank_(static_cast<std::size_t>(rank)),
       peers_(peers_of(memories)),
       sender_(*own().memory, make_rings(*own().memory, peers_.size()), may_sleep),
-      receiver_(rank, may_sleep) {}
+      receiver_(rank, peers_, may_sleep) {}
 
 void ShmLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {

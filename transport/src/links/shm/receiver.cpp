@@ -9,6 +9,11 @@
 namespace rondo::transport::links::shm {
 namespace {
 
+// Peers that are not asked for anything: how many are looked at in one call, and how many messages
+// of one are put aside.
+constexpr std::size_t others_at_once = 8;
+constexpr std::size_t most_unasked = 1024;
+
 bool withdrawn(const Message& message) noexcept {
   // Relaxed: the fence in step() orders it where what was read depends on it.
   return message.parcel != nullptr &&
@@ -72,10 +77,20 @@ void Receiver::send_own(Peer& own, std::uint64_t tag, std::span<const std::byte>
 }
 
 bool Receiver::progress(std::size_t& budget) {
+  bool moved = poll_asked();
+  moved = poll_others() || moved;
+  if (!taking_.empty()) {
+    taking_.rotate([&](Receive& receive) { return step(receive, budget, moved); },
+                   [&] { return budget == 0; });
+  }
+  return moved;
+}
+
+bool Receiver::poll_asked() {
   bool moved = false;
   for (std::size_t i = 0; i < listening_.size();) {
     Peer& from = *listening_[i];
-    moved = poll(from) || moved;
+    moved = (find_ring_of(from) && read_ring(from)) || moved;
     if (from.posted.empty()) {
       from.listened_to = false;
       listening_[i] = listening_.back();
@@ -84,21 +99,34 @@ bool Receiver::progress(std::size_t& budget) {
       i += 1;
     }
   }
-  if (!taking_.empty()) {
-    taking_.rotate([&](Receive& receive) { return step(receive, budget, moved); },
-                   [&] { return budget == 0; });
+  return moved;
+}
+
+// A few at a time: it is not urgent.
+bool Receiver::poll_others() {
+  bool moved = false;
+  for (std::size_t i = std::min(others_at_once, peers_.size()); i > 0; --i) {
+    Peer& from = peers_[next_other_];
+    next_other_ = next_other_ + 1 == peers_.size() ? 0 : next_other_ + 1;
+    if (from.listened_to || !find_ring_of(from) || !from.in->half_full()) continue;
+    if (from.unexpected.size() < most_unasked) moved = read_ring(from) || moved;
   }
   return moved;
 }
 
-bool Receiver::poll(Peer& from) {
-  if (!from.in) {
-    Ring* ring = find_ring(from, rank_);
-    if (ring == nullptr) return false;
-    from.in.emplace(*ring);
-  }
+bool Receiver::find_ring_of(Peer& from) {
+  if (from.in) return true;
+  if (from.memory == nullptr || from.rank == rank_) return false;
+  Ring* ring = find_ring(from, rank_);
+  if (ring != nullptr) from.in.emplace(*ring);
+  return ring != nullptr;
+}
+
+// Takes what is there, as long as somebody asks for it or the ring is half full.
+bool Receiver::read_ring(Peer& from) {
   std::size_t taken = 0;
-  for (; taken < ring_slots && !from.posted.empty() && from.in->ready(); ++taken) {
+  for (; taken < ring_slots && from.in->ready(); ++taken) {
+    if (from.posted.empty() && !from.in->half_full()) break;
     take_front(from);
   }
   // The peer may sleep until there are free slots.

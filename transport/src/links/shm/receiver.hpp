@@ -11,12 +11,15 @@ namespace rondo::transport::links::shm {
 
 /// The receiving half of a link: matches messages with receives, and takes them.
 ///
-/// A peer's ring is read only while a receive from it waits for its message. So what nobody asks
-/// for stays in the ring, and holds the sender up; what comes before what is asked for is put
-/// aside: a small message as a copy, a larger one as its announcement.
+/// A peer's ring is read while a receive from it waits for its message, and when it gets full. What
+/// is not asked for yet is put aside: a small message as a copy, a larger one as its announcement.
+/// When many are aside and still nobody asks for any, the rest stays in the ring and holds the
+/// sender up.
 class Receiver {
  public:
-  Receiver(int rank, bool peers_sleep) : rank_(rank), peers_sleep_(peers_sleep) {}
+  /// `peers` is lent.
+  Receiver(int rank, std::span<Peer> peers, bool peers_sleep)
+      : rank_(rank), peers_(peers), peers_sleep_(peers_sleep) {}
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
   ~Receiver() = default;
@@ -31,7 +34,10 @@ class Receiver {
   void cancel(Peer& own, Transfer& transfer) noexcept;
 
  private:
-  bool poll(Peer& from);
+  bool poll_asked();
+  bool poll_others();
+  [[nodiscard]] bool find_ring_of(Peer& from);
+  bool read_ring(Peer& from);
   void take_front(Peer& from);
   void put_aside(Peer& from, const Message& message);
   void accept(Receive& receive, const Message& message);
@@ -43,6 +49,8 @@ class Receiver {
   void published(const Peer& to) const noexcept;
 
   int rank_;
+  std::span<Peer> peers_;
+  std::size_t next_other_ = 0;
   bool peers_sleep_;
   Pool<Receive> receives_;
   Pool<Unexpected> asides_;

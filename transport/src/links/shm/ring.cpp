@@ -36,10 +36,10 @@ void RingWriter::push(Kind kind, std::uint64_t tag, std::span<const std::byte> p
   pushed_ += 1;
 }
 
-bool RingReader::ready() const noexcept {
+bool RingReader::filled(std::uint64_t message) const noexcept {
   // Relaxed: front() reads the word again.
-  const auto word = ring_->slots[popped_ % ring_slots].word.load(std::memory_order_relaxed);
-  return (word & lap_bit) == lap_of(popped_);
+  const auto word = ring_->slots[message % ring_slots].word.load(std::memory_order_relaxed);
+  return (word & lap_bit) == lap_of(message);
 }
 
 RingReader::Front RingReader::front() const noexcept {

@@ -36,13 +36,17 @@ class RingReader {
     std::span<const std::byte> payload = {};
   };
   /// Is there a message?
-  [[nodiscard]] bool ready() const noexcept;
+  [[nodiscard]] bool ready() const noexcept { return filled(popped_); }
+  /// Are half of the slots filled, so that the sender may soon find none?
+  [[nodiscard]] bool half_full() const noexcept { return filled(popped_ + ring_slots / 2 - 1); }
   /// The message, which must be there.
   [[nodiscard]] Front front() const noexcept;
   /// Goes on to the next message: the payload is not read any more.
   void pop() noexcept;
 
  private:
+  [[nodiscard]] bool filled(std::uint64_t message) const noexcept;
+
   Ring* ring_;
   std::uint64_t popped_ = 0;
 };
