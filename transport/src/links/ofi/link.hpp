@@ -51,9 +51,9 @@ class Link {
  private:
   enum class Taken : std::uint8_t { yes, later, failed };
 
-  Message* start(Message::Kind kind, std::int32_t peer, std::uint64_t tag, void* data,
-                 std::size_t bytes, rondo_transfer& transfer) noexcept;
-  std::int32_t obstacle(std::int32_t peer, std::size_t bytes) const noexcept;
+  [[nodiscard]] Message* start(Message::Kind kind, std::int32_t peer, std::uint64_t tag, void* data,
+                               std::size_t bytes, rondo_transfer& transfer) noexcept;
+  [[nodiscard]] std::int32_t obstacle(std::int32_t peer, std::size_t bytes) const noexcept;
   Taken hand_over(Message& message) noexcept;
   std::int64_t hand_over_send(Message& message) noexcept;
   std::int64_t inject(Message& message) noexcept;

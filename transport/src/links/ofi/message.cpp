@@ -1,7 +1,6 @@
 #include "links/ofi/message.hpp"
 
 #include <algorithm>
-#include <functional>
 
 namespace rondo::transport::ofi {
 
@@ -24,9 +23,10 @@ void MessagePool::give_back(Message& message) noexcept {
 }
 
 bool MessagePool::owns(const void* message) const noexcept {
-  const std::less_equal<const void*> before;
-  return std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {
-    return before(block.get(), message) && before(message, block.get() + block_size - 1);
+  const auto address = reinterpret_cast<std::uintptr_t>(message);
+  return std::ranges::any_of(blocks_, [&](const auto& block) {
+    const auto first = reinterpret_cast<std::uintptr_t>(block.get());
+    return first <= address && address < first + block_size * sizeof(Message);
   });
 }
 

@@ -75,7 +75,7 @@ class MessagePool {
 
   /// Calls `visit` with each message that is in use; it may give it back.
   template <typename Visit>
-  void for_each(Visit&& visit) {
+  void for_each(Visit visit) {
     for (const auto& block : blocks_) {
       for (std::size_t i = 0; i < block_size; ++i) {
         if (block[i].state != Message::State::unused) visit(block[i]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -73,7 +74,7 @@ std::vector<const fi_info*> offers(const Info& list, std::string_view provider) 
 }
 
 void append_once(std::vector<std::string>& list, std::string_view item) {
-  if (std::find(list.begin(), list.end(), item) == list.end()) list.emplace_back(item);
+  if (std::ranges::find(list, item) == list.end()) list.emplace_back(item);
 }
 
 std::string join(const std::vector<std::string>& items) {
@@ -82,20 +83,15 @@ std::string join(const std::vector<std::string>& items) {
   return result.empty() ? "none" : result;
 }
 
-std::size_t rank_of(std::string_view provider) {
-  return static_cast<std::size_t>(
-      std::find(std::begin(preference), std::end(preference), provider) - std::begin(preference));
-}
-
 /// Names of all usable providers, the preferred first.
 std::vector<std::string> provider_names(const Info& list) {
   std::vector<std::string> names;
+  for (const char* name : preference) {
+    if (!offers(list, name).empty()) names.emplace_back(name);
+  }
   for (const fi_info* info = list.get(); info != nullptr; info = info->next) {
     if (provider_of(*info) != "shm") append_once(names, provider_of(*info));
   }
-  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return rank_of(a) < rank_of(b);
-  });
   return names;
 }
 
@@ -115,15 +111,21 @@ std::vector<std::string> split(const std::string& list) {
   return items;
 }
 
-/// The best offer over one of `devices`; null when none is.
-const fi_info* pick(std::vector<const fi_info*> infos, const std::vector<std::string>& devices) {
-  std::stable_sort(infos.begin(), infos.end(),
-                   [](const fi_info* a, const fi_info* b) { return reach(*a) > reach(*b); });
-  if (devices.empty()) return infos.empty() ? nullptr : infos.front();
+/// The first of `infos` that reaches farthest; null when there is none.
+const fi_info* farthest(const std::vector<const fi_info*>& infos) {
+  const auto nearer = [](const fi_info* a, const fi_info* b) { return reach(*a) < reach(*b); };
+  return infos.empty() ? nullptr : *std::ranges::max_element(infos, nearer);
+}
+
+/// The best offer over the first of `devices` that there is; null when there is none.
+const fi_info* pick(const std::vector<const fi_info*>& infos,
+                    const std::vector<std::string>& devices) {
+  if (devices.empty()) return farthest(infos);
   for (const std::string& device : devices) {
-    const auto match = std::find_if(infos.begin(), infos.end(),
-                                    [&](const fi_info* info) { return is_over(*info, device); });
-    if (match != infos.end()) return *match;
+    std::vector<const fi_info*> matches;
+    std::ranges::copy_if(infos, std::back_inserter(matches),
+                         [&](const fi_info* info) { return is_over(*info, device); });
+    if (!matches.empty()) return farthest(matches);
   }
   return nullptr;
 }
