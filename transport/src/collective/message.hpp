@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,5 +55,18 @@ class Message {
   const Channel* channel_ = nullptr;
   std::size_t member_ = 0;
 };
+
+/// Is any of `messages` under way, to or from `member`?
+template <typename Messages>
+[[nodiscard]] bool any_waits_for(const Messages& messages, std::size_t member) noexcept {
+  return std::ranges::any_of(
+      messages, [member](const Message& message) { return message.waits_for(member); });
+}
+
+/// Is none of `messages` under way? Throws LinkFailure when one has failed.
+template <typename Messages>
+[[nodiscard]] bool all_ended(const Messages& messages) {
+  return std::ranges::all_of(messages, [](const Message& message) { return message.ended(); });
+}
 
 }  // namespace rondo::transport

@@ -184,8 +184,7 @@ std::span<std::byte> RingOperation::target(const Group& group, const Posted& pos
 }
 
 bool RingOperation::waits_for(const Group& /*group*/, std::size_t member) const {
-  const auto waits = [member](const Message& message) { return message.waits_for(member); };
-  return std::ranges::any_of(receives_, waits) || std::ranges::any_of(sends_, waits);
+  return any_waits_for(receives_, member) || any_waits_for(sends_, member);
 }
 
 }  // namespace rondo::transport
