@@ -1,0 +1,134 @@
+#include "rendezvous/frame.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/messages.hpp"
+
+namespace rondo::transport::rendezvous {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::size_t cap = 100;
+
+const Frame first{.type = Frame::Type::blob, .payload = "hello"};
+const Frame second{.type = Frame::Type::news, .payload = std::string(cap, '\0')};
+
+std::string both() {
+  std::string bytes;
+  append_frame(bytes, first);
+  append_frame(bytes, second);
+  return bytes;
+}
+
+TEST(FrameTest, ComesOutAsItWentIn) {
+  FrameReader reader(cap);
+
+  reader.push(both());
+
+  EXPECT_EQ(reader.next(), first);
+  EXPECT_EQ(reader.next(), second);
+  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_FALSE(reader.broken());
+}
+
+TEST(FrameTest, ComesOutOfBytesCutAnywhere) {
+  const std::string bytes = both();
+  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+    FrameReader reader(cap);
+    std::vector<Frame> frames;
+    for (const std::string& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
+      reader.push(part);
+      while (auto frame = reader.next()) frames.push_back(*frame);
+    }
+    EXPECT_THAT(frames, ElementsAre(first, second)) << "cut at " << cut;
+  }
+}
+
+TEST(FrameTest, HasALittleEndianLengthAndAType) {
+  std::string bytes;
+  append_frame(bytes, {.type = Frame::Type::refused, .payload = std::string(258, 'x')});
+
+  EXPECT_EQ(bytes.substr(0, frame_header_bytes), std::string("\x02\x01\0\0\x04", 5));
+}
+
+TEST(FrameTest, LongerThanTheCapBreaksTheReader) {
+  std::string bytes;
+  append_frame(bytes, {.type = Frame::Type::blob, .payload = std::string(cap + 1, 'x')});
+  FrameReader reader(cap);
+
+  reader.push(bytes.substr(0, frame_header_bytes));
+
+  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_TRUE(reader.broken());
+}
+
+TEST(FrameTest, OfUnknownTypeBreaksTheReaderForGood) {
+  for (const char type : {'\0', '\x09', '\xff'}) {
+    FrameReader reader(cap);
+
+    reader.push(std::string(4, '\0') + type);
+    EXPECT_EQ(reader.next(), std::nullopt);
+    reader.push(both());
+
+    EXPECT_EQ(reader.next(), std::nullopt);
+    EXPECT_TRUE(reader.broken());
+  }
+}
+
+TEST(FrameTest, MayBeLongerOnceThatIsAllowed) {
+  const Frame frame{.type = Frame::Type::blobs, .payload = std::string(cap + 1, 'x')};
+  std::string bytes;
+  append_frame(bytes, frame);
+  FrameReader reader(cap);
+  reader.allow(cap + 1);
+
+  reader.push(bytes);
+
+  EXPECT_EQ(reader.next(), frame);
+}
+
+TEST(FrameTest, CarriesMessages) {
+  const auto blob = decode_blob(encode(Blob{.round = 7, .bytes = "x"}).payload);
+  const auto blobs = decode_blobs(encode(Blobs{.round = 8, .parts = {"", "y"}}).payload);
+  const auto news = decode_news(
+      encode(News{.kind = News::Kind::diverged, .rank = 3, .context = 9, .text = "why"}).payload);
+
+  ASSERT_TRUE(blob && blobs && news);
+  EXPECT_EQ(blob->round, 7U);
+  EXPECT_EQ(blob->bytes, "x");
+  EXPECT_EQ(blobs->round, 8U);
+  EXPECT_THAT(blobs->parts, ElementsAre("", "y"));
+  EXPECT_EQ(news->kind, News::Kind::diverged);
+  EXPECT_EQ(news->rank, 3);
+  EXPECT_EQ(news->context, 9U);
+  EXPECT_EQ(news->text, "why");
+}
+
+TEST(FrameTest, CarriesNoMessageWhenItIsCutOrOfAnotherForm) {
+  const std::string news = encode(News{.kind = News::Kind::lost, .text = "why"}).payload;
+  const std::string blobs = encode(Blobs{.parts = {"x"}}).payload;
+
+  for (std::size_t cut = 0; cut < news.size(); ++cut) {
+    EXPECT_FALSE(decode_news(news.substr(0, cut))) << cut;
+  }
+  EXPECT_FALSE(decode_news(news + "x"));
+  EXPECT_FALSE(decode_news('\0' + news.substr(1)));
+  EXPECT_FALSE(decode_news('\x05' + news.substr(1)));
+  EXPECT_FALSE(decode_news(news.substr(0, 1) + "\xff\xff\xff\xff" + news.substr(5)));
+  EXPECT_FALSE(decode_blob("1234567"));
+  EXPECT_FALSE(decode_blobs(blobs.substr(0, blobs.size() - 1)));
+  EXPECT_FALSE(decode_blobs("1234567"));
+}
+
+TEST(FrameTest, TextIsMadePrintable) {
+  EXPECT_EQ(printable("a\n\x1b[1m\xff"), "a??[1m?");
+  EXPECT_EQ(printable(std::string(1000, 'x')).size(), 500U);
+}
+
+}  // namespace
+}  // namespace rondo::transport::rendezvous
