@@ -1,7 +1,6 @@
 #include "collective/staged_reduce.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "collective/staging.hpp"
@@ -26,7 +25,7 @@ StagedReduce::StagedReduce(Group& group, const Posted& posted)
       end_(first_ + (bytes_ + staging_bytes - 1) / staging_bytes),
       filled_(first_),
       reduced_(first_),
-      read_(first_) {
+      taken_(first_) {
   make_staging(group);
   group.staged_rounds = end_;
 }
@@ -39,9 +38,9 @@ Range StagedReduce::bytes_of(std::uint64_t round) const noexcept {
 // The oldest stage that can run goes first: it is what peers wait for longest.
 Progress StagedReduce::step(Group& group, const Posted& posted) {
   using shm::ControlBlock;
-  if (read_ < reduced_ && all_beyond(group, &ControlBlock::staged_reduced, read_)) {
-    read(group);
-    if (read_ < end_) return Progress::moved;
+  if (taken_ < reduced_ && all_beyond(group, &ControlBlock::staged_reduced, taken_)) {
+    take(group);
+    if (taken_ < end_) return Progress::moved;
     count(*group.counters, traffic_of(posted, Regime::staged, group.index(), group.count()));
     return Progress::done;
   }
@@ -49,7 +48,7 @@ Progress StagedReduce::step(Group& group, const Posted& posted) {
     reduce(group, posted);
     return Progress::moved;
   }
-  if (filled_ < end_ && staging_is_free(group, filled_)) {
+  if (filled_ < end_ && filled_ < taken_ + staging_buffers && staging_is_free(group, filled_)) {
     fill(group, posted);
     return Progress::moved;
   }
@@ -69,36 +68,39 @@ void StagedReduce::fill(Group& group, const Posted& posted) {
 void StagedReduce::reduce(Group& group, const Posted& posted) {
   const Range bytes = bytes_of(reduced_);
   const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
+  const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
+  std::size_t destinations = 0;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    group.sources[r] = r == group.index() ? posted.input.data + bytes.begin
-                                          : staging_of(group.members[r], reduced_);
+    std::byte* const staged = staging_of(group.members[r], reduced_);
+    const bool mine = r == group.index();
+    group.sources[r] = mine ? posted.input.data + bytes.begin : staged;
+    if (to_all || posted.fingerprint.root == static_cast<std::int32_t>(r)) {
+      group.destinations[destinations++] = mine ? output_ + bytes.begin : staged;
+    }
   }
-  // The root of a reduce keeps its slice for itself, the others have no use for theirs.
-  std::array<std::byte*, 2> destinations{};
-  std::size_t count = 0;
-  if (receives()) destinations[count++] = output_ + bytes.begin;
-  if (!receives() || posted.fingerprint.collective == shm::Collective::allreduce) {
-    destinations[count++] = staging_of(group.members[group.index()], reduced_);
-  }
-  reduce_(group.sources.data(), group.count(), destinations.data(), count,
+  reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations,
           own.begin / element_bytes_, own.end / element_bytes_);
-  publish(group, &shm::ControlBlock::staged_reduced, ++reduced_);
+  // Beyond this, no peer's buffer is read or written in this round.
+  reduced_ += 1;
+  publish(group, &shm::ControlBlock::staged_read, reduced_);
+  publish(group, &shm::ControlBlock::staged_reduced, reduced_);
 }
 
-void StagedReduce::read(Group& group) {
-  const Range bytes = bytes_of(read_);
-  for (std::size_t r = 0; r < group.count() && receives(); ++r) {
-    if (r == group.index()) continue;
-    const Range part = slice(bytes.size(), group.count(), r, cache_line);
-    std::memcpy(output_ + bytes.begin + part.begin,
-                staging_of(group.members[r], read_) + part.begin, part.size());
+void StagedReduce::take(const Group& group) {
+  if (output_ != nullptr) {
+    const Range bytes = bytes_of(taken_);
+    const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
+    const std::byte* buffer = staging_of(group.members[group.index()], taken_);
+    std::byte* output = output_ + bytes.begin;
+    std::memcpy(output, buffer, own.begin);
+    std::memcpy(output + own.end, buffer + own.end, bytes.size() - own.end);
   }
-  publish(group, &shm::ControlBlock::staged_read, ++read_);
+  taken_ += 1;
 }
 
 bool StagedReduce::waits_for(const Group& group, std::size_t member) const {
   const shm::ControlBlock& block = *group.members[member].block;
-  if (read_ < reduced_) return block.staged_reduced.load(std::memory_order_acquire) <= read_;
+  if (taken_ < reduced_) return block.staged_reduced.load(std::memory_order_acquire) <= taken_;
   if (reduced_ < filled_) return block.staged_filled.load(std::memory_order_acquire) <= reduced_;
   return filled_ >= staging_buffers &&
          block.staged_read.load(std::memory_order_acquire) < filled_ - staging_buffers + 1;

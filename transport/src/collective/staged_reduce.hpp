@@ -14,11 +14,12 @@ namespace rondo::transport {
 ///
 /// Round by round (staging_bytes of the data each), cut into one slice per rank: fill the own
 /// buffer with the peers' slices; reduce the own slice from all buffers, in rank order, into the
-/// output and the own buffer (reduce-scatter); read the other slices from their owners' buffers
-/// (allgather; reduce: only the root has an output, and only it reads). The own slice is never
-/// copied. The three stages of different rounds overlap, as far as the buffers reach.
+/// output and, at the same place, into the peers' buffers (reduce: into the root's alone); take
+/// what the peers have stored into the own buffer. A line of a buffer thus crosses twice, once
+/// with an input and once with the result, and the owner has it back when it fills it again. The
+/// own slice is never copied. The stages of different rounds overlap, as far as the buffers reach.
 ///
-/// Loads, per rank and round of n bytes, (P-1) * n/P to reduce and (P-1)/P * n to read.
+/// Loads and stores, per rank, (P-1) times the own slice of each round, as between arenas.
 class StagedReduce final : public Operation {
  public:
   StagedReduce(Group& group, const Posted& posted);
@@ -27,10 +28,9 @@ class StagedReduce final : public Operation {
 
  private:
   [[nodiscard]] Range bytes_of(std::uint64_t round) const noexcept;
-  [[nodiscard]] bool receives() const noexcept { return output_ != nullptr; }
   void fill(Group& group, const Posted& posted);
   void reduce(Group& group, const Posted& posted);
-  void read(Group& group);
+  void take(const Group& group);
 
   Reduction reduce_;
   std::size_t element_bytes_;
@@ -40,7 +40,7 @@ class StagedReduce final : public Operation {
   std::uint64_t end_;
   std::uint64_t filled_;
   std::uint64_t reduced_;
-  std::uint64_t read_;
+  std::uint64_t taken_;
 };
 
 }  // namespace rondo::transport

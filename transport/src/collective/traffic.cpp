@@ -7,19 +7,19 @@ namespace {
 
 constexpr std::size_t cache_line = 64;
 
+// What is reduced here, and who wants it.
 Traffic of_reduction(const Posted& posted, Regime regime, std::size_t rank, std::size_t ranks) {
   const std::size_t element = size_of(posted.fingerprint.type);
   const std::size_t bytes = posted.fingerprint.count * element;
   const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
   const bool receives = to_all || static_cast<std::size_t>(posted.fingerprint.root) == rank;
   if (regime == Regime::small) return {.loaded_bytes = receives ? (ranks - 1) * bytes : 0};
-  if (regime == Regime::direct) {
-    const std::uint64_t own =
-        slice(posted.fingerprint.count, ranks, rank, cache_line / element).size() * element;
-    const std::uint64_t stored = to_all ? (ranks - 1) * own : receives ? 0 : own;
-    return {.loaded_bytes = (ranks - 1) * own, .stored_bytes = stored};
-  }
-  return {.loaded_bytes = staged_reduction_bytes(bytes, rank, ranks, receives)};
+  const std::uint64_t own =
+      regime == Regime::staged
+          ? staged_slice_bytes(bytes, rank, ranks)
+          : slice(posted.fingerprint.count, ranks, rank, cache_line / element).size() * element;
+  const std::uint64_t to_others = to_all ? ranks - 1 : receives ? 0 : 1;
+  return {.loaded_bytes = (ranks - 1) * own, .stored_bytes = to_others * own};
 }
 
 Traffic of_allgather(const Posted& posted, std::size_t rank, std::size_t ranks) {
@@ -32,13 +32,11 @@ Traffic of_allgather(const Posted& posted, std::size_t rank, std::size_t ranks) 
 
 }  // namespace
 
-std::uint64_t staged_reduction_bytes(std::size_t bytes, std::size_t rank, std::size_t ranks,
-                                     bool receives) noexcept {
+std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank, std::size_t ranks) noexcept {
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < bytes; begin += staging_bytes) {
     const std::size_t round = std::min(staging_bytes, bytes - begin);
-    const std::size_t own = slice(round, ranks, rank, cache_line).size();
-    sum += (ranks - 1) * own + (receives ? round - own : 0);
+    sum += slice(round, ranks, rank, cache_line).size();
   }
   return sum;
 }

@@ -23,10 +23,9 @@ struct Traffic {
 [[nodiscard]] Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
                                  std::size_t ranks) noexcept;
 
-/// What one rank loads for a staged allreduce (or reduce, whose result only the root receives) of
-/// `bytes` bytes.
-[[nodiscard]] std::uint64_t staged_reduction_bytes(std::size_t bytes, std::size_t rank,
-                                                   std::size_t ranks, bool receives) noexcept;
+/// The slices that one rank reduces of a staged allreduce or reduce of `bytes` bytes.
+[[nodiscard]] std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank,
+                                               std::size_t ranks) noexcept;
 
 /// Adds a finished operation to the counters.
 inline void count(Counters& counters, const Traffic& traffic) noexcept {
