@@ -19,8 +19,6 @@ const char* error_text(std::int32_t error) {
       return "the connection to the peer is lost";
     case error_link_lost:
       return "the libfabric endpoint is closed after an earlier error";
-    case error_after_truncation:
-      return "an earlier message of this peer was longer than its receive";
     case rondo_error_truncated:
       return "the message is longer than its receive";
     default:

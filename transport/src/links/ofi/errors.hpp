@@ -13,7 +13,6 @@ enum ErrorNumber : std::int32_t {
   error_bad_address,
   error_other_provider,
   error_peer_lost,
-  error_after_truncation,
   error_link_lost,
 };
 

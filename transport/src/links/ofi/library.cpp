@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "links/ofi/errors.hpp"
 
@@ -12,6 +14,18 @@ namespace rondo::transport::ofi {
 namespace {
 
 constexpr const char* file_name = "libfabric.so.1";
+
+// libfabric reads these when it is loaded or first asked; what the user has set stays.
+//
+// - A library under the psm provider would take SIGSEGV, SIGINT and others from the host program.
+// - A message that is too long for its receive makes ofi_rxm close the connection, and lose what
+//   is under way, in two of its ways to receive: straight into the receive's memory (dyn_rbuf), and
+//   in several packets (SAR). Without them messages go through its buffers up to 16 KiB, and are
+//   fetched by the receiver above.
+constexpr std::array<std::pair<const char*, const char*>, 3> settings = {
+    {{"IPATH_NO_BACKTRACE", "1"},
+     {"FI_OFI_RXM_ENABLE_DYN_RBUF", "0"},
+     {"FI_OFI_RXM_SAR_LIMIT", "16384"}}};
 
 template <typename Function>
 void resolve(void* handle, const char* name, Function& function) {
@@ -22,9 +36,7 @@ void resolve(void* handle, const char* name, Function& function) {
 }
 
 Library load() {
-  // A library under the psm provider would take over SIGSEGV, SIGINT and others of the host
-  // program.
-  ::setenv("IPATH_NO_BACKTRACE", "1", /*replace=*/0);
+  for (const auto& [variable, value] : settings) ::setenv(variable, value, /*replace=*/0);
   void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Failure(FI_ENOSYS, "libfabric cannot be loaded (" + std::string(::dlerror()) +

@@ -21,7 +21,7 @@ namespace rondo::transport::ofi {
 ///   then progress() tries again, sends to each peer in their order.
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
-///   could not be kept.
+///   could not be kept. Those that were cancelled or longer than their receive do not count.
 class Link {
  public:
   explicit Link(const rondo_link_options& options);

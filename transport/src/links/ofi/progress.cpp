@@ -57,11 +57,8 @@ void Link::fail(Message& message, std::int32_t error) noexcept {
   const std::int32_t rank = message.peer;
   const std::int32_t before = peers_[static_cast<std::size_t>(rank)].error;
   if (message.cancelled) return end(message, before != 0 ? before : error, 0);
-  if (error == FI_ETRUNC) {
-    // Some providers close the connection over it, and what was under way is lost in silence.
-    end(message, rondo_error_truncated, 0);
-    return lose_peer(rank, error_after_truncation);
-  }
+  // Ranks differ; the connection stands.
+  if (error == FI_ETRUNC) return end(message, rondo_error_truncated, 0);
   // Cancelled by the provider: its connection went.
   if (error == FI_ECANCELED) error = error_peer_lost;
   end(message, error, 0);
