@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -196,7 +197,7 @@ TEST_P(LinkTest, MatchesShortAndLongMessagesOfOneTagInTheOrderSent) {
   for (std::size_t i = 0; i < sizes.size(); ++i, ++transfer) {
     ASSERT_TRUE(transfer->done()) << i;
     EXPECT_EQ(transfer->bytes, sizes[i]);
-    EXPECT_EQ(std::memcmp(received[i].data(), sent[i].data(), sizes[i]), 0) << i;
+    EXPECT_TRUE(std::equal(sent[i].begin(), sent[i].end(), received[i].begin())) << i;
   }
 }
 
@@ -244,7 +245,7 @@ TEST_P(LinkTest, MovesManyMessagesBothWaysAtOnce) {
 
   for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
   for (const auto& [sent, received] : messages) {
-    EXPECT_EQ(std::memcmp(sent.data(), received.data(), sent.size()), 0) << sent.size();
+    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.begin())) << sent.size();
   }
 }
 

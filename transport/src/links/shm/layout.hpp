@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
 /// filled: its lowest bit changes with every lap of the ring.
 struct alignas(64) Slot {
   std::atomic<std::uint64_t> word{0};  ///< tag (48 bits), bytes inlined (8), kind (7), lap (1)
-  std::array<std::byte, inline_bytes> payload;
+  std::array<std::byte, inline_bytes> payload{};
 };
 static_assert(sizeof(Slot) == 64);
 
@@ -70,7 +70,7 @@ static_assert(sizeof(Announcement) <= inline_bytes);
 inline constexpr std::size_t box_bytes = 8192;
 struct Box {
   Parcel parcel;
-  std::array<std::byte, box_bytes> message;
+  std::array<std::byte, box_bytes> message{};
 };
 
 /// The room through which an ordinary message flows, chunk by chunk.

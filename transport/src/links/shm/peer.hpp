@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "links/link.hpp"
@@ -38,7 +37,7 @@ struct Message {
 /// A message that came before its receive. If it was inlined, its source is `copy`.
 struct Unexpected {
   Message message = {};
-  std::array<std::byte, inline_bytes> copy;
+  std::array<std::byte, inline_bytes> copy{};
   Unexpected* next = nullptr;
 };
 
@@ -70,11 +69,11 @@ struct Peer {
   int rank = 0;
   transport::shm::RankMemory* memory = nullptr;  ///< null: on another node
 
-  std::optional<RingWriter> out = {};
+  RingWriter out = {};       ///< attached on first use
   Fifo<Send> waiting = {};   ///< for a free slot, in the order posted
   bool has_waiting = false;  ///< is in the sender's list of such peers
 
-  std::optional<RingReader> in = {};
+  RingReader in = {};                ///< attached once the peer has made it
   Fifo<Receive> posted = {};         ///< not matched, in the order posted
   Fifo<Unexpected> unexpected = {};  ///< not matched, in the order sent
   bool listened_to = false;          ///< is in the receiver's list of such peers

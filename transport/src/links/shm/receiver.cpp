@@ -108,25 +108,25 @@ bool Receiver::poll_others() {
   for (std::size_t i = std::min(others_at_once, peers_.size()); i > 0; --i) {
     Peer& from = peers_[next_other_];
     next_other_ = next_other_ + 1 == peers_.size() ? 0 : next_other_ + 1;
-    if (from.listened_to || !find_ring_of(from) || !from.in->half_full()) continue;
+    if (from.listened_to || !find_ring_of(from) || !from.in.half_full()) continue;
     if (from.unexpected.size() < most_unasked) moved = read_ring(from) || moved;
   }
   return moved;
 }
 
-bool Receiver::find_ring_of(Peer& from) {
-  if (from.in) return true;
+bool Receiver::find_ring_of(Peer& from) const noexcept {
+  if (from.in.attached()) return true;
   if (from.memory == nullptr || from.rank == rank_) return false;
   Ring* ring = find_ring(from, rank_);
-  if (ring != nullptr) from.in.emplace(*ring);
+  if (ring != nullptr) from.in = RingReader(*ring);
   return ring != nullptr;
 }
 
 // Takes what is there, as long as somebody asks for it or the ring is half full.
 bool Receiver::read_ring(Peer& from) {
   std::size_t taken = 0;
-  for (; taken < ring_slots && from.in->ready(); ++taken) {
-    if (from.posted.empty() && !from.in->half_full()) break;
+  for (; taken < ring_slots && from.in.ready(); ++taken) {
+    if (from.posted.empty() && !from.in.half_full()) break;
     take_front(from);
   }
   // The peer may sleep until there are free slots.
@@ -135,7 +135,7 @@ bool Receiver::read_ring(Peer& from) {
 }
 
 void Receiver::take_front(Peer& from) {
-  const Message message = read(from, from.in->front());
+  const Message message = read(from, from.in.front());
   if (withdrawn(message)) {
     acknowledge(from, message);
   } else if (Receive* receive =
@@ -144,14 +144,14 @@ void Receiver::take_front(Peer& from) {
   } else {
     put_aside(from, message);
   }
-  from.in->pop();
+  from.in.pop();
 }
 
 void Receiver::put_aside(Peer& from, const Message& message) {
   Unexpected& aside = asides_.take();
   aside.message = message;
   if (message.parcel == nullptr && message.own_send == nullptr) {
-    if (message.bytes != 0) std::memcpy(aside.copy.data(), message.source, message.bytes);
+    std::copy_n(message.source, message.bytes, aside.copy.data());
     aside.message.source = aside.copy.data();
   }
   from.unexpected.push(aside);
@@ -162,7 +162,7 @@ void Receiver::accept(Receive& receive, const Message& message) {
   if (message.bytes > receive.room.size()) {
     end(receive, Failure::truncated);
   } else if (message.bytes <= box_bytes && !message.flows) {
-    if (message.bytes != 0) std::memcpy(receive.room.data(), message.source, message.bytes);
+    std::copy_n(message.source, message.bytes, receive.room.data());
     end(receive, Failure::none);
   } else {
     taking_.push(receive);

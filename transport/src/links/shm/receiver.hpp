@@ -36,7 +36,7 @@ class Receiver {
  private:
   bool poll_asked();
   bool poll_others();
-  [[nodiscard]] bool find_ring_of(Peer& from);
+  [[nodiscard]] bool find_ring_of(Peer& from) const noexcept;
   bool read_ring(Peer& from);
   void take_front(Peer& from);
   void put_aside(Peer& from, const Message& message);

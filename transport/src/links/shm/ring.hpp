@@ -11,7 +11,10 @@ namespace rondo::transport::links::shm {
 /// The sender's end of a Ring.
 class RingWriter {
  public:
+  RingWriter() noexcept = default;
   explicit RingWriter(Ring& ring) noexcept : ring_(&ring) {}
+  /// Is there a ring? All else needs one.
+  [[nodiscard]] bool attached() const noexcept { return ring_ != nullptr; }
 
   /// Is there no free slot? Reads what the receiver writes only when there seems to be none.
   [[nodiscard]] bool full() noexcept;
@@ -19,7 +22,7 @@ class RingWriter {
   void push(Kind kind, std::uint64_t tag, std::span<const std::byte> payload) noexcept;
 
  private:
-  Ring* ring_;
+  Ring* ring_ = nullptr;
   std::uint64_t pushed_ = 0;
   std::uint64_t taken_ = 0;  // as last read
 };
@@ -27,7 +30,10 @@ class RingWriter {
 /// The receiver's end of a Ring.
 class RingReader {
  public:
+  RingReader() noexcept = default;
   explicit RingReader(Ring& ring) noexcept : ring_(&ring) {}
+  /// Is there a ring? All else needs one.
+  [[nodiscard]] bool attached() const noexcept { return ring_ != nullptr; }
 
   /// The oldest message that has not been popped; its payload lies in the ring.
   struct Front {
@@ -47,7 +53,7 @@ class RingReader {
  private:
   [[nodiscard]] bool filled(std::uint64_t message) const noexcept;
 
-  Ring* ring_;
+  Ring* ring_ = nullptr;
   std::uint64_t popped_ = 0;
 };
 

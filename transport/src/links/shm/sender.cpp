@@ -54,16 +54,17 @@ bool Sender::put_if_memory(Peer& to, std::uint64_t tag, std::span<const std::byt
 
 // False if there is no slot for it.
 bool Sender::put(Peer& to, std::uint64_t tag, std::span<const std::byte> data, Transfer& transfer) {
-  if (!to.out) to.out.emplace(make_ring(*mine_, rings_, to.rank));
-  if (to.out->full()) return false;
-  Box* box = nullptr;
+  if (!to.out.attached()) to.out = RingWriter(make_ring(*mine_, rings_, to.rank));
+  if (to.out.full()) return false;
+  const bool boxed = data.size() > inline_bytes && data.size() <= box_bytes;
+  Box* box = boxed ? supply_.take_box() : nullptr;
   if (data.size() <= inline_bytes) {
-    to.out->push(Kind::inlined, tag, data);
+    to.out.push(Kind::inlined, tag, data);
     finish(transfer, Failure::none);
-  } else if (data.size() <= box_bytes && (box = supply_.take_box()) != nullptr) {
+  } else if (box != nullptr) {
     std::memcpy(box->message.data(), data.data(), data.size());
     const Announcement announcement{.bytes = data.size(), .parcel = supply_.offset_of(box)};
-    to.out->push(Kind::boxed, tag, bytes_of(announcement));
+    to.out.push(Kind::boxed, tag, bytes_of(announcement));
     finish(transfer, Failure::none);
   } else {
     offer(to, tag, data, transfer);
@@ -85,7 +86,7 @@ void Sender::offer(Peer& to, std::uint64_t tag, std::span<const std::byte> data,
   const bool in_arena = offset < arena.size() && data.size() <= arena.size() - offset;
   const Announcement announcement{
       .bytes = data.size(), .parcel = supply_.offset_of(&parcel), .arena = in_arena ? offset : 0};
-  to.out->push(in_arena ? Kind::arena : Kind::ordinary, tag, bytes_of(announcement));
+  to.out.push(in_arena ? Kind::arena : Kind::ordinary, tag, bytes_of(announcement));
 }
 
 bool Sender::progress(std::size_t& budget) {
