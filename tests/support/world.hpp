@@ -84,7 +84,10 @@ class World {
  public:
   explicit World(int ranks, transport::WorldOptions options = quick_options())
       : ranks_(ranks), options_(std::move(options)) {}
-  World(Backend backend, int ranks) : World(ranks) { options_.fabric = fabric_of(backend, ranks); }
+  World(Backend backend, int ranks, transport::WorldOptions options = quick_options())
+      : World(ranks, std::move(options)) {
+    options_.fabric = fabric_of(backend, ranks);
+  }
 
   template <typename Body>
   void run(Body body) const {

@@ -7,4 +7,10 @@ INSTANTIATE_TEST_SUITE_P(UcxTcp, ConformanceTest,
                                           conformance_ranks),
                          name_of_conformance_test);
 
+INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest,
+                         testing::Combine(testing::Values(Backend::ucx_shm),
+                                          testing::Values(Memory::arena, Memory::ordinary),
+                                          testing::Values(2, 3, 5, 8)),
+                         name_of_conformance_test);
+
 }  // namespace rondo::test

@@ -230,6 +230,7 @@ bool CommunicatorCore::step_current() {
     }
   }
   if (record.stage != Stage::running) return false;
+  if (span_) compare_header(record);
   const bool small = record.regime == Regime::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
@@ -341,7 +342,7 @@ void CommunicatorCore::give_up(OperationRecord& record) {
 }
 
 void CommunicatorCore::check_all_fingerprints() {
-  if (span_) return drain_all_headers();
+  if (span_) return compare_all_headers();
   if (current_ == nullptr || current_->stage != Stage::published) return;
   const std::uint64_t sequence = current_->posted.sequence;
   for (std::size_t r = 0; r < group_.count(); ++r) {

@@ -123,7 +123,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   bool announce_queued();
   void start_spanning(OperationRecord& record);
   bool drain_headers();
-  void drain_all_headers();
+  void compare_header(OperationRecord& record);
+  void compare_all_headers();
   [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
   Request post_parts(OperationRecord& record);
   bool step_parts();

@@ -29,13 +29,19 @@ bool CommunicatorCore::announce_queued() {
   return true;
 }
 
+void CommunicatorCore::compare_header(OperationRecord& record) {
+  HeaderExchange& header = record.header;
+  if (header.compared || !header.received.done()) return;
+  compare(record, span_->previous(), header.theirs.fingerprint, header.theirs.sequence);
+  header.compared = true;
+}
+
 bool CommunicatorCore::drain_headers() {
   bool moved = false;
   for (OperationRecord* record = oldest_; record != current_; record = record->next) {
     if (record->stage != Stage::draining) continue;
     if (!span_->heard(*record)) break;
-    compare(*record, span_->previous(), record->header.theirs.fingerprint,
-            record->header.theirs.sequence);
+    compare_header(*record);
     record->stage = Stage::complete;
     moved = true;
   }
@@ -44,11 +50,9 @@ bool CommunicatorCore::drain_headers() {
 }
 
 // Whatever an algorithm is stuck in, a difference explains it.
-void CommunicatorCore::drain_all_headers() {
+void CommunicatorCore::compare_all_headers() {
   for (OperationRecord* record = oldest_; record != nullptr; record = record->next) {
-    if (record->stage == Stage::queued || !record->header.received.done()) continue;
-    compare(*record, span_->previous(), record->header.theirs.fingerprint,
-            record->header.theirs.sequence);
+    if (record->stage != Stage::queued) compare_header(*record);
   }
 }
 
@@ -87,6 +91,7 @@ void CommunicatorCore::suspect(const LinkFailure& failure) {
 }
 
 void CommunicatorCore::look_at_suspicion() {
+  compare_all_headers();
   if (std::chrono::steady_clock::now() - suspected_ >= patience) poison(Error(*suspicion_));
 }
 

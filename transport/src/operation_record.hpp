@@ -6,7 +6,10 @@
 #include "collective/direct_pull.hpp"
 #include "collective/direct_reduce.hpp"
 #include "collective/direct_reduce_scatter.hpp"
+#include "collective/dissemination_barrier.hpp"
+#include "collective/doubling_allreduce.hpp"
 #include "collective/operation.hpp"
+#include "collective/pairwise_alltoall.hpp"
 #include "collective/point_to_point.hpp"
 #include "collective/ring_allgather.hpp"
 #include "collective/ring_allreduce.hpp"
@@ -16,6 +19,8 @@
 #include "collective/staged_exchange.hpp"
 #include "collective/staged_pull.hpp"
 #include "collective/staged_reduce.hpp"
+#include "collective/tree_broadcast.hpp"
+#include "collective/tree_reduce.hpp"
 #include "links/link.hpp"
 
 namespace rondo::transport {
@@ -42,6 +47,7 @@ struct HeaderExchange {
   Header theirs = {};
   Transfer sent;
   Transfer received;
+  bool compared = false;
 };
 
 /// One posted operation, from post to release. Lives in its communicator's pool.
@@ -62,7 +68,8 @@ struct OperationRecord {
 
   std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
                StagedExchange, StagedPull, StagedReduce, PointToPoint, RingAllreduce,
-               RingReduceScatter, RingAllgather>
+               RingReduceScatter, RingAllgather, DoublingAllreduce, TreeBroadcast, TreeReduce,
+               PairwiseAlltoall, DisseminationBarrier>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 

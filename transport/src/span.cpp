@@ -86,6 +86,7 @@ void Span::announce(OperationRecord& record) const {
   HeaderExchange& header = record.header;
   header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
   header.sent.state = header.received.state = rondo_transfer_idle;
+  header.compared = false;
   const std::uint32_t label = label_of(record.posted.sequence);
   channel_->recv_labelled(previous_, MessageKind::header, label,
                           std::as_writable_bytes(std::span(&header.theirs, 1)), header.received);

@@ -21,12 +21,15 @@ Operation* start_on_links(OperationRecord& record, Group& group) {
     case shm::Collective::allgather:
       return emplace<RingAllgather>(record, group);
     case shm::Collective::broadcast:
+      return emplace<TreeBroadcast>(record, group);
     case shm::Collective::reduce:
+      return emplace<TreeReduce>(record, group);
     case shm::Collective::alltoall:
+      return emplace<PairwiseAlltoall>(record, group);
     case shm::Collective::barrier:
-      break;
+      return emplace<DisseminationBarrier>(record, group);
   }
-  throw std::logic_error("no algorithm between nodes yet");
+  throw std::logic_error("unknown collective");
 }
 
 }  // namespace

@@ -63,11 +63,6 @@ std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_nod
   return open_shm_link(membership.rank, std::move(memories), options.waiting != Waiting::spin);
 }
 
-// The fabric's interface: RDMA finds its own; else the one that led to the others.
-std::string device_for(const Arrival& arrival, const FabricOptions& options) {
-  return options.interface.empty() ? arrival.interface : options.interface;
-}
-
 void open_fabric(Membership& membership, const Arrival& arrival, const WorldOptions& options,
                  const std::vector<Card>& cards, const FabricChoice& choice) {
   std::unique_ptr<Link> link;
@@ -77,7 +72,7 @@ void open_fabric(Membership& membership, const Arrival& arrival, const WorldOpti
     link = open_plugin(choice.plugin, {.rank = arrival.rank,
                                        .size = arrival.size,
                                        .provider = choice.provider,
-                                       .device = device_for(arrival, options.fabric),
+                                       .device = arrival.interface,
                                        .peers = static_cast<int>(cards.size()) - 1});
   }
   membership.fabric = with_injected_delays(std::move(link), options.fabric);

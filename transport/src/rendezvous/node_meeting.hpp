@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <rondo/transport/world.hpp>
@@ -16,7 +17,7 @@ namespace rondo::transport::rendezvous {
 struct Arrival {
   int rank = 0;
   int size = 1;
-  /// The network interface through which the others were found; "lo" on one machine.
+  /// By which links should reach other hosts; "lo" when all ranks are on this one.
   std::string interface = "lo";
 };
 

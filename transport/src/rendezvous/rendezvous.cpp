@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <future>
 #include <numeric>
@@ -9,10 +11,13 @@
 #include <string>
 #include <utility>
 
+#include <rondo/transport/error.hpp>
+
 #include "rendezvous/cpus.hpp"
 #include "rendezvous/environment.hpp"
 #include "rendezvous/local_meeting.hpp"
 #include "rendezvous/node_meeting.hpp"
+#include "rendezvous/store_meeting.hpp"
 #include "rendezvous/thread_hub.hpp"
 #include "world_core.hpp"
 
@@ -74,11 +79,45 @@ std::vector<Membership> meet_on_fake_nodes(const std::vector<Peer>& peers,
   return memberships;
 }
 
+Membership meet_over_store(const Placement& placement, const WorldOptions& options) {
+  StoreMeeting store =
+      meet_at_store(placement, options.fabric.interface, options.rendezvous_deadline);
+  return meet_nodes({.rank = placement.rank, .size = placement.size, .interface = store.interface},
+                    options, std::move(store.channel), [&](const std::vector<int>& members) {
+                      return meet(placement, members, options);
+                    });
+}
+
+// What the program leaves open, the launcher may have settled.
+WorldOptions with_defaults(WorldOptions options, const Placement& placement) {
+  FabricOptions& fabric = options.fabric;
+  if (fabric.name == "auto" && !placement.fabric.empty()) fabric.name = placement.fabric;
+  if (fabric.interface.empty()) fabric.interface = placement.interface;
+  if (fabric.fake_nodes == 0) fabric.fake_nodes = placement.fake_nodes;
+  if (fabric.injected_latency.count() == 0) {
+    fabric.injected_latency =
+        std::chrono::nanoseconds(static_cast<std::int64_t>(placement.latency_us * 1e3));
+  }
+  if (fabric.injected_bytes_per_second <= 0) {
+    fabric.injected_bytes_per_second = placement.bandwidth_gbs * 1e9;
+  }
+  return options;
+}
+
 }  // namespace
 
-std::shared_ptr<WorldCore> attach(const WorldOptions& options) {
+std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
   const auto placement = read_environment();
-  if (!placement) return make_threads(1, options).front();
+  if (!placement) return make_threads(1, wanted).front();
+  const WorldOptions options = with_defaults(wanted, *placement);
+  if (placement->coordinator) {
+    return std::make_shared<WorldCore>(meet_over_store(*placement, options), options);
+  }
+  if (options.fabric.fake_nodes > 1 && placement->size > 1) {
+    throw Error(Errc::rendezvous_failed,
+                "fake nodes meet over a store, but RONDO_COORDINATOR is local:...; start the ranks "
+                "by `rondo run --fake-nodes K`");
+  }
   Meeting meeting = meet(*placement, all_ranks(placement->size), options);
   return std::make_shared<WorldCore>(on_one_node(placement->rank, std::move(meeting), options),
                                      options);
