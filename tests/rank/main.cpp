@@ -3,9 +3,12 @@
 //   rondo-test-rank collectives | until-failure | train FILE
 //   rondo-test-rank compare FILE FILE
 //
-// The place in the job comes from RONDO_COORDINATOR and its companions.
+// The place in the job comes from RONDO_COORDINATOR and its companions. RONDO_TEST_PATIENCE is how
+// many seconds it may take to meet.
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -38,6 +41,9 @@ int run(const std::vector<std::string>& words) {
   }
   transport::WorldOptions options;
   options.deadline = std::chrono::seconds(60);
+  if (const char* patience = std::getenv("RONDO_TEST_PATIENCE"); patience != nullptr) {
+    options.rendezvous_deadline = std::chrono::seconds(std::stoi(patience));
+  }
   if (words.empty()) return usage();
   transport::World world = transport::World::attach(options);
   if (words[0] == "collectives") return check_everything(world);

@@ -1,0 +1,60 @@
+// Ranks on several hosts meet, and everything that they can do together gives what it must.
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hosts/hosts_test.hpp"
+
+namespace rondo::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// The host of each rank, and a name for that.
+struct Layout {
+  const char* name;
+  std::vector<int> hosts;
+};
+
+// Parameters: fabric, layout.
+class HostsCollectivesTest : public HostsTest,
+                             public testing::WithParamInterface<std::tuple<std::string, Layout>> {
+ protected:
+  [[nodiscard]] static const std::string& fabric() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static const std::vector<int>& layout() { return std::get<1>(GetParam()).hosts; }
+};
+
+TEST_P(HostsCollectivesTest, GiveExactResults) {
+  Job job(layout());
+  job.set("RONDO_FABRIC", fabric());
+
+  job.start({rank_program(), "collectives"});
+
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    EXPECT_EQ(ended.status, 0) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(" 0 wrong"));
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<HostsCollectivesTest::ParamType>& info) {
+  std::string name = std::get<0>(info.param) + std::get<1>(info.param).name;
+  std::erase(name, ':');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsCollectivesTest,
+                         testing::Combine(testing::Values("auto", "ucx:tcp", "ofi:tcp"),
+                                          testing::Values(Layout{"OneRankEach", {1, 2}},
+                                                          Layout{"ThreeHosts", {1, 2, 3}},
+                                                          Layout{"TwoRanksEach", {1, 1, 2, 2}},
+                                                          Layout{"Unequal", {1, 2, 2, 2, 3}},
+                                                          Layout{"Interleaved", {1, 2, 1, 2}})),
+                         name_of);
+
+}  // namespace
+}  // namespace rondo::test

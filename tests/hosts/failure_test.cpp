@@ -1,0 +1,95 @@
+// When a rank is killed or a cable is pulled, everybody else says soon who it was.
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hosts/hosts_test.hpp"
+
+namespace rondo::test {
+namespace {
+
+/// What a rank said of the failure that ended it.
+struct Report {
+  double at = 0;  ///< see now()
+  int rank = -2;
+  std::string host = {};
+};
+
+Report report_of(const std::string& output) {
+  std::smatch found;
+  const std::regex line("failed at=([0-9.]+) rank=(-?[0-9]+) host=(\\S*):");
+  if (!std::regex_search(output, found, line)) return {};
+  return {std::stod(found[1]), std::stoi(found[2]), found[3]};
+}
+
+class HostsFailureTest : public HostsTest {
+ protected:
+  /// Starts ranks that reduce until something fails; returns when all of them do.
+  static void start(Job& job) {
+    job.start({rank_program(), "until-failure"});
+    for (int rank = 0; rank < job.size(); ++rank) {
+      ASSERT_THAT(job.output_until(rank, "ready\n"), testing::HasSubstr("ready\n"));
+    }
+  }
+
+  /// `rank` ends by itself within `seconds` of `began`, and names `lost` on `host`.
+  static void expect_report(Job& job, int rank, int lost, const std::string& host, double began,
+                            double seconds) {
+    const Ended ended = job.wait(rank);
+    const Report report = report_of(ended.output);
+    EXPECT_EQ(report.rank, lost) << "rank " << rank << ": " << ended.output;
+    EXPECT_EQ(report.host, host) << "rank " << rank << ": " << ended.output;
+    EXPECT_LE(report.at - began, seconds) << "rank " << rank << ": " << ended.output;
+  }
+};
+
+TEST_F(HostsFailureTest, AKilledRankIsNamedWithinASecond) {
+  Job job({1, 2, 2, 3});
+  start(job);
+
+  const double began = now();
+  job.kill(2);
+
+  for (const int rank : {0, 1, 3}) expect_report(job, rank, 2, "h2", began, 1.0);
+}
+
+TEST_F(HostsFailureTest, TheKilledRankOfTheStoreIsNamedWithinASecond) {
+  Job job({1, 2, 3});
+  start(job);
+
+  const double began = now();
+  job.kill(0);
+
+  for (const int rank : {1, 2}) expect_report(job, rank, 0, "h1", began, 1.0);
+}
+
+TEST_F(HostsFailureTest, ACutLinkIsNamedOnBothSidesWithinFiveSeconds) {
+  Job job({1, 2});
+  start(job);
+
+  const double began = now();
+  hosts({"cut", "2"});
+
+  expect_report(job, 0, 1, "h2", began, 5.0);
+  expect_report(job, 1, 0, "h1", began, 5.0);
+  hosts({"mend", "2"});
+}
+
+TEST_F(HostsFailureTest, AnInterfaceThatGoesDownIsNamedOnBothSidesWithinFiveSeconds) {
+  Job job({1, 2});
+  start(job);
+
+  const double began = now();
+  hosts({"down", "2"});
+
+  expect_report(job, 0, 1, "h2", began, 5.0);
+  expect_report(job, 1, 0, "h1", began, 5.0);
+  hosts({"up", "2"});
+}
+
+}  // namespace
+}  // namespace rondo::test
