@@ -1,0 +1,146 @@
+// The ways over RDMA verbs, between two virtual machines with soft-RoCE. One boot for each way runs
+// all of its checks (see `job`); the cases look at what that has left.
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rondo::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// What a command has said on both streams, and its status.
+struct Said {
+  int status = 0;
+  std::string text = {};
+};
+
+Said run(const std::string& command) {
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return {1, "no shell"};
+  Said said;
+  std::array<char, 256> part{};
+  while (std::fgets(part.data(), part.size(), pipe) != nullptr) said.text += part.data();
+  said.status = pclose(pipe);
+  return said;
+}
+
+/// Why there can be no machines here; empty when there can. Fetches what they boot from.
+const std::string& obstacle() {
+  static const std::string reason = [] {
+    if (run("command -v qemu-system-x86_64").status != 0) {
+      return std::string("there is no qemu-system-x86_64");
+    }
+    const Said said = run("python3 " + variable("RONDO_RDMA_SOURCE") + "/make_guest.py " +
+                          variable("RONDO_RDMA_BUILD") + "/guest");
+    return said.status == 0 ? std::string() : "no kernel to boot: " + said.text;
+  }();
+  return reason;
+}
+
+/// One of the ways, and the name of its cases.
+struct Way {
+  const char* name;
+  const char* fabric;
+};
+
+class RdmaTest : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    if (!obstacle().empty()) GTEST_SKIP() << "left out: " << obstacle();
+    boot();
+  }
+
+  /// What is in file `name` of the machines' folder, without the newline at its end.
+  [[nodiscard]] static std::string read(const std::string& name) {
+    std::ifstream stream(folder() + '/' + name);
+    std::string text((std::istreambuf_iterator<char>(stream)), {});
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+  }
+
+  static void expect_success(const std::string& check) {
+    EXPECT_EQ(read(check + ".status"), "0") << read(check);
+  }
+
+  /// Machine `id` has named rank `lost` and its host within `seconds`.
+  static void expect_report(const std::string& fault, int id, double seconds) {
+    const int lost = 1 - id;
+    const std::string name = fault + '.' + std::to_string(id);
+    const std::string text = read(name);
+    EXPECT_THAT(
+        text, HasSubstr("rank=" + std::to_string(lost) + " host=vm" + std::to_string(lost) + ":"));
+    std::smatch at;
+    ASSERT_TRUE(std::regex_search(text, at, std::regex("failed at=([0-9.]+)"))) << text;
+    // The machines' clocks are not the same; only machine 0 has written down when it began.
+    if (id == 0) {
+      const std::string began = read(fault + ".began");
+      ASSERT_FALSE(began.empty());
+      EXPECT_LE(std::stod(at[1]) - std::stod(began), seconds) << text;
+    }
+  }
+
+ private:
+  [[nodiscard]] static std::string folder() {
+    return variable("RONDO_RDMA_BUILD") + '/' + GetParam().name;
+  }
+
+  // Once for each way: the cases share it.
+  static void boot() {
+    static std::map<std::string, Said> booted;
+    if (booted.contains(GetParam().name)) return;
+    const std::string source = variable("RONDO_RDMA_SOURCE");
+    booted[GetParam().name] =
+        run("timeout 150 " + source + "/machines " + variable("RONDO_RDMA_BUILD") + "/guest " +
+            folder() + ' ' + source + "/job fabric=" + GetParam().fabric +
+            " rank=" + variable("RONDO_TEST_RANK"));
+  }
+};
+
+TEST_P(RdmaTest, GivesExactResults) {
+  for (const char* id : {"0", "1"}) {
+    const std::string check = std::string("collectives.") + id;
+    expect_success(check);
+    EXPECT_THAT(read(check), HasSubstr(" 0 wrong"));
+  }
+}
+
+TEST_P(RdmaTest, TrainsAsSharedMemoryDoes) {
+  for (const char* check : {"train.0", "train.1", "compare.0"}) expect_success(check);
+}
+
+TEST_P(RdmaTest, NamesAKilledRankWithinASecond) { expect_report("killed-rank", 0, 1.0); }
+
+TEST_P(RdmaTest, NamesTheOtherSideOfACutLinkWithinFiveSeconds) {
+  expect_report("cut-link", 0, 5.0);
+  expect_report("cut-link", 1, 5.0);
+}
+
+TEST_P(RdmaTest, NamesAKilledMachineWithinFiveSeconds) { expect_report("killed-machine", 0, 5.0); }
+
+std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(All, RdmaTest,
+                         testing::Values(Way{"UcxRc", "ucx:rc_v,self"},
+                                         Way{"UcxUd", "ucx:ud_v,self"},
+                                         Way{"OfiVerbs", "ofi:verbs"}),
+                         name_of);
+
+}  // namespace
+}  // namespace rondo::test
