@@ -1,6 +1,10 @@
 // `rondo info` as a program.
 
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +25,7 @@ TEST(InfoTest, PrintsOneJsonObject) {
   EXPECT_GE(facts["default_ranks"], 1);
   EXPECT_GE(facts["default_threads"], 1);
   EXPECT_GT(facts["memory_bytes"], 0);
-  EXPECT_EQ(facts["links"][0], "shm");
+  EXPECT_EQ(facts["links"][0]["name"], "shm");
 }
 
 TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {
@@ -35,6 +39,29 @@ TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {
 
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(ended.out)["hardware_threads"], 1);
+}
+
+TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+
+  std::vector<std::string> names;
+  for (const auto& link : facts["links"]) {
+    names.push_back(link["name"]);
+    EXPECT_EQ(link["usable"], link["problem"] == "") << link;
+    EXPECT_NE(link["usable"], link["facts"].empty()) << link;
+  }
+  EXPECT_THAT(names, testing::ElementsAre("shm", "ofi", "ucx"));
+}
+
+TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
+  const std::string plugin = testing::TempDir() + "librondo-link-ucx.so";
+  std::ofstream(plugin) << "not a library";
+
+  const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", testing::TempDir()}});
+
+  std::remove(plugin.c_str());
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.out, testing::ContainsRegex("link ucx +cannot be used: .*" + plugin));
 }
 
 TEST(InfoTest, NamesTheKernelsInText) {

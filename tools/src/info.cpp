@@ -6,9 +6,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "command.hpp"
 #include "exit_status.hpp"
@@ -42,6 +44,19 @@ Json describe_huge_pages() {
   return {{"pools", pools}, {"transparent_for_shared_memory", transparent_shared_pages()}};
 }
 
+// Ways between ranks: shared memory, and the plug-ins with their providers.
+Json describe_links() {
+  Json links = Json::array();
+  for (const transport::LinkFacts& link : transport::links()) {
+    links.push_back({{"name", link.name},
+                     {"usable", link.problem.empty()},
+                     {"path", link.path},
+                     {"problem", link.problem},
+                     {"facts", link.facts}});
+  }
+  return links;
+}
+
 // The data sets that are found without being given a path.
 Json find_data_sets() {
   Json found = Json::array();
@@ -61,7 +76,7 @@ Json collect() {
   facts.update(describe_machine(machine));
   facts["default_ranks"] = placement.ranks();
   facts["default_threads"] = placement.threads;
-  facts["links"] = {"shm"};
+  facts["links"] = describe_links();
   facts["huge_pages"] = describe_huge_pages();
   facts["data_sets"] = find_data_sets();
   return facts;
@@ -109,6 +124,16 @@ std::string data_sets_text(const Json& data_sets) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+void print_link(const Json& link) {
+  const std::string name = "link " + text_of(link["name"]);
+  if (!link["usable"].get<bool>()) {
+    print_line(name, "cannot be used: " + text_of(link["problem"]));
+    return;
+  }
+  std::string heading = name;
+  for (const Json& fact : link["facts"]) print_line(std::exchange(heading, ""), text_of(fact));
+}
+
 void print_text(const Json& facts) {
   print_line("rondo", text_of(facts["rondo"]));
   print_line("oneDNN", text_of(facts["onednn"]));
@@ -122,7 +147,7 @@ void print_text(const Json& facts) {
   print_line("memory", mebibytes(facts["memory_bytes"]));
   print_line("default", fmt::format("{} rank(s) x {} thread(s)", text_of(facts["default_ranks"]),
                                     text_of(facts["default_threads"])));
-  print_line("links", fmt::format("{}", text_of(facts["links"][0])));
+  for (const Json& link : facts["links"]) print_link(link);
   print_line("huge pages", huge_pages_text(facts["huge_pages"]));
   print_line("data sets", data_sets_text(facts["data_sets"]));
 }
