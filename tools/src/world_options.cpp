@@ -15,6 +15,18 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
+transport::FabricOptions fabric_options(const train::Experiment::Transport& section) {
+  transport::FabricOptions options;
+  options.name = section.fabric;
+  options.interface = section.interface;
+  options.fake_nodes = static_cast<int>(section.fake_nodes);
+  options.injected_latency = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double, std::micro>(section.latency_us));
+  options.injected_bytes_per_second = section.bandwidth_gbs * 1e9;
+  options.allreduce = section.allreduce;
+  return options;
+}
+
 }  // namespace
 
 void report_stall(const transport::Stall& stall) {
@@ -40,6 +52,7 @@ transport::WorldOptions world_options(const train::Experiment& experiment) {
   options.stall_warning = to_milliseconds(experiment.transport.stall_warning_seconds);
   options.on_stall = report_stall;
   options.small_bytes = static_cast<std::size_t>(experiment.transport.small_bytes);
+  options.fabric = fabric_options(experiment.transport);
   return options;
 }
 

@@ -114,6 +114,12 @@ std::vector<Key> make_keys() {
       transport<&Transport::deadline_seconds>("deadline_seconds", above(0)),
       transport<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
       transport<&Transport::small_bytes>("small_bytes", within(0, 4096)),
+      transport<&Transport::fabric>("fabric"),
+      transport<&Transport::interface>("interface"),
+      transport<&Transport::fake_nodes>("fake_nodes", within(0, 4096)),
+      transport<&Transport::latency_us>("latency_us", within(0, 1e7)),
+      transport<&Transport::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
+      transport<&Transport::allreduce>("allreduce"),
   };
 }
 

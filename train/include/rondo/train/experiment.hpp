@@ -62,6 +62,12 @@ struct Experiment {
     double deadline_seconds = 300.0;
     double stall_warning_seconds = 10.0;
     std::int64_t small_bytes = 4096;
+    std::string fabric = "auto";  ///< between nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm
+    std::string interface = {};   ///< network interfaces, by preference
+    std::int64_t fake_nodes = 0;  ///< count the ranks of this machine as so many nodes
+    double latency_us = 0.0;      ///< injected into messages between nodes
+    double bandwidth_gbs = 0.0;   ///< what nodes' links are slowed to, in 1e9 bytes/s; 0: nothing
+    std::string allreduce = {};   ///< "rd:0-16k;ring:16k-max"; empty: the fixed table
   } transport;
 };
 
