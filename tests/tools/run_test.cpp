@@ -57,6 +57,75 @@ TEST(RunTest, GivesEveryJobACoordinatorOfItsOwn) {
   EXPECT_NE(first.out, second.out);
 }
 
+TEST(RunTest, LetsFakeNodesMeetOverLoopback) {
+  const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "2", "--", "sh", "-c",
+                             "echo $RONDO_COORDINATOR nodes $RONDO_FAKE_NODES"});
+
+  const auto coordinators = lines(ended.out);
+  ASSERT_THAT(coordinators, SizeIs(2)) << ended.err;
+  EXPECT_EQ(coordinators[0], coordinators[1]);
+  EXPECT_THAT(coordinators[0],
+              testing::ContainsRegex("^tcp:127\\.0\\.0\\.1:[0-9]+/[0-9a-f]{32} nodes 2$"));
+}
+
+TEST(RunTest, GivesOnlyRankZeroTheListeningSocketOfFakeNodes) {
+  const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "2", "--", "sh", "-c",
+                             "echo $RONDO_RANK $(readlink /proc/self/fd/$RONDO_LISTENER)"});
+
+  EXPECT_THAT(lines(ended.out), UnorderedElementsAre(StartsWith("0 socket:"), "1"));
+}
+
+TEST(RunTest, GivesAllFakeNodesOneSecretThroughADescriptor) {
+  const Ended ended =
+      rondo({"run", "-n", "2", "--fake-nodes", "2", "--", "sh", "-c",
+             "secret=$(cat /proc/self/fd/$RONDO_SECRET_FD); echo $secret; env | grep -c $secret"});
+
+  // Not to be found in the environment, which others may read.
+  const auto secrets = lines(ended.out);
+  EXPECT_THAT(secrets, SizeIs(4)) << ended.err;
+  EXPECT_THAT(secrets, Contains("0").Times(2));
+  EXPECT_THAT(secrets, Contains(secrets[0]).Times(2));
+  EXPECT_THAT(secrets[0], testing::MatchesRegex("[0-9a-f]{64}"));
+}
+
+TEST(RunTest, TellsRanksHowNodesReachEachOther) {
+  const Ended ended =
+      rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "ucx:tcp", "--interface",
+             "lo,^eth*", "--latency-us", "2.5", "--bandwidth-gbs", "1", "--", "sh", "-c",
+             "echo $RONDO_FABRIC $RONDO_INTERFACE $RONDO_LATENCY_US $RONDO_BANDWIDTH_GBS"});
+
+  EXPECT_THAT(lines(ended.out), testing::Each("ucx:tcp lo,^eth* 2.5 1")) << ended.err;
+}
+
+TEST(RunTest, TakesFakeNodesFromTheEnvironment) {
+  const Ended ended = rondo({"run", "-n", "2", "--", "sh", "-c", "echo $RONDO_COORDINATOR"},
+                            {{"RONDO_FAKE_NODES", "2"}});
+
+  EXPECT_THAT(lines(ended.out), testing::Each(StartsWith("tcp:127.0.0.1:"))) << ended.err;
+}
+
+TEST(RunTest, RefusesMoreFakeNodesThanRanks) {
+  const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "3", "--", "true"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("give -n 3 or more")));
+}
+
+TEST(RunTest, RefusesToSlowLinksThatOneNodeDoesNotHave) {
+  const Ended ended = rondo({"run", "-n", "2", "--latency-us", "5", "--", "true"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("add --fake-nodes 2")));
+}
+
+TEST(RunTest, RefusesAFabricThatDoesNotExist) {
+  const Ended ended =
+      rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "myrinet", "--", "true"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("auto, ucx, ucx:TRANSPORTS")));
+}
+
 TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRank) {
   const Ended ended = rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c",
                              "echo $RONDO_THREADS $OMP_NUM_THREADS"});

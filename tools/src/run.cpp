@@ -14,12 +14,14 @@ void add_run(CLI::App& app, const std::vector<std::string>& command, int& status
       "Each rank finds its place in RONDO_RANK, RONDO_SIZE, RONDO_THREADS and RONDO_COORDINATOR.\n"
       "Ends with the status of the first rank that failed, or 128 + n when signal n ended it.");
   auto request = std::make_shared<PlacementRequest>();
+  auto fabric = std::make_shared<FabricRequest>();
   add_launch_options(*run, *request);
-  run->callback([&command, &status, request] {
+  add_fabric_options(*run, *fabric);
+  run->callback([&command, &status, request, fabric] {
     if (command.empty()) {
       throw UsageError("nothing to run; write: rondo run -n 2 -- PROGRAM ARGUMENTS");
     }
-    status = launch({command, place(read_machine(), *request)});
+    status = launch({command, place(read_machine(), *request), *fabric});
   });
 }
 

@@ -22,6 +22,7 @@ namespace {
 
 struct TrainOptions {
   PlacementRequest request = {};
+  FabricRequest fabric = {};
   std::filesystem::path config = {};
   std::vector<std::string> settings = {};
   std::filesystem::path folder = {};
@@ -34,6 +35,28 @@ int threads_asked_for(const TrainOptions& options, const train::Experiment& expe
                                      : static_cast<int>(experiment.train.threads);
 }
 
+// What the command line says about links is part of the configuration, and so of the run folder.
+std::vector<std::string> all_settings(const TrainOptions& options) {
+  std::vector<std::string> settings = options.settings;
+  const FabricRequest& fabric = options.fabric;
+  const auto set = [&](const char* key, const auto& value, const char* quote) {
+    if (value) settings.push_back(fmt::format("transport.{}={}{}{}", key, quote, *value, quote));
+  };
+  set("fake_nodes", fabric.fake_nodes, "");
+  set("fabric", fabric.fabric, "'");
+  set("interface", fabric.interface, "'");
+  set("latency_us", fabric.latency_us, "");
+  set("bandwidth_gbs", fabric.bandwidth_gbs, "");
+  return settings;
+}
+
+FabricRequest fabric_of(const TrainOptions& options, const train::Experiment& experiment) {
+  FabricRequest fabric = options.fabric;
+  const auto nodes = static_cast<int>(experiment.transport.fake_nodes);
+  if (nodes > 0) fabric.fake_nodes = nodes;
+  return fabric;
+}
+
 int start_ranks(const TrainOptions& options, train::Experiment experiment) {
   PlacementRequest request = options.request;
   request.threads = threads_asked_for(options, experiment);
@@ -44,12 +67,12 @@ int start_ranks(const TrainOptions& options, train::Experiment experiment) {
 
   std::vector<std::string> command = {own_path(),      "train",    options.config.string(), "--out",
                                       folder.string(), "--format", options.format};
-  for (const std::string& setting : options.settings) {
+  for (const std::string& setting : all_settings(options)) {
     command.insert(command.end(), {"--set", setting});
   }
   command.insert(command.end(), {"--threads", std::to_string(placement.threads)});
   if (request.oversubscribe) command.emplace_back("--oversubscribe");
-  return launch({command, placement});
+  return launch({command, placement, fabric_of(options, experiment)});
 }
 
 int train_here(const TrainOptions& options, const train::Experiment& experiment) {
@@ -72,7 +95,8 @@ int train_here(const TrainOptions& options, const train::Experiment& experiment)
 }
 
 int run_train(const TrainOptions& options) {
-  const train::Experiment experiment = train::read_experiment(options.config, options.settings);
+  const train::Experiment experiment =
+      train::read_experiment(options.config, all_settings(options));
   return is_rank() ? train_here(options, experiment) : start_ranks(options, experiment);
 }
 
@@ -100,6 +124,7 @@ void add_train(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");
   add_launch_options(*train, options->request);
+  add_fabric_options(*train, options->fabric);
   train->callback([&status, options] { status = run_train(*options); });
 }
 

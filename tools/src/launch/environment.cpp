@@ -1,31 +1,29 @@
 #include "launch/environment.hpp"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstddef>
 #include <cstdlib>
 #include <string_view>
-#include <system_error>
 
 #include "exit_status.hpp"
 
 namespace rondo::tools {
 namespace {
 
-constexpr std::array<std::string_view, 4> own_names = {"RONDO_COORDINATOR", "RONDO_RANK",
-                                                       "RONDO_SIZE", "RONDO_THREADS"};
+constexpr std::array<std::string_view, 6> own_names = {"RONDO_COORDINATOR", "RONDO_RANK",
+                                                       "RONDO_SIZE",        "RONDO_THREADS",
+                                                       "RONDO_LISTENER",    "RONDO_SECRET_FD"};
 
-bool is_own(std::string_view entry) {
-  const std::string_view name = entry.substr(0, entry.find('='));
-  for (const std::string_view own : own_names) {
-    if (name == own) return true;
-  }
-  return false;
+std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+bool is_replaced(std::string_view entry, const RankEnvironment& rank) {
+  const std::string_view name = name_of(entry);
+  return std::ranges::count(own_names, name) > 0 ||
+         std::ranges::any_of(rank.settings, [&](const auto& own) { return name_of(own) == name; });
 }
 
 const char* text_from(const char* name) { return std::getenv(name); }
@@ -55,22 +53,14 @@ int size_from_environment() { return number_from("RONDO_SIZE"); }
 
 int threads_from_environment() { return number_from("RONDO_THREADS"); }
 
-std::string make_local_coordinator() {
-  std::array<unsigned char, 16> bits{};
-  if (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  std::string text = "local:";
-  for (const unsigned char byte : bits) text += fmt::format("{:02x}", byte);
-  return text;
-}
+int fake_nodes_from_environment() { return number_from("RONDO_FAKE_NODES"); }
 
 std::vector<std::string> environment_of(const RankEnvironment& rank) {
   std::vector<std::string> entries;
   bool omp_is_set = false;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view view(*entry);
-    if (is_own(view)) continue;
+    if (is_replaced(view, rank)) continue;
     if (view.starts_with("OMP_NUM_THREADS=")) omp_is_set = true;
     entries.emplace_back(view);
   }
@@ -78,6 +68,9 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   entries.push_back(fmt::format("RONDO_RANK={}", rank.rank));
   entries.push_back(fmt::format("RONDO_SIZE={}", rank.size));
   entries.push_back(fmt::format("RONDO_THREADS={}", rank.threads));
+  if (rank.listener >= 0) entries.push_back(fmt::format("RONDO_LISTENER={}", rank.listener));
+  if (rank.secret >= 0) entries.push_back(fmt::format("RONDO_SECRET_FD={}", rank.secret));
+  entries.insert(entries.end(), rank.settings.begin(), rank.settings.end());
   if (!omp_is_set) entries.push_back(fmt::format("OMP_NUM_THREADS={}", rank.threads));
   return entries;
 }

@@ -4,11 +4,25 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "exit_status.hpp"
 #include "launch/environment.hpp"
 
 namespace rondo::tools {
+namespace {
+
+// Empty when it can be a fabric's name; CLI11 takes anything else for what is wrong with it.
+std::string check_fabric(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = std::string_view(text).substr(0, colon);
+  const bool alone = colon == std::string::npos;
+  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  if (known && (alone || colon + 1 < text.size())) return {};
+  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
+}
+
+}  // namespace
 
 void add_launch_options(CLI::App& command, PlacementRequest& request) {
   static const std::map<std::string, Binding> bindings = {{"auto", Binding::automatic},
@@ -29,6 +43,33 @@ void add_launch_options(CLI::App& command, PlacementRequest& request) {
       ->type_name("HOW");
   command.add_flag("--oversubscribe", request.oversubscribe,
                    "Allow more threads than there are cores");
+}
+
+void add_fabric_options(CLI::App& command, FabricRequest& request) {
+  command
+      .add_option("--fake-nodes", request.fake_nodes,
+                  "Let the ranks count as K nodes, joined by loopback (default: 1)")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("K");
+  command
+      .add_option("--fabric", request.fabric,
+                  "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm (default: auto)")
+      ->check(check_fabric)
+      ->type_name("NAME");
+  command
+      .add_option("--interface", request.interface,
+                  "Network interfaces by preference, as in ib0,eth*,^docker0,10.0.0.0/8")
+      ->type_name("LIST");
+  command
+      .add_option("--latency-us", request.latency_us,
+                  "Inject so much latency into messages between nodes")
+      ->check(CLI::Range(0.0, 1e7))
+      ->type_name("X");
+  command
+      .add_option("--bandwidth-gbs", request.bandwidth_gbs,
+                  "Slow the links between nodes to so many 1e9 bytes per second")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->type_name("X");
 }
 
 void refuse_other_size(const PlacementRequest& request) {

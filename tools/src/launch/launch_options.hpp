@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launch/fabric_request.hpp"
 #include "launch/placement.hpp"
 
 namespace rondo::tools {
@@ -9,6 +10,10 @@ namespace rondo::tools {
 /// Adds the options that every subcommand with ranks of its own has: -n, --threads, --bind and
 /// --oversubscribe. `request` must outlive the parsing.
 void add_launch_options(CLI::App& command, PlacementRequest& request);
+
+/// Adds --fake-nodes, --fabric, --interface, --latency-us and --bandwidth-gbs. `request` must
+/// outlive the parsing.
+void add_fabric_options(CLI::App& command, FabricRequest& request);
 
 /// In a process that is a rank already: throws UsageError when `request` asks for another number
 /// of ranks than there are.

@@ -8,6 +8,7 @@
 
 #include "exit_status.hpp"
 #include "launch/environment.hpp"
+#include "launch/meeting_point.hpp"
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
 
@@ -27,13 +28,29 @@ void print_rank(int rank, pid_t pid, const Placement& placement) {
              placement.threads == 1 ? "" : "s");
 }
 
-void start_ranks(const Job& job, const HeldSignals& signals, Supervisor& supervisor) {
-  const std::string coordinator = make_local_coordinator();
-  const int ranks = job.placement.ranks();
-  for (int rank = 0; rank < ranks; ++rank) {
+RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting, int rank) {
+  RankEnvironment environment;
+  environment.coordinator = meeting.coordinator;
+  environment.rank = rank;
+  environment.size = job.placement.ranks();
+  environment.threads = job.placement.threads;
+  environment.listener = rank == 0 ? meeting.listener.value() : -1;
+  environment.secret = meeting.secret.value();
+  environment.settings = environment_of(job.fabric);
+  return environment;
+}
+
+// The launcher keeps no socket of the job: a port of a rank 0 that is gone must refuse at once.
+void start_ranks(const Job& job, int nodes, const HeldSignals& signals, Supervisor& supervisor) {
+  const MeetingPoint meeting = nodes > 1 ? meet_over_loopback() : meet_on_this_node();
+  for (int rank = 0; rank < job.placement.ranks(); ++rank) {
+    const RankEnvironment environment = environment_for(job, meeting, rank);
     Spawn rank_spawn;
     rank_spawn.command = job.command;
-    rank_spawn.environment = environment_of({coordinator, rank, ranks, job.placement.threads});
+    rank_spawn.environment = environment_of(environment);
+    for (const int fd : {environment.listener, environment.secret}) {
+      if (fd >= 0) rank_spawn.descriptors.push_back(fd);
+    }
     rank_spawn.cpus = cpus_of(job.placement.cores[static_cast<std::size_t>(rank)]);
     rank_spawn.keeps_stdin = rank == 0;
     rank_spawn.signal_mask = signals.previous();
@@ -46,11 +63,15 @@ void start_ranks(const Job& job, const HeldSignals& signals, Supervisor& supervi
 }  // namespace
 
 int launch(const Job& job) {
+  const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
   const HeldSignals signals;
   Supervisor supervisor(signals, GracePeriods{});
   if (!job.placement.note.empty()) fmt::print(stderr, "rondo: {}\n", job.placement.note);
+  if (nodes > 1) {
+    fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", job.placement.ranks(), nodes);
+  }
   try {
-    start_ranks(job, signals, supervisor);
+    start_ranks(job, nodes, signals, supervisor);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());

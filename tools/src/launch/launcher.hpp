@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/fabric_request.hpp"
 #include "launch/placement.hpp"
 
 namespace rondo::tools {
@@ -11,13 +12,15 @@ namespace rondo::tools {
 struct Job {
   std::vector<std::string> command = {};
   Placement placement = {};
+  FabricRequest fabric = {};
 };
 
-/// Starts the ranks as direct children, prints where each one runs, and waits for them.
+/// Starts the ranks as direct children, prints where each one runs, and waits for them. Ranks that
+/// are to count as several nodes meet over loopback instead of in shared memory.
 ///
 /// Returns the exit status of the first rank that failed (128 + n when signal n ended it), or 0.
 /// When one fails, the others have 5 s to end by themselves. They cannot outlive this process.
-/// Only rank 0 reads the standard input.
+/// Only rank 0 reads the standard input. Throws UsageError when the fabric makes no sense.
 [[nodiscard]] int launch(const Job& job);
 
 }  // namespace rondo::tools

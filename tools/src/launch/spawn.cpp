@@ -6,27 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
+#include "launch/descriptor.hpp"
 #include "machine/machine.hpp"
 
 namespace rondo::tools {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-  [[nodiscard]] int value() const noexcept { return fd_; }
-  void close() noexcept {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_;
-};
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -42,6 +27,12 @@ bool read_nothing() noexcept {
   return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
 }
 
+void keep_open(const std::vector<int>& descriptors) {
+  for (const int fd : descriptors) {
+    if (fcntl(fd, F_SETFD, 0) != 0) throw std::system_error(errno, std::generic_category());
+  }
+}
+
 // Runs in the child, which is a copy of a process with a single thread.
 [[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
   int error = 0;
@@ -52,6 +43,7 @@ bool read_nothing() noexcept {
     if (!spawn.cpus.empty()) bind_to(spawn.cpus);
     if (!spawn.keeps_stdin && !read_nothing())
       throw std::system_error(errno, std::generic_category());
+    keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);
     sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);

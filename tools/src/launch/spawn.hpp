@@ -20,6 +20,7 @@ struct Spawn {
   std::vector<std::string> command = {};      ///< looked for in PATH
   std::vector<std::string> environment = {};  ///< "NAME=value"
   std::vector<int> cpus = {};                 ///< empty: not bound
+  std::vector<int> descriptors = {};          ///< stay open, under the same numbers
   bool keeps_stdin = true;                    ///< else it reads /dev/null
   sigset_t signal_mask = {};                  ///< what it starts with
 };
