@@ -29,6 +29,11 @@ TEST(ByteSizesTest, EndsExactlyAtItsMaximum) {
   EXPECT_EQ(byte_sizes("4:64M").back(), 64U * 1024U * 1024U);
 }
 
+TEST(ByteSizesTest, TakesOnlyWholeElements) {
+  EXPECT_THAT(byte_sizes("5", 1), ElementsAre(5U));
+  EXPECT_THROW(static_cast<void>(byte_sizes("4:64", 8)), UsageError);
+}
+
 class ByteSizesMisuseTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(ByteSizesMisuseTest, IsRefused) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string>
 #include <system_error>
 
@@ -50,6 +51,11 @@ int open_memory(transport::World& world, std::size_t bytes) {
   return fd;
 }
 
+// Fake nodes share the CPUs of one machine.
+bool outnumber_cpus(const transport::World& world) {
+  return world.oversubscribed() || world.size() > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -58,15 +64,13 @@ void pause() noexcept {
 
 }  // namespace
 
-SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes,
-                         std::size_t measurements)
+SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
     : rank_(world.rank()),
       ranks_(world.size()),
       buffer_bytes_(buffer_bytes),
-      measurement_count_(measurements),
       flags_bytes_(round_up(static_cast<std::size_t>(ranks_) * sizeof(Flag))),
-      rank_bytes_(round_up(measurements * sizeof(double)) + round_up(buffer_bytes)),
-      spins_(world.oversubscribed() ? 0 : 100'000) {
+      rank_bytes_(round_up(buffer_bytes)),
+      spins_(outnumber_cpus(world) ? 0 : 100'000) {
   const int fd = open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
   map(fd);
   world.communicator().barrier().wait();  // all have opened it
@@ -90,23 +94,19 @@ SharedBlock::Flag& SharedBlock::flag(int rank) const noexcept {
   return reinterpret_cast<Flag*>(memory_)[rank];
 }
 
-std::span<double> SharedBlock::measurements(int rank) const noexcept {
-  std::byte* first = memory_ + flags_bytes_ + static_cast<std::size_t>(rank) * rank_bytes_;
-  return {reinterpret_cast<double*>(first), measurement_count_};
-}
-
 float* SharedBlock::buffer(int rank) const noexcept {
   std::byte* first = memory_ + flags_bytes_ + static_cast<std::size_t>(rank) * rank_bytes_;
-  return reinterpret_cast<float*>(first + round_up(measurement_count_ * sizeof(double)));
+  return reinterpret_cast<float*>(first);
 }
 
-void SharedBlock::barrier() noexcept {
+void SharedBlock::barrier(const std::function<void()>& meanwhile) {
   ++barriers_;
   // Release: what this rank wrote before is visible to whoever sees the flag (acquire below).
   flag(rank_).passed.store(barriers_, std::memory_order_release);
   for (int peer = 0; peer < ranks_; ++peer) {
     int spins = 0;
     while (flag(peer).passed.load(std::memory_order_acquire) < barriers_) {
+      if (meanwhile) meanwhile();
       if (++spins > spins_) {
         sched_yield();
       } else {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <functional>
 
 namespace rondo::transport {
 class World;
@@ -11,23 +11,23 @@ class World;
 
 namespace rondo::tools {
 
-/// Plain memory that all ranks of a node have mapped, with a barrier in it: the bench's own
+/// Plain memory that all ranks of a machine have mapped, with a barrier in it: the bench's own
 /// yardstick, which owes nothing to the transport but the meeting.
 ///
-/// Every rank has a buffer of floats, first touched by itself, and room for its measurements.
+/// Every rank has a buffer of floats, first touched by itself.
 class SharedBlock {
  public:
   /// Collective.
-  SharedBlock(transport::World& world, std::size_t buffer_bytes, std::size_t measurements);
+  SharedBlock(transport::World& world, std::size_t buffer_bytes);
   SharedBlock(const SharedBlock&) = delete;
   SharedBlock& operator=(const SharedBlock&) = delete;
   ~SharedBlock();
 
   [[nodiscard]] float* buffer(int rank) const noexcept;
-  [[nodiscard]] std::span<double> measurements(int rank) const noexcept;
 
-  /// Returns when all ranks have called it. Spins; gives the CPU away only after long.
-  void barrier() noexcept;
+  /// Returns when all ranks have called it. Spins; gives the CPU away only after long, or at once
+  /// when ranks outnumber CPUs. Calls `meanwhile`, if any, as long as it waits.
+  void barrier(const std::function<void()>& meanwhile = {});
 
  private:
   struct alignas(128) Flag {
@@ -39,9 +39,8 @@ class SharedBlock {
   int rank_;
   int ranks_;
   std::size_t buffer_bytes_;
-  std::size_t measurement_count_;
   std::size_t flags_bytes_;
-  std::size_t rank_bytes_;  // of one rank's measurements and buffer
+  std::size_t rank_bytes_;  // of one rank's buffer, in whole pages
   std::byte* memory_ = nullptr;
   std::uint64_t barriers_ = 0;
   int spins_;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/transport/element.hpp>
+#include <rondo/transport/reduce_op.hpp>
+
+#include "bench/operation_kind.hpp"
+#include "bench/row.hpp"
+#include "bench/sampler.hpp"
+
+namespace rondo::tools {
+
+enum class BenchMemory { arena, private_memory };
+
+/// What to measure.
+struct Bench {
+  const OperationKind* kind = nullptr;
+  std::vector<std::size_t> sizes = {};     ///< bytes; one, of any value, for what has no size
+  std::vector<BenchMemory> memories = {};  ///< likewise
+  std::vector<bool> in_place = {};         ///< one row for each
+  transport::ElementType type = transport::ElementType::f32;
+  transport::ReduceOp reduction = transport::ReduceOp::sum;
+  BufferUse use = BufferUse::rewritten;
+  int iterations = 0;  ///< per size; 0: 2000 below 64 KiB, 300 below 4 MiB, else 30
+  int warm_up = -1;    ///< -1: a tenth of the iterations, and 2
+  bool limit = false;  ///< measure one pass over shared memory in turn
+  int peer = -1;       ///< of rank 0 where two take part; -1: the last rank
+  int groups = 2;      ///< where groups take part: rank r is in group r modulo this
+  bool both_ways = false;
+  std::string injected = {};  ///< for the rows
+};
+
+/// Measures all that `bench` asks for. Collective; the rows are the same on every rank.
+[[nodiscard]] std::vector<BenchRow> measure(transport::World& world, const Bench& bench);
+
+/// "f32", ...; "sum", ...
+[[nodiscard]] std::string_view name_of(transport::ElementType type);
+[[nodiscard]] std::string_view name_of(transport::ReduceOp op);
+
+}  // namespace rondo::tools
