@@ -1,6 +1,8 @@
 #include "links/ucx/open.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -37,6 +39,10 @@ ucp_err_handling_mode_t error_mode_of(const std::string& transports) {
   return UCP_ERR_HANDLING_MODE_NONE;
 }
 
+bool is_in_environment(const char* name) {
+  return std::getenv((std::string("UCX_") + name).c_str()) != nullptr;
+}
+
 /// UCX's settings: its defaults, then UCX_... of the environment, then what was asked for.
 class Settings {
  public:
@@ -49,16 +55,36 @@ class Settings {
     check(ucp_config_modify(config_, name, value.c_str()),
           std::string("UCX does not take ") + name + "=" + value);
   }
-  /// Unless the environment says otherwise. A setting that this UCX does not know is left out.
-  void prefer(const std::string& name, const char* value) {
-    if (std::getenv(("UCX_" + name).c_str()) != nullptr) return;
-    ucp_config_modify(config_, name.c_str(), value);
-  }
+  /// Left out by a UCX that does not know it.
+  void prefer(const char* name, const char* value) { ucp_config_modify(config_, name, value); }
   [[nodiscard]] const ucp_config_t* get() const noexcept { return config_; }
 
  private:
   ucp_config_t* config_ = nullptr;
 };
+
+bool has_only_tcp(const std::string& transports) {
+  if (transports == default_transports) {
+    std::error_code error;
+    return std::filesystem::is_empty("/sys/class/infiniband", error) || error;
+  }
+  return transports == "tcp" || transports == "tcp,self" || transports == "self,tcp";
+}
+
+// Over TCP, UCX copies through buffers of 8 KiB. Both ways at once, messages of 256 KiB then reach
+// 0.4 of a plain connection's bandwidth, of 1 MiB 0.6; with these, 0.8 and 0.9.
+void prefer_for_tcp(Settings& settings, const std::string& transports) {
+  // The one must not be below the other. To UCX 1.13 a transport's settings are known by what
+  // follows the transport's name; with the name it takes them, and forgets them.
+  if (!is_in_environment("TCP_RX_SEG_SIZE") && !is_in_environment("TCP_TX_SEG_SIZE")) {
+    settings.prefer("RX_SEG_SIZE", "512k");
+    settings.prefer("TX_SEG_SIZE", "512k");
+  }
+  // Up to a segment of a ring, asking the peer first costs more than it saves.
+  if (has_only_tcp(transports) && !is_in_environment("RNDV_THRESH")) {
+    settings.prefer("RNDV_THRESH", "1100k");
+  }
+}
 
 std::string transports_for(const rondo_link_options& options) {
   if (*options.provider != '\0') return options.provider;
@@ -111,6 +137,7 @@ Opened open_ucx(const rondo_link_options& options) {
   Settings settings;
   settings.set("TLS", transports);
   if (!devices.empty()) settings.set("NET_DEVICES", devices);
+  prefer_for_tcp(settings, transports);
   Opened opened;
   opened.error_mode = error_mode_of(transports);
   opened.route = route_of(transports, devices);
