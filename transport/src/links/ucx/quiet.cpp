@@ -11,7 +11,9 @@ namespace rondo::transport::ucx {
 namespace {
 
 constexpr std::size_t word_bytes = 512;
-thread_local int depth = 0;
+// Counted at every call of the link: found without a call, at the price of 4 bytes of the room that
+// libraries loaded late have for such variables.
+[[gnu::tls_model("initial-exec")]] thread_local int depth = 0;
 thread_local char words[word_bytes] = "";
 
 // UCX may be the host program's, too: what it says outside of the link is not ours to swallow.
