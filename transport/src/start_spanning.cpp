@@ -15,7 +15,10 @@ Operation* emplace(OperationRecord& record, Group& group) {
 Operation* start_on_links(OperationRecord& record, Group& group) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
-      return emplace<RingAllreduce>(record, group);
+      if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
+        return emplace<RingAllreduce>(record, group);
+      }
+      return emplace<DoublingAllreduce>(record, group);
     case shm::Collective::reduce_scatter:
       return emplace<RingReduceScatter>(record, group);
     case shm::Collective::allgather:

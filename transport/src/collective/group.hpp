@@ -9,6 +9,7 @@
 
 #include <rondo/transport/counters.hpp>
 
+#include "collective/choice.hpp"
 #include "shm/rank_memory.hpp"
 
 namespace rondo::transport {
@@ -56,6 +57,8 @@ struct Group {
   /// Messages of collectives are at most so long, where an algorithm can choose; the same on all
   /// ranks. 256 KiB suit RDMA.
   std::size_t segment_bytes = std::size_t{512} << 10U;
+  /// How an allreduce runs over links; the same on all ranks.
+  AlgorithmTable allreduce_table = {};
 
   /// Rounds of staged operations that are over; the same on all ranks.
   std::uint64_t staged_rounds = 0;
