@@ -43,17 +43,26 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
 
-  Request allreduce(ConstBlock in, Block out, ReduceOp op);
-  Request reduce(ConstBlock in, Block out, int root, ReduceOp op);
-  Request reduce_scatter(ConstBlock in, Block out, ReduceOp op,
-                         std::span<const std::size_t> counts);
-  Request broadcast(Block data, int root);
-  Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
-  Request alltoall(ConstBlock in, Block out);
-  Request barrier();
+  // What is prepared is checked, and posted next or kept for a Plan.
+  [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
+  [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
+  [[nodiscard]] OperationRecord& prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                                                        std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root);
+  [[nodiscard]] OperationRecord& prepare_allgather(ConstBlock in, Block out,
+                                                   std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_alltoall(ConstBlock in, Block out);
+  [[nodiscard]] OperationRecord& prepare_barrier();
+  [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
+  Request post(OperationRecord& record);
+  Request post_parts(OperationRecord& record);
+  /// Posts the operation of a Plan.
+  Request post_like(const OperationRecord& prototype);
+  /// A Plan lets go of its prototype.
+  void drop(OperationRecord& prototype) noexcept;
+
   Request send(ConstBlock data, int peer, int tag);
   Request recv(Block data, int peer, int tag);
-  Request sendrecv(std::span<const Neighbour> neighbours);
   Request put_signal(int peer, std::uint64_t value, int tag);
   Request wait_signal(int peer, std::uint64_t& value, int tag);
   [[nodiscard]] std::vector<Block> share(Block mine);
@@ -100,7 +109,6 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] OperationRecord& take_record(const ConstBlock& in, const Block& out,
                                              const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
-  Request post(OperationRecord& record);
   void give_up(OperationRecord& record);
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
 
@@ -126,7 +134,6 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void compare_header(OperationRecord& record);
   void compare_all_headers();
   [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
-  Request post_parts(OperationRecord& record);
   bool step_parts();
   void suspect(const LinkFailure& failure);
   void look_at_suspicion();

@@ -90,7 +90,7 @@ Request CommunicatorCore::recv(Block data, int peer, int tag) {
   return post_parts(record);
 }
 
-Request CommunicatorCore::sendrecv(std::span<const Neighbour> neighbours) {
+OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> neighbours) {
   for (const Neighbour& neighbour : neighbours) {
     static_cast<void>(member_for(group_, neighbour.rank, "sendrecv"));
     static_cast<void>(label_for(neighbour.out_tag, "sendrecv"));
@@ -105,7 +105,7 @@ Request CommunicatorCore::sendrecv(std::span<const Neighbour> neighbours) {
     if (neighbour.out.bytes() > 0) part.give(neighbour.out, label_for(neighbour.out_tag, ""));
     if (neighbour.in.bytes() > 0) part.take(neighbour.in, label_for(neighbour.in_tag, ""));
   }
-  return post_parts(record);
+  return record;
 }
 
 Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
@@ -139,9 +139,10 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
                     .bytes = static_cast<std::int64_t>(mine.bytes())};
   std::vector<Place> places(group_.count());
   const std::size_t bytes = places.size() * sizeof(Place);
-  allgather(
-      {reinterpret_cast<const std::byte*>(&place), ElementType::i64, 1, sizeof place, sizeof place},
-      {reinterpret_cast<std::byte*>(places.data()), ElementType::i64, 1, bytes, bytes}, {})
+  post(prepare_allgather(
+           {reinterpret_cast<const std::byte*>(&place), ElementType::i64, 1, sizeof place,
+            sizeof place},
+           {reinterpret_cast<std::byte*>(places.data()), ElementType::i64, 1, bytes, bytes}, {}))
       .wait();
   std::vector<Block> blocks(group_.count());
   for (std::size_t r = 0; r < blocks.size(); ++r) {

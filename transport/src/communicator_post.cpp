@@ -120,32 +120,32 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   return record;
 }
 
-Request CommunicatorCore::allreduce(ConstBlock in, Block out, ReduceOp op) {
+OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
   check_equal(in, out, "allreduce");
   check_apart(in, out, 0, "allreduce");
-  return post(take_record(in, out,
-                          {.collective = shm::Collective::allreduce,
-                           .type = in.type,
-                           .op = op,
-                           .count = in.bytes() / size_of(in.type)}));
+  return take_record(in, out,
+                     {.collective = shm::Collective::allreduce,
+                      .type = in.type,
+                      .op = op,
+                      .count = in.bytes() / size_of(in.type)});
 }
 
-Request CommunicatorCore::reduce(ConstBlock in, Block out, int root, ReduceOp op) {
+OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op) {
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
     check_equal(in, out, "reduce");
     check_apart(in, out, 0, "reduce");
   }
-  return post(take_record(in, out,
-                          {.collective = shm::Collective::reduce,
-                           .type = in.type,
-                           .op = op,
-                           .root = root,
-                           .count = in.bytes() / size_of(in.type)}));
+  return take_record(in, out,
+                     {.collective = shm::Collective::reduce,
+                      .type = in.type,
+                      .op = op,
+                      .root = root,
+                      .count = in.bytes() / size_of(in.type)});
 }
 
-Request CommunicatorCore::reduce_scatter(ConstBlock in, Block out, ReduceOp op,
-                                         std::span<const std::size_t> counts) {
+OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                                                          std::span<const std::size_t> counts) {
   const std::size_t element = size_of(in.type);
   const Shares shares =
       check_shares(counts, group_, out.row_bytes, element, "reduce_scatter", "out");
@@ -163,19 +163,20 @@ Request CommunicatorCore::reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                          .count = in.bytes() / element,
                                          .counts_hash = hash_of(in.rows, counts)});
   set_shares(record.posted, out.row_bytes, counts, element);
-  return post(record);
+  return record;
 }
 
-Request CommunicatorCore::broadcast(Block data, int root) {
+OperationRecord& CommunicatorCore::prepare_broadcast(Block data, int root) {
   check_root(root, group_, "broadcast");
-  return post(take_record(as_input(data), data,
-                          {.collective = shm::Collective::broadcast,
-                           .type = data.type,
-                           .root = root,
-                           .count = data.bytes() / size_of(data.type)}));
+  return take_record(as_input(data), data,
+                     {.collective = shm::Collective::broadcast,
+                      .type = data.type,
+                      .root = root,
+                      .count = data.bytes() / size_of(data.type)});
 }
 
-Request CommunicatorCore::allgather(ConstBlock in, Block out, std::span<const std::size_t> counts) {
+OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
+                                                     std::span<const std::size_t> counts) {
   const std::size_t element = size_of(in.type);
   const Shares shares = check_shares(counts, group_, in.row_bytes, element, "allgather", "in");
   require(in.rows == out.rows, "allgather", "`in` and `out` have different numbers of rows");
@@ -193,10 +194,10 @@ Request CommunicatorCore::allgather(ConstBlock in, Block out, std::span<const st
   const std::size_t largest =
       counts.empty() ? in.row_bytes : *std::max_element(counts.begin(), counts.end()) * element;
   record.regime = regime_for(largest * in.rows, world_->options());
-  return post(record);
+  return record;
 }
 
-Request CommunicatorCore::alltoall(ConstBlock in, Block out) {
+OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
   const std::size_t element = size_of(in.type);
   check_equal(in, out, "alltoall");
   require(in.bytes() / element % group_.count() == 0, "alltoall", in.bytes() / element,
@@ -208,11 +209,11 @@ Request CommunicatorCore::alltoall(ConstBlock in, Block out) {
       in, out,
       {.collective = shm::Collective::alltoall, .type = in.type, .count = in.bytes() / element});
   set_shares(record.posted, in.bytes() / group_.count(), {}, element);
-  return post(record);
+  return record;
 }
 
-Request CommunicatorCore::barrier() {
-  return post(take_record({}, {}, {.collective = shm::Collective::barrier}));
+OperationRecord& CommunicatorCore::prepare_barrier() {
+  return take_record({}, {}, {.collective = shm::Collective::barrier});
 }
 
 }  // namespace rondo::transport

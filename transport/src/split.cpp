@@ -60,13 +60,12 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split(int color, int key) {
   const ConstBlock in{reinterpret_cast<const std::byte*>(&mine), ElementType::i64, 1, wish_bytes,
                       wish_bytes};
   const std::size_t bytes = wishes.size() * wish_bytes;
-  allgather(in, {reinterpret_cast<std::byte*>(wishes.data()), ElementType::i64, 1, bytes, bytes},
-            {})
-      .wait();
+  const Block out{reinterpret_cast<std::byte*>(wishes.data()), ElementType::i64, 1, bytes, bytes};
+  post(prepare_allgather(in, out, {})).wait();
 
   const Agreement agreement = agree(wishes, color);
   prepare_blocks(*world_, agreement);
-  barrier().wait();
+  post(prepare_barrier()).wait();
   auto made = make_communicator(*world_, agreement);
   if (world_->nodes() > 1 && !made->spans()) {
     world_->withdraw({.block = mine.seat.up_block, .last = mine.seat.up_last});

@@ -33,6 +33,12 @@ struct Part {
   Transfer sent;
   Transfer received;
 
+  /// Takes over what was asked for, not what has become of it.
+  void describe_as(const Part& other) noexcept {
+    member = other.member;
+    if (other.gives) give(other.out, other.out_label);
+    if (other.takes) take(other.in, other.in_label);
+  }
   void give(ConstBlock block, std::uint32_t label) noexcept {
     gives = true;
     out = block;

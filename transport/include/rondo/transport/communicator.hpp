@@ -11,6 +11,7 @@
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/export.hpp>
 #include <rondo/transport/neighbour.hpp>
+#include <rondo/transport/plan.hpp>
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
@@ -139,6 +140,30 @@ class RONDO_TRANSPORT_API Communicator {
   /// Completes when every rank has posted it.
   [[nodiscard]] Request barrier();
 
+  // Plans: the same operations, with arguments that are given once and started many times. Making
+  // one is local; starting one is as posting the operation.
+
+  template <Element T>
+  [[nodiscard]] Plan plan_allreduce(std::span<T> data, ReduceOp op = ReduceOp::sum) {
+    return plan_allreduce(as_const_block(Strided<const T>(data)), as_block(Strided<T>(data)), op);
+  }
+  template <Element T>
+  [[nodiscard]] Plan plan_broadcast(std::span<T> data, int root) {
+    return plan_broadcast(as_block(Strided<T>(data)), root);
+  }
+  template <Element T>
+  [[nodiscard]] Plan plan_allgather(Strided<const T> in, Strided<T> out,
+                                    std::span<const std::size_t> counts = {}) {
+    return plan_allgather(as_const_block(in), as_block(out), counts);
+  }
+  template <Element T>
+  [[nodiscard]] Plan plan_reduce_scatter(Strided<const T> in, Strided<T> out,
+                                         ReduceOp op = ReduceOp::sum,
+                                         std::span<const std::size_t> counts = {}) {
+    return plan_reduce_scatter(as_const_block(in), as_block(out), op, counts);
+  }
+  [[nodiscard]] Plan plan_sendrecv(std::span<const Neighbour> neighbours);
+
   // Point-to-point operations run outside the order of the collectives. Messages of one sender,
   // receiver and tag match in the order posted. Tags are 0 <= tag < max_tag.
   static constexpr int max_tag = 1 << 30;
@@ -193,6 +218,11 @@ class RONDO_TRANSPORT_API Communicator {
   Request broadcast(Block data, int root);
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
   Request alltoall(ConstBlock in, Block out);
+  Plan plan_allreduce(ConstBlock in, Block out, ReduceOp op);
+  Plan plan_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                           std::span<const std::size_t> counts);
+  Plan plan_broadcast(Block data, int root);
+  Plan plan_allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
   Request send(ConstBlock data, int peer, int tag);
   Request recv(Block data, int peer, int tag);
   std::vector<Block> share(Block mine);
