@@ -97,10 +97,12 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
       ucp_tag_recv_nbx(opened_.worker, data.data(), data.size(), sender | tag, whole_tag, &params);
   start(request, peer, transfer, 0, true);
   // What a lost peer sent before is still received; nothing else will come.
-  if (status != UCS_OK && transfer.state == rondo_transfer_pending) {
-    ucp_request_cancel(opened_.worker, request);
-    if (transfer.state != rondo_transfer_done) transfer.error = status;
+  if (status == UCS_OK || transfer.state != rondo_transfer_pending) return;
+  ucp_request_cancel(opened_.worker, request);
+  if (transfer.state == rondo_transfer_pending && !peer.closing()) {
+    forget(*static_cast<Message*>(request), status);
   }
+  if (transfer.state == rondo_transfer_failed) transfer.error = status;
 }
 
 void UcxLink::start(ucs_status_ptr_t request, Peer& peer, rondo_transfer& transfer,
