@@ -96,6 +96,10 @@ TEST(InterfacesTest, ThatAreDownAreAnError) {
               AllOf(HasSubstr("is down"), HasSubstr("eth1 (down, 192.168.1.7)")));
 }
 
+TEST(InterfacesTest, ThatAreDownArePassedOverForTheNext) {
+  EXPECT_EQ(choose_interface(host(), "eth1,eth0", ""), "eth0");
+}
+
 TEST(InterfacesTest, MustRemain) { EXPECT_THAT(complaint("eth0,^eth*"), HasSubstr("leaves none")); }
 
 TEST(InterfacesTest, AreNoPatternWithoutNames) {

@@ -129,7 +129,8 @@ bool usual(const Interface& interface) {
       inner, [&](std::string_view prefix) { return interface.name.starts_with(prefix); });
 }
 
-void append_matches(std::vector<Interface>& chosen, const Part& part,
+// Returns whether something that matches is up.
+bool append_matches(std::vector<Interface>& chosen, const Part& part,
                     const std::vector<Interface>& all) {
   bool matched = false;
   bool up = false;
@@ -142,7 +143,7 @@ void append_matches(std::vector<Interface>& chosen, const Part& part,
     if (interface.up && !there) chosen.push_back(interface);
   }
   if (!matched) fail("interface: nothing matches '" + part.text() + "'", all);
-  if (!up) fail("interface: what matches '" + part.text() + "' is down", all);
+  return up;
 }
 
 bool has(const Interface& interface, std::string_view address) {
@@ -186,8 +187,12 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
   std::vector<Interface> chosen;
   const bool names_some = std::ranges::any_of(parts, [](const Part& p) { return !p.excludes(); });
   if (!names_some) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
+  std::string down;
   for (const Part& part : parts) {
-    if (!part.excludes()) append_matches(chosen, part, all);
+    if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();
+  }
+  if (chosen.empty() && !down.empty()) {
+    fail("interface: what matches '" + down + "' is down", all);
   }
   std::erase_if(chosen, [&](const Interface& interface) {
     return std::ranges::any_of(

@@ -26,8 +26,8 @@ struct Interface {
 ///   containers and virtual machines (docker*, veth*, br-*, virbr*, cni*). What is named is taken
 ///   even if it is one of these.
 ///
-/// Throws Error(rendezvous_failed) that lists what exists when a part of the pattern matches
-/// nothing or only what is down, when it is no pattern, and when nothing is left.
+/// What is down is passed over. Throws Error(rendezvous_failed) that lists what exists when a part
+/// of the pattern matches nothing, when it is no pattern, and when nothing is left.
 [[nodiscard]] std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
                                                        std::string_view pattern);
 
