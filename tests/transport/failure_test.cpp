@@ -77,6 +77,36 @@ TEST(FailureTest, NoticesOtherOperationsTypesReductionsAndRoots) {
   });
 }
 
+// Each rank posts something that is right in itself; together they are not.
+TEST(FailureTest, NoticesOtherSharesAndRows) {
+  test::World(2).run([](World& world) {
+    std::vector<int> in(4);
+    std::vector<int> out(4);
+    const bool first = world.rank() == 0;
+    const std::vector<std::size_t> counts{first ? 1U : 2U, first ? 3U : 2U};
+    const auto part = std::span(out).first(counts[static_cast<std::size_t>(world.rank())]);
+    const std::size_t rows = first ? 2 : 1;
+    for (int kind = 0; kind < 4; ++kind) {
+      Communicator group = world.communicator().split(0);
+      Request request;
+      if (kind == 0) request = group.reduce_scatter(in, part, ReduceOp::sum, counts);
+      if (kind == 1) {
+        request = group.reduce_scatter(Strided<const int>(in.data(), rows, 4 / rows, 4 / rows),
+                                       Strided<int>(out.data(), rows, 2 / rows, 2 / rows));
+      }
+      if (kind == 2) request = group.reduce(in, std::span(out), world.rank());
+      if (kind == 3) {
+        request = first ? group.alltoall(in, std::span(out)) : group.allreduce(in, std::span(out));
+      }
+
+      const auto error = error_of(std::move(request));
+
+      ASSERT_TRUE(error) << "kind " << kind;
+      EXPECT_EQ(error->code(), Errc::mismatch) << "kind " << kind;
+    }
+  });
+}
+
 TEST(FailureTest, PoisonsTheCommunicatorAndNoOther) {
   test::World(2).run([](World& world) {
     Communicator group = world.communicator().split(0);

@@ -109,6 +109,32 @@ void waited_for_in_opposite_order(World& world) {
   EXPECT_TRUE(test::all_are(b, 2 * world.size()));
 }
 
+// One operation of every kind after the other, more of them than there are slots.
+void every_collective_at_once(World& world) {
+  const auto size = static_cast<std::size_t>(world.size());
+  const std::size_t share = 20'000;
+  constexpr std::size_t repetitions = 5;
+  std::pmr::vector<int> in(share * size, 1, &world.arena());
+  std::vector<std::vector<int>> outs;
+  for (std::size_t i = 0; i < 4 * repetitions; ++i) outs.emplace_back(share * size);
+  std::vector<Request> requests;
+  Communicator& comm = world.communicator();
+  for (std::size_t i = 0; i < 4 * repetitions; i += 4) {
+    requests.push_back(comm.reduce_scatter(in, std::span(outs[i]).first(share)));
+    requests.push_back(comm.alltoall(in, std::span(outs[i + 1])));
+    requests.push_back(comm.allreduce(in, std::span(outs[i + 2])));
+    requests.push_back(comm.reduce(outs[i + 3], std::span(outs[i + 3]), 0));
+  }
+  while (!requests.empty()) requests.pop_back();  // waits, the latest first
+
+  for (std::size_t i = 0; i < 4 * repetitions; i += 4) {
+    ASSERT_TRUE(test::all_are(std::span(outs[i]).first(share), world.size()));
+    ASSERT_TRUE(test::all_are(outs[i + 1], 1));
+    ASSERT_TRUE(test::all_are(outs[i + 2], world.size()));
+    ASSERT_TRUE(test::all_are(outs[i + 3], 0));
+  }
+}
+
 class OutstandingTest : public testing::TestWithParam<int> {};
 
 TEST_P(OutstandingTest, WaitsInReverse) {
@@ -127,12 +153,17 @@ TEST_P(OutstandingTest, WaitsForTwoCommunicatorsInOppositeOrder) {
   test::World(GetParam()).run(waited_for_in_opposite_order);
 }
 
+TEST_P(OutstandingTest, KeepsAllKindsOfCollectivesApart) {
+  test::World(GetParam()).run(every_collective_at_once);
+}
+
 TEST_P(OutstandingTest, DoesAllThatWithProcessesAsRanks) {
   test::expect_success(GetParam(), [](World& world) {
     post_all_and_wait_in_reverse(world);
     one_rank_is_late(world);
     two_communicators_in_opposite_order(world);
     waited_for_in_opposite_order(world);
+    every_collective_at_once(world);
   });
 }
 

@@ -17,11 +17,23 @@ namespace {
 
 using test::Memory;
 
-Posted allreduce_of(std::size_t floats) {
+Posted posted_of(shm::Collective collective, std::size_t floats) {
   Posted posted;
   posted.fingerprint = {
-      .collective = shm::Collective::allreduce, .type = ElementType::f32, .count = floats};
+      .collective = collective, .type = ElementType::f32, .root = 0, .count = floats};
   return posted;
+}
+
+Posted allreduce_of(std::size_t floats) { return posted_of(shm::Collective::allreduce, floats); }
+
+// Of all ranks together.
+std::uint64_t moved_by_all(const Posted& posted, Regime regime, std::size_t ranks) {
+  std::uint64_t bytes = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const Traffic traffic = traffic_of(posted, regime, rank, ranks);
+    bytes += traffic.loaded_bytes + traffic.stored_bytes;
+  }
+  return bytes;
 }
 
 TEST(TrafficTest, OfADirectAllreduceIsThatOfARing) {
@@ -39,13 +51,20 @@ TEST(TrafficTest, OfAllRanksTogetherDoesNotDependOnHowSlicesFall) {
   constexpr std::size_t floats = 10'007;
   for (std::size_t ranks = 1; ranks <= 8; ++ranks) {
     for (const Regime regime : {Regime::direct, Regime::staged}) {
-      std::uint64_t bytes = 0;
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const Traffic traffic = traffic_of(allreduce_of(floats), regime, rank, ranks);
-        bytes += traffic.loaded_bytes + traffic.stored_bytes;
-      }
-      EXPECT_EQ(bytes, 2 * (ranks - 1) * floats * sizeof(float));
+      EXPECT_EQ(moved_by_all(allreduce_of(floats), regime, ranks),
+                2 * (ranks - 1) * floats * sizeof(float));
     }
+  }
+}
+
+// Every input crosses to whoever reduces it, and what the root has not reduced itself to the root.
+TEST(TrafficTest, OfAReduceIsItsInputsAndTheRestOfTheResult) {
+  constexpr std::size_t floats = 16 * 840;
+  for (std::size_t ranks = 1; ranks <= 8; ++ranks) {
+    const Posted posted = posted_of(shm::Collective::reduce, floats);
+    const std::size_t once = (ranks - 1) * floats * sizeof(float);
+    EXPECT_EQ(moved_by_all(posted, Regime::direct, ranks), once + once / ranks);
+    EXPECT_EQ(moved_by_all(posted, Regime::small, ranks), once);
   }
 }
 
@@ -79,6 +98,42 @@ TEST_P(CountersTest, EqualTheClosedForms) {
     EXPECT_EQ(sent.moved_bytes() - reduced.moved_bytes(), rank == 0 ? 0 : floats * sizeof(float));
     EXPECT_EQ(gathered.moved_bytes() - sent.moved_bytes(), (size - 1) * floats * sizeof(float));
     EXPECT_EQ(gathered.operations - before.operations, 3U);
+  });
+}
+
+// What the operations of post(communicator) moved on this rank's account.
+template <typename Post>
+Traffic moved_by(World& world, Post post) {
+  const Counters before = world.counters();
+  post(world.communicator()).wait();
+  const Counters after = world.counters();
+  return {after.loaded_bytes - before.loaded_bytes, after.stored_bytes - before.stored_bytes};
+}
+
+TEST_P(CountersTest, EqualTheClosedFormsOfWhatEveryRankGetsADifferentPartOf) {
+  const Memory memory = std::get<0>(GetParam());
+  const std::size_t floats = std::get<2>(GetParam());
+  test::World(std::get<1>(GetParam())).run([memory, floats](World& world) {
+    const auto size = static_cast<std::size_t>(world.size());
+    const auto rank = static_cast<std::size_t>(world.rank());
+    std::pmr::vector<float> in(floats * size, 1.0F, test::resource(world, memory));
+    std::pmr::vector<float> out(floats * size, test::resource(world, memory));
+    const auto part = std::span(out).first(floats);
+
+    const Traffic scattered =
+        moved_by(world, [&](auto& comm) { return comm.reduce_scatter(in, part); });
+    const Traffic exchanged =
+        moved_by(world, [&](auto& comm) { return comm.alltoall(in, std::span(out)); });
+    const Traffic reduced = moved_by(
+        world, [&](auto& comm) { return comm.reduce(std::span(in).first(floats), part, 0); });
+
+    const Traffic parts_of_peers{.loaded_bytes = (size - 1) * floats * sizeof(float)};
+    EXPECT_EQ(scattered, parts_of_peers);
+    EXPECT_EQ(exchanged, parts_of_peers);
+    const bool small = floats * sizeof(float) <= shm::bulk_bytes;
+    const bool direct = memory == Memory::arena;
+    const Regime regime = small ? Regime::small : direct ? Regime::direct : Regime::staged;
+    EXPECT_EQ(reduced, traffic_of(posted_of(shm::Collective::reduce, floats), regime, rank, size));
   });
 }
 
