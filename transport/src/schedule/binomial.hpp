@@ -23,8 +23,8 @@ class Binomial {
     return rank_at(distance_ & (distance_ - 1));
   }
   [[nodiscard]] constexpr std::size_t children() const noexcept {
-    const auto below = static_cast<std::size_t>(is_root() ? std::bit_width(size_ - 1)
-                                                          : std::countr_zero(distance_));
+    const auto below = is_root() ? static_cast<std::size_t>(std::bit_width(size_ - 1))
+                                 : static_cast<std::size_t>(std::countr_zero(distance_));
     // As many as have their root inside the tree.
     return std::min(below, static_cast<std::size_t>(std::bit_width(size_ - 1 - distance_)));
   }
