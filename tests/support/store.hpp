@@ -58,10 +58,21 @@ inline rendezvous::Credentials credentials(int rank, int size) {
 class StoreJob {
  public:
   explicit StoreJob(int size, std::chrono::milliseconds deadline = std::chrono::seconds(60))
-      : size_(size), deadline_(deadline), channels_(static_cast<std::size_t>(size)) {
-    auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
-    endpoint_ = {.host = "127.0.0.1", .port = rendezvous::own_address(listener.get()).port()};
+      : StoreJob(size, listen(), deadline) {}
+  StoreJob(int size, shm::Descriptor listener,
+           std::chrono::milliseconds deadline = std::chrono::seconds(60))
+      : size_(size),
+        deadline_(deadline),
+        endpoint_(endpoint_of(listener)),
+        channels_(static_cast<std::size_t>(size)) {
     channels_[0] = StoreClient::serve(place(0), std::move(listener));
+  }
+
+  [[nodiscard]] static shm::Descriptor listen() {
+    return rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  }
+  [[nodiscard]] static rendezvous::Endpoint endpoint_of(const shm::Descriptor& listener) {
+    return {.host = "127.0.0.1", .port = rendezvous::own_address(listener.get()).port()};
   }
 
   [[nodiscard]] rendezvous::Credentials place(int rank) const {

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -125,13 +126,15 @@ TEST(StoreNewsTest, EndsAnAllgatherWhenARankLeaves) {
               HasSubstr("rank 1 has left"));
 }
 
-// A rank that is a process of its own, to be killed and stopped. It never returns.
+// A rank that is a process of its own, to be killed and stopped. It never returns. Made before
+// the job, which starts threads.
 class ChildRank {
  public:
-  ChildRank(StoreJob& job, int rank) : pid_(::fork()) {
+  ChildRank(const shm::Descriptor& listener, int rank, int size) : pid_(::fork()) {
     if (pid_ != 0) return;
     try {
-      const auto channel = StoreClient::join(job.place(rank), job.endpoint());
+      const auto channel =
+          StoreClient::join(credentials(rank, size), StoreJob::endpoint_of(listener));
       (void)channel->allgather("");
       ::pause();
     } catch (...) {
@@ -154,8 +157,9 @@ class ChildRank {
 TEST(StoreNewsTest, TellsAllWhoWasKilled) {
   Ear zero;
   Ear one;
-  StoreJob job(3);
-  const ChildRank child(job, 2);
+  auto listener = StoreJob::listen();
+  const ChildRank child(listener, 2, 3);
+  StoreJob job(3, std::move(listener));
   job.join(1);
   on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
   zero.watch(*job.channel(0));
@@ -169,8 +173,9 @@ TEST(StoreNewsTest, TellsAllWhoWasKilled) {
 
 TEST(StoreNewsTest, DoesNotTakeAStoppedRankForLost) {
   Ear zero;
-  StoreJob job(3);
-  const ChildRank child(job, 2);
+  auto listener = StoreJob::listen();
+  const ChildRank child(listener, 2, 3);
+  StoreJob job(3, std::move(listener));
   job.join(1);
   on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
   zero.watch(*job.channel(0));
@@ -187,8 +192,9 @@ TEST(StoreNewsTest, DoesNotTakeAStoppedRankForLost) {
 }
 
 TEST(StoreNewsTest, EndsAnAllgatherWhenARankIsKilled) {
-  StoreJob job(3);
-  const ChildRank child(job, 2);
+  auto listener = StoreJob::listen();
+  const ChildRank child(listener, 2, 3);
+  StoreJob job(3, std::move(listener));
   job.join(1);
   on_threads(2, [&](int rank) { (void)job.channel(rank)->allgather(""); });
 

@@ -76,8 +76,8 @@ TEST(ThreadHubTest, EndsAnAllgatherWhenARankLeaves) {
 }
 
 TEST(ThreadHubTest, TellsAllOthersAndNotTheTeller) {
-  const Channels channels = make_thread_hub(3, 60s);
   std::vector<std::vector<std::string>> heard(3);
+  const Channels channels = make_thread_hub(3, 60s);
   for (std::size_t r = 0; r < 3; ++r) {
     channels[r]->watch([&heard, r](const News& news) { heard[r].push_back(news.text); });
   }
@@ -90,8 +90,8 @@ TEST(ThreadHubTest, TellsAllOthersAndNotTheTeller) {
 }
 
 TEST(ThreadHubTest, KeepsNewsUntilSomebodyWatches) {
-  const Channels channels = make_thread_hub(2, 60s);
   std::vector<News::Kind> heard;
+  const Channels channels = make_thread_hub(2, 60s);
 
   channels[1]->tell({.kind = News::Kind::diverged, .rank = 1});
   channels[0]->watch([&](const News& news) { heard.push_back(news.kind); });
@@ -100,8 +100,8 @@ TEST(ThreadHubTest, KeepsNewsUntilSomebodyWatches) {
 }
 
 TEST(ThreadHubTest, TellsOnceThatARankHasLeft) {
-  Channels channels = make_thread_hub(2, 60s);
   int heard = 0;
+  Channels channels = make_thread_hub(2, 60s);
   channels[0]->watch([&](const News& news) {
     EXPECT_EQ(news.kind, News::Kind::left);
     EXPECT_EQ(news.rank, 1);
@@ -116,8 +116,8 @@ TEST(ThreadHubTest, TellsOnceThatARankHasLeft) {
 
 TEST(ThreadHubTest, LetsHandlersTellWhileOthersTell) {
   constexpr int rounds = 200;
-  const Channels channels = make_thread_hub(2, 60s);
   std::atomic<int> answers = 0;
+  const Channels channels = make_thread_hub(2, 60s);
   for (int r = 0; r < 2; ++r) {
     channels[static_cast<std::size_t>(r)]->watch([&, r](const News& news) {
       if (news.kind == News::Kind::aborted) {
