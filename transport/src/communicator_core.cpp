@@ -71,6 +71,8 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
       channel_(routes_of(*world_, group_), context, world_->counters()) {
   group_.channel = &channel_;
   group_.team = world_->options().team;
+  const std::string& table = world_->options().fabric.allreduce;
+  if (!table.empty()) group_.allreduce_table = AlgorithmTable::parse(table);
   group_.counters = &world_->counters();
   group_.sources.resize(group_.count());
   group_.destinations.resize(group_.count());
