@@ -91,12 +91,14 @@ TEST(TrainerMetricsTest, StartLinesHaveTheirNames) {
 
   EXPECT_THAT(names_in(start),
               UnorderedElementsAre("event", "version", "config", "ranks", "threads", "hosts",
-                                   "global_batch", "rank_batches", "data", "training_images",
-                                   "test_images", "model", "parameters", "seed", "steps_per_epoch",
-                                   "total_steps", "instruction_set", "onednn"));
+                                   "nodes", "route", "global_batch", "rank_batches", "data",
+                                   "training_images", "test_images", "model", "parameters", "seed",
+                                   "steps_per_epoch", "total_steps", "instruction_set", "onednn"));
   EXPECT_EQ(start.at("rank_batches"), (std::vector{12, 12}));
   EXPECT_EQ(start.at("total_steps"), 18);
   EXPECT_EQ(start.at("hosts").size(), 2U);
+  EXPECT_EQ(start.at("nodes"), 1);
+  EXPECT_EQ(start.at("route"), "none");
 }
 
 TEST(TrainerMetricsTest, StepLinesHaveTheirNames) {

@@ -40,6 +40,8 @@ void MetricsFile::write(const StartEvent& event) {
                       {"ranks", event.ranks},
                       {"threads", event.threads},
                       {"hosts", event.hosts},
+                      {"nodes", event.nodes},
+                      {"route", event.route},
                       {"global_batch", event.global_batch},
                       {"rank_batches", event.rank_batches},
                       {"data", event.data},

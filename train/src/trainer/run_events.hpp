@@ -14,6 +14,8 @@ struct StartEvent {
   int ranks = 1;
   int threads = 1;
   std::vector<std::string> hosts = {};  ///< by rank
+  int nodes = 1;
+  std::string route = {};  ///< what joins nodes, and which delays were injected
   std::int64_t global_batch = 0;
   std::vector<std::int64_t> rank_batches = {};  ///< by rank, of a full global batch
   std::string data = {};

@@ -30,6 +30,8 @@ StartEvent Trainer::start_event() const {
   StartEvent event{.config = to_toml(experiment_),
                    .ranks = world_.size(),
                    .threads = threads_,
+                   .nodes = world_.nodes(),
+                   .route = world_.route(),
                    .global_batch = experiment_.train.global_batch,
                    .data = experiment_.data.name,
                    .training_images = material_.dataset.training.shape.n,
@@ -59,6 +61,9 @@ void Trainer::announce() const {
             size_of_pictures(material_.model.input));
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
+  if (event.nodes > 1) {
+    log_.note("nodes " + std::to_string(event.nodes) + ", joined by " + event.route);
+  }
   log_.note("batch " + std::to_string(event.global_batch) + " in all, " +
             (smallest == largest ? smallest : smallest + " or " + largest) + " per rank; " +
             counted(event.steps_per_epoch, "step") + " per epoch, " +
