@@ -1,9 +1,11 @@
-// `rondo bench allreduce` as a program.
+// `rondo bench` as a program, inside a node.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "program.hpp"
 
@@ -73,6 +75,130 @@ TEST(BenchTest, FindsMistakesBeforeItStartsRanks) {
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("not a multiple of 4")));
 }
+
+TEST(BenchTest, MeasuresInPlaceAndOutOfPlace) {
+  const Ended ended =
+      rondo({"bench", "allgather", "-n", "2", "-m", "64", "--memory", "arena", "--in-place",
+             "--out-of-place", "--iterations", "2", "--format", "json"});
+
+  const auto rows = rows_of(ended);
+  ASSERT_THAT(rows, SizeIs(2)) << ended.err;
+  EXPECT_EQ(rows[0]["place"], "in");
+  EXPECT_EQ(rows[1]["place"], "out");
+}
+
+TEST(BenchTest, CountsBusBandwidthAsNcclTestsDo) {
+  const Ended ended = rondo({"bench", "allgather", "-n", "2", "-m", "64K", "--memory", "arena",
+                             "--iterations", "2", "--format", "json"});
+
+  const auto row = rows_of(ended)[0];
+  EXPECT_EQ(row["bytes"], 65536);
+  EXPECT_EQ(row["count"], 16384);
+  EXPECT_DOUBLE_EQ(row["busbw_GBs"].get<double>(), row["algbw_GBs"].get<double>() / 2);
+}
+
+TEST(BenchTest, FailsWhereTheBandwidthIsTooLowAndSaysWhere) {
+  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "64", "--memory", "arena",
+                             "--iterations", "2", "--min-busbw", "1e6"});
+
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("64 bytes, memory arena, place in: the bus bandwidth of"));
+}
+
+TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
+  const Ended ended = rondo({"bench", "reduce", "-n", "2", "-m", "64", "--type", "bf16", "--op",
+                             "max", "--buffers", "read-back", "--iterations", "2"});
+
+  EXPECT_THAT(ended.err, HasSubstr(": reduce of bf16, max, buffers rewritten and read back"));
+  EXPECT_THAT(ended.err, HasSubstr("2 ranks on 1 node"));
+  EXPECT_THAT(ended.err, HasSubstr("inside a node: shm"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 0 may use core"));
+}
+
+TEST(BenchTest, RefusesATileThatWouldNotFit) {
+  const Ended ended = rondo({"bench", "halo", "-n", "2", "-m", "1M"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("halo takes up to 65536 bytes")));
+}
+
+TEST(BenchTest, RefusesToSendToItself) {
+  const Ended ended = rondo({"bench", "latency", "-n", "1"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("needs two ranks; give -n 2")));
+}
+
+TEST(BenchTest, RefusesMoreGroupsThanRanks) {
+  const Ended ended = rondo({"bench", "segmented", "-n", "2", "--groups", "3"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("3 groups need at least as many ranks")));
+}
+
+TEST(BenchTest, TunesWhatOneNodeHas) {
+  const Ended ended =
+      rondo({"bench", "--tune", "-n", "2", "--iterations", "2", "--format", "json"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const auto tuning = rows_of(ended);
+  EXPECT_EQ(tuning["format"], 1);
+  EXPECT_EQ(tuning["nodes"], 1);
+  ASSERT_THAT(tuning["levels"], SizeIs(1));
+  EXPECT_EQ(tuning["levels"][0]["level"], "node");
+  EXPECT_GE(tuning["levels"][0]["alpha_seconds"], 0.0);
+  EXPECT_EQ(tuning["allreduce"], "");
+}
+
+struct Kind {
+  const char* name;
+  const char* size;  // "" where there is none
+};
+
+class BenchKindTest : public testing::TestWithParam<Kind> {};
+
+std::vector<std::string> command_for(const Kind& kind, const char* ranks) {
+  std::vector<std::string> command = {"bench",        kind.name, "-n",       ranks,
+                                      "--iterations", "2",       "--format", "json"};
+  if (*kind.size != '\0') command.insert(command.end(), {"-m", kind.size});
+  return command;
+}
+
+TEST_P(BenchKindTest, FindsEveryElementRight) {
+  const Ended ended = rondo(command_for(GetParam(), "3"));
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const auto rows = rows_of(ended);
+  EXPECT_FALSE(rows.empty());
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["wrong"], 0) << row;
+    EXPECT_GT(row["median_us"], 0.0) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchKindTest,
+                         testing::Values(Kind{"latency", "4:4K"}, Kind{"bandwidth", "4K"},
+                                         Kind{"allreduce", "40"}, Kind{"reduce_scatter", "4:4K"},
+                                         Kind{"allgather", "4:4K"}, Kind{"broadcast", "40K"},
+                                         Kind{"reduce", "40K"}, Kind{"alltoall", "4:4K"},
+                                         Kind{"barrier", ""}, Kind{"token", ""},
+                                         Kind{"segmented", "40K"}, Kind{"halo", "64:1K"}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
+class BenchTypeTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(BenchTypeTest, IsReducedExactly) {
+  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "8K", "--type", GetParam(),
+                             "--iterations", "2", "--format", "json"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(rows_of(ended)[0]["type"], GetParam());
+  EXPECT_EQ(rows_of(ended)[0]["wrong"], 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
+                         testing::Values("f32", "f64", "bf16", "i32", "i64", "u8"),
+                         [](const auto& type) { return std::string(type.param); });
 
 }  // namespace
 }  // namespace rondo::tools::test

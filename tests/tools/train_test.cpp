@@ -102,6 +102,27 @@ TEST_F(TrainTest, LeavesTheResolvedConfigurationAndTheMetricsInItsFolder) {
   EXPECT_EQ(std::ranges::count(events, "epoch"), 2);
 }
 
+TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
+  const Ended ended =
+      train({"-n", "2", "--fake-nodes", "2", "--fabric", "shm", "--latency-us", "3"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(file("config.toml"), HasSubstr("fake_nodes = 2"));
+  EXPECT_THAT(file("config.toml"), HasSubstr("latency_us = 3.0"));
+  const auto start = nlohmann::json::parse(lines(file("metrics.jsonl")).front());
+  EXPECT_EQ(start["nodes"], 2);
+  EXPECT_THAT(start["route"].get<std::string>(), HasSubstr("injected: 3 us"));
+  EXPECT_THAT(ended.out, HasSubstr("injected: 3 us"));
+}
+
+TEST_F(TrainTest, TakesFakeNodesFromTheConfiguration) {
+  const Ended ended =
+      train({"-n", "2", "--set", "transport.fake_nodes=2", "--set", "transport.fabric=shm"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(lines(file("metrics.jsonl")).front())["nodes"], 2);
+}
+
 TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
   const Ended ended = train({"-n", "2"});
 

@@ -20,6 +20,7 @@ void add_info(CLI::App& app, int& status);
 /// `arguments` are those of this process: its ranks get the same. Also below.
 void add_bench(CLI::App& app, const std::vector<std::string>& arguments, int& status);
 void add_bench_operations(CLI::App& bench, const std::vector<std::string>& arguments, int& status);
+void add_bench_tune(CLI::App& bench, const std::vector<std::string>& arguments, int& status);
 void add_bench_model(CLI::App& bench, const std::vector<std::string>& arguments, int& status);
 
 }  // namespace rondo::tools

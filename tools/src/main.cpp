@@ -23,6 +23,11 @@ struct CommandLine {
   std::vector<std::string> behind_dashes;
 };
 
+// `rondo bench --tune` reads like an option, but is a command of its own.
+void name_tuning(std::vector<std::string>& own) {
+  if (own.size() > 1 && own[0] == "bench" && own[1] == "--tune") own[1] = "tune";
+}
+
 CommandLine split(int argc, char** argv) {
   CommandLine line;
   bool behind = false;
@@ -34,6 +39,7 @@ CommandLine split(int argc, char** argv) {
       (behind ? line.behind_dashes : line.own).emplace_back(argument);
     }
   }
+  name_tuning(line.own);
   return line;
 }
 

@@ -9,6 +9,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "bench/injected.hpp"
 #include "bench/one_pass_operation.hpp"
 #include "bench/starting_line.hpp"
 
@@ -47,6 +48,7 @@ BenchSetting setting_of(const Bench& bench, const Team& team, transport::World& 
   setting.members = team.members;
   setting.type = bench.type;
   setting.reduction = bench.reduction;
+  setting.first = bench.first;
   setting.second = bench.peer < 0 ? world.size() - 1 : bench.peer;
   setting.both_ways = bench.both_ways;
   return setting;
@@ -83,7 +85,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   row.count = facts.count;
   row.bus_factor = facts.bus_factor;
   row.ranks = world.size();
-  row.injected = bench.injected;
+  if (world.nodes() > 1) row.injected = injected_delays();
   return row;
 }
 

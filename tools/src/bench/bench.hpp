@@ -28,10 +28,10 @@ struct Bench {
   int iterations = 0;  ///< per size; 0: 2000 below 64 KiB, 300 below 4 MiB, else 30
   int warm_up = -1;    ///< -1: a tenth of the iterations, and 2
   bool limit = false;  ///< measure one pass over shared memory in turn
+  int first = 0;       ///< of the two, where two take part
   int peer = -1;       ///< of rank 0 where two take part; -1: the last rank
   int groups = 2;      ///< where groups take part: rank r is in group r modulo this
   bool both_ways = false;
-  std::string injected = {};  ///< for the rows
 };
 
 /// Measures all that `bench` asks for. Collective; the rows are the same on every rank.

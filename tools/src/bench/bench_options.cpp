@@ -6,7 +6,6 @@
 #include <map>
 
 #include "bench/byte_sizes.hpp"
-#include "bench/injected.hpp"
 #include "exit_status.hpp"
 
 namespace rondo::tools {
@@ -143,7 +142,6 @@ Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
   bench.peer = options.peer;
   bench.groups = options.groups;
   bench.both_ways = options.both_ways;
-  bench.injected = injected_delays();
   if (kind.sizes.empty()) {
     bench.sizes = {0};
     bench.memories = {BenchMemory::private_memory};

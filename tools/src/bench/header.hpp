@@ -11,7 +11,4 @@ namespace rondo::tools {
 void print_header(const transport::World& world, const Bench& bench, const std::string& wait,
                   int threads);
 
-/// The lines about ranks, links and binding alone.
-void print_world(const transport::World& world, const std::string& wait, int threads);
-
 }  // namespace rondo::tools

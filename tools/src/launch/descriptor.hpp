@@ -22,6 +22,8 @@ class Descriptor {
 
   /// -1 when there is none.
   [[nodiscard]] int value() const noexcept { return fd_; }
+  /// Leaves it open, for somebody else to close.
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   void close() noexcept {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

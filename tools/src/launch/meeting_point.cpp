@@ -31,17 +31,19 @@ std::string random_digits(std::size_t bytes) {
   return text;
 }
 
+constexpr const char* loopback = "127.0.0.1";
+
 // On a port that the kernel chooses.
-Descriptor listen_on_loopback() {
+Descriptor listen_on(in_addr_t interface) {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listener.value() < 0) fail("socket");
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(interface);
   if (bind(listener.value(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    fail("bind to 127.0.0.1");
+    fail("bind to a port");
   }
-  if (listen(listener.value(), SOMAXCONN) != 0) fail("listen on 127.0.0.1");
+  if (listen(listener.value(), SOMAXCONN) != 0) fail("listen");
   return listener;
 }
 
@@ -73,11 +75,16 @@ MeetingPoint meet_on_this_node() {
 }
 
 MeetingPoint meet_over_loopback() {
-  MeetingPoint point;
-  point.listener = listen_on_loopback();
-  point.coordinator =
-      fmt::format("tcp:127.0.0.1:{}/{}", port_of(point.listener), random_digits(job_bytes));
+  MeetingPoint point = meet_at(loopback);
   point.secret = keep(random_digits(secret_bytes));
+  return point;
+}
+
+MeetingPoint meet_at(const std::string& host) {
+  MeetingPoint point;
+  point.listener = listen_on(host == loopback ? INADDR_LOOPBACK : INADDR_ANY);
+  point.coordinator =
+      fmt::format("tcp:{}:{}/{}", host, port_of(point.listener), random_digits(job_bytes));
   return point;
 }
 

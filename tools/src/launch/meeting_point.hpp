@@ -21,4 +21,8 @@ struct MeetingPoint {
 /// to the job. Throws std::system_error.
 [[nodiscard]] MeetingPoint meet_over_loopback();
 
+/// As above without a secret, on a port of all addresses unless `host` is this machine's loopback:
+/// for ranks that have met at `host` before.
+[[nodiscard]] MeetingPoint meet_at(const std::string& host);
+
 }  // namespace rondo::tools
