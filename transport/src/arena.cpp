@@ -20,13 +20,20 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t aligned = std::max(alignment, cache_line);
   std::size_t offset = ranges_.allocate(size, aligned);
   if (offset == RangeAllocator::npos) {
-    const std::size_t wanted = ranges_.limit() + size + aligned;
-    const std::size_t limit = (wanted + growth_bytes - 1) / growth_bytes * growth_bytes;
-    memory_->arena().grow(limit);
-    ranges_.extend(limit);
+    grow(size + aligned);
     offset = ranges_.allocate(size, aligned);
   }
   return memory_->arena().base() + offset;
+}
+
+void ArenaCore::grow(std::size_t bytes) {
+  const std::size_t before = ranges_.limit();
+  const std::size_t wanted = before + bytes;
+  const std::size_t limit = (wanted + growth_bytes - 1) / growth_bytes * growth_bytes;
+  shm::Segment& segment = memory_->arena();
+  segment.grow(limit);
+  if (on_growth_) on_growth_({segment.base() + before, limit - before});
+  ranges_.extend(limit);
 }
 
 void ArenaCore::deallocate(void* data) {

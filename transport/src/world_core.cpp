@@ -18,7 +18,10 @@ namespace rondo::transport {
 WorldCore::WorldCore(Membership membership, WorldOptions options)
     : my_(std::move(membership)),
       options_(std::move(options)),
-      arena_(std::make_unique<ArenaCore>(peer(my_.rank).memory)),
+      arena_(std::make_unique<ArenaCore>(peer(my_.rank).memory,
+                                         [this](std::span<std::byte> memory) {
+                                           if (my_.fabric) my_.fabric->add_memory(memory);
+                                         })),
       news_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
   for (const Peer& peer : my_.peers) {

@@ -1,0 +1,112 @@
+// Delays that are injected: nothing arrives before its time, nothing is lost or reordered.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "links/slowed_link.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Sends to nowhere, at once, and remembers what and when.
+class RecordingLink final : public Link {
+ public:
+  struct Sent {
+    std::uint64_t tag;
+    Clock::time_point when;
+  };
+  explicit RecordingLink(std::vector<Sent>& sent) : sent_(&sent) {}
+
+  void post_send(int /*peer*/, std::uint64_t tag, std::span<const std::byte> data,
+                 Transfer& transfer) override {
+    sent_->push_back({tag, Clock::now()});
+    transfer.bytes = data.size();
+    transfer.state = rondo_transfer_done;
+  }
+  void post_recv(int, std::uint64_t, std::span<std::byte>, Transfer&) override {}
+  bool progress() override { return false; }
+  void cancel(Transfer&) override {}
+  std::optional<int> arm() override { return 7; }
+  std::string address() const override { return "here"; }
+  void connect(int, const std::string&) override {}
+  void add_memory(std::span<std::byte>) override {}
+  std::string route() const override { return "nowhere"; }
+  std::string error_text(const Transfer&) const override { return {}; }
+
+ private:
+  std::vector<Sent>* sent_;
+};
+
+class SlowedLinkTest : public testing::Test {
+ protected:
+  std::unique_ptr<SlowedLink> slowed(std::chrono::nanoseconds latency, double bandwidth) {
+    return std::make_unique<SlowedLink>(std::make_unique<RecordingLink>(sent_), latency, bandwidth);
+  }
+  std::vector<RecordingLink::Sent> sent_;
+  std::vector<std::byte> message_{1'000'000};
+};
+
+TEST_F(SlowedLinkTest, NothingLeavesBeforeItsTime) {
+  const auto link = slowed(3ms, 0);
+  Transfer transfer;
+  const auto begin = Clock::now();
+
+  link->post_send(1, 5, message_, transfer);
+  EXPECT_TRUE(transfer.pending());
+  EXPECT_FALSE(link->arm());
+  while (transfer.pending()) link->progress();
+
+  ASSERT_EQ(sent_.size(), 1U);
+  EXPECT_GE(sent_[0].when - begin, 3ms);
+  EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(link->arm(), 7);
+}
+
+TEST_F(SlowedLinkTest, MessagesShareOneWire) {
+  const auto link = slowed(0ns, 1e9);  // a millisecond each
+  std::vector<Transfer> transfers(3);
+  const auto begin = Clock::now();
+
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    link->post_send(static_cast<int>(i), i, message_, transfers[i]);
+  }
+  while (transfers.back().pending()) link->progress();
+
+  ASSERT_EQ(sent_.size(), 3U);
+  for (std::size_t i = 0; i < sent_.size(); ++i) {
+    EXPECT_EQ(sent_[i].tag, i);
+    EXPECT_GE(sent_[i].when - begin, (i + 1) * 1ms);
+  }
+}
+
+TEST_F(SlowedLinkTest, WhatWasCancelledIsNotSent) {
+  auto link = slowed(1ms, 0);
+  Transfer first;
+  Transfer second;
+  link->post_send(1, 1, message_, first);
+  link->post_send(1, 2, message_, second);
+
+  link->cancel(first);
+  EXPECT_TRUE(first.failed());
+  link.reset();  // sends the rest
+
+  ASSERT_EQ(sent_.size(), 1U);
+  EXPECT_EQ(sent_[0].tag, 2U);
+}
+
+TEST_F(SlowedLinkTest, ItsRouteSaysThatItIsInjected) {
+  EXPECT_THAT(slowed(2us, 6e9)->route(),
+              testing::StrEq("nowhere (injected: 2 us latency, 6 GB/s)"));
+}
+
+}  // namespace
+}  // namespace rondo::transport
