@@ -90,8 +90,13 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
-  /// Must that member live for the operation to complete?
+  /// Must that member live for the operation to complete? Between nodes others may stand between:
+  /// see waits_for_message().
   [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
+  /// Has a message failed, and the reason is waited for?
+  [[nodiscard]] bool suspects() const noexcept { return suspicion_.has_value(); }
+  /// Is a message to or from that member pending?
+  [[nodiscard]] bool waits_for_message(const OperationRecord& record, std::size_t member) const;
   /// The World ranks that it waits for.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.

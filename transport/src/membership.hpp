@@ -15,8 +15,8 @@ namespace rondo::transport {
 
 /// One rank of a World as all others see it. Ranks that are threads of one process share these.
 struct Peer {
-  std::shared_ptr<shm::RankMemory> memory = {};      ///< none for ranks out of reach
-  std::shared_ptr<shm::Descriptor> process = {};     ///< a pidfd; none for threads and far ranks
+  std::shared_ptr<shm::RankMemory> memory = {};   ///< none for ranks out of reach
+  std::shared_ptr<shm::Descriptor> process = {};  ///< a pidfd; none for threads and far ranks
   RankInfo info = {};
 };
 

@@ -12,7 +12,9 @@ void NewsBoard::hear(const News& news) {
       auto& fate = fates_[static_cast<std::size_t>(news.rank)];
       // Only this thread writes; release: what was heard before is seen before.
       if (fate.load(std::memory_order_relaxed) == 0) {
-        fate.store(gone_.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_release);
+        const std::uint32_t position = gone_.fetch_add(1, std::memory_order_relaxed) + 1;
+        fate.store(2 * position + (news.kind == News::Kind::left ? 1 : 0),
+                   std::memory_order_release);
       }
       return;
     }
@@ -34,7 +36,11 @@ void NewsBoard::hear(const News& news) {
 bool NewsBoard::gone(int rank) const noexcept { return fate(rank) != 0; }
 
 std::uint32_t NewsBoard::fate(int rank) const noexcept {
-  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
+}
+
+bool NewsBoard::left(int rank) const noexcept {
+  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
 }
 
 std::optional<NewsBoard::News> NewsBoard::aborted() const {

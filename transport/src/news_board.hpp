@@ -22,6 +22,8 @@ class NewsBoard {
 
   /// Has the rank left, or was it lost?
   [[nodiscard]] bool gone(int rank) const noexcept;
+  /// Did it leave in order? Then all that it sent is on its way.
+  [[nodiscard]] bool left(int rank) const noexcept;
   /// The position of the rank's going among all that went, from 1; 0 while it is there. The first
   /// to go explains the others.
   [[nodiscard]] std::uint32_t fate(int rank) const noexcept;
@@ -33,6 +35,7 @@ class NewsBoard {
   [[nodiscard]] std::vector<News> take_diverged();
 
  private:
+  // The position, times two, plus one for a rank that left in order.
   std::vector<std::atomic<std::uint32_t>> fates_;
   std::atomic<std::uint32_t> gone_{0};
   std::atomic<bool> has_aborted_{false};

@@ -109,6 +109,11 @@ bool Span::waits_for(const OperationRecord& record, std::size_t member) const {
   return record.header.received.done() || member == previous_;
 }
 
+bool Span::waits_for_header(const OperationRecord& record, std::size_t member) const {
+  return (member == previous_ && record.header.received.pending()) ||
+         (member == next_ && record.header.sent.pending());
+}
+
 void Span::poison(const Error& error) {
   down_->poison(error);
   up_->poison(error);

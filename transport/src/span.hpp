@@ -36,6 +36,7 @@ class Span {
 
   /// For reports: once the previous rank has been heard, any other may be missing.
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  [[nodiscard]] bool waits_for_header(const OperationRecord& record, std::size_t member) const;
   void poison(const Error& error);
 
   /// The member whose headers this rank compares.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "describe.hpp"
@@ -24,8 +25,11 @@ constexpr auto look_interval = 2ms;
 constexpr auto sleep_slice = 50ms;
 constexpr auto fabric_slice = 1ms;
 constexpr auto unarmed_slice = 100us;
-// What a rank of another node sent before it went may still be on its way for so long.
-constexpr auto farewell = 200ms;
+// What a rank of another node sent before it went may still be on its way: so long may nothing
+// arrive after it was lost; after it left in order; and after it left when others stand between.
+constexpr std::chrono::nanoseconds farewell_of_lost = 200ms;
+constexpr std::chrono::nanoseconds farewell_of_left = 300ms;
+constexpr std::chrono::nanoseconds farewell_by_others = 10s;
 constexpr int pauses_per_look_at_the_clock = 16;
 
 void pause_cpu() {
@@ -125,35 +129,42 @@ void Wait::look_for_aborts() {
 }
 
 void Wait::look_for_lost_peers() {
-  const std::optional<std::size_t> lost = first_lost();
-  if (!lost) return;
+  const std::optional<Loss> loss = find_loss();
+  if (!loss) return;
   // Read once more what the peer may have stored before it went; a mismatch explains more.
   communicator_.check_all_fingerprints();
-  while (world_.progress()) {
-  }
-  if (record_.finished() || !communicator_.needs(record_, *lost)) return;
-  const int rank = communicator_.group().members[*lost].world_rank;
-  if (communicator_.spans() || !world_.same_node(rank)) {
-    if (!lost_since_) lost_since_ = now_;
-    if (now_ - *lost_since_ < farewell) return;
-  }
-  throw_lost(rank);
+  while (world_.progress()) idle_since_ = Clock::now();
+  if (record_.finished() || !communicator_.needs(record_, loss->member)) return;
+  if (!lost_since_) lost_since_ = now_;
+  if (now_ - std::max(*lost_since_, idle_since_) < loss->farewell) return;
+  throw_lost(communicator_.group().members[loss->member].world_rank);
 }
 
-// Of several that have gone, the first: it explains the others.
-std::optional<std::size_t> Wait::first_lost() const {
+// Of several that have gone, the first explains the others, and one that was lost those that left.
+std::optional<Wait::Loss> Wait::find_loss() const {
   const std::vector<Member>& members = communicator_.group().members;
-  std::optional<std::size_t> lost;
-  std::uint32_t least = 0;
+  std::optional<Loss> loss;
+  std::pair<bool, std::uint32_t> least;
   for (std::size_t r = 0; r < members.size(); ++r) {
     const int rank = members[r].world_rank;
     if (!communicator_.needs(record_, r) || !world_.gone(rank)) continue;
-    const std::uint32_t fate = world_.fate(rank) - 1;  // unknown comes last
-    if (lost && fate >= least) continue;
-    lost = r;
-    least = fate;
+    const std::pair order(world_.left(rank), world_.fate(rank) - 1);  // unknown comes last
+    const auto shortest = std::min(farewell(r), loss ? loss->farewell : farewell_by_others);
+    if (!loss || order < least) {
+      loss = {.member = r, .farewell = shortest};
+      least = order;
+    }
+    loss->farewell = shortest;
   }
-  return lost;
+  return loss;
+}
+
+std::chrono::nanoseconds Wait::farewell(std::size_t member) const {
+  const int rank = communicator_.group().members[member].world_rank;
+  if (!communicator_.spans() && world_.same_node(rank)) return 0ns;  // all of it is there
+  if (communicator_.suspects()) return 0ns;                          // nothing more will come
+  if (!world_.left(rank)) return farewell_of_lost;
+  return communicator_.waits_for_message(record_, member) ? farewell_of_left : farewell_by_others;
 }
 
 void Wait::throw_lost(int rank) const {

@@ -28,7 +28,13 @@ class Wait {
   void look();
   void look_for_aborts();
   void look_for_lost_peers();
-  [[nodiscard]] std::optional<std::size_t> first_lost() const;
+  /// A member that has gone, and for how long nothing more may have come before that is an error.
+  struct Loss {
+    std::size_t member;
+    std::chrono::nanoseconds farewell;
+  };
+  [[nodiscard]] std::optional<Loss> find_loss() const;
+  [[nodiscard]] std::chrono::nanoseconds farewell(std::size_t member) const;
   [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
   void note_arrival();

@@ -148,6 +148,12 @@ std::optional<Error> WorldCore::aborted() const {
   return std::nullopt;
 }
 
+bool WorldCore::left(int rank) const noexcept {
+  if (news_.left(rank)) return true;
+  const Peer& other = peer(rank);
+  return other.memory && other.memory->header().left.load(std::memory_order_acquire) != 0;
+}
+
 bool WorldCore::gone(int rank) const noexcept {
   if (news_.gone(rank)) return true;
   const Peer& other = peer(rank);

@@ -82,6 +82,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] std::optional<Error> aborted() const;
   /// Has the rank's process ended, or its World?
   [[nodiscard]] bool gone(int rank) const noexcept;
+  /// Has its World ended in order, so that all it sent is on its way?
+  [[nodiscard]] bool left(int rank) const noexcept;
   /// Among ranks that have gone, the lesser explains the others.
   [[nodiscard]] std::uint32_t fate(int rank) const noexcept { return news_.fate(rank); }
 

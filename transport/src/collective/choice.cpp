@@ -16,11 +16,7 @@ constexpr std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
                               what + "; expected something like \"rd:0-16k;ring:16k-max\"");
 }
 
-std::string quoted(std::string_view part) {
-  std::string text = "\"";
-  text += part;
-  return text += '"';
-}
+std::string quoted(std::string_view part) { return "\"" + std::string(part) + "\""; }
 
 AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
   if (name == "rd") return AllreduceAlgorithm::doubling;
