@@ -23,7 +23,7 @@ constexpr auto yield_time = 200us;
 // How often a waiter that is awake looks for aborts and lost peers, and how long one sleeps.
 constexpr auto look_interval = 2ms;
 constexpr auto sleep_slice = 50ms;
-constexpr auto fabric_slice = 1ms;
+constexpr auto fabric_slice = 10ms;
 constexpr auto unarmed_slice = 100us;
 // What a rank of another node sent before it went may still be on its way: so long may nothing
 // arrive after it was lost; after it left in order; and after it left when others stand between.
@@ -104,10 +104,11 @@ void Wait::sleep() {
   header.asleep.store(0, std::memory_order_relaxed);
 }
 
-// Peers of the node ring the doorbell, those of others the fabric's descriptor: one is slept on,
-// and the other looked at soon.
+// Peers of the node ring the doorbell, those of others the fabric's descriptor. Where there are
+// both, the doorbell is slept on and the fabric looked at soon.
 void Wait::sleep_on_fabric(std::uint32_t bell) {
-  const std::optional<int> descriptor = world_.fabric()->arm();
+  std::optional<int> descriptor;
+  if (!world_.shares_its_node()) descriptor = world_.fabric()->arm();
   if (descriptor) {
     pollfd entry{.fd = *descriptor, .events = POLLIN, .revents = 0};
     const timespec slice{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(fabric_slice).count()};

@@ -27,6 +27,8 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
   for (const Peer& peer : my_.peers) {
     infos_.push_back(peer.info);
     nodes_ = std::max(nodes_, peer.info.node + 1);
+    shares_its_node_ = shares_its_node_ || (&peer != &this->peer(my_.rank) &&
+                                            peer.info.node == this->peer(my_.rank).info.node);
   }
   if (!my_.side_channel) return;
   my_.side_channel->watch([this](const rendezvous::News& news) {

@@ -52,6 +52,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
     return peer(rank).info.node == peer(my_.rank).info.node;
   }
 
+  /// Are other ranks on this node, too?
+  [[nodiscard]] bool shares_its_node() const noexcept { return shares_its_node_; }
+
   /// What carries messages to `rank`.
   [[nodiscard]] Link* link_to(int rank) const noexcept {
     return same_node(rank) ? my_.local.get() : my_.fabric.get();
@@ -108,6 +111,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   Membership my_;
   std::vector<RankInfo> infos_;
   int nodes_ = 1;
+  bool shares_its_node_ = false;
   WorldOptions options_;
   SharedArena arena_;
   Counters counters_;
