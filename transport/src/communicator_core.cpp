@@ -322,6 +322,8 @@ void CommunicatorCore::ring_sleepers() {
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
+  // First: operations that are given up may wait for what they have posted on the levels.
+  if (span_) span_->poison(error);
   for (OperationRecord* record = oldest_; record != nullptr;) {
     OperationRecord* next = record->next;
     give_up(*record);
@@ -330,7 +332,6 @@ void CommunicatorCore::poison(const Error& error) {
   oldest_ = newest_ = current_ = unpublished_ = nullptr;
   for (OperationRecord* record : parts_) give_up(*record);
   parts_.clear();
-  if (span_) span_->poison(error);
 }
 
 void CommunicatorCore::give_up(OperationRecord& record) {
