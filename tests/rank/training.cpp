@@ -19,10 +19,10 @@ namespace {
 train::Experiment experiment() {
   train::Experiment experiment;
   experiment.data.name = "synthetic";
-  experiment.data.training = 80;
-  experiment.data.test = 4;
+  experiment.data.training = 40;
+  experiment.data.test = 2;
   experiment.model.name = "lenet5";
-  experiment.train.global_batch = 4;
+  experiment.train.global_batch = 2;
   experiment.train.max_steps = 20;
   experiment.optimizer.learning_rate = 0.05;
   return experiment;
