@@ -1,8 +1,8 @@
 // Point-to-point operations: their arguments become parts, handed to the links at once.
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
-#include <string>
 
 #include "arena_core.hpp"
 #include "communicator_core.hpp"
@@ -11,25 +11,29 @@
 namespace rondo::transport {
 namespace {
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::invalid_argument("rondo::transport: " + what);
+// The text is put together only when it is needed: posting allocates nothing.
+template <typename... Parts>
+[[noreturn]] void refuse(const char* call, const Parts&... parts) {
+  std::ostringstream text;
+  text << "rondo::transport: " << call << ": ";
+  (text << ... << parts);
+  throw std::invalid_argument(text.str());
 }
 
 std::size_t member_for(const Group& group, int peer, const char* call) {
-  require(peer >= 0 && peer < group.size(), std::string(call) + ": peer " + std::to_string(peer) +
-                                                " is not one of " + std::to_string(group.size()) +
-                                                " ranks");
+  if (peer < 0 || peer >= group.size()) {
+    refuse(call, "peer ", peer, " is not one of ", group.size(), " ranks");
+  }
   return static_cast<std::size_t>(peer);
 }
 
 std::uint32_t label_for(int tag, const char* call) {
-  require(tag >= 0 && tag < Communicator::max_tag,
-          std::string(call) + ": tag " + std::to_string(tag) + " is not in [0, 2^30)");
+  if (tag < 0 || tag >= Communicator::max_tag) refuse(call, "tag ", tag, " is not in [0, 2^30)");
   return static_cast<std::uint32_t>(tag);
 }
 
 void check_rows(std::size_t rows, std::size_t row_bytes, std::size_t stride_bytes) {
-  require(rows <= 1 || stride_bytes >= row_bytes, "sendrecv: rows overlap: stride < row");
+  if (rows > 1 && stride_bytes < row_bytes) refuse("sendrecv", "rows overlap: stride < row");
 }
 
 }  // namespace
@@ -45,10 +49,16 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
-  record.listed = true;
   record.stage = Stage::running;
-  record.operation = &record.storage.emplace<PointToPoint>(group_, record.parts);
-  parts_.push_back(&record);
+  auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
+  record.operation = &operation;
+  if (operation.is_done()) {  // most signals and small sends are: they need no more progress
+    group_.counters->operations += 1;
+    record.stage = Stage::complete;
+  } else {
+    record.listed = true;
+    parts_.push_back(&record);
+  }
   return {shared_from_this(), &record};
 }
 
@@ -134,7 +144,9 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
     std::int64_t bytes;
   };
   const std::uint64_t offset = world_->arena_core().offset_of(mine.data, mine.bytes());
-  require(offset != shm::private_memory, "share: the memory does not lie in this rank's arena");
+  if (offset == shm::private_memory) {
+    refuse("share", "the memory does not lie in this rank's arena");
+  }
   const Place place{.offset = static_cast<std::int64_t>(offset),
                     .bytes = static_cast<std::int64_t>(mine.bytes())};
   std::vector<Place> places(group_.count());

@@ -55,6 +55,18 @@ PointToPoint::~PointToPoint() {
   }
 }
 
+bool PointToPoint::is_done() {
+  for (std::size_t i = 0; i < parts_->size(); ++i) {
+    const Part& part = (*parts_)[i];
+    if (!(part.sent.done() || part.sent.idle()) ||
+        !(part.received.done() || part.received.idle())) {
+      return false;
+    }
+  }
+  for (std::size_t i = 0; i < parts_->size(); ++i) unpack((*parts_)[i]);
+  return true;
+}
+
 Progress PointToPoint::step(Group& /*group*/, const Posted& /*posted*/) {
   for (std::size_t i = 0; i < parts_->size(); ++i) {
     Part& part = (*parts_)[i];

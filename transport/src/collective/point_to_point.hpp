@@ -94,6 +94,9 @@ class PointToPoint final : public Operation {
   PointToPoint(const Group& group, Parts& parts);
   ~PointToPoint() override;
 
+  /// Did all its messages end while they were posted?
+  [[nodiscard]] bool is_done();
+
   Progress step(Group& group, const Posted& posted) override;
   [[nodiscard]] bool waits_for(const Group& group, std::size_t member) const override;
 
