@@ -109,7 +109,7 @@ inline transport::Posted posted_of(transport::shm::Collective collective,
   return posted;
 }
 
-/// Has every rank sent what the closed form says, and completed one operation?
+/// Has every rank sent what the closed form says?
 inline void expect_link_traffic(LinkRanks& links, transport::LinkAlgorithm algorithm,
                                 const std::vector<transport::Posted>& posted,
                                 std::size_t segment_bytes) {
@@ -119,7 +119,6 @@ inline void expect_link_traffic(LinkRanks& links, transport::LinkAlgorithm algor
               transport::link_traffic_of(algorithm, posted[r], r, links.size(), segment_bytes))
         << "rank " << r;
     EXPECT_EQ(counters.fabric_bytes, counters.sent_bytes);
-    EXPECT_EQ(counters.operations, 1U);
   }
 }
 

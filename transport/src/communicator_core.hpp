@@ -79,6 +79,10 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Waits for `record`; throws what makes it fail.
   void wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
+  [[nodiscard]] static bool finished(const Request& request) noexcept {
+    return request.record_ == nullptr || request.record_->finished();
+  }
   /// The Request lets go of `record`, waiting for it first.
   void release(OperationRecord& record) noexcept;
 

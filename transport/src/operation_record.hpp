@@ -8,6 +8,7 @@
 #include "collective/direct_reduce_scatter.hpp"
 #include "collective/dissemination_barrier.hpp"
 #include "collective/doubling_allreduce.hpp"
+#include "collective/hierarchical_allreduce.hpp"
 #include "collective/operation.hpp"
 #include "collective/pairwise_alltoall.hpp"
 #include "collective/point_to_point.hpp"
@@ -68,8 +69,8 @@ struct OperationRecord {
 
   std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
                StagedExchange, StagedPull, StagedReduce, PointToPoint, RingAllreduce,
-               RingReduceScatter, RingAllgather, DoublingAllreduce, TreeBroadcast, TreeReduce,
-               PairwiseAlltoall, DisseminationBarrier>
+               RingReduceScatter, RingAllgather, DoublingAllreduce, HierarchicalAllreduce,
+               TreeBroadcast, TreeReduce, PairwiseAlltoall, DisseminationBarrier>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "communicator_core.hpp"
+#include "span.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -12,13 +13,18 @@ Operation* emplace(OperationRecord& record, Group& group) {
   return &record.storage.emplace<Algorithm>(group, record.posted);
 }
 
-Operation* start_on_links(OperationRecord& record, Group& group) {
+Operation* start_allreduce(OperationRecord& record, Group& group, bool shared_nodes) {
+  if (shared_nodes) return emplace<HierarchicalAllreduce>(record, group);
+  if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
+    return emplace<RingAllreduce>(record, group);
+  }
+  return emplace<DoublingAllreduce>(record, group);
+}
+
+Operation* start_on_links(OperationRecord& record, Group& group, bool shared_nodes) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
-      if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
-        return emplace<RingAllreduce>(record, group);
-      }
-      return emplace<DoublingAllreduce>(record, group);
+      return start_allreduce(record, group, shared_nodes);
     case shm::Collective::reduce_scatter:
       return emplace<RingReduceScatter>(record, group);
     case shm::Collective::allgather:
@@ -38,7 +44,7 @@ Operation* start_on_links(OperationRecord& record, Group& group) {
 }  // namespace
 
 void CommunicatorCore::start_spanning(OperationRecord& record) {
-  record.operation = start_on_links(record, group_);
+  record.operation = start_on_links(record, group_, span_->has_shared_nodes());
   record.stage = Stage::running;
 }
 

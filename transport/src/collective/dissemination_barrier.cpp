@@ -27,7 +27,6 @@ Progress DisseminationBarrier::step(Group& group, const Posted& posted) {
     moved = true;
   }
   if (heard_ < rounds_ || !all_ended(sends_)) return moved ? Progress::moved : Progress::idle;
-  group.counters->operations += 1;
   return Progress::done;
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "channel.hpp"
 #include "collective/group.hpp"
@@ -31,6 +32,9 @@ struct Levels {
     Group group = {};
   };
   std::optional<Holders> holders = {};
+
+  /// Scratch: elements of each member on this node.
+  std::vector<std::size_t> shares = {};
 };
 
 }  // namespace rondo::transport

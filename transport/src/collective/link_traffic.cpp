@@ -1,6 +1,7 @@
 #include "collective/link_traffic.hpp"
 
 #include "collective/chunks.hpp"
+#include "collective/hierarchy_plan.hpp"
 #include "collective/segments.hpp"
 #include "schedule/binomial.hpp"
 #include "schedule/dissemination.hpp"
@@ -76,6 +77,26 @@ LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const Posted& posted, std::
       return of_pairwise(posted, ranks, segment_bytes);
   }
   return {};
+}
+
+LinkTraffic hierarchical_traffic_of(const Posted& posted, const AlgorithmTable& table,
+                                    std::size_t shards, std::size_t place, std::size_t node,
+                                    std::size_t nodes, std::size_t segment_bytes) noexcept {
+  const std::size_t bytes = posted.input.bytes();
+  const bool is_short = table.pick(bytes) == AllreduceAlgorithm::doubling;
+  const HierarchyPlan plan(bytes, is_short ? 1 : shards);
+  LinkTraffic sum;
+  for (std::size_t block = 0; block < plan.blocks(); ++block) {
+    Posted shard;
+    shard.fingerprint = posted.fingerprint;
+    shard.input = {.rows = 1, .row_bytes = plan.shard(block, place).size()};
+    const bool rings = table.pick(shard.input.row_bytes) == AllreduceAlgorithm::ring;
+    const LinkTraffic traffic = link_traffic_of(
+        rings ? LinkAlgorithm::ring : LinkAlgorithm::doubling, shard, node, nodes, segment_bytes);
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+  }
+  return sum;
 }
 
 }  // namespace rondo::transport

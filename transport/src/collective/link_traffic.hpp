@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collective/choice.hpp"
 #include "collective/operation.hpp"
 
 namespace rondo::transport {
@@ -23,5 +24,12 @@ struct LinkTraffic {
 [[nodiscard]] LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const Posted& posted,
                                           std::size_t rank, std::size_t ranks,
                                           std::size_t segment_bytes) noexcept;
+
+/// Of a hierarchical allreduce (the messages between nodes): this rank is member `place` of its
+/// node, one of `nodes` in the order of the group; `shards` as in Levels.
+[[nodiscard]] LinkTraffic hierarchical_traffic_of(const Posted& posted, const AlgorithmTable& table,
+                                                  std::size_t shards, std::size_t place,
+                                                  std::size_t node, std::size_t nodes,
+                                                  std::size_t segment_bytes) noexcept;
 
 }  // namespace rondo::transport

@@ -46,7 +46,6 @@ Progress PairwiseAlltoall::step(Group& group, const Posted& posted) {
   const bool copied = own_.step(part_of(posted.output, group.index(), part_bytes_),
                                 part_of(posted.input, group.index(), part_bytes_));
   if (copied || finished_ < end_) return moved || copied ? Progress::moved : Progress::idle;
-  group.counters->operations += 1;
   return Progress::done;
 }
 

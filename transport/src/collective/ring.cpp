@@ -50,7 +50,6 @@ Progress RingOperation::step(Group& group, const Posted& posted) {
   if (copied || sends_ended_ < end_ || received_ < end_) {
     return moved || copied ? Progress::moved : Progress::idle;
   }
-  group.counters->operations += 1;
   return Progress::done;
 }
 

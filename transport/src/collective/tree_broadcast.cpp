@@ -19,7 +19,6 @@ Progress TreeBroadcast::step(Group& group, const Posted& posted) {
   if (copied || sends_ended_ < segments_.count()) {
     return moved || copied ? Progress::moved : Progress::idle;
   }
-  group.counters->operations += 1;
   return Progress::done;
 }
 

@@ -32,7 +32,6 @@ Progress TreeReduce::step(Group& group, const Posted& posted) {
   if (copied || !sent || joined_ < end_) {
     return moved || copied ? Progress::moved : Progress::idle;
   }
-  group.counters->operations += 1;
   return Progress::done;
 }
 
