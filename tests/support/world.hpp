@@ -20,12 +20,13 @@ namespace rondo::test {
 
 /// Which way bytes take between the ranks of a test.
 enum class Backend {
-  shm,        ///< one node
-  shm_nodes,  ///< every rank a node of its own, joined by the link over shared memory
-  ucx_tcp,    ///< every rank a node of its own, joined by UCX over TCP
-  ucx_shm,    ///< the same, by UCX over its shared-memory transports
-  ofi_tcp,    ///< the same, by libfabric over TCP
-  hierarchy,  ///< about half as many nodes as ranks, joined by the link over shared memory
+  shm,            ///< one node
+  shm_nodes,      ///< every rank a node of its own, joined by the link over shared memory
+  ucx_tcp,        ///< every rank a node of its own, joined by UCX over TCP
+  ucx_shm,        ///< the same, by UCX over its shared-memory transports
+  ofi_tcp,        ///< the same, by libfabric over TCP
+  hierarchy,      ///< about half as many nodes as ranks, joined by the link over shared memory
+  hierarchy_ucx,  ///< the same, joined by UCX over TCP
 };
 
 inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
@@ -42,6 +43,8 @@ inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
       return {.name = "ofi:tcp", .fake_nodes = ranks};
     case Backend::hierarchy:
       return {.name = "shm", .fake_nodes = (ranks + 1) / 2};
+    case Backend::hierarchy_ucx:
+      return {.name = "ucx:tcp,self", .fake_nodes = (ranks + 1) / 2};
   }
   return {};
 }
@@ -60,6 +63,8 @@ inline const char* name_of(Backend backend) {
       return "OfiTcp";
     case Backend::hierarchy:
       return "Hierarchy";
+    case Backend::hierarchy_ucx:
+      return "HierarchyUcx";
   }
   return "";
 }

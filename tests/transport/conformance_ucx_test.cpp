@@ -7,6 +7,11 @@ INSTANTIATE_TEST_SUITE_P(UcxTcp, ConformanceTest,
                                           conformance_ranks),
                          name_of_conformance_test);
 
+INSTANTIATE_TEST_SUITE_P(HierarchyUcx, ConformanceTest,
+                         testing::Combine(testing::Values(Backend::hierarchy_ucx),
+                                          conformance_memories, testing::Values(3, 5, 8)),
+                         name_of_conformance_test);
+
 INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest,
                          testing::Combine(testing::Values(Backend::ucx_shm),
                                           testing::Values(Memory::arena, Memory::ordinary),
