@@ -41,6 +41,26 @@ TEST_P(HostsCollectivesTest, GiveExactResults) {
   }
 }
 
+// Every operation that `rondo bench` measures checks every element, and ends with 1 when one is
+// wrong.
+class HostsBenchTest : public HostsTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(HostsBenchTest, FindsNothingWrong) {
+  Job job({1, 2});
+
+  job.start({rondo_program(), "bench", GetParam(), "--sizes", "4:256K", "--iterations", "5"});
+
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    EXPECT_EQ(ended.status, 0) << ended.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsBenchTest,
+                         testing::Values("allreduce", "reduce_scatter", "allgather", "broadcast",
+                                         "reduce", "alltoall", "latency", "bandwidth"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
 std::string name_of(const testing::TestParamInfo<HostsCollectivesTest::ParamType>& info) {
   std::string name = std::get<0>(info.param) + std::get<1>(info.param).name;
   std::erase(name, ':');
