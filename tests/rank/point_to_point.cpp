@@ -125,8 +125,9 @@ void check_tokens(transport::World& world, Checks& checks) {
 
 void check_point_to_point(transport::World& world, Checks& checks) {
   if (world.size() == 1) return;
-  for (const std::size_t count : {0, 1, 1000, 100'000}) check_messages(world, checks, count);
-  for (const std::size_t edge : {1, 17, 200}) check_halo(world, checks, edge);
+  for (const std::size_t count : {0UL, 1UL, 1000UL, 100'000UL})
+    check_messages(world, checks, count);
+  for (const std::size_t edge : {1UL, 17UL, 200UL}) check_halo(world, checks, edge);
   check_tokens(world, checks);
   world.communicator().barrier().wait();
 }
