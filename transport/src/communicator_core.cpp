@@ -81,6 +81,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
 
 CommunicatorCore::~CommunicatorCore() {
   world_->remove(*this);
+  if (log_ != nullptr) world_->recorder().close_log(*log_);
   if (!failure_ && block_ != no_block) world_->retire(*this);
 }
 
@@ -107,6 +108,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   if (failure_) return fail_at_once(record);
   record.posted.sequence = next_sequence_++;
   record.ordered = true;
+  record.stamp = {};
   record.stage = Stage::queued;
   record.any_private = false;
   record.arrived = 0;
@@ -118,6 +120,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   if (unpublished_ == nullptr) unpublished_ = &record;
   publish_queued();
   ring_sleepers();
+  record_ordered(record);  // while peers fetch what they have just been shown
   return {shared_from_this(), &record};
 }
 
@@ -155,7 +158,7 @@ void CommunicatorCore::publish(OperationRecord& record) {
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);
-  record.stage = Stage::published;
+  record.enter(Stage::published);
   group_.published = true;
 }
 
@@ -181,7 +184,8 @@ void CommunicatorCore::start(OperationRecord& record) {
   switch (record.regime) {
     case Regime::small:
       record.operation = &record.storage.emplace<SmallOperation>();
-      break;
+      record.stage = Stage::running;  // until the end of this step: not worth an entry
+      return;
     case Regime::direct:
       start_direct(record);
       break;
@@ -189,7 +193,7 @@ void CommunicatorCore::start(OperationRecord& record) {
       start_staged(record);
       break;
   }
-  record.stage = Stage::running;
+  record.enter(Stage::running);
 }
 
 void CommunicatorCore::start_direct(OperationRecord& record) {
@@ -244,13 +248,17 @@ bool CommunicatorCore::step_current() {
   current_ = record.next;
   if (span_) {
     group_.counters->operations += 1;
-    record.stage = Stage::draining;
+    record.enter(Stage::draining);
     return true;
   }
   // Release: all that this rank read and stored for the operation comes before the flag.
   group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
   group_.published = true;
-  record.stage = small ? Stage::complete : Stage::draining;
+  if (small) {
+    record.end_untimed();
+  } else {
+    record.enter(Stage::draining);
+  }
   return true;
 }
 
@@ -272,7 +280,7 @@ bool CommunicatorCore::drain() {
     if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
       break;
     }
-    record->stage = Stage::complete;
+    record->enter(Stage::complete);
     moved = true;
   }
   unlist_complete();
@@ -332,10 +340,11 @@ void CommunicatorCore::poison(const Error& error) {
   oldest_ = newest_ = current_ = unpublished_ = nullptr;
   for (OperationRecord* record : parts_) give_up(*record);
   parts_.clear();
+  if (log_ != nullptr) world_->note_failure(error);
 }
 
 void CommunicatorCore::give_up(OperationRecord& record) {
-  if (!record.finished()) record.stage = Stage::failed;
+  if (!record.finished()) record.enter(Stage::failed);
   if (span_ && record.ordered) span_->forget(record);
   // No link may refer to the buffers any more: the caller gets them back.
   record.operation = nullptr;

@@ -71,6 +71,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Makes it one whose members are on several nodes; once, before the first operation. See Span.
   void span_nodes(std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
   [[nodiscard]] bool spans() const noexcept { return span_ != nullptr; }
+  /// What is posted from now on goes into the flight recorder; once, before the first operation.
+  void begin_recording();
   /// A rank of another node found that this communicator's ranks posted different operations.
   void hear_divergence(const rendezvous::News& news);
 
@@ -123,6 +125,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   bool publish_queued();
   void publish(OperationRecord& record);
+  void record_ordered(OperationRecord& record) noexcept;
+  void record_parts(OperationRecord& record) noexcept;
   [[nodiscard]] bool gather(OperationRecord& record);
   void start(OperationRecord& record);
   void start_direct(OperationRecord& record);
@@ -165,6 +169,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   std::optional<Error> failure_;
 
   std::uint16_t context_;
+  recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
   std::unique_ptr<Span> span_;
   // A message that failed. For a while the news may still tell why; then this is the failure.

@@ -43,6 +43,7 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   record.parts.clear();
   record.call = call;
   record.ordered = false;
+  record.stamp = {};
   return record;
 }
 
@@ -52,9 +53,10 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.stage = Stage::running;
   auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
   record.operation = &operation;
+  record_parts(record);
   if (operation.is_done()) {  // most signals and small sends are: they need no more progress
     group_.counters->operations += 1;
-    record.stage = Stage::complete;
+    record.end_untimed();
   } else {
     record.listed = true;
     parts_.push_back(&record);
@@ -66,7 +68,7 @@ bool CommunicatorCore::step_parts() {
   bool moved = false;
   for (OperationRecord* record : parts_) {
     if (record->operation->step(group_, record->posted) != Progress::done) continue;
-    record->stage = Stage::complete;
+    record->enter(Stage::complete);
     moved = true;
   }
   if (!moved) return false;

@@ -24,7 +24,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
 bool CommunicatorCore::announce_queued() {
   for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
     span_->announce(*unpublished_);
-    unpublished_->stage = Stage::published;
+    unpublished_->enter(Stage::published);
   }
   return true;
 }
@@ -42,7 +42,7 @@ bool CommunicatorCore::drain_headers() {
     if (record->stage != Stage::draining) continue;
     if (!span_->heard(*record)) break;
     compare_header(*record);
-    record->stage = Stage::complete;
+    record->enter(Stage::complete);
     moved = true;
   }
   unlist_complete();

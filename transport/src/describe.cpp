@@ -1,73 +1,14 @@
 // What operations and their failures are called in messages.
 
-#include <array>
 #include <string>
 
 #include "collective/slots.hpp"
 #include "communicator_core.hpp"
 #include "describe.hpp"
+#include "names.hpp"
 #include "world_core.hpp"
 
 namespace rondo::transport {
-namespace {
-
-const char* name_of(shm::Collective collective) {
-  switch (collective) {
-    case shm::Collective::allreduce:
-      return "allreduce";
-    case shm::Collective::broadcast:
-      return "broadcast";
-    case shm::Collective::allgather:
-      return "allgather";
-    case shm::Collective::barrier:
-      return "barrier";
-    case shm::Collective::reduce_scatter:
-      return "reduce_scatter";
-    case shm::Collective::reduce:
-      return "reduce";
-    case shm::Collective::alltoall:
-      return "alltoall";
-  }
-  return "unknown operation";
-}
-
-const char* name_of(ElementType type) {
-  switch (type) {
-    case ElementType::f32:
-      return "f32";
-    case ElementType::f64:
-      return "f64";
-    case ElementType::bf16:
-      return "bf16";
-    case ElementType::i32:
-      return "i32";
-    case ElementType::i64:
-      return "i64";
-    case ElementType::u8:
-      return "u8";
-  }
-  return "?";
-}
-
-const char* name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-  }
-  return "?";
-}
-
-bool reduces(shm::Collective collective) {
-  return collective == shm::Collective::allreduce || collective == shm::Collective::reduce ||
-         collective == shm::Collective::reduce_scatter;
-}
-
-}  // namespace
-
 std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
   std::string text = name_of(fingerprint.collective);
   text += " #" + std::to_string(number);
@@ -94,8 +35,7 @@ std::string CommunicatorCore::describe(const OperationRecord& record) const {
 }
 
 std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
-  static constexpr std::array names = {"send", "recv", "sendrecv", "put_signal", "wait_signal"};
-  std::string text = names[static_cast<std::size_t>(record.call)];
+  std::string text = name_of(record.call);
   for (std::size_t i = 0; i < record.parts.size(); ++i) {
     const Part& part = record.parts[i];
     text +=

@@ -78,7 +78,9 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agre
   world.use_context(agreement.context);
   const std::vector<Seat> node = seats_of_node(world, agreement.seats);
   if (node.size() == agreement.seats.size()) {
-    return make_on_node(world, node, agreement.context);
+    auto core = make_on_node(world, node, agreement.context);
+    core->begin_recording();
+    return core;
   }
   auto down = make_on_node(world, node, agreement.context);
   auto up = make_on_node(world, upper(node), agreement.context);
@@ -86,6 +88,7 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agre
       world.shared_from_this(), group_of(world, agreement.seats), CommunicatorCore::no_block,
       shm::slot_count, agreement.context);
   core->span_nodes(std::move(down), std::move(up));
+  core->begin_recording();
   return core;
 }
 

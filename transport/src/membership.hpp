@@ -7,6 +7,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "links/link.hpp"
+#include "recorder/memory.hpp"
 #include "rendezvous/side_channel.hpp"
 #include "shm/descriptor.hpp"
 #include "shm/rank_memory.hpp"
@@ -15,8 +16,9 @@ namespace rondo::transport {
 
 /// One rank of a World as all others see it. Ranks that are threads of one process share these.
 struct Peer {
-  std::shared_ptr<shm::RankMemory> memory = {};   ///< none for ranks out of reach
-  std::shared_ptr<shm::Descriptor> process = {};  ///< a pidfd; none for threads and far ranks
+  std::shared_ptr<shm::RankMemory> memory = {};     ///< none for ranks out of reach
+  std::shared_ptr<shm::Descriptor> process = {};    ///< a pidfd; none for threads and far ranks
+  std::shared_ptr<recorder::Memory> recorder = {};  ///< what it records; none out of reach
   RankInfo info = {};
 };
 

@@ -23,18 +23,10 @@
 #include "collective/tree_broadcast.hpp"
 #include "collective/tree_reduce.hpp"
 #include "links/link.hpp"
+#include "recorder/log.hpp"
+#include "stage.hpp"
 
 namespace rondo::transport {
-
-/// How far one posted operation has come on this rank.
-enum class Stage : std::uint8_t {
-  queued,     ///< its slot is still in use by an older operation
-  published,  ///< peers can see it; waits until all ranks have posted it
-  running,    ///< all have; this rank does its part
-  draining,   ///< this rank's part is done; waits for the peers'
-  complete,
-  failed,
-};
 
 /// What a rank tells the next one of a group that spans nodes about each operation.
 struct Header {
@@ -63,6 +55,8 @@ struct OperationRecord {
   bool ordered = true;              ///< a collective; point-to-point operations are not
   OperationRecord* next = nullptr;  ///< posted after this one
 
+  recorder::Stamp stamp = {};  ///< its entry in the flight recorder
+
   HeaderExchange header;
   Parts parts;  ///< of a point-to-point operation
   PointToPointCall call = PointToPointCall::send;
@@ -74,6 +68,16 @@ struct OperationRecord {
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
 
+  /// Also told to the flight recorder.
+  void enter(Stage reached) noexcept {
+    stage = reached;
+    stamp.note(reached);
+  }
+  /// A small operation is complete; whoever had to wait for it tells the recorder the time.
+  void end_untimed() noexcept {
+    stage = Stage::complete;
+    stamp.note_untimed(Stage::complete);
+  }
   [[nodiscard]] bool finished() const noexcept {
     return stage == Stage::complete || stage == Stage::failed;
   }

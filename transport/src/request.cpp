@@ -31,7 +31,10 @@ void Request::release() noexcept {
 
 bool Request::test() {
   if (record_ == nullptr) return true;
-  if (!record_->finished()) core_->world().progress();
+  if (!record_->finished()) {
+    core_->world().progress();
+    if (record_->finished()) record_->stamp.end();
+  }
   if (record_->stage == Stage::failed) throw Error(core_->failure().value());
   return record_->stage == Stage::complete;
 }

@@ -45,7 +45,7 @@ Operation* start_on_links(OperationRecord& record, Group& group, bool shared_nod
 
 void CommunicatorCore::start_spanning(OperationRecord& record) {
   record.operation = start_on_links(record, group_, span_->has_shared_nodes());
-  record.stage = Stage::running;
+  record.enter(Stage::running);
 }
 
 }  // namespace rondo::transport

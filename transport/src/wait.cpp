@@ -233,6 +233,7 @@ void CommunicatorCore::wait(OperationRecord& record,
   if (!record.finished()) {
     try {
       Wait(*this, record, limit.value_or(world_->options().deadline)).run();
+      record.stamp.end();
     } catch (const Error& error) {
       fail(error);
     }

@@ -48,6 +48,12 @@ void World::progress(std::chrono::nanoseconds budget) {
 
 void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
 
+void World::dump_flight_record(const std::filesystem::path& path) const {
+  core_->dump_flight_record(path);
+}
+
+void World::set_dump_folder(const std::filesystem::path& folder) { core_->set_dump_folder(folder); }
+
 Counters World::counters() const noexcept { return core_->counters(); }
 
 std::span<const RankInfo> World::ranks() const noexcept { return core_->infos(); }

@@ -22,6 +22,9 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
                                          [this](std::span<std::byte> memory) {
                                            if (my_.fabric) my_.fabric->add_memory(memory);
                                          })),
+      recorder_(peer(my_.rank).recorder, my_.rank, static_cast<int>(my_.peers.size()),
+                peer(my_.rank).info.host),
+      dumped_for_(my_.peers.size()),
       news_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
   for (const Peer& peer : my_.peers) {
@@ -126,10 +129,13 @@ void WorldCore::abort(std::string_view reason) noexcept {
   // Release: the reason comes before the word.
   mine.aborted.store(1, std::memory_order_release);
   ring_all();
-  if (!my_.side_channel) return;
-  my_.side_channel->tell({.kind = rendezvous::News::Kind::aborted,
-                          .rank = my_.rank,
-                          .text = std::string(mine.abort_reason.data())});
+  if (my_.side_channel) {
+    my_.side_channel->tell({.kind = rendezvous::News::Kind::aborted,
+                            .rank = my_.rank,
+                            .text = std::string(mine.abort_reason.data())});
+  }
+  recorder_.note_failure(Errc::aborted, "this rank aborted the job: " + std::string(reason));
+  dump_own("this rank aborted the job");
 }
 
 Error WorldCore::abort_error(int rank, std::string_view reason) const {

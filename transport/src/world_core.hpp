@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "membership.hpp"
 #include "news_board.hpp"
+#include "recorder/recorder.hpp"
 
 namespace rondo::transport {
 
@@ -90,6 +92,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// Among ranks that have gone, the lesser explains the others.
   [[nodiscard]] std::uint32_t fate(int rank) const noexcept { return news_.fate(rank); }
 
+  [[nodiscard]] recorder::Recorder& recorder() noexcept { return recorder_; }
+  /// Puts `error` into the flight record if it is the first; dumps as WorldOptions::dump_folder
+  /// says.
+  void note_failure(const Error& error) noexcept;
+  void dump_flight_record(const std::filesystem::path& path) const;
+  void set_dump_folder(const std::filesystem::path& folder) { options_.dump_folder = folder; }
+
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint16_t context, std::string_view text) noexcept;
 
@@ -105,6 +114,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   };
 
   [[nodiscard]] Error abort_error(int rank, std::string_view reason) const;
+  void dump_own(std::string_view reason) noexcept;
+  void dump_for_others(const Error& error) noexcept;
   void hear_divergences();
   void ring_all() noexcept;
 
@@ -114,6 +125,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   bool shares_its_node_ = false;
   WorldOptions options_;
   SharedArena arena_;
+  recorder::Recorder recorder_;
+  std::atomic<bool> dumped_{false};
+  std::vector<bool> dumped_for_;  // per rank
   Counters counters_;
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;

@@ -46,6 +46,9 @@ void read_options(Placement& placement) {
   if (const auto text = variable("RONDO_LISTENER")) {
     placement.listener = number("RONDO_LISTENER", *text, 0);
   }
+  if (const auto text = variable("RONDO_RECORDER")) {
+    placement.recorder = number("RONDO_RECORDER", *text, 0);
+  }
   if (const auto text = variable("RONDO_FAKE_NODES")) {
     placement.fake_nodes = number("RONDO_FAKE_NODES", *text, 1);
     if (placement.fake_nodes > placement.size) {

@@ -28,6 +28,9 @@ struct Placement {
   /// The inherited socket on which rank 0 listens for the store, or -1: it makes its own.
   int listener = -1;
 
+  /// Inherited memory to record into (see FlightRecord), or -1: the rank makes its own.
+  int recorder = -1;
+
   // Defaults of the World's options; what is not set in the environment has no effect.
   std::string fabric = {};
   int fake_nodes = 0;
@@ -43,6 +46,7 @@ struct Placement {
 ///     RONDO_RANK           0 to RONDO_SIZE - 1
 ///     RONDO_SIZE
 ///     RONDO_LISTENER       a descriptor number (rank 0 of tcp: only)
+///     RONDO_RECORDER       a descriptor number
 ///     RONDO_FABRIC, RONDO_FAKE_NODES, RONDO_INTERFACE, RONDO_LATENCY_US, RONDO_BANDWIDTH_GBS
 ///
 /// Throws Error(rendezvous_failed) when they are incomplete or make no sense, and when another

@@ -10,7 +10,7 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-constexpr std::size_t descriptor_count = 3;
+constexpr std::size_t descriptor_count = 4;
 constexpr std::size_t control_bytes = CMSG_SPACE(descriptor_count * sizeof(int));
 
 bool same_user(int socket) {
@@ -27,24 +27,25 @@ void set_timeout(int socket, std::chrono::milliseconds limit) {
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
 }
 
-// Takes every descriptor that came, so that none leaks, and keeps them if they are the three.
+// Takes every descriptor that came, so that none leaks, and keeps them if they are the four.
 bool take_descriptors(msghdr& message, Greeting& greeting) {
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
     return false;
   }
   const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  std::array<int, descriptor_count> fds{-1, -1, -1};
+  std::array<int, descriptor_count> fds{-1, -1, -1, -1};
   std::memcpy(fds.data(), CMSG_DATA(header), std::min(count, descriptor_count) * sizeof(int));
   greeting.control = shm::Descriptor(fds[0]);
   greeting.arena = shm::Descriptor(fds[1]);
   greeting.process = shm::Descriptor(fds[2]);
+  greeting.recorder = shm::Descriptor(fds[3]);
   return count == descriptor_count && (message.msg_flags & MSG_CTRUNC) == 0;
 }
 
 }  // namespace
 
-bool send_hello(int socket, const Hello& hello, int control, int arena, int process) {
+bool send_hello(int socket, const Hello& hello, const Handles& handles) {
   Hello copy = hello;
   iovec part{.iov_base = &copy, .iov_len = sizeof copy};
   alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};
@@ -57,7 +58,8 @@ bool send_hello(int socket, const Hello& hello, int control, int arena, int proc
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(descriptor_count * sizeof(int));
-  const std::array<int, descriptor_count> fds{control, arena, process};
+  const std::array<int, descriptor_count> fds{handles.control, handles.arena, handles.process,
+                                              handles.recorder};
   std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof copy);
 }

@@ -12,8 +12,7 @@
 
 namespace rondo::transport::rendezvous {
 
-/// What two ranks of a node tell each other when they meet, beside three descriptors: control
-/// memfd, arena memfd, and a pidfd of the sender.
+/// What two ranks of a node tell each other when they meet, beside four descriptors.
 struct Hello {
   std::array<char, 8> magic = {'R', 'O', 'N', 'D', 'O', '0', '0', '1'};
   std::array<char, 16> version = {};  ///< of the library, zero-terminated
@@ -28,15 +27,24 @@ struct Hello {
   cpu_set_t cpus = {};            ///< where the sender may run
 };
 
-struct Greeting {
-  Hello hello = {};
-  shm::Descriptor control;
-  shm::Descriptor arena;
-  shm::Descriptor process;
+/// The sender's memory and itself, for a Hello to hand over.
+struct Handles {
+  int control = -1;   ///< memfd
+  int arena = -1;     ///< memfd
+  int process = -1;   ///< pidfd
+  int recorder = -1;  ///< memfd
 };
 
-/// Sends `hello` with the three descriptors, which stay the caller's. False if the peer is gone.
-[[nodiscard]] bool send_hello(int socket, const Hello& hello, int control, int arena, int process);
+struct Greeting {
+  Hello hello = {};
+  shm::Descriptor control = {};
+  shm::Descriptor arena = {};
+  shm::Descriptor process = {};
+  shm::Descriptor recorder = {};
+};
+
+/// Sends `hello` with the descriptors, which stay the caller's. False if the peer is gone.
+[[nodiscard]] bool send_hello(int socket, const Hello& hello, const Handles& handles);
 
 /// Receives one within `limit`; nothing when the peer sent something else or nothing, or belongs
 /// to another user.

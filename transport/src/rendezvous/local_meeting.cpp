@@ -28,6 +28,13 @@ void fill(std::array<char, Size>& field, const std::string& text) {
   std::memcpy(field.data(), text.data(), std::min(text.size(), Size));
 }
 
+// The launcher's, so that it can read what a rank recorded that is gone; else one of its own.
+std::shared_ptr<recorder::Memory> recorder_for(const Placement& placement) {
+  auto memory = recorder::Memory::inherit(placement.recorder);
+  if (!memory) memory = recorder::Memory::create();
+  return std::make_shared<recorder::Memory>(std::move(*memory));
+}
+
 // One rank's side of the meeting.
 class Guest {
  public:
@@ -48,6 +55,7 @@ class Guest {
   Clock::time_point deadline_;
   std::shared_ptr<shm::RankMemory> memory_;
   std::shared_ptr<shm::Descriptor> process_;
+  std::shared_ptr<recorder::Memory> recorder_;
   Hello hello_;
   shm::Descriptor listener_;
   std::vector<shm::Descriptor> lower_;
@@ -63,6 +71,7 @@ Guest::Guest(const Placement& placement, const std::vector<int>& members,
       deadline_(Clock::now() + options.rendezvous_deadline),
       process_(std::make_shared<shm::Descriptor>(
           static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))),
+      recorder_(recorder_for(placement)),
       present_(static_cast<std::size_t>(placement.size), false) {
   if (!process_->valid()) {
     throw Error(Errc::rendezvous_failed, "rendezvous: cannot open a pidfd (needs Linux 5.3): " +
@@ -83,6 +92,7 @@ Guest::Guest(const Placement& placement, const std::vector<int>& members,
   const auto me = static_cast<std::size_t>(placement.rank);
   meeting_.peers[me] = {.memory = memory_,
                         .process = process_,
+                        .recorder = recorder_,
                         .info = {.pid = hello_.pid, .host = hello_.host.data()}};
   meeting_.cpus.push_back(hello_.cpus);
   present_[me] = true;
@@ -97,8 +107,11 @@ Meeting Guest::meet() {
 }
 
 bool Guest::send(const shm::Descriptor& socket) const {
-  return send_hello(socket.get(), hello_, memory_->control().descriptor(),
-                    memory_->arena().descriptor(), process_->get());
+  return send_hello(socket.get(), hello_,
+                    {.control = memory_->control().descriptor(),
+                     .arena = memory_->arena().descriptor(),
+                     .process = process_->get(),
+                     .recorder = recorder_->descriptor()});
 }
 
 void Guest::greet_lower() {
@@ -159,6 +172,8 @@ void Guest::take(Greeting greeting) {
       .memory = shm::RankMemory::map(std::move(greeting.control), std::move(greeting.arena),
                                      reserve_, hello.nonce),
       .process = std::make_shared<shm::Descriptor>(std::move(greeting.process)),
+      .recorder =
+          std::make_shared<recorder::Memory>(recorder::Memory::map(std::move(greeting.recorder))),
       .info = {.pid = hello.pid, .host = hello.host.data()}};
   meeting_.cpus.push_back(hello.cpus);
   present_[index] = true;

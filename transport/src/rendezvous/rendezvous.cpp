@@ -37,6 +37,7 @@ std::vector<Peer> make_shared_peers(int ranks) {
   for (int r = 0; r < ranks; ++r) {
     peers.push_back({.memory = shm::RankMemory::create(reserve, random_nonce()),
                      .process = nullptr,
+                     .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create()),
                      .info = {.pid = ::getpid(), .host = host_name()}});
   }
   return peers;

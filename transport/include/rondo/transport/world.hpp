@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -62,6 +63,10 @@ struct WorldOptions {
   std::size_t small_bytes = 4096;                   ///< up to here everyone reads all; at most 4096
   Team* team = nullptr;                             ///< lent; must outlive the World
   FabricOptions fabric = {};
+  /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
+  /// first deadline_exceeded, peer_lost, mismatch or abort; and, as far as they are on this node,
+  /// those of ranks that are gone and of the rank that the error names. Empty: nowhere.
+  std::filesystem::path dump_folder = {};
 };
 
 /// Where one rank of a World runs.
@@ -111,8 +116,16 @@ class RONDO_TRANSPORT_API World {
   void progress(std::chrono::nanoseconds budget);
 
   /// Ends the job's communication: every wait of every rank fails with Errc::aborted and
-  /// `reason`. Local, idempotent, never waits; may be called from any thread.
+  /// `reason`. Local, idempotent, never waits for peers; may be called from any thread. The flight
+  /// record is dumped last.
   void abort(std::string_view reason) noexcept;
+
+  /// Writes this rank's flight record as JSON (see FlightRecord) to `path`. Throws
+  /// std::system_error.
+  void dump_flight_record(const std::filesystem::path& path) const;
+
+  /// Sets WorldOptions::dump_folder, for a program that learns it after it has joined.
+  void set_dump_folder(const std::filesystem::path& folder);
 
   [[nodiscard]] Counters counters() const noexcept;
 
