@@ -82,10 +82,14 @@ Program::~Program() {
 
 void Program::send(int signal) const { kill(pid_, signal); }
 
-std::string Program::output_until(const std::string& text) {
+std::string Program::output_until(const std::string& text) { return text_until(out_, text); }
+
+std::string Program::errors_until(const std::string& text) { return text_until(err_, text); }
+
+std::string Program::text_until(int file, const std::string& text) const {
   while (true) {
     const bool ended = has_ended(pid_);
-    std::string output = read_all(out_);
+    std::string output = read_all(file);
     if (ended || output.find(text) != std::string::npos) return output;
     usleep(1000);
   }

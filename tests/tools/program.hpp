@@ -33,11 +33,14 @@ class Program {
   void send(int signal) const;
   /// Its standard output so far; returns once it contains `text`, or when the program has ended.
   std::string output_until(const std::string& text);
+  /// The same of its standard error.
+  std::string errors_until(const std::string& text);
   /// Its direct children at the moment.
   [[nodiscard]] std::vector<pid_t> children() const;
   Ended wait();
 
  private:
+  std::string text_until(int file, const std::string& text) const;
   [[noreturn]] void become(const std::vector<std::string>& arguments,
                            const Environment& environment) const;
 

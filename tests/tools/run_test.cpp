@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "program.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::tools::test {
 namespace {
@@ -227,6 +230,85 @@ TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
   for (const pid_t rank : ranks) {
     while (is_running(rank)) usleep(1000);  // ends by the test's timeout otherwise
   }
+}
+
+// A job whose ranks reduce until somebody ends it; returns once they do.
+class EndlessJob {
+ public:
+  explicit EndlessJob(const std::vector<std::string>& options)
+      : program_([&] {
+          std::vector<std::string> arguments = {"run", "-n", "2", "--bind", "none"};
+          arguments.insert(arguments.end(), options.begin(), options.end());
+          arguments.insert(arguments.end(), {"--", rondo_path(), "bench", "allreduce", "--sizes",
+                                             "4M", "--iterations", "1000000"});
+          return arguments;
+        }()) {
+    program_.errors_until("# rank 0 may use");
+  }
+
+  [[nodiscard]] Program& program() { return program_; }
+
+ private:
+  Program program_;
+};
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+TEST(RunTest, WritesTheFlightRecordsOfRanksThatWereKilled) {
+  const rondo::test::ScratchFolder folder;
+  EndlessJob job({"--flight-record", folder.path()});
+  const auto ranks = job.program().children();
+  ASSERT_THAT(ranks, SizeIs(2));
+
+  for (const pid_t rank : ranks) kill(rank, SIGKILL);  // nobody is left to write them
+  const Ended ended = job.program().wait();
+
+  EXPECT_EQ(ended.status, 128 + SIGKILL);
+  EXPECT_THAT(lines(ended.err), Contains(HasSubstr("the flight records of 2 of 2 ranks are in")));
+  const auto first = read_json(folder.path() / "flight-rank0.json");
+  const auto second = read_json(folder.path() / "flight-rank1.json");
+  EXPECT_EQ(first["pid"], ranks[0]);
+  EXPECT_EQ(second["pid"], ranks[1]);
+  EXPECT_EQ(second["rank"], 1);
+  EXPECT_TRUE(second["failure"].is_null());
+}
+
+TEST(RunTest, WritesNoFlightRecordUnlessTold) {
+  EndlessJob job({});
+  const auto ranks = job.program().children();
+  ASSERT_THAT(ranks, SizeIs(2));
+
+  for (const pid_t rank : ranks) kill(rank, SIGKILL);
+  const Ended ended = job.program().wait();
+
+  EXPECT_THAT(ended.err, testing::Not(HasSubstr("flight")));
+}
+
+TEST(RunTest, WritesTheFlightRecordsOnRequestAndEndsNothing) {
+  const rondo::test::ScratchFolder folder;
+  EndlessJob job({"--flight-record", folder.path()});
+
+  job.program().send(SIGUSR2);
+  const std::string errors = job.program().errors_until("flight-rank*.json");
+
+  EXPECT_THAT(errors, HasSubstr("the flight records of 2 of 2 ranks are in"));
+  EXPECT_THAT(job.program().children(), SizeIs(2));
+  const auto record = read_json(folder.path() / "flight-rank1.json");
+  EXPECT_EQ(record["reason"], "asked for by SIGUSR2");
+  EXPECT_EQ(record["size"], 2);
+}
+
+TEST(RunTest, SaysNothingOfFlightRecordsThatNobodyMade) {
+  const rondo::test::ScratchFolder folder;
+
+  const Ended ended =
+      rondo({"run", "-n", "2", "--flight-record", folder.path(), "--", "sh", "-c", "kill -9 $$"});
+
+  EXPECT_EQ(ended.status, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, testing::Not(HasSubstr("flight")));
 }
 
 TEST(RunTest, SaysThatACommandIsNotFound) {

@@ -240,6 +240,24 @@ TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
   EXPECT_THAT(ended.err, HasSubstr("rank 1 (pid " + std::to_string(ranks[1]) +
                                    ") was ended by signal 9 (Killed)"));
   EXPECT_THAT(ended.err, HasSubstr("rondo: rank 0: "));
+  EXPECT_EQ(nlohmann::json::parse(file("flight-rank1.json"))["pid"], ranks[1]);
+  EXPECT_EQ(nlohmann::json::parse(file("flight-rank0.json"))["failure"]["kind"], "peer lost");
+}
+
+// As another launcher would pass the signal on.
+TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
+  Program program({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
+                   "train.epochs=100000", config()});
+  program.output_until("epoch 2/");
+  const auto ranks = program.children();
+  ASSERT_THAT(ranks, SizeIs(2));
+
+  kill(ranks[1], SIGUSR2);
+  const std::string errors = program.errors_until("the flight record is in");
+
+  EXPECT_THAT(errors, HasSubstr("rondo: rank 1: the flight record is in"));
+  EXPECT_THAT(program.children(), SizeIs(2));
+  EXPECT_EQ(nlohmann::json::parse(file("flight-rank1.json"))["reason"], "asked for");
 }
 
 }  // namespace

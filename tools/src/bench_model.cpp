@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -27,6 +28,7 @@ namespace {
 
 struct Options {
   PlacementRequest request = {};
+  std::filesystem::path flight_record = {};
   std::string model = {};
   std::string format = "table";
   std::int64_t batch = 64;
@@ -127,7 +129,7 @@ int run_bench(Options options, const std::vector<std::string>& arguments) {
   if (options.request.ranks == 0) options.request.ranks = 1;
   std::vector<std::string> command = {own_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch({command, place(read_machine(), options.request)});
+  return launch({command, place(read_machine(), options.request), {}, options.flight_record});
 }
 
 }  // namespace
@@ -145,6 +147,7 @@ void add_bench_model(CLI::App& bench, const std::vector<std::string>& arguments,
       ->check(CLI::IsMember({"table", "json"}))
       ->type_name("FORMAT");
   add_launch_options(*command, options->request);
+  add_flight_record_option(*command, options->flight_record, "nowhere");
   command->footer("One rank unless -n says otherwise; several measure at the same time.");
   command->callback([&arguments, &status, options] { status = run_bench(*options, arguments); });
 }

@@ -72,7 +72,7 @@ int run_bench(const OperationKind& kind, BenchOptions options,
   check(kind, options, placement.ranks());
   std::vector<std::string> command = {own_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch({command, placement, options.fabric});
+  return launch({command, placement, options.fabric, options.flight_record});
 }
 
 }  // namespace

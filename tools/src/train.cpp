@@ -26,6 +26,7 @@ struct TrainOptions {
   std::filesystem::path config = {};
   std::vector<std::string> settings = {};
   std::filesystem::path folder = {};
+  std::filesystem::path flight_record = {};
   std::string format = "text";
 };
 
@@ -72,7 +73,9 @@ int start_ranks(const TrainOptions& options, train::Experiment experiment) {
   }
   command.insert(command.end(), {"--threads", std::to_string(placement.threads)});
   if (request.oversubscribe) command.emplace_back("--oversubscribe");
-  return launch({command, placement, fabric_of(options, experiment)});
+  const auto records = options.flight_record.empty() ? folder : options.flight_record;
+  command.insert(command.end(), {"--flight-record", records.string()});
+  return launch({command, placement, fabric_of(options, experiment), records});
 }
 
 int train_here(const TrainOptions& options, const train::Experiment& experiment) {
@@ -80,6 +83,7 @@ int train_here(const TrainOptions& options, const train::Experiment& experiment)
   TrainRank rank;
   rank.experiment = experiment;
   rank.folder = options.folder;
+  rank.flight_record = options.flight_record.empty() ? options.folder : options.flight_record;
   rank.format = options.format == "json" ? TrainFormat::json : TrainFormat::text;
   const int asked = threads_asked_for(options, experiment);
   rank.threads = asked > 0 ? asked : std::max(threads_from_environment(), 1);
@@ -125,6 +129,7 @@ void add_train(CLI::App& app, int& status) {
       ->type_name("FORMAT");
   add_launch_options(*train, options->request);
   add_fabric_options(*train, options->fabric);
+  add_flight_record_option(*train, options->flight_record, "the run folder");
   train->callback([&status, options] { status = run_train(*options); });
 }
 

@@ -125,6 +125,7 @@ void add_bench_options(CLI::App& command, const OperationKind& kind, BenchOption
       ->type_name("FORMAT");
   add_launch_options(command, options.request);
   add_fabric_options(command, options.fabric);
+  add_flight_record_option(command, options.flight_record, "nowhere");
   command.footer(
       "Times are those of the slowest rank in each iteration. Every element is checked. Ends with\n"
       "status 1 when one is wrong, or when --min-busbw is missed.");

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
 #include <string>
 
 #include "bench/bench.hpp"
@@ -13,6 +14,7 @@ namespace rondo::tools {
 struct BenchOptions {
   PlacementRequest request = {};
   FabricRequest fabric = {};
+  std::filesystem::path flight_record = {};
   std::string sizes = {};
   std::string type = "f32";
   std::string reduction = "sum";

@@ -14,9 +14,9 @@
 namespace rondo::tools {
 namespace {
 
-constexpr std::array<std::string_view, 6> own_names = {"RONDO_COORDINATOR", "RONDO_RANK",
-                                                       "RONDO_SIZE",        "RONDO_THREADS",
-                                                       "RONDO_LISTENER",    "RONDO_SECRET_FD"};
+constexpr std::array<std::string_view, 7> own_names = {
+    "RONDO_COORDINATOR", "RONDO_RANK",      "RONDO_SIZE",    "RONDO_THREADS",
+    "RONDO_LISTENER",    "RONDO_SECRET_FD", "RONDO_RECORDER"};
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
@@ -70,6 +70,7 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   entries.push_back(fmt::format("RONDO_THREADS={}", rank.threads));
   if (rank.listener >= 0) entries.push_back(fmt::format("RONDO_LISTENER={}", rank.listener));
   if (rank.secret >= 0) entries.push_back(fmt::format("RONDO_SECRET_FD={}", rank.secret));
+  if (rank.recorder >= 0) entries.push_back(fmt::format("RONDO_RECORDER={}", rank.recorder));
   entries.insert(entries.end(), rank.settings.begin(), rank.settings.end());
   if (!omp_is_set) entries.push_back(fmt::format("OMP_NUM_THREADS={}", rank.threads));
   return entries;

@@ -13,6 +13,7 @@ struct RankEnvironment {
   int threads = 1;                         ///< RONDO_THREADS
   int listener = -1;                       ///< RONDO_LISTENER: an inherited socket; -1: none
   int secret = -1;                         ///< RONDO_SECRET_FD: an inherited file; -1: none
+  int recorder = -1;                       ///< RONDO_RECORDER: inherited memory; -1: none
   std::vector<std::string> settings = {};  ///< "NAME=value": about links, for all ranks
 };
 

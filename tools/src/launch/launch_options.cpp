@@ -72,6 +72,15 @@ void add_fabric_options(CLI::App& command, FabricRequest& request) {
       ->type_name("X");
 }
 
+void add_flight_record_option(CLI::App& command, std::filesystem::path& folder,
+                              const std::string& otherwise) {
+  command
+      .add_option("--flight-record", folder,
+                  "Where the ranks' last operations are written when the job fails (default: " +
+                      otherwise + ")")
+      ->type_name("DIR");
+}
+
 void refuse_other_size(const PlacementRequest& request) {
   const int size = size_from_environment();
   if (request.ranks == 0 || request.ranks == size) return;

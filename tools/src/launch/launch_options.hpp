@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
+#include <string>
+
 #include "launch/fabric_request.hpp"
 #include "launch/placement.hpp"
 
@@ -14,6 +17,11 @@ void add_launch_options(CLI::App& command, PlacementRequest& request);
 /// Adds --fake-nodes, --fabric, --interface, --latency-us and --bandwidth-gbs. `request` must
 /// outlive the parsing.
 void add_fabric_options(CLI::App& command, FabricRequest& request);
+
+/// Adds --flight-record, whose default the help text gives as `otherwise`. `folder` must outlive
+/// the parsing.
+void add_flight_record_option(CLI::App& command, std::filesystem::path& folder,
+                              const std::string& otherwise);
 
 /// In a process that is a rank already: throws UsageError when `request` asks for another number
 /// of ranks than there are.

@@ -8,6 +8,7 @@
 
 #include "exit_status.hpp"
 #include "launch/environment.hpp"
+#include "launch/flight_records.hpp"
 #include "launch/meeting_point.hpp"
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
@@ -28,7 +29,8 @@ void print_rank(int rank, pid_t pid, const Placement& placement) {
              placement.threads == 1 ? "" : "s");
 }
 
-RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting, int rank) {
+RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting,
+                                const FlightRecords& records, int rank) {
   RankEnvironment environment;
   environment.coordinator = meeting.coordinator;
   environment.rank = rank;
@@ -36,19 +38,21 @@ RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting, int
   environment.threads = job.placement.threads;
   environment.listener = rank == 0 ? meeting.listener.value() : -1;
   environment.secret = meeting.secret.value();
+  environment.recorder = records.descriptor(rank);
   environment.settings = environment_of(job.fabric);
   return environment;
 }
 
 // The launcher keeps no socket of the job: a port of a rank 0 that is gone must refuse at once.
-void start_ranks(const Job& job, int nodes, const HeldSignals& signals, Supervisor& supervisor) {
+void start_ranks(const Job& job, int nodes, const FlightRecords& records,
+                 const HeldSignals& signals, Supervisor& supervisor) {
   const MeetingPoint meeting = nodes > 1 ? meet_over_loopback() : meet_on_this_node();
   for (int rank = 0; rank < job.placement.ranks(); ++rank) {
-    const RankEnvironment environment = environment_for(job, meeting, rank);
+    const RankEnvironment environment = environment_for(job, meeting, records, rank);
     Spawn rank_spawn;
     rank_spawn.command = job.command;
     rank_spawn.environment = environment_of(environment);
-    for (const int fd : {environment.listener, environment.secret}) {
+    for (const int fd : {environment.listener, environment.secret, environment.recorder}) {
       if (fd >= 0) rank_spawn.descriptors.push_back(fd);
     }
     rank_spawn.cpus = cpus_of(job.placement.cores[static_cast<std::size_t>(rank)]);
@@ -65,19 +69,22 @@ void start_ranks(const Job& job, int nodes, const HeldSignals& signals, Supervis
 int launch(const Job& job) {
   const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
   const HeldSignals signals;
-  Supervisor supervisor(signals, GracePeriods{});
+  const FlightRecords records(job.placement.ranks(), job.flight_record);
+  Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
   if (!job.placement.note.empty()) fmt::print(stderr, "rondo: {}\n", job.placement.note);
   if (nodes > 1) {
     fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", job.placement.ranks(), nodes);
   }
   try {
-    start_ranks(job, nodes, signals, supervisor);
+    start_ranks(job, nodes, records, signals, supervisor);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());
     return error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute;
   }
-  return supervisor.wait().exit_status();
+  const int status = supervisor.wait().exit_status();
+  records.write_after_failure(status);
+  return status;
 }
 
 }  // namespace rondo::tools

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct Job {
   std::vector<std::string> command = {};
   Placement placement = {};
   FabricRequest fabric = {};
+  std::filesystem::path flight_record = {};  ///< a folder; empty: not written when the job fails
 };
 
 /// Starts the ranks as direct children, prints where each one runs, and waits for them. Ranks that
@@ -20,7 +22,8 @@ struct Job {
 ///
 /// Returns the exit status of the first rank that failed (128 + n when signal n ended it), or 0.
 /// When one fails, the others have 5 s to end by themselves. They cannot outlive this process.
-/// Only rank 0 reads the standard input. Throws UsageError when the fabric makes no sense.
+/// SIGUSR2 makes it write the ranks' flight records. Only rank 0 reads the standard input. Throws
+/// UsageError when the fabric makes no sense.
 [[nodiscard]] int launch(const Job& job);
 
 }  // namespace rondo::tools

@@ -78,6 +78,9 @@ void Supervisor::handle(const siginfo_t& info) {
     case SIGCONT:
       send(SIGCONT);
       break;
+    case SIGUSR2:
+      on_request_();
+      break;
     default:
       send(info.si_signo);
   }

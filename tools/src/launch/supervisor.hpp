@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "launch/outcome.hpp"
@@ -36,13 +38,15 @@ struct GracePeriods {
 
 /// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
 ///
-/// - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded; a second SIGINT, SIGTERM or
+/// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are forwarded; SIGUSR2 calls `on_request`; a second
+/// SIGINT, SIGTERM or
 ///   SIGHUP kills. What the terminal sends reaches the ranks by itself.
 /// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.
 /// - Sleeps between signals: it takes no CPU from the ranks.
 class Supervisor {
  public:
-  Supervisor(const HeldSignals& signals, GracePeriods grace) : signals_(signals), grace_(grace) {}
+  Supervisor(const HeldSignals& signals, GracePeriods grace, std::function<void()> on_request)
+      : signals_(signals), grace_(grace), on_request_(std::move(on_request)) {}
 
   void add(int rank, pid_t pid) { running_.push_back({rank, pid}); }
 
@@ -70,6 +74,7 @@ class Supervisor {
 
   const HeldSignals& signals_;
   GracePeriods grace_;
+  std::function<void()> on_request_;
   std::vector<Rank> running_ = {};
   Outcome outcome_ = {};
   Stage stage_ = Stage::running;

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
@@ -18,6 +21,7 @@
 #include "exit_status.hpp"
 #include "failure.hpp"
 #include "progress_line.hpp"
+#include "train/dump_request.hpp"
 #include "train/metrics_echo.hpp"
 #include "train/openmp_team.hpp"
 #include "train/run_folder.hpp"
@@ -26,22 +30,24 @@
 namespace rondo::tools {
 namespace {
 
-// Rank 0 makes the folder; all ranks learn whether it could.
+// Rank 0 chooses and makes the folder; all ranks learn it, or that it could not.
 std::optional<std::filesystem::path> agree_on_folder(transport::World& world,
                                                      const TrainRank& rank) {
-  std::filesystem::path folder = rank.folder;
-  std::array<std::int32_t, 1> status = {exit_done};
+  constexpr std::size_t longest = 4096;
+  std::array<std::uint8_t, longest> name{};
   if (world.rank() == 0) {
     try {
-      if (folder.empty()) folder = new_run_folder(rank.experiment);
+      const auto folder = rank.folder.empty() ? new_run_folder(rank.experiment) : rank.folder;
       prepare_run_folder(folder, rank.experiment);
+      const std::string text = folder.string();
+      std::copy_n(text.begin(), std::min(text.size(), longest - 1), name.begin());
     } catch (const UsageError&) {
-      status[0] = report(std::current_exception());
+      static_cast<void>(report(std::current_exception()));
     }
   }
-  world.communicator().broadcast(std::span<std::int32_t>(status), 0).wait();
-  if (status[0] != exit_done) return std::nullopt;
-  return folder;
+  world.communicator().broadcast(std::span<std::uint8_t>(name), 0).wait();
+  if (name[0] == 0) return std::nullopt;
+  return std::string(name.begin(), std::find(name.begin(), name.end(), std::uint8_t{0}));
 }
 
 // What rank 0 shows while it trains.
@@ -79,10 +85,13 @@ class Display {
 };
 
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
-              transport::Team* team) {
+              const DumpRequest& request, transport::Team* team) {
+  const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
+  world.set_dump_folder(records);
   train::TrainerOptions options;
   options.threads = rank.threads;
   options.team = team;
+  options.on_step = [&] { request.answer(world, records); };
   if (world.rank() != 0) {
     train::train(world, rank.experiment, options);
     return;
@@ -97,13 +106,15 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
 }  // namespace
 
 int train_as_rank(const TrainRank& rank) {
+  const DumpRequest request;
   const std::unique_ptr<transport::Team> team = make_openmp_team(rank.threads);
   transport::WorldOptions options = world_options(rank.experiment);
   options.team = team.get();
+  options.dump_folder = rank.flight_record;
   transport::World world = transport::World::attach(options);
   const auto folder = agree_on_folder(world, rank);
   if (!folder) return exit_usage;
-  train_in(world, rank, *folder, team.get());
+  train_in(world, rank, *folder, request, team.get());
   return exit_done;
 }
 

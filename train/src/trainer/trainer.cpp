@@ -42,6 +42,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
                  const TrainerOptions& options, RunLog& log)
     : world_(world),
       log_(log),
+      on_step_(options.on_step),
       experiment_(checked(experiment, world)),
       threads_(options.threads),
       material_(make_material(experiment_)),
@@ -122,6 +123,7 @@ void Trainer::run_step() {
   scheme_->finish();
   ++step_;
   losses_.add(step_, loss, batch.samples);
+  if (on_step_) on_step_();
 }
 
 LossSums Trainer::reduce_losses() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -73,6 +74,7 @@ class Trainer {
 
   transport::World& world_;
   RunLog& log_;
+  std::function<void()> on_step_;
   Experiment experiment_;
   int threads_;
   Material material_;

@@ -69,6 +69,7 @@ struct TrainerOptions {
   transport::Team* team = nullptr;        ///< lent; shares long flat passes among its threads
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   TrainerObserver observer = {};
+  std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
 
 /// Trains `experiment` on all ranks of `world`; returns the last epoch's metrics (the same on
