@@ -240,7 +240,8 @@ bool CommunicatorCore::step_current() {
   const bool small = record.regime == Regime::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
-  const Progress result = record.operation->step(group_, record.posted);
+  const Progress result =
+      span_ ? step_operation(record) : record.operation->step(group_, record.posted);
   if (!small && result != Progress::idle) {
     group_.counters->communicating += std::chrono::steady_clock::now() - begin;
   }

@@ -148,7 +148,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void compare_all_headers();
   [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
   bool step_parts();
+  [[nodiscard]] Progress step_operation(OperationRecord& record);
   void suspect(const LinkFailure& failure);
+  void suspect(const Error& error);
   void look_at_suspicion();
   [[nodiscard]] std::string describe_parts(const OperationRecord& record) const;
 

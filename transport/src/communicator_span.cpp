@@ -13,6 +13,13 @@ namespace {
 // After a message has failed, so long may the side channel take to tell why.
 constexpr auto patience = std::chrono::milliseconds(500);
 
+// Without what the code adds: who hears it adds that again.
+std::string text_of(const Error& error) {
+  const std::string what = error.what();
+  const std::string suffix = ": " + error.code().message();
+  return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
+}
+
 }  // namespace
 
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
@@ -58,7 +65,7 @@ void CommunicatorCore::compare_all_headers() {
 
 void CommunicatorCore::fail(const Error& error) {
   if (span_ && !failure_ && error.code() == Errc::mismatch) {
-    world_->tell_divergence(context_, error.what());
+    world_->tell_divergence(context_, text_of(error));
   }
   poison(error);
 }
@@ -72,6 +79,23 @@ void CommunicatorCore::hear_divergence(const rendezvous::News& news) {
                  {.rank = news.rank, .pid = info.pid, .host = info.host, .operation = {}}));
     return;
   }
+}
+
+// A mismatch of what an operation has posted on its levels is explained by its own header, or by
+// that of another rank.
+Progress CommunicatorCore::step_operation(OperationRecord& record) {
+  try {
+    return record.operation->step(group_, record.posted);
+  } catch (const Error& error) {
+    if (error.code() != Errc::mismatch) throw;
+    suspect(error);
+    return Progress::idle;
+  }
+}
+
+void CommunicatorCore::suspect(const Error& error) {
+  suspicion_ = error;
+  suspected_ = std::chrono::steady_clock::now();
 }
 
 bool CommunicatorCore::waits_for_message(const OperationRecord& record, std::size_t member) const {
@@ -93,9 +117,8 @@ void CommunicatorCore::suspect(const LinkFailure& failure) {
           ? name_rank(*world_, rank) + " sent a longer message than was expected" + here
           : "the connection to " + name_rank(*world_, rank) + " failed" + here +
                 "; see that rank's own messages for why";
-  suspicion_ = Error(failure.truncated() ? Errc::mismatch : Errc::peer_lost, what,
-                     {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
-  suspected_ = std::chrono::steady_clock::now();
+  suspect(Error(failure.truncated() ? Errc::mismatch : Errc::peer_lost, what,
+                {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation}));
 }
 
 void CommunicatorCore::look_at_suspicion() {
