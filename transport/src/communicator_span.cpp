@@ -26,6 +26,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
                                   std::shared_ptr<CommunicatorCore> up) {
   span_ =
       std::make_unique<Span>(*world_, group_, channel_, context_, std::move(down), std::move(up));
+  for (const rendezvous::News& news : world_->divergences()) hear_divergence(news);
 }
 
 bool CommunicatorCore::announce_queued() {

@@ -77,6 +77,7 @@ void WorldCore::hear_divergences() {
   if (!my_.side_channel) return;
   for (const rendezvous::News& news : news_.take_diverged()) {
     for (CommunicatorCore* communicator : communicators_) communicator->hear_divergence(news);
+    divergences_.push_back(news);
   }
 }
 

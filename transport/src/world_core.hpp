@@ -102,6 +102,11 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint16_t context, std::string_view text) noexcept;
 
+  /// What other ranks told of, perhaps before this one had made the communicator that it is about.
+  [[nodiscard]] const std::vector<rendezvous::News>& divergences() const noexcept {
+    return divergences_;
+  }
+
   /// The least context that no communicator of this rank has used.
   [[nodiscard]] std::uint16_t next_context() const noexcept { return next_context_; }
   void use_context(std::uint16_t context) noexcept { next_context_ = context + 1; }
@@ -132,6 +137,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
   NewsBoard news_;
+  std::vector<rendezvous::News> divergences_;
   std::uint16_t next_context_ = 0;
   std::atomic<bool> abort_begun_{false};
 };
