@@ -14,7 +14,7 @@ namespace rondo::transport {
 inline constexpr std::size_t segment_window = 4;
 
 /// Segments are not cut smaller than this only to fill the window.
-inline constexpr std::size_t least_segment_bytes = std::size_t{32} << 10U;
+inline constexpr std::size_t least_segment_bytes = std::size_t{256} << 10U;
 
 /// How `bytes` are cut into segments; the same on all ranks that know `bytes` and `limit`.
 class Segments {
