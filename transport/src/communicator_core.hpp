@@ -147,6 +147,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void compare_header(OperationRecord& record);
   void compare_all_headers();
   [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
+  template <typename Describe>
+  Request post_one(PointToPointCall call, int peer, int tag, Describe describe);
   bool step_parts();
   [[nodiscard]] Progress step_operation(OperationRecord& record);
   void suspect(const LinkFailure& failure);

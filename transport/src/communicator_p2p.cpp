@@ -6,6 +6,7 @@
 
 #include "arena_core.hpp"
 #include "communicator_core.hpp"
+#include "names.hpp"
 #include "world_core.hpp"
 
 namespace rondo::transport {
@@ -82,24 +83,35 @@ bool CommunicatorCore::step_parts() {
   return true;
 }
 
-Request CommunicatorCore::send(ConstBlock data, int peer, int tag) {
-  const std::size_t member = member_for(group_, peer, "send");
-  const std::uint32_t label = label_for(tag, "send");
-  OperationRecord& record = begin_parts(PointToPointCall::send);
+template <typename Describe>
+Request CommunicatorCore::post_one(PointToPointCall call, int peer, int tag, Describe describe) {
+  const std::size_t member = member_for(group_, peer, name_of(call));
+  const std::uint32_t label = label_for(tag, name_of(call));
+  OperationRecord& record = begin_parts(call);
   Part& part = record.parts.add();
   part.member = member;
-  part.give(data, label);
+  describe(part, label);
   return post_parts(record);
 }
 
+Request CommunicatorCore::send(ConstBlock data, int peer, int tag) {
+  return post_one(PointToPointCall::send, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.give(data, label); });
+}
+
 Request CommunicatorCore::recv(Block data, int peer, int tag) {
-  const std::size_t member = member_for(group_, peer, "recv");
-  const std::uint32_t label = label_for(tag, "recv");
-  OperationRecord& record = begin_parts(PointToPointCall::recv);
-  Part& part = record.parts.add();
-  part.member = member;
-  part.take(data, label);
-  return post_parts(record);
+  return post_one(PointToPointCall::recv, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.take(data, label); });
+}
+
+Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
+  return post_one(PointToPointCall::put_signal, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.put_signal(value, label); });
+}
+
+Request CommunicatorCore::wait_signal(int peer, std::uint64_t& value, int tag) {
+  return post_one(PointToPointCall::wait_signal, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.wait_signal(value, label); });
 }
 
 OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> neighbours) {
@@ -118,26 +130,6 @@ OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> n
     if (neighbour.in.bytes() > 0) part.take(neighbour.in, label_for(neighbour.in_tag, ""));
   }
   return record;
-}
-
-Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
-  const std::size_t member = member_for(group_, peer, "put_signal");
-  const std::uint32_t label = label_for(tag, "put_signal");
-  OperationRecord& record = begin_parts(PointToPointCall::put_signal);
-  Part& part = record.parts.add();
-  part.member = member;
-  part.put_signal(value, label);
-  return post_parts(record);
-}
-
-Request CommunicatorCore::wait_signal(int peer, std::uint64_t& value, int tag) {
-  const std::size_t member = member_for(group_, peer, "wait_signal");
-  const std::uint32_t label = label_for(tag, "wait_signal");
-  OperationRecord& record = begin_parts(PointToPointCall::wait_signal);
-  Part& part = record.parts.add();
-  part.member = member;
-  part.wait_signal(value, label);
-  return post_parts(record);
 }
 
 std::vector<Block> CommunicatorCore::share(Block mine) {
