@@ -13,9 +13,8 @@ INSTANTIATE_TEST_SUITE_P(HierarchyUcx, ConformanceTest,
                          name_of_conformance_test);
 
 INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_shm),
-                                          testing::Values(Memory::arena, Memory::ordinary),
-                                          testing::Values(2, 3, 5, 8)),
+                         testing::Combine(testing::Values(Backend::ucx_shm), conformance_memories,
+                                          conformance_ranks),
                          name_of_conformance_test);
 
 }  // namespace rondo::test
