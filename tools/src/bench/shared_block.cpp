@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <system_error>
 
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 namespace rondo::tools {
@@ -21,6 +23,9 @@ namespace {
 
 // Buffers begin on pages, and not all at the same offset within a large page.
 constexpr std::size_t page = 4096;
+
+// Between two looks at whether the rank that is waited for still runs.
+constexpr int yields_per_look = 4096;
 
 std::size_t round_up(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -70,6 +75,7 @@ SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
       buffer_bytes_(buffer_bytes),
       flags_bytes_(round_up(static_cast<std::size_t>(ranks_) * sizeof(Flag))),
       rank_bytes_(round_up(buffer_bytes)),
+      peers_(world.ranks().begin(), world.ranks().end()),
       spins_(outnumber_cpus(world) ? 0 : 100'000) {
   const int fd = open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
   map(fd);
@@ -99,6 +105,18 @@ float* SharedBlock::buffer(int rank) const noexcept {
   return reinterpret_cast<float*>(first);
 }
 
+void SharedBlock::throw_if_lost(int peer) const {
+  const transport::RankInfo& info = peers_[static_cast<std::size_t>(peer)];
+  const bool ended = kill(info.pid, 0) != 0 && errno == ESRCH;
+  if (!ended || flag(peer).passed.load(std::memory_order_acquire) >= barriers_) return;
+  throw transport::Error(
+      transport::Errc::peer_lost,
+      fmt::format("rank {} (pid {} on {}) is lost: it ended while rank {} waited for it between "
+                  "two measurements",
+                  peer, info.pid, info.host, rank_),
+      {.rank = peer, .pid = info.pid, .host = info.host, .operation = {}});
+}
+
 void SharedBlock::barrier(const std::function<void()>& meanwhile) {
   ++barriers_;
   // Release: what this rank wrote before is visible to whoever sees the flag (acquire below).
@@ -108,6 +126,7 @@ void SharedBlock::barrier(const std::function<void()>& meanwhile) {
     while (flag(peer).passed.load(std::memory_order_acquire) < barriers_) {
       if (meanwhile) meanwhile();
       if (++spins > spins_) {
+        if (spins % yields_per_look == 0) throw_if_lost(peer);
         sched_yield();
       } else {
         pause();

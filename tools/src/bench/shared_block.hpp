@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
-namespace rondo::transport {
-class World;
-}
+#include <rondo/transport/world.hpp>
 
 namespace rondo::tools {
 
@@ -26,7 +25,8 @@ class SharedBlock {
   [[nodiscard]] float* buffer(int rank) const noexcept;
 
   /// Returns when all ranks have called it. Spins; gives the CPU away only after long, or at once
-  /// when ranks outnumber CPUs. Calls `meanwhile`, if any, as long as it waits.
+  /// when ranks outnumber CPUs. Calls `meanwhile`, if any, as long as it waits. Throws
+  /// transport::Error(peer_lost) when a rank that has not come has ended.
   void barrier(const std::function<void()>& meanwhile = {});
 
  private:
@@ -35,6 +35,7 @@ class SharedBlock {
   };
   [[nodiscard]] Flag& flag(int rank) const noexcept;
   void map(int fd);
+  void throw_if_lost(int peer) const;
 
   int rank_;
   int ranks_;
@@ -43,6 +44,7 @@ class SharedBlock {
   std::size_t rank_bytes_;  // of one rank's buffer, in whole pages
   std::byte* memory_ = nullptr;
   std::uint64_t barriers_ = 0;
+  std::vector<transport::RankInfo> peers_;
   int spins_;
 };
 
