@@ -83,7 +83,11 @@ struct RankInfo {
 ///   make_threads() makes ranks of threads of this process, for tests and examples.
 /// - **End.** When a World ends, this rank has left: peers that still need it get
 ///   Errc::peer_lost, those that do not are not disturbed. It does not wait for them.
-/// - **Failures.** A dead peer is noticed at once through its pidfd by whoever needs it.
+/// - **Nodes.** Ranks of one machine (and network namespace) are a node and share memory; others
+///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
+///   where ranks of several nodes meet; a World of several nodes owns one housekeeping thread.
+/// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
+///   another node, its connection to the store; a cut line within 5 s.
 /// - **Threads.** Belongs to one thread at a time; only abort() may be called from others.
 class RONDO_TRANSPORT_API World {
  public:
