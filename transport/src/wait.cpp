@@ -59,7 +59,9 @@ void Wait::run() {
     note_arrival();
     if (record_.finished()) break;
     if (moved) {
-      idle_since_ = Clock::now();
+      now_ = idle_since_ = Clock::now();
+      // Something may always move that is not what is waited for.
+      if (now_ - looked_ >= look_interval) look();
       continue;
     }
     rest();
