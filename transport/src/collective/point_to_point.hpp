@@ -28,8 +28,8 @@ struct Part {
 
   std::vector<std::byte> packed_out = {};  ///< rows put together, when they are apart in memory
   std::vector<std::byte> packed_in = {};
-  std::uint64_t value = 0;           ///< of a signal
-  std::uint64_t* signal = nullptr;   ///< where it goes
+  std::uint64_t value = 0;          ///< of a signal
+  std::uint64_t* signal = nullptr;  ///< where it goes
   Transfer sent;
   Transfer received;
 

@@ -11,9 +11,9 @@ namespace rondo::transport {
 /// Inside a node collectives send no messages: a rank loads from and stores to its peers' memory.
 /// Point-to-point operations do, and so does everything between nodes.
 struct Counters {
-  std::uint64_t operations = 0;    ///< collectives completed
-  std::uint64_t loaded_bytes = 0;  ///< read from memory that peers wrote
-  std::uint64_t stored_bytes = 0;  ///< written into peers' memory
+  std::uint64_t operations = 0;       ///< collectives completed
+  std::uint64_t loaded_bytes = 0;     ///< read from memory that peers wrote
+  std::uint64_t stored_bytes = 0;     ///< written into peers' memory
   std::uint64_t sent_messages = 0;    ///< to any rank
   std::uint64_t sent_bytes = 0;       ///< in them
   std::uint64_t fabric_messages = 0;  ///< those of them that left the node
