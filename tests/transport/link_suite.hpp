@@ -282,8 +282,9 @@ TEST_P(LinkTest, WakesWhoeverWaitsOnItsDescriptor) {
 
 TEST_P(LinkTest, DoesNotArmWhatHasSomethingToDo) {
   open(2);
+  const std::string message = "waiting";
   Transfer sending;
-  link(0).post_send(1, 3, bytes_of("waiting"), sending);
+  link(0).post_send(1, 3, bytes_of(message), sending);
   ASSERT_TRUE(finish(sending));
   std::string text(64, '?');
   Transfer receiving;

@@ -15,7 +15,7 @@ template <typename AnyBlock>
                                  std::size_t member) noexcept {
   std::size_t before = 0;
   for (std::size_t r = 0; r < member; ++r) before += posted.share_row_bytes(r);
-  if (before > 0) block.data += before;
+  if (block.data != nullptr) block.data += before;  // null: no rows
   block.row_bytes = posted.share_row_bytes(member);
   return block;
 }
