@@ -2,16 +2,14 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include <rondo/transport/team.hpp>
-
-#include "state/byte_reader.hpp"
-#include "state/byte_writer.hpp"
 
 namespace rondo::sync {
 namespace {
 
-constexpr const char* state_name = "sgd";
+constexpr std::string_view state_name = "sgd";
 constexpr std::uint32_t state_version = 1;
 
 /// Below this, waking a team costs more than it saves.
@@ -43,20 +41,21 @@ Sgd::Sgd(std::size_t size, const SgdOptions& options, transport::Team* team)
     : options_(options),
       team_(team),
       kernel_(sgd_variants().back().kernel),
-      velocity_(size, 0.0F) {}
+      state_(state_name, state_version, size) {}
 
 void Sgd::update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                  const Update& update) {
-  if (parameters.size() != gradients.size() || offset > velocity_.size() ||
-      parameters.size() > velocity_.size() - offset) {
+  const std::span<float> velocity = state_.values();
+  if (parameters.size() != gradients.size() || offset > velocity.size() ||
+      parameters.size() > velocity.size() - offset) {
     throw std::invalid_argument("sgd: update of " + std::to_string(parameters.size()) +
                                 " parameters by " + std::to_string(gradients.size()) +
                                 " gradients at " + std::to_string(offset) +
-                                " does not fit an array of " + std::to_string(velocity_.size()));
+                                " does not fit an array of " + std::to_string(velocity.size()));
   }
   const SgdFactors factors{update.gradient_scale, options_.momentum, options_.weight_decay,
                            static_cast<float>(update.learning_rate)};
-  Shared shared{kernel_, parameters, velocity_.data() + offset, gradients.data(), factors, 1};
+  Shared shared{kernel_, parameters, velocity.data() + offset, gradients.data(), factors, 1};
   if (team_ == nullptr || parameters.size() < team_worthwhile) {
     update_part(&shared, 0);
     return;
@@ -65,19 +64,9 @@ void Sgd::update(std::size_t offset, std::span<float> parameters, std::span<cons
   team_->run(update_part, &shared);
 }
 
-std::vector<std::byte> Sgd::save() const {
-  ByteWriter writer(state_name, state_version);
-  writer.put_array(std::span<const float>(velocity_));
-  return writer.take();
-}
+std::vector<std::byte> Sgd::save() const { return state_.save(); }
 
-void Sgd::restore(std::span<const std::byte> state) {
-  ByteReader reader(state, state_name, state_version);
-  std::vector<float> velocity(velocity_.size());
-  reader.get_array(std::span(velocity));
-  reader.expect_end();
-  velocity_.swap(velocity);
-}
+void Sgd::restore(std::span<const std::byte> state) { state_.restore(state); }
 
 std::unique_ptr<Optimizer> make_sgd(std::size_t size, const SgdOptions& options,
                                     transport::Team* team) {

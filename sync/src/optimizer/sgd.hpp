@@ -6,17 +6,21 @@
 
 #include <rondo/sync/optimizer.hpp>
 
+#include "optimizer/optimizer_state.hpp"
 #include "optimizer/sgd_kernel.hpp"
 
 namespace rondo::sync {
 
-/// See make_sgd(). The velocity array is all its state.
+/// See make_sgd(). The velocity is all its state.
 class Sgd final : public Optimizer {
  public:
   Sgd(std::size_t size, const SgdOptions& options, transport::Team* team);
 
   void update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
               const Update& update) override;
+  [[nodiscard]] bool ignores_scale() const noexcept override { return false; }
+  [[nodiscard]] std::span<float> state() noexcept override { return state_.values(); }
+  void keep_state_in(std::span<float> memory) override { state_.keep_in(memory); }
   [[nodiscard]] std::vector<std::byte> save() const override;
   void restore(std::span<const std::byte> state) override;
 
@@ -24,7 +28,7 @@ class Sgd final : public Optimizer {
   SgdOptions options_;
   transport::Team* team_;
   SgdKernel kernel_;
-  std::vector<float> velocity_;
+  OptimizerState state_;  // the velocity
 };
 
 }  // namespace rondo::sync

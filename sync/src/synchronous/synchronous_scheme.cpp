@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include <rondo/transport/communicator.hpp>
@@ -11,12 +11,13 @@
 #include "replica/check_replica.hpp"
 #include "state/byte_reader.hpp"
 #include "state/byte_writer.hpp"
+#include "state/counters.hpp"
 
 namespace rondo::sync {
 namespace {
 
-constexpr const char* state_name = "synchronous";
-constexpr std::uint32_t state_version = 1;
+constexpr std::string_view state_name = "synchronous";
+constexpr std::uint32_t state_version = 2;
 
 /// Elements updated between two looks at the buckets that still travel: 1 MiB.
 constexpr std::size_t update_tile = 256 * 1024;
@@ -29,20 +30,20 @@ const Replica& checked(const Replica& replica) {
 /// A slice that this rank holds alone meets nobody.
 bool is_reduced(const Bucket& bucket) { return bucket.size > 0 && bucket.slice->size() > 1; }
 
-std::unique_ptr<Optimizer> checked(std::unique_ptr<Optimizer> optimizer) {
+std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {
   if (optimizer == nullptr) throw std::invalid_argument("synchronous: no optimizer was given");
   return optimizer;
 }
 
 }  // namespace
 
-SynchronousScheme::SynchronousScheme(Replica replica, std::unique_ptr<Optimizer> optimizer,
+SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                                      const SynchronousOptions& options)
     : replica_(checked(replica)),
       optimizer_(checked(std::move(optimizer))),
       buckets_(plan_buckets(replica_.layers, {options.bucket_bytes, options.last_bucket_bytes})),
       bucket_of_(replica_.layers.size(), 0),
-      layer_final_(replica_.layers.size(), 0),
+      iteration_(state_name, replica_.layers),
       progress_(buckets_.size()),
       statistics_mean_(*replica_.world, replica_.statistics.size()) {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -53,15 +54,8 @@ SynchronousScheme::SynchronousScheme(Replica replica, std::unique_ptr<Optimizer>
 }
 
 void SynchronousScheme::begin(const Step& step) {
-  expect_between_iterations("begin()");
-  if (step.global_samples == 0) {
-    throw std::invalid_argument("synchronous: step " + std::to_string(step.index) +
-                                " has no samples on any rank");
-  }
-  step_ = step;
-  in_iteration_ = true;
+  iteration_.begin(step);
   posted_ = 0;
-  std::ranges::fill(layer_final_, std::uint8_t{0});
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     progress_[i].missing = buckets_[i].last_layer - buckets_[i].first_layer;
   }
@@ -70,15 +64,7 @@ void SynchronousScheme::begin(const Step& step) {
 void SynchronousScheme::make_ready(std::size_t /*layer*/) {}  // finish() left all parameters ready
 
 void SynchronousScheme::gradients_final(std::size_t layer) {
-  if (!in_iteration_) throw std::logic_error("synchronous: gradients_final() before begin()");
-  if (layer >= layer_final_.size()) {
-    throw std::invalid_argument("synchronous: there is no layer " + std::to_string(layer));
-  }
-  if (std::exchange(layer_final_[layer], std::uint8_t{1}) != 0) {
-    throw std::invalid_argument("synchronous: layer " + replica_.layers[layer].name +
-                                " is final for the second time in step " +
-                                std::to_string(step_.index));
-  }
+  iteration_.layer_final(layer);
   --progress_[bucket_of_[layer]].missing;
   post_complete_buckets();
 }
@@ -92,27 +78,24 @@ void SynchronousScheme::post_complete_buckets() {
     progress_[posted_].request =
         bucket.slice->allreduce(replica_.gradients.subspan(bucket.offset, bucket.size));
     ++counters_.collectives;
+    counters_.global_bytes += bucket.size * sizeof(float);
   }
 }
 
 void SynchronousScheme::finish() {
-  if (!in_iteration_) throw std::logic_error("synchronous: finish() before begin()");
-  if (posted_ < buckets_.size()) {
-    const auto open = std::ranges::find(layer_final_, std::uint8_t{0}) - layer_final_.begin();
-    throw std::logic_error("synchronous: finish() before the gradients of layer " +
-                           replica_.layers[static_cast<std::size_t>(open)].name + " are final");
-  }
+  iteration_.expect_complete();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     progress_[i].request.wait();
     update(buckets_[i]);
   }
   if (std::ranges::any_of(buckets_, is_reduced)) ++counters_.global_reductions;
-  in_iteration_ = false;
+  iteration_.end();
 }
 
 void SynchronousScheme::update(const Bucket& bucket) {
-  const Update update{static_cast<float>(1.0 / static_cast<double>(step_.global_samples)),
-                      step_.learning_rate};
+  const Step& step = iteration_.step();
+  const Update update{static_cast<float>(1.0 / static_cast<double>(step.global_samples)),
+                      step.learning_rate, step.index};
   for (std::size_t done = 0; done < bucket.size; done += update_tile) {
     const std::size_t offset = bucket.offset + done;
     const std::size_t size = std::min(update_tile, bucket.size - done);
@@ -124,7 +107,7 @@ void SynchronousScheme::update(const Bucket& bucket) {
 
 void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,
                                             std::span<float> statistics) {
-  expect_between_iterations("copy_for_evaluation()");
+  iteration_.expect_between("copy_for_evaluation()");
   if (parameters.size() != replica_.parameters.size() ||
       statistics.size() != replica_.statistics.size()) {
     throw std::invalid_argument("synchronous: the evaluation copy's sizes are not the replica's");
@@ -134,31 +117,24 @@ void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,
   if (statistics_mean_.reduces()) ++counters_.evaluation_reductions;
 }
 
-void SynchronousScheme::flush() { expect_between_iterations("flush()"); }  // nothing is pending
+void SynchronousScheme::flush() { iteration_.expect_between("flush()"); }  // nothing is pending
 
 std::vector<std::span<const float>> SynchronousScheme::replicated() const {
   return {replica_.parameters};
 }
 
 std::vector<std::byte> SynchronousScheme::save() const {
-  expect_between_iterations("save()");
+  iteration_.expect_between("save()");
   ByteWriter writer(state_name, state_version);
-  writer.put(counters_.global_reductions);
-  writer.put(counters_.local_reductions);
-  writer.put(counters_.collectives);
-  writer.put(counters_.evaluation_reductions);
+  write(writer, counters_);
   writer.put_array(std::span<const std::byte>(optimizer_->save()));
   return writer.take();
 }
 
 void SynchronousScheme::restore(std::span<const std::byte> state) {
-  expect_between_iterations("restore()");
+  iteration_.expect_between("restore()");
   ByteReader reader(state, state_name, state_version);
-  SchemeCounters counters;
-  counters.global_reductions = reader.get<std::uint64_t>();
-  counters.local_reductions = reader.get<std::uint64_t>();
-  counters.collectives = reader.get<std::uint64_t>();
-  counters.evaluation_reductions = reader.get<std::uint64_t>();
+  const SchemeCounters counters = read_counters(reader);
   const std::span<const std::byte> optimizer_state = reader.get_bytes();
   reader.expect_end();
   optimizer_->restore(optimizer_state);
@@ -167,15 +143,8 @@ void SynchronousScheme::restore(std::span<const std::byte> state) {
 
 SchemeCounters SynchronousScheme::counters() const noexcept { return counters_; }
 
-void SynchronousScheme::expect_between_iterations(const char* call) const {
-  if (in_iteration_) {
-    throw std::logic_error(std::string("synchronous: ") + call + " in the middle of step " +
-                           std::to_string(step_.index));
-  }
-}
-
 std::unique_ptr<UpdateScheme> make_synchronous(Replica replica,
-                                               std::unique_ptr<Optimizer> optimizer,
+                                               std::shared_ptr<Optimizer> optimizer,
                                                const SynchronousOptions& options) {
   return std::make_unique<SynchronousScheme>(std::move(replica), std::move(optimizer), options);
 }

@@ -9,6 +9,7 @@
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/request.hpp>
 
+#include "replica/iteration.hpp"
 #include "replica/statistics_mean.hpp"
 #include "synchronous/bucket_plan.hpp"
 
@@ -17,7 +18,7 @@ namespace rondo::sync {
 /// See make_synchronous().
 class SynchronousScheme final : public UpdateScheme {
  public:
-  SynchronousScheme(Replica replica, std::unique_ptr<Optimizer> optimizer,
+  SynchronousScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                     const SynchronousOptions& options);
 
   void begin(const Step& step) override;
@@ -40,18 +41,15 @@ class SynchronousScheme final : public UpdateScheme {
 
   void post_complete_buckets();
   void update(const Bucket& bucket);
-  void expect_between_iterations(const char* call) const;
 
   Replica replica_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::vector<Bucket> buckets_;            // in the order of posting
-  std::vector<std::size_t> bucket_of_;     // by layer
-  std::vector<std::uint8_t> layer_final_;  // by layer
-  std::vector<Progress> progress_;         // by bucket; requests end before the arrays do
-  std::size_t posted_ = 0;                 // buckets
+  std::shared_ptr<Optimizer> optimizer_;
+  std::vector<Bucket> buckets_;         // in the order of posting
+  std::vector<std::size_t> bucket_of_;  // by layer
+  Iteration iteration_;
+  std::vector<Progress> progress_;  // by bucket; requests end before the arrays do
+  std::size_t posted_ = 0;          // buckets
   StatisticsMean statistics_mean_;
-  Step step_;
-  bool in_iteration_ = false;
   SchemeCounters counters_;
 };
 

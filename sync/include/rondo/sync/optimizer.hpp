@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,6 +18,7 @@ namespace rondo::sync {
 struct Update {
   float gradient_scale = 1.0F;  ///< gradients are multiplied by it first, for example 1/samples
   double learning_rate = 0.0;
+  std::int64_t index = 0;  ///< updates that the optimizer's state has seen before this one
 };
 
 /// Turns gradients into updates of the parameters: one fused pass over flat memory.
@@ -38,7 +40,22 @@ class RONDO_SYNC_API Optimizer {
   virtual void update(std::size_t offset, std::span<float> parameters,
                       std::span<const float> gradients, const Update& update) = 0;
 
-  /// All state that update() reads, for a checkpoint; restore() takes it back exactly, or throws
+  /// What update() would make of `parameters`; changes no state. Allocates.
+  void preview(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
+               const Update& update);
+
+  /// Does a gradient twice as long leave the update as it was? True of Adam.
+  [[nodiscard]] virtual bool ignores_scale() const noexcept = 0;
+
+  /// Everything that update() remembers (momenta): arrays as long as the parameters, one after
+  /// another; zeros at first. May be averaged over ranks or set to zero between updates.
+  [[nodiscard]] virtual std::span<float> state() noexcept = 0;
+
+  /// Keeps its state in `memory` from now on, which is as long as state(), lent, and outlives the
+  /// optimizer or the next call. The values that lie there count; for memory shared by ranks.
+  virtual void keep_state_in(std::span<float> memory) = 0;
+
+  /// state(), for a checkpoint; restore() takes it back exactly, or throws
   /// std::invalid_argument and changes nothing when it is not the state of such an optimizer.
   [[nodiscard]] virtual std::vector<std::byte> save() const = 0;
   virtual void restore(std::span<const std::byte> state) = 0;

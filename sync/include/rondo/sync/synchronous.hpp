@@ -35,6 +35,6 @@ struct SynchronousOptions {
 ///
 /// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_synchronous(
-    Replica replica, std::unique_ptr<Optimizer> optimizer, const SynchronousOptions& options = {});
+    Replica replica, std::shared_ptr<Optimizer> optimizer, const SynchronousOptions& options = {});
 
 }  // namespace rondo::sync

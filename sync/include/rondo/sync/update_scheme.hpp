@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,12 +22,22 @@ struct Step {
 /// What a scheme has done so far.
 ///
 /// A reduction is one meeting of replicas over their whole model or gradient, as the papers count
-/// them, however many buckets it was cut into. One rank alone meets nobody and counts none.
+/// them, however many buckets it was cut into. One rank alone meets nobody and counts none. Bytes
+/// are those of the arrays that were reduced: an allreduce over g ranks sends 2 (g-1)/g of them.
 struct SchemeCounters {
   std::uint64_t global_reductions = 0;      ///< over all replicas, in training
   std::uint64_t local_reductions = 0;       ///< over a part of them
+  std::uint64_t global_bytes = 0;           ///< that this rank gave into the former
+  std::uint64_t local_bytes = 0;            ///< into the latter
   std::uint64_t collectives = 0;            ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
+};
+
+/// How far training has come under a scheme whose replicas each go at a pace of their own.
+struct Pace {
+  std::int64_t samples = 0;  ///< in the parameters of this rank, of all replicas
+  /// The replicas have done an epoch together: each evaluates, then goes on with begin().
+  bool parked = false;
 };
 
 /// When and how the gradients of several replicas meet, and when parameters change.
@@ -85,6 +96,10 @@ class RONDO_SYNC_API UpdateScheme {
   virtual void restore(std::span<const std::byte> state) = 0;
 
   [[nodiscard]] virtual SchemeCounters counters() const noexcept = 0;
+
+  /// Only of schemes whose replicas do not step together: there the number of steps of an epoch
+  /// differs from rank to rank, and after each finish() the caller asks whether to go on.
+  [[nodiscard]] virtual std::optional<Pace> pace() const noexcept { return std::nullopt; }
 };
 
 }  // namespace rondo::sync

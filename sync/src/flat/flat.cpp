@@ -1,0 +1,49 @@
+#include "flat/flat.hpp"
+
+#include <array>
+
+namespace rondo::sync::flat {
+namespace {
+
+constexpr std::size_t lanes = 16;
+
+}  // namespace
+
+void add(std::span<float> into, std::span<const float> from) {
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] = into[i] + from[i];
+}
+
+void add_scaled(std::span<float> into, float factor, std::span<const float> from) {
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] = into[i] + factor * from[i];
+}
+
+void subtract(std::span<float> out, std::span<const float> a, std::span<const float> b) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = a[i] - b[i];
+}
+
+void sum_scaled(std::span<float> out, std::span<const float> a, float factor,
+                std::span<const float> b) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = a[i] + factor * b[i];
+}
+
+void scale(std::span<float> values, float factor) {
+  for (float& value : values) value = factor * value;
+}
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  std::array<double, lanes> sums{};
+  const std::size_t whole = a.size() - a.size() % lanes;
+  for (std::size_t i = 0; i < whole; i += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+    }
+  }
+  for (std::size_t i = whole; i < a.size(); ++i) {
+    sums[i - whole] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  double sum = 0.0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+}  // namespace rondo::sync::flat

@@ -1,0 +1,27 @@
+#include "state/counters.hpp"
+
+#include <cstdint>
+
+namespace rondo::sync {
+
+void write(ByteWriter& writer, const SchemeCounters& counters) {
+  writer.put(counters.global_reductions);
+  writer.put(counters.local_reductions);
+  writer.put(counters.global_bytes);
+  writer.put(counters.local_bytes);
+  writer.put(counters.collectives);
+  writer.put(counters.evaluation_reductions);
+}
+
+SchemeCounters read_counters(ByteReader& reader) {
+  SchemeCounters counters;
+  counters.global_reductions = reader.get<std::uint64_t>();
+  counters.local_reductions = reader.get<std::uint64_t>();
+  counters.global_bytes = reader.get<std::uint64_t>();
+  counters.local_bytes = reader.get<std::uint64_t>();
+  counters.collectives = reader.get<std::uint64_t>();
+  counters.evaluation_reductions = reader.get<std::uint64_t>();
+  return counters;
+}
+
+}  // namespace rondo::sync

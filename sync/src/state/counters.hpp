@@ -1,0 +1,14 @@
+#pragma once
+
+#include <rondo/sync/update_scheme.hpp>
+
+#include "state/byte_reader.hpp"
+#include "state/byte_writer.hpp"
+
+namespace rondo::sync {
+
+/// A scheme's counters as a part of its state.
+void write(ByteWriter& writer, const SchemeCounters& counters);
+[[nodiscard]] SchemeCounters read_counters(ByteReader& reader);
+
+}  // namespace rondo::sync
