@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <rondo/sync/export.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/reduction_momentum.hpp>
+#include <rondo/sync/replica.hpp>
+#include <rondo/sync/update_scheme.hpp>
+
+namespace rondo::transport {
+class Communicator;
+}
+
+namespace rondo::sync {
+
+/// Ranks that average among themselves between two global averages.
+struct AveragingLevel {
+  std::int64_t period = 4;  ///< local steps between two averages, at least 1
+  /// This rank's group, for example the ranks of its node; lent, outlives the scheme.
+  transport::Communicator* group = nullptr;
+};
+
+/// As KStepOptions, with levels.
+struct HierarchicalOptions {
+  std::int64_t period = 16;  ///< K2: local steps between two global averages
+  /// From the fastest to the slowest. Each period is a multiple of the one before, and K2 of the
+  /// last. None at all: K-step averaging.
+  std::vector<AveragingLevel> levels = {};
+  ReductionMomentum momentum = {};
+  LocalState local_state = LocalState::keep;
+  double clip_norm = 0.0;
+  std::function<void(const Round&)> on_round = {};
+};
+
+/// Hierarchical averaging with reduction momentum: Cong, Yang, Zhou, ICPP Workshops 2019.
+///
+///     w_j = W on every rank j, at the first iteration and after each round
+///     local steps as in K-step averaging;
+///       after every K1 of them:  w_j = mean of w over the S ranks of j's group     local average
+///       after K2 of them:        D = mean over all P ranks of (w_j - W);
+///                                W = W + D, or as the ReductionMomentum says      global average
+///
+/// Where averages of several levels are due at once, only that of the slowest is done. A group of
+/// one rank averages nothing.
+///
+/// Sends, per round of K2 iterations and rank, K2/K1 - 1 allreduces over S ranks and one over P,
+/// each of M = 4 (parameters + statistics [+ optimizer state, if averaged]) bytes:
+/// ((K2/K1 - 1) 2 (S-1)/S + 2 (P-1)/P) M / K2 bytes per iteration. In general, level i reduces
+/// K2/K_i - K2/K_(i+1) times a round, where K_(i+1) is the next slower period.
+///
+/// S = 1 and K1 = K2 are K-step averaging, bit for bit. Everything that make_k_step() says of
+/// momentum, statistics, optimizers, flush, evaluation and state holds here; what LocalState says
+/// is done at local averages too.
+///
+/// Groups are fixed and disjoint, each lies within a group of the next level, and all of them
+/// within `outer`. Of that, only what a Communicator tells is checked: a group is not larger than
+/// that of the next level. Ranks that disagree about their groups or periods get the transport's
+/// errors; groups that overlap across levels without nesting are averaged as they are.
+///
+/// Throws std::invalid_argument as make_k_step() does, and for levels that break these rules.
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_hierarchical(
+    Replica replica, std::shared_ptr<Optimizer> optimizer, const HierarchicalOptions& options);
+
+}  // namespace rondo::sync

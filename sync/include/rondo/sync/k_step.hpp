@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <rondo/sync/export.hpp>
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/reduction_momentum.hpp>
+#include <rondo/sync/replica.hpp>
+#include <rondo/sync/update_scheme.hpp>
+
+namespace rondo::sync {
+
+/// What becomes of a rank's optimizer state (momenta) when parameters are averaged.
+enum class LocalState : std::uint8_t {
+  keep,     ///< each rank goes on with its own
+  average,  ///< over the same ranks as the parameters, in the same collective
+  reset,    ///< to zero; updates are counted from 0 again (Adam's bias correction)
+};
+
+/// A round that has ended in a global average.
+struct Round {
+  std::int64_t index = 0;    ///< 0, 1, 2, ...
+  std::int64_t steps = 0;    ///< iterations in it: the period, or fewer where flush() ended it
+  std::int64_t samples = 0;  ///< of all ranks, in those
+  double displacement = 0;   ///< how far it went: the length of D
+};
+
+struct KStepOptions {
+  std::int64_t period = 16;  ///< K: local steps between two global averages, at least 1
+  ReductionMomentum momentum = {};
+  LocalState local_state = LocalState::keep;
+  /// Local mean gradients longer than this are scaled down to it. 0: not clipped.
+  double clip_norm = 0.0;
+  /// Called on the scheme's thread, inside finish() or flush(). Empty: nothing.
+  std::function<void(const Round&)> on_round = {};
+};
+
+/// K-step averaging: Zhou, Cong, "On the convergence properties of a K-step averaging stochastic
+/// gradient descent algorithm for nonconvex optimization", IJCAI 2018; with reduction momentum:
+/// Cong, Yang, Zhou, ICPP Workshops 2019.
+///
+///     w_j = W on every rank j, at the first iteration and after each round
+///     K times:  g_j = mean over the rank's own samples;  w_j = optimizer(w_j, g_j)
+///     D = mean over all P ranks of (w_j - W)                               global average
+///     W = W + D, or as the ReductionMomentum says
+///
+/// Sends nothing in K-1 of K iterations. Each K-th ends in one allreduce over `outer` of
+/// M = 4 (parameters + statistics [+ optimizer state, if averaged]) bytes: 2 (P-1)/P M/K bytes
+/// per iteration and rank, and K times fewer reductions than synchronous. K = 1 with plain SGD is
+/// synchronous SGD, to rounding.
+///
+/// - **Parameters** are equal on all ranks when the first begin() is called; W is taken there, and
+///   rounds count from there on, whatever Step::index is, across epochs. Averages run on copies
+///   of the displacements in the arena: parameters change after a reduction has succeeded.
+/// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.
+/// - **Every rank weighs the same** in an average. A rank without samples makes no local step in
+///   that iteration. One rank alone averages nothing, but its rounds have their momentum.
+/// - **The optimizer** may be any. It belongs to its rank alone; the updates that it has seen
+///   count from the first step's index (those of a warm-up are among them).
+/// - **flush()** ends a round that is under way by a plain average (choice: a part of a round is
+///   no measure for the momentum, so V is neither used nor changed); all ranks hold the same
+///   afterwards. Does nothing between rounds.
+/// - **copy_for_evaluation()** gives what flush() would make of parameters and statistics.
+/// - **Replicated:** W, and V with momentum. **State:** those, the place within the round, rates,
+///   counters, and the optimizer's; each rank's is its own.
+///
+/// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers
+/// differ in their `outer` group or have an `inner` one, and for options out of range.
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_k_step(
+    Replica replica, std::shared_ptr<Optimizer> optimizer, const KStepOptions& options = {});
+
+}  // namespace rondo::sync
