@@ -28,5 +28,33 @@ TEST(LearningRateTest, FollowsHalfACosineToTheFinalRate) {
   EXPECT_DOUBLE_EQ(rate.at(11), 0.2);
 }
 
+TEST(LearningRateTest, FallsByTheFactorAtEveryMilestone) {
+  const LearningRate rate{.base = 1.0, .decay = Decay::steps, .milestones = {4, 6}, .factor = 0.5};
+
+  EXPECT_EQ(rate.at(3), 1.0);
+  EXPECT_EQ(rate.at(4), 0.5);
+  EXPECT_EQ(rate.at(5), 0.5);
+  EXPECT_EQ(rate.at(6), 0.25);
+  EXPECT_EQ(rate.at(1000), 0.25);
+}
+
+TEST(LearningRateTest, MilestonesWithinTheWarmUpCountAfterIt) {
+  const LearningRate rate{
+      .base = 1.0, .decay = Decay::steps, .warmup_steps = 4, .milestones = {8, 2}, .factor = 0.25};
+
+  EXPECT_EQ(rate.at(0), 0.25);
+  EXPECT_EQ(rate.at(2), 0.75);
+  EXPECT_EQ(rate.at(3), 1.0);
+  EXPECT_EQ(rate.at(4), 0.25);
+  EXPECT_EQ(rate.at(7), 0.25);
+  EXPECT_EQ(rate.at(8), 0.0625);
+}
+
+TEST(LearningRateTest, WithoutMilestonesTheStepsAreConstant) {
+  const LearningRate rate{.base = 0.5, .decay = Decay::steps};
+
+  EXPECT_EQ(rate.at(9), 0.5);
+}
+
 }  // namespace
 }  // namespace rondo::sync

@@ -40,6 +40,9 @@ class RONDO_SYNC_API Optimizer {
   virtual void update(std::size_t offset, std::span<float> parameters,
                       std::span<const float> gradients, const Update& update) = 0;
 
+  /// The length of the flat array of parameters.
+  [[nodiscard]] virtual std::size_t size() const noexcept = 0;
+
   /// What update() would make of `parameters`; changes no state. Allocates.
   void preview(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                const Update& update);
@@ -47,8 +50,8 @@ class RONDO_SYNC_API Optimizer {
   /// Does a gradient twice as long leave the update as it was? True of Adam.
   [[nodiscard]] virtual bool ignores_scale() const noexcept = 0;
 
-  /// Everything that update() remembers (momenta): arrays as long as the parameters, one after
-  /// another; zeros at first. May be averaged over ranks or set to zero between updates.
+  /// Everything that update() remembers (momenta): arrays of size() elements, one after another;
+  /// zeros at first. May be averaged over ranks or set to zero between updates.
   [[nodiscard]] virtual std::span<float> state() noexcept = 0;
 
   /// Keeps its state in `memory` from now on, which is as long as state(), lent, and outlives the
@@ -67,10 +70,37 @@ struct SgdOptions {
   float weight_decay = 0.0F;
 };
 
-/// For a flat array of `size` parameters. Long ranges are shared among the threads of `team`,
-/// which is lent and outlives the optimizer; without one the calling thread does all.
+/// For a flat array of `size` parameters. Its state is v. Long ranges are shared among the threads
+/// of `team`, which is lent and outlives the optimizer; without one the calling thread does all.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_sgd(std::size_t size,
                                                                  const SgdOptions& options,
                                                                  transport::Team* team = nullptr);
+
+/// Adam (Kingma, Ba, ICLR 2015) and AdamW (Loshchilov, Hutter, ICLR 2019), as PyTorch has them,
+/// for update number t = index + 1:
+///
+///     g = scale * gradient + weight_decay * w       (Adam: the decay is a part of the gradient)
+///     m = beta1 * m + (1 - beta1) * g
+///     v = beta2 * v + (1 - beta2) * g * g
+///     w = (1 - eta * weight_decay) * w              (AdamW: it is apart, and g is scale *
+///     gradient) w = w - eta / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+///
+/// Factors are worked out in double and rounded once, arrays are fp32.
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+};
+
+/// As make_sgd(). The state is m, then v. Updates count from Update::index, which has to fit the
+/// state: 0 while it is zero. Throws std::invalid_argument when a beta is not in [0, 1) or another
+/// option is negative, and for a negative index.
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_adam(std::size_t size,
+                                                                  const AdamOptions& options = {},
+                                                                  transport::Team* team = nullptr);
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_adamw(std::size_t size,
+                                                                   const AdamOptions& options = {},
+                                                                   transport::Team* team = nullptr);
 
 }  // namespace rondo::sync
