@@ -108,7 +108,7 @@ TEST_P(AllocationTest, TakesTheMemoryOfAStepFromTheEngine) {
   EXPECT_GT(memory.requests(), net.model.layers.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(model_names()),
+INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(test::quick_models()),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

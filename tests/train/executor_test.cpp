@@ -192,7 +192,7 @@ TEST(ExecutorTest, RefusesBatchesWhoseArraysDoNotFit) {
 // A wrong memory format falls back to a kernel several hundred times slower, and nothing else
 // would tell.
 TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : test::quick_models()) {
     const Network net(make_model(name), {.training_batches = {64}, .evaluation_batch = 36});
 
     const std::vector<std::string> lines = net.executor.implementations();

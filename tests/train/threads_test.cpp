@@ -30,7 +30,7 @@ TEST_P(ThreadsTest, ChangeTheGradientsByRoundingOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, ThreadsTest, testing::ValuesIn(model_names()),
+INSTANTIATE_TEST_SUITE_P(Zoo, ThreadsTest, testing::ValuesIn(test::quick_models()),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

@@ -1,9 +1,12 @@
 // The networks that make_model() knows: what they learn and how their shapes go.
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -42,6 +45,31 @@ TEST(ZooTest, CountsTheParametersOfResnet20) {
   EXPECT_EQ(layout.groups.size(), 21U + 21U + 1U);
 }
 
+// Per block more, and stages of 16, 32 and 64 filters: 4,672 + 18,560 + 73,984 parameters.
+TEST(ZooTest, CountsTheParametersOfTheOtherResnets) {
+  const auto parameters = [](const char* name) {
+    return layout_of(make_model(name)).parameter_count;
+  };
+
+  EXPECT_EQ(parameters("resnet8"), 272'474U - 2U * 97'216U);
+  EXPECT_EQ(parameters("resnet32"), 272'474U + 2U * 97'216U);
+  EXPECT_EQ(parameters("resnet56"), 272'474U + 6U * 97'216U);
+  EXPECT_EQ(parameters("resnet110"), 272'474U + 15U * 97'216U);
+}
+
+TEST(ZooTest, NamesResnetsByTheirLayers) {
+  for (const auto& [name, layers] : {std::pair{"resnet8", 7U}, std::pair{"resnet110", 109U}}) {
+    const Model model = make_model(name);
+    const auto convolutions = std::ranges::count_if(model.layers, [](const LayerSpec& layer) {
+      const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind);
+      return convolution != nullptr && convolution->kernel == 3;
+    });
+
+    EXPECT_EQ(model.name, name);
+    EXPECT_EQ(convolutions, layers);  // and a fully connected one
+  }
+}
+
 TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
   const ParameterLayout layout = layout_of(make_model("resnet20"));
 
@@ -72,8 +100,9 @@ TEST(ZooTest, TakesOtherPicturesAndClasses) {
 }
 
 TEST(ZooTest, ListsTheNamesWhenThereIsNoSuchModel) {
-  EXPECT_THAT([] { (void)make_model("lenet6"); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("there are: lenet5, resnet20")));
+  EXPECT_THAT(
+      [] { (void)make_model("lenet6"); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("there are: lenet5, resnet8, resnet20, ")));
 }
 
 TEST(ZooTest, RefusesPicturesThatAreTooSmall) {

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace rondo::train::test {
 
@@ -60,6 +62,14 @@ double relative_distance(std::span<const float> a, std::span<const float> b) {
     sum += difference * difference;
   }
   return std::sqrt(sum) / norm(b);
+}
+
+std::vector<std::string> quick_models() {
+  std::vector<std::string> names = model_names();
+  std::erase_if(names, [](const std::string& name) {
+    return name == "resnet32" || name == "resnet56" || name == "resnet110";
+  });
+  return names;
 }
 
 Model small_residual_model() {

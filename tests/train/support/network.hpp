@@ -76,6 +76,10 @@ class Network {
 [[nodiscard]] double relative_distance(std::span<const float> a, std::span<const float> b);
 [[nodiscard]] double norm(std::span<const float> values);
 
+/// The models of the zoo, but for deeper ones of a family: nothing in them is new, and they are
+/// slow.
+[[nodiscard]] std::vector<std::string> quick_models();
+
 /// A network small enough for finite differences, with every kind of layer and both shortcuts.
 [[nodiscard]] Model small_residual_model();
 

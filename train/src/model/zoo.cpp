@@ -19,13 +19,18 @@ struct Entry {
 
 constexpr std::int64_t default_classes = 10;
 
+template <std::int64_t blocks>
+Model resnet(tensor::Shape input, std::int64_t classes) {
+  return make_resnet_cifar(blocks, input, classes);
+}
+
+constexpr tensor::Shape mnist{1, 28, 28, 1};
+constexpr tensor::Shape cifar{1, 32, 32, 3};
+
 constexpr std::array zoo{
-    Entry{"lenet5", {1, 28, 28, 1}, &make_lenet5},
-    Entry{"resnet20",
-          {1, 32, 32, 3},
-          [](tensor::Shape input, std::int64_t classes) {
-            return make_resnet_cifar(3, input, classes);
-          }},
+    Entry{"lenet5", mnist, &make_lenet5}, Entry{"resnet8", cifar, &resnet<1>},
+    Entry{"resnet20", cifar, &resnet<3>}, Entry{"resnet32", cifar, &resnet<5>},
+    Entry{"resnet56", cifar, &resnet<9>}, Entry{"resnet110", cifar, &resnet<18>},
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Experiment {
     bool flip = false;
   } data;
   struct Model {
-    std::string name = {};  ///< lenet5, resnet20
+    std::string name = {};  ///< one of model_names()
   } model;
   struct Train {
     std::int64_t global_batch = 128;

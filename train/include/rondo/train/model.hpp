@@ -79,9 +79,9 @@ struct Model {
 /// Names, shapes and places of all that the model learns.
 [[nodiscard]] RONDO_TRAIN_API ParameterLayout layout_of(const Model& model);
 
-/// The model of that name ("lenet5", "resnet20") for pictures of `input` (n is ignored; {} means
-/// the model's own default, 28x28x1 or 32x32x3) and `classes` (0: its default). Throws
-/// std::invalid_argument that lists the names when there is none.
+/// The model of that name ("lenet5"; "resnet8", 20, 32, 56 or 110) for pictures of `input` (n is
+/// ignored; {} means the model's own default, 28x28x1 or 32x32x3) and `classes` (0: its default).
+/// Throws std::invalid_argument that lists the names when there is none.
 [[nodiscard]] RONDO_TRAIN_API Model make_model(std::string_view name, tensor::Shape input = {},
                                                std::int64_t classes = 0);
 
