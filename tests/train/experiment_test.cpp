@@ -1,6 +1,8 @@
 // The configuration: what a file gives, and what every mistake is answered with.
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,7 @@ using test::error_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::StartsWith;
 using testing::StrEq;
 
@@ -72,7 +75,10 @@ TEST(ExperimentTest, FindsAKeyInAnotherSection) {
 TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
   EXPECT_THAT(error("[update]\nfrobnicate = 2\n"),
               StrEq("exp.toml:6: unknown key 'update.frobnicate'; choose one of scheme, "
-                    "bucket_bytes"));
+                    "bucket_bytes, warmup_epochs, lazy_layers, max_interval, controller, period, "
+                    "reduction_momentum, reduction_momentum_kind, outer_rate, optimizer_state, "
+                    "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
+                    "when_empty, replay"));
 }
 
 TEST(ExperimentTest, NamesTheNearestSection) {
@@ -127,6 +133,29 @@ TEST(ExperimentTest, RefusesImpossibleShapes) {
   EXPECT_THAT(
       error_text<ConfigError>([] { return parse_experiment("[data]\nshape=[3, 'x', 1]", "e"); }),
       HasSubstr("data.shape: expected an array of integers, found an array"));
+}
+
+TEST(ExperimentTest, ReadsTables) {
+  const std::map<std::int64_t, double> slow{{0, 1.5}, {3, 4.0}};
+
+  EXPECT_EQ(parse("[inject]\nslow_ranks = {3 = 4, 0 = 1.5}\n").inject.slow_ranks, slow);
+  EXPECT_EQ(parse("[inject.slow_ranks]\n3 = 4.0\n0 = 1.5\n").inject.slow_ranks, slow);
+  EXPECT_EQ(parse("", {"inject.slow_ranks={3=4.0, 0=1.5}"}).inject.slow_ranks, slow);
+  EXPECT_THAT(parse("", {"inject.slow_ranks={}"}).inject.slow_ranks, IsEmpty());
+}
+
+TEST(ExperimentTest, RefusesImpossibleTables) {
+  EXPECT_THAT(error("[inject]\nslow_ranks = {a = 4.0}\n"),
+              StrEq("exp.toml:6: inject.slow_ranks: expected a table of integers and numbers, "
+                    "found a table"));
+  EXPECT_THAT(error("[inject]\nslow_ranks = {1 = 'x'}\n"), HasSubstr("found a table"));
+  EXPECT_THAT(error("[inject]\nslow_ranks = [1]\n"), HasSubstr("found an array"));
+  EXPECT_THAT(error("[inject]\nslow_ranks = {1 = 0.5}\n"),
+              HasSubstr("inject.slow_ranks: 1 = 0.5 is impossible; must lie in [1, 1000000]"));
+  EXPECT_THAT(error("[inject]\nslow_ranks = {-1 = 2}\n"),
+              HasSubstr("the key -1 is impossible; must be at least 0"));
+  EXPECT_THAT(setting_error("update.levels={8=2.5}"),
+              HasSubstr("update.levels: 8 = 2.5 is impossible; must be an integer"));
 }
 
 TEST(ExperimentTest, ListsTheChoices) {
@@ -227,7 +256,8 @@ TEST(ExperimentTest, WritesAllKeys) {
 TEST(ExperimentTest, ReadsBackWhatItWrote) {
   const Experiment experiment = parse(
       "[train]\nseed = 9223372036854775807\n[optimizer]\nlearning_rate = 1e-300\n"
-      "weight_decay = 0.1000000000000000055\nfinal_learning_rate = 12345678901234567890.0\n",
+      "weight_decay = 0.1000000000000000055\nfinal_learning_rate = 12345678901234567890.0\n"
+      "milestones = [80, 120]\n[update]\nlevels = {32 = 8}\n[inject]\nslow_ranks = {1 = 2.5}\n",
       {"data.path=a \"b\" \\ \xc3\xa4 #\t\x7f", "data.shape=[1,2,3]"});
 
   const std::string text = to_toml(experiment);
@@ -239,6 +269,9 @@ TEST(ExperimentTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.optimizer.learning_rate, experiment.optimizer.learning_rate);
   EXPECT_EQ(again.optimizer.weight_decay, experiment.optimizer.weight_decay);
   EXPECT_EQ(again.optimizer.final_learning_rate, experiment.optimizer.final_learning_rate);
+  EXPECT_EQ(again.optimizer.milestones, experiment.optimizer.milestones);
+  EXPECT_EQ(again.update.levels, experiment.update.levels);
+  EXPECT_EQ(again.inject.slow_ranks, experiment.inject.slow_ranks);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "config/assignment.hpp"
+#include "config/combinations.hpp"
 #include "config/key.hpp"
 
 namespace rondo::train {
@@ -51,6 +52,11 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
   for (const Assignment& assignment : read_assignments(text, name)) apply(assignment, experiment);
   for (const std::string& setting : settings) apply(read_setting(setting), experiment);
   expect_required(experiment, name);
+  try {
+    check_combinations(experiment);
+  } catch (const ConfigError& error) {
+    fail_on_config(name, error.what());
+  }
   return experiment;
 }
 

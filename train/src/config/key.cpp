@@ -52,12 +52,26 @@ struct Checker {
   std::string operator()(bool) const { return {}; }
 
   std::string operator()(const std::vector<std::int64_t>& numbers) const {
-    if (!numbers.empty() && numbers.size() != limits.length) {
+    if (limits.length > 0 && !numbers.empty() && numbers.size() != limits.length) {
       return fmt::format("has {} numbers; must have {}, or none", numbers.size(), limits.length);
     }
     for (const std::int64_t number : numbers) {
       const std::string problem = (*this)(number);
       if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+
+  std::string operator()(const NumberTable& table) const {
+    for (const auto& [key, number] : table) {
+      if (key < limits.least_key) {
+        return fmt::format("the key {} is impossible; must be at least {}", key, limits.least_key);
+      }
+      const std::string problem = (*this)(number);
+      if (!problem.empty()) return fmt::format("{} = {}", key, problem);
+      if (limits.whole && number != std::floor(number)) {
+        return fmt::format("{} = {} is impossible; must be an integer", key, number);
+      }
     }
     return {};
   }

@@ -13,13 +13,17 @@
 namespace rondo::train {
 
 // Which values of a key are possible. Numbers: from `least` to `most`; `open` leaves out that
-// end. Arrays: so many numbers, or none. Strings: one of `names`, if there are any.
+// end. Arrays: so many numbers, or none; any number of them when `length` is 0. Tables: numbers
+// within the limits, `whole` ones if so marked, under keys of at least `least_key`. Strings: one of
+// `names`, if there are any.
 struct Limits {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool open_least = false;
   bool open_most = false;
   std::size_t length = 0;
+  std::int64_t least_key = 0;
+  bool whole = false;
   std::vector<std::string> names = {};
   bool required = false;  // has no default: the file or a setting must give it
 };

@@ -22,6 +22,7 @@ using Train = Experiment::Train;
 using Optimizer = Experiment::Optimizer;
 using Update = Experiment::Update;
 using Transport = Experiment::Transport;
+using Inject = Experiment::Inject;
 
 constexpr double largest_count = 2147483647.0;  // of samples, and what is counted like them
 
@@ -71,6 +72,10 @@ template <auto member>
 Key transport(std::string_view name, Limits limits = {}) {
   return key<&Experiment::transport, member>("transport", name, std::move(limits));
 }
+template <auto member>
+Key inject(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::inject, member>("inject", name, std::move(limits));
+}
 
 Limits from(double least) { return {.least = least}; }
 Limits above(double least) { return {.least = least, .open_least = true}; }
@@ -101,15 +106,43 @@ std::vector<Key> make_keys() {
       train<&Train::threads>("threads", within(0, 4096)),
       train<&Train::log_every>("log_every", from(1)),
       train<&Train::label_smoothing>("label_smoothing", share()),
-      optimizer<&Optimizer::name>("name", one_of({"sgd"})),
+      train<&Train::accumulate>("accumulate", count_from(1)),
+      optimizer<&Optimizer::name>("name", one_of({"sgd", "adam", "adamw"})),
       optimizer<&Optimizer::learning_rate>("learning_rate", above(0)),
       optimizer<&Optimizer::momentum>("momentum", share()),
       optimizer<&Optimizer::weight_decay>("weight_decay", from(0)),
-      optimizer<&Optimizer::schedule>("schedule", one_of({"constant", "cosine"})),
+      optimizer<&Optimizer::beta1>("beta1", share()),
+      optimizer<&Optimizer::beta2>("beta2", share()),
+      optimizer<&Optimizer::epsilon>("epsilon", from(0)),
+      optimizer<&Optimizer::clip_norm>("clip_norm", from(0)),
+      optimizer<&Optimizer::schedule>("schedule", one_of({"constant", "cosine", "steps"})),
       optimizer<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
       optimizer<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
-      update<&Update::scheme>("scheme", one_of({"synchronous"})),
+      optimizer<&Optimizer::milestones>("milestones", count_from(1)),
+      optimizer<&Optimizer::factor>("factor", above(0)),
+      update<&Update::scheme>("scheme",
+                              one_of({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"})),
       update<&Update::bucket_bytes>("bucket_bytes", from(1)),
+      update<&Update::warmup_epochs>("warmup_epochs", from(-1)),
+      update<&Update::lazy_layers>("lazy_layers"),
+      update<&Update::max_interval>("max_interval", count_from(0)),
+      update<&Update::controller>("controller", one_of({"probe", "every_layer"})),
+      update<&Update::period>("period", count_from(1)),
+      update<&Update::reduction_momentum>("reduction_momentum", share()),
+      update<&Update::reduction_momentum_kind>(
+          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),
+      update<&Update::outer_rate>("outer_rate", above(0)),
+      update<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"})),
+      update<&Update::local_period>("local_period", count_from(1)),
+      update<&Update::group>("group", count_from(0)),
+      update<&Update::levels>("levels",
+                              {.least = 1, .most = largest_count, .least_key = 1, .whole = true}),
+      update<&Update::delay>("delay", one_of({"dynamic", "fixed"})),
+      update<&Update::scaling>("scaling", one_of({"mean", "sum", "staleness"})),
+      update<&Update::local_step>("local_step"),
+      update<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
+      update<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
+      update<&Update::replay>("replay"),
       transport<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
       transport<&Transport::deadline_seconds>("deadline_seconds", above(0)),
       transport<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
@@ -120,6 +153,7 @@ std::vector<Key> make_keys() {
       transport<&Transport::latency_us>("latency_us", within(0, 1e7)),
       transport<&Transport::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
       transport<&Transport::allreduce>("allreduce"),
+      inject<&Inject::slow_ranks>("slow_ranks", {.least = 1, .most = 1e6}),
   };
 }
 

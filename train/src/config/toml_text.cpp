@@ -2,10 +2,12 @@
 
 #include <toml++/toml.h>
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,12 +53,31 @@ std::optional<Value> value_of_array(const toml::array& array) {
   return numbers;
 }
 
+std::optional<std::int64_t> integer_of(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<Value> value_of_table(const toml::table& table) {
+  NumberTable numbers;
+  for (const auto& [key, node] : table) {
+    const auto name = integer_of(key.str());
+    const auto number = node.value<double>();
+    if (!name || !number || !node.is_number()) return std::nullopt;
+    numbers[*name] = *number;
+  }
+  return numbers;
+}
+
 std::optional<Value> value_of(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
   if (const auto integer = node.value_exact<std::int64_t>()) return *integer;
   if (const auto number = node.value_exact<double>()) return *number;
   if (const auto truth = node.value_exact<bool>()) return *truth;
   if (const toml::array* array = node.as_array()) return value_of_array(*array);
+  if (const toml::table* table = node.as_table()) return value_of_table(*table);
   return std::nullopt;
 }
 

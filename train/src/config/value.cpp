@@ -45,6 +45,13 @@ struct Writer {
   std::string operator()(const std::vector<std::int64_t>& value) const {
     return fmt::format("[{}]", fmt::join(value, ", "));
   }
+  std::string operator()(const NumberTable& value) const {
+    std::string text;
+    for (const auto& [key, number] : value) {
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, float_text(number));
+    }
+    return "{" + text + "}";
+  }
 };
 
 }  // namespace
@@ -52,8 +59,9 @@ struct Writer {
 std::string to_toml_value(const Value& value) { return std::visit(Writer{}, value); }
 
 const char* type_name(const Value& value) {
-  constexpr std::array names = {"a string", "an integer", "a number", "true or false",
-                                "an array of integers"};
+  constexpr std::array names = {
+      "a string",      "an integer",           "a number",
+      "true or false", "an array of integers", "a table of integers and numbers"};
   return names[value.index()];
 }
 

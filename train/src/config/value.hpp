@@ -1,14 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace rondo::train {
 
+// {integer = number, ...}
+using NumberTable = std::map<std::int64_t, double>;
+
 // What a key of the configuration can hold.
-using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>>;
+using Value =
+    std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>, NumberTable>;
 
 // As TOML writes it, so that it reads back to the same value.
 [[nodiscard]] std::string to_toml_value(const Value& value);

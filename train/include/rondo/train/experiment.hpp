@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,19 +44,44 @@ struct Experiment {
     std::int64_t threads = 0;     ///< per rank; 0: the rank's share of the cores
     std::int64_t log_every = 50;  ///< steps between "step" events
     double label_smoothing = 0.0;
+    std::int64_t accumulate = 1;  ///< pieces in which a rank computes its part of a batch
   } train;
   struct Optimizer {
-    std::string name = "sgd";
+    std::string name = "sgd";  ///< sgd, adam, adamw
     double learning_rate = 0.1;
-    double momentum = 0.9;
+    double momentum = 0.9;  ///< of sgd
     double weight_decay = 5e-4;
-    std::string schedule = "cosine";  ///< constant, cosine
+    double beta1 = 0.9;  ///< of adam and adamw, as the next two
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double clip_norm = 0.0;           ///< longer gradients are scaled down to it; 0: none are
+    std::string schedule = "cosine";  ///< constant, cosine, steps
     double warmup_epochs = 0.0;
-    double final_learning_rate = 0.0;
+    double final_learning_rate = 0.0;           ///< of cosine
+    std::vector<std::int64_t> milestones = {};  ///< of steps: epochs
+    double factor = 0.1;                        ///< of steps: of the rate at each milestone
   } optimizer;
   struct Update {
-    std::string scheme = "synchronous";
+    std::string scheme = "synchronous";  ///< synchronous, lazy, k_step, hierarchical, cyclic
     std::int64_t bucket_bytes = std::int64_t{256} * 1024;
+    double warmup_epochs = -1.0;       ///< synchronous ones; -1: 1 for lazy, else 0
+    std::string lazy_layers = "auto";  ///< lazy: auto, a count ("8") or a fraction ("0.5")
+    std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
+    std::string controller = "probe";  ///< lazy: probe, every_layer
+    std::int64_t period = 16;          ///< k_step, hierarchical: steps between global averages
+    double reduction_momentum = 0.0;   ///< k_step, hierarchical, as the next three
+    std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
+    double outer_rate = 1.0;                            ///< of diloco
+    std::string optimizer_state = "keep";               ///< at an average: keep, average, reset
+    std::int64_t local_period = 4;  ///< hierarchical: steps between averages of a group
+    std::int64_t group = 0;         ///< hierarchical: ranks of a group; 0: those of a node
+    std::map<std::int64_t, double> levels = {};  ///< hierarchical: more, {period = group}
+    std::string delay = "dynamic";               ///< cyclic: dynamic, fixed
+    std::string scaling = "mean";                ///< cyclic: mean, sum, staleness
+    bool local_step = false;                     ///< cyclic: workers also step by themselves
+    std::int64_t minibatch_cap = 0;              ///< cyclic: mini-batches of a push; 0: any number
+    std::string when_empty = "wait";             ///< cyclic: wait, skip
+    std::filesystem::path replay = {};           ///< cyclic: a recorded token trace
   } update;
   struct Transport {
     std::string wait = "auto";  ///< auto, spin, yield, block
@@ -69,11 +95,14 @@ struct Experiment {
     double bandwidth_gbs = 0.0;   ///< what nodes' links are slowed to, in 1e9 bytes/s; 0: nothing
     std::string allreduce = {};   ///< "rd:0-16k;ring:16k-max"; empty: the fixed table
   } transport;
+  struct Inject {
+    std::map<std::int64_t, double> slow_ranks = {};  ///< {rank = how many times as slow}
+  } inject;
 };
 
 /// Reads `file`, then applies `settings` ("section.key=value", value in TOML's syntax; a bare
 /// word is taken as a string). Unknown keys, wrong types and impossible values throw ConfigError,
-/// with the line and the nearest known key.
+/// with the line and the nearest known key; so do values that do not go together.
 [[nodiscard]] RONDO_TRAIN_API Experiment
 read_experiment(const std::filesystem::path& file, const std::vector<std::string>& settings = {});
 

@@ -1,0 +1,138 @@
+// Values that are possible by themselves and do not go together: the answer names the key and why.
+
+#include "config/combinations.hpp"
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/error_text.hpp"
+
+namespace rondo::train {
+namespace {
+
+using test::error_text;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::StrEq;
+
+/// An experiment of that scheme, which `change` makes impossible; the answer to it.
+std::string refusal(const std::string& scheme, const std::function<void(Experiment&)>& change) {
+  Experiment experiment;
+  experiment.update.scheme = scheme;
+  check_combinations(experiment);
+  change(experiment);
+  return error_text<ConfigError>([&] { check_combinations(experiment); });
+}
+
+TEST(CombinationsTest, LazyNeedsAnOptimizerThatHeedsScale) {
+  for (const char* name : {"adam", "adamw"}) {
+    EXPECT_THAT(refusal("lazy", [&](Experiment& e) { e.optimizer.name = name; }),
+                AllOf(StartsWith("optimizer.name: "), HasSubstr("ignores the scale of gradients")));
+  }
+}
+
+TEST(CombinationsTest, LazyHasNoNormToClip) {
+  EXPECT_THAT(refusal("lazy", [](Experiment& e) { e.optimizer.clip_norm = 1.0; }),
+              AllOf(StartsWith("optimizer.clip_norm: "), HasSubstr("set it to 0")));
+}
+
+TEST(CombinationsTest, LazyLayersAreACountAFractionOrAuto) {
+  for (const char* text : {"", "some", "-1", "1.5", "0.5x", "nan"}) {
+    EXPECT_THAT(refusal("lazy", [&](Experiment& e) { e.update.lazy_layers = text; }),
+                StartsWith("update.lazy_layers: "))
+        << text;
+  }
+}
+
+TEST(CombinationsTest, ReadsLazyLayers) {
+  const auto read = [](const char* text) {
+    Experiment experiment;
+    experiment.update.lazy_layers = text;
+    return lazy_layers_of(experiment);
+  };
+
+  EXPECT_EQ(read("auto").kind, LazyLayers::Kind::automatic);
+  EXPECT_EQ(read("8").kind, LazyLayers::Kind::count);
+  EXPECT_EQ(read("8").number, 8.0);
+  EXPECT_EQ(read("1").kind, LazyLayers::Kind::count);
+  EXPECT_EQ(read("1.0").kind, LazyLayers::Kind::fraction);
+  EXPECT_EQ(read("0.25").number, 0.25);
+}
+
+TEST(CombinationsTest, PeriodsAreMultiplesOfThoseBelow) {
+  EXPECT_THAT(refusal("hierarchical", [](Experiment& e) { e.update.local_period = 5; }),
+              StartsWith("update.period: 16 is not a multiple of the period below it, 5; "));
+  EXPECT_THAT(refusal("hierarchical", [](Experiment& e) { e.update.levels = {{6, 4.0}}; }),
+              StartsWith("update.levels: 6 is not a multiple of the period below it, 4; "));
+  EXPECT_THAT(refusal("hierarchical", [](Experiment& e) { e.update.levels = {{12, 4.0}}; }),
+              StartsWith("update.period: 16 is not a multiple of the period below it, 12; "));
+  EXPECT_THAT(refusal("hierarchical", [](Experiment& e) { e.update.levels = {{4, 4.0}}; }),
+              StartsWith("update.levels: the period 4 is that of the level below it"));
+}
+
+TEST(CombinationsTest, GroupsConsistOfWholeGroups) {
+  EXPECT_THAT(refusal("hierarchical",
+                      [](Experiment& e) {
+                        e.update.group = 2;
+                        e.update.levels = {{8, 3.0}};
+                      }),
+              StartsWith("update.levels: a group of 3 does not consist of whole groups of 2"));
+}
+
+TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    EXPECT_THAT(refusal(scheme, [](Experiment& e) { e.update.outer_rate = 0.7; }),
+                StrEq("update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
+                      "\"classical\" has none"));
+  }
+}
+
+TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
+  EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.update.warmup_epochs = 0.5; }),
+              StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));
+}
+
+TEST(CombinationsTest, AScheduleOfStepsHasMilestones) {
+  EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.optimizer.schedule = "steps"; }),
+              StartsWith("optimizer.milestones: "));
+}
+
+TEST(CombinationsTest, TheWarmUpIsNotNegative) {
+  EXPECT_THAT(refusal("k_step", [](Experiment& e) { e.update.warmup_epochs = -0.5; }),
+              StartsWith("update.warmup_epochs: -0.5 is impossible"));
+}
+
+TEST(CombinationsTest, TheWarmUpDependsOnTheScheme) {
+  Experiment experiment;
+  experiment.update.scheme = "lazy";
+  EXPECT_EQ(warmup_epochs_of(experiment), 1.0);
+  experiment.update.warmup_epochs = 0.0;
+  EXPECT_EQ(warmup_epochs_of(experiment), 0.0);
+  EXPECT_EQ(warmup_epochs_of(Experiment{}), 0.0);
+}
+
+TEST(CombinationsTest, KeysOfOtherSchemesAreNotLookedAt) {
+  Experiment experiment;
+  experiment.update.lazy_layers = "none";
+  experiment.update.local_period = 7;
+
+  EXPECT_NO_THROW(check_combinations(experiment));
+}
+
+TEST(CombinationsTest, AreCheckedWhenAFileIsRead) {
+  const std::string answer = error_text<ConfigError>([] {
+    return parse_experiment(
+        "", "exp.toml",
+        {"data.name=synthetic", "model.name=lenet5", "update.scheme=lazy", "optimizer.name=adam"});
+  });
+
+  EXPECT_THAT(answer, StartsWith("exp.toml: optimizer.name: adam ignores"));
+}
+
+}  // namespace
+}  // namespace rondo::train

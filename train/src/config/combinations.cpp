@@ -1,0 +1,126 @@
+#include "config/combinations.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace rondo::train {
+namespace {
+
+template <typename... Values>
+[[noreturn]] void refuse(std::string_view key, fmt::format_string<Values...> text,
+                         Values&&... values) {
+  throw ConfigError(fmt::format("{}: {}", key, fmt::format(text, std::forward<Values>(values)...)));
+}
+
+void check_optimizer(const Experiment::Optimizer& optimizer) {
+  if (optimizer.schedule == "steps" && optimizer.milestones.empty()) {
+    refuse("optimizer.milestones", "the schedule \"steps\" has none; give epochs, as in [80, 120]");
+  }
+}
+
+void check_lazy(const Experiment& experiment) {
+  static_cast<void>(lazy_layers_of(experiment));
+  if (experiment.optimizer.name != "sgd") {
+    refuse("optimizer.name",
+           "{} ignores the scale of gradients, and so would lose what a lazy window has summed up; "
+           "use sgd with update.scheme = \"lazy\"",
+           experiment.optimizer.name);
+  }
+  if (experiment.optimizer.clip_norm > 0.0) {
+    refuse("optimizer.clip_norm",
+           "update.scheme = \"lazy\" reduces the gradients of its layers in different iterations, "
+           "so that there is no norm of all of them; set it to 0");
+  }
+}
+
+void check_averaging(const Experiment::Update& update) {
+  if (update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
+    refuse("update.outer_rate",
+           "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
+           update.outer_rate, update.reduction_momentum_kind);
+  }
+}
+
+void expect_multiple(std::string_view key, std::int64_t period, std::int64_t faster) {
+  if (period % faster == 0) return;
+  refuse(key,
+         "{} is not a multiple of the period below it, {}; averages of a slower level must "
+         "fall on those of the faster one",
+         period, faster);
+}
+
+void check_levels(const Experiment::Update& update) {
+  std::int64_t faster = update.local_period;
+  double group = static_cast<double>(update.group);
+  for (const auto& [period, size] : update.levels) {
+    expect_multiple("update.levels", period, faster);
+    if (period == faster) {
+      refuse("update.levels", "the period {} is that of the level below it", period);
+    }
+    if (group > 0.0 && std::fmod(size, group) != 0.0) {
+      refuse("update.levels", "a group of {} does not consist of whole groups of {}", size, group);
+    }
+    faster = period;
+    group = size;
+  }
+  expect_multiple("update.period", update.period, faster);
+}
+
+void check_cyclic(const Experiment& experiment) {
+  const double warmup = warmup_epochs_of(experiment);
+  if (warmup != std::floor(warmup)) {
+    refuse("update.warmup_epochs",
+           "{} would end within an epoch, where update.scheme = \"cyclic\" "
+           "cannot begin; give whole epochs",
+           warmup);
+  }
+}
+
+template <typename Number>
+bool reads_as(std::string_view text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc{} && last == end;
+}
+
+}  // namespace
+
+double warmup_epochs_of(const Experiment& experiment) {
+  const double asked = experiment.update.warmup_epochs;
+  if (asked >= 0.0) return asked;
+  return experiment.update.scheme == "lazy" ? 1.0 : 0.0;
+}
+
+LazyLayers lazy_layers_of(const Experiment& experiment) {
+  const std::string& text = experiment.update.lazy_layers;
+  if (text == "auto") return {};
+  if (std::int64_t count = 0; reads_as(text, count) && count >= 0) {
+    return {LazyLayers::Kind::count, static_cast<double>(count)};
+  }
+  if (double share = 0.0; reads_as(text, share) && share >= 0.0 && share <= 1.0) {
+    return {LazyLayers::Kind::fraction, share};
+  }
+  refuse("update.lazy_layers",
+         "\"{}\" is neither \"auto\" nor a count such as \"8\" nor a fraction such as \"0.5\"",
+         text);
+}
+
+void check_combinations(const Experiment& experiment) {
+  const Experiment::Update& update = experiment.update;
+  check_optimizer(experiment.optimizer);
+  if (update.warmup_epochs < 0.0 && update.warmup_epochs != -1.0) {
+    refuse("update.warmup_epochs", "{} is impossible; give 0 or more, or -1 for the scheme's own",
+           update.warmup_epochs);
+  }
+  if (update.scheme == "lazy") check_lazy(experiment);
+  if (update.scheme == "k_step" || update.scheme == "hierarchical") check_averaging(update);
+  if (update.scheme == "hierarchical") check_levels(update);
+  if (update.scheme == "cyclic") check_cyclic(experiment);
+}
+
+}  // namespace rondo::train

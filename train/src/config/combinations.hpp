@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include <rondo/train/experiment.hpp>
+
+namespace rondo::train {
+
+// Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
+// scheme.
+[[nodiscard]] double warmup_epochs_of(const Experiment& experiment);
+
+// What [update] lazy_layers says: "auto", a count of weight layers, or a fraction of them.
+struct LazyLayers {
+  enum class Kind { automatic, count, fraction };
+  Kind kind = Kind::automatic;
+  double number = 0.0;
+};
+
+// Throws ConfigError when it says something else.
+[[nodiscard]] LazyLayers lazy_layers_of(const Experiment& experiment);
+
+// Throws ConfigError that names the key when values, each possible by itself, do not go together
+// in the scheme that is chosen. Keys of other schemes are not looked at, so that one file will do
+// for several.
+void check_combinations(const Experiment& experiment);
+
+}  // namespace rondo::train
