@@ -9,8 +9,9 @@
 
 namespace rondo::sync {
 
-OptimizerState::OptimizerState(std::string_view name, std::uint32_t version, std::size_t floats)
-    : name_(name), version_(version), own_(floats, 0.0F), values_(own_) {}
+OptimizerState::OptimizerState(std::string_view name, std::uint32_t version, std::size_t size,
+                               std::size_t arrays)
+    : name_(name), version_(version), size_(size), own_(size * arrays, 0.0F), values_(own_) {}
 
 void OptimizerState::keep_in(std::span<float> memory) {
   if (memory.size() != values_.size()) {
@@ -19,7 +20,7 @@ void OptimizerState::keep_in(std::span<float> memory) {
                                 std::to_string(memory.size()));
   }
   values_ = memory;
-  own_ = {};
+  own_ = std::vector<float>();  // gives the memory back
 }
 
 std::vector<std::byte> OptimizerState::save() const {

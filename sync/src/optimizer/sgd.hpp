@@ -18,12 +18,12 @@ class Sgd final : public Optimizer {
 
   void update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
               const Update& update) override;
-  [[nodiscard]] std::size_t size() const noexcept override { return state_.values().size(); }
+  [[nodiscard]] std::size_t size() const noexcept override { return state_.size(); }
   [[nodiscard]] bool ignores_scale() const noexcept override { return false; }
   [[nodiscard]] std::span<float> state() noexcept override { return state_.values(); }
   void keep_state_in(std::span<float> memory) override { state_.keep_in(memory); }
-  [[nodiscard]] std::vector<std::byte> save() const override;
-  void restore(std::span<const std::byte> state) override;
+  [[nodiscard]] std::vector<std::byte> save() const override { return state_.save(); }
+  void restore(std::span<const std::byte> state) override { state_.restore(state); }
 
  private:
   SgdOptions options_;

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <span>
 
+#include "optimizer/variants.hpp"
+
 namespace rondo::sync {
 
 /// The factors of one SGD update.
@@ -24,11 +26,7 @@ void update_sgd_avx2(float* parameters, float* velocity, const float* gradients,
 void update_sgd_avx512(float* parameters, float* velocity, const float* gradients, std::size_t size,
                        const SgdFactors& factors);
 
-/// One compilation of the kernel, for one instruction set.
-struct SgdVariant {
-  const char* instruction_set;
-  SgdKernel kernel;
-};
+using SgdVariant = Variant<SgdKernel>;
 
 /// The variants that this machine can run, the fastest last. They agree bit for bit.
 [[nodiscard]] std::span<const SgdVariant> sgd_variants();

@@ -1,0 +1,20 @@
+#include <array>
+
+#include "optimizer/adam_kernel.hpp"
+
+namespace rondo::sync {
+namespace {
+
+constexpr auto all = std::to_array<AdamVariant>({
+    {"baseline", update_adam_baseline},
+#if defined(__x86_64__)
+    {"avx2", update_adam_avx2},
+    {"avx512", update_adam_avx512},
+#endif
+});
+
+}  // namespace
+
+std::span<const AdamVariant> adam_variants() { return std::span(all).first(runnable_variants()); }
+
+}  // namespace rondo::sync

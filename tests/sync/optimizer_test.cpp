@@ -1,0 +1,214 @@
+// What every optimizer promises: bits that depend on nothing but the numbers, exact state.
+
+#include <rondo/sync/optimizer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/allocations.hpp"
+#include "sync/optimizers.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using test::random_values;
+using test::ThreeThreads;
+using testing::ContainerEq;
+using testing::Each;
+
+struct Kind {
+  std::string name;
+  std::size_t state_arrays;
+  std::unique_ptr<Optimizer> (*make)(std::size_t size, transport::Team* team);
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+class OptimizerTest : public testing::TestWithParam<Kind> {
+ protected:
+  static std::unique_ptr<Optimizer> make(std::size_t size, transport::Team* team = nullptr) {
+    return GetParam().make(size, team);
+  }
+
+  /// The parameters after three updates, where range i is [cuts[i], cuts[i+1]).
+  static std::vector<float> trained(const std::vector<std::size_t>& cuts,
+                                    transport::Team* team = nullptr) {
+    const std::size_t size = cuts.back();
+    const auto optimizer = make(size, team);
+    std::vector<float> w = random_values(size, 4);
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      const std::vector<float> g = random_values(size, 5 + step);
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::size_t count = cuts[i + 1] - cuts[i];
+        optimizer->update(cuts[i], std::span(w).subspan(cuts[i], count),
+                          std::span(g).subspan(cuts[i], count), {0.5F, 0.1, step});
+      }
+    }
+    return w;
+  }
+};
+
+TEST_P(OptimizerTest, DoesNotDependOnHowTheArrayIsCut) {
+  EXPECT_THAT(trained({0, 1, 18, 18, 100}), ContainerEq(trained({0, 100})));
+}
+
+TEST_P(OptimizerTest, DoesNotDependOnTheThreads) {
+  ThreeThreads team;
+
+  EXPECT_EQ(trained({0, 200'001}, &team), trained({0, 200'001}));
+}
+
+TEST_P(OptimizerTest, RefusesARangeThatDoesNotFitAndChangesNothing) {
+  const auto optimizer = make(4);
+  std::vector<float> w(3, 1.0F);
+  const std::vector<float> g(3, 1.0F);
+
+  EXPECT_THROW(optimizer->update(2, w, g, {1.0F, 0.1}), std::invalid_argument);
+  EXPECT_THROW(optimizer->update(9, w, g, {1.0F, 0.1}), std::invalid_argument);
+  EXPECT_THROW(optimizer->update(0, w, std::vector<float>(2), {1.0F, 0.1}), std::invalid_argument);
+  EXPECT_THROW(optimizer->preview(2, w, g, {1.0F, 0.1}), std::invalid_argument);
+  EXPECT_THROW(optimizer->preview(9, w, g, {1.0F, 0.1}), std::invalid_argument);
+
+  EXPECT_THAT(w, Each(1.0F));
+  EXPECT_THAT(optimizer->state(), Each(0.0F));
+}
+
+TEST_P(OptimizerTest, ItsStateIsArraysAsLongAsTheParameters) {
+  const auto optimizer = make(50);
+
+  EXPECT_EQ(optimizer->size(), 50U);
+  EXPECT_EQ(optimizer->state().size(), 50 * GetParam().state_arrays);
+  EXPECT_THAT(optimizer->state(), Each(0.0F));
+}
+
+TEST_P(OptimizerTest, ChangesOfTheStateOnlyTheRangeGiven) {
+  const auto optimizer = make(50);
+  std::vector<float> w = random_values(10, 1);
+
+  optimizer->update(20, w, random_values(10, 2), {1.0F, 0.1});
+
+  for (std::size_t i = 0; i < optimizer->state().size(); ++i) {
+    const std::size_t element = i % 50;
+    EXPECT_EQ(optimizer->state()[i] != 0.0F, 20 <= element && element < 30) << i;
+  }
+}
+
+TEST_P(OptimizerTest, ContinuesExactlyFromItsState) {
+  const auto first = make(50);
+  const auto second = make(50);
+  std::vector<float> w = random_values(50, 1);
+  first->update(0, w, random_values(50, 2), {1.0F, 0.1, 0});
+  std::vector<float> copy = w;
+
+  second->restore(first->save());
+  first->update(0, w, random_values(50, 3), {1.0F, 0.1, 1});
+  second->update(0, copy, random_values(50, 3), {1.0F, 0.1, 1});
+
+  EXPECT_THAT(copy, ContainerEq(w));
+  EXPECT_EQ(second->save(), first->save());
+}
+
+TEST_P(OptimizerTest, RefusesTheStateOfAnotherSizeAndKeepsItsOwn) {
+  const auto optimizer = make(50);
+  std::vector<float> w = random_values(50, 1);
+  optimizer->update(0, w, random_values(50, 2), {1.0F, 0.1});
+  const std::vector<std::byte> before = optimizer->save();
+
+  EXPECT_THROW(optimizer->restore(make(49)->save()), std::invalid_argument);
+  EXPECT_THROW(optimizer->restore(std::span(before).first(before.size() - 1)),
+               std::invalid_argument);
+
+  EXPECT_EQ(optimizer->save(), before);
+}
+
+TEST_P(OptimizerTest, KeepsItsStateInMemoryThatIsLent) {
+  const auto own = make(50);
+  const auto lent = make(50);
+  std::vector<float> w = random_values(50, 1);
+  own->update(0, w, random_values(50, 2), {1.0F, 0.1, 0});
+  std::vector<float> copy = w;
+  std::vector<float> memory(own->state().begin(), own->state().end());
+
+  lent->keep_state_in(memory);
+  own->update(0, w, random_values(50, 3), {1.0F, 0.1, 1});
+  lent->update(0, copy, random_values(50, 3), {1.0F, 0.1, 1});
+
+  EXPECT_THAT(copy, ContainerEq(w));
+  EXPECT_EQ(lent->state().data(), memory.data());
+  EXPECT_TRUE(std::ranges::equal(memory, own->state()));
+}
+
+TEST_P(OptimizerTest, RefusesMemoryOfAnotherSizeForItsState) {
+  const auto optimizer = make(50);
+  std::vector<float> memory(optimizer->state().size() + 1);
+
+  EXPECT_THROW(optimizer->keep_state_in(memory), std::invalid_argument);
+}
+
+TEST_P(OptimizerTest, APreviewIsTheUpdateWithoutItsTrace) {
+  const auto optimizer = make(50);
+  std::vector<float> w = random_values(50, 1);
+  optimizer->update(0, w, random_values(50, 2), {1.0F, 0.1, 0});
+  const std::vector<std::byte> before = optimizer->save();
+  const std::vector<float> g = random_values(10, 3);
+  const auto range = std::span(w).subspan(20, 10);
+  std::vector<float> copy(range.begin(), range.end());
+
+  optimizer->preview(20, copy, g, {1.0F, 0.1, 1});
+
+  EXPECT_EQ(optimizer->save(), before);
+  optimizer->update(20, range, g, {1.0F, 0.1, 1});
+  EXPECT_TRUE(std::ranges::equal(copy, range));
+  EXPECT_NE(optimizer->save(), before);
+}
+
+TEST_P(OptimizerTest, AnUpdateAllocatesNothing) {
+  const auto optimizer = make(1000);
+  std::vector<float> w = random_values(1000, 1);
+  const std::vector<float> g = random_values(1000, 2);
+
+  const std::size_t before = rondo::test::allocations_of_this_thread();
+  for (int step = 0; step < 5; ++step) optimizer->update(0, w, g, {1.0F, 0.1, step});
+
+  EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
+}
+
+TEST_P(OptimizerTest, SaysWhetherItIgnoresTheScale) {
+  const auto once = make(50);
+  const auto twice = make(50);
+  std::vector<float> w(50, 0.0F);  // where no weight decay acts
+  std::vector<float> v(50, 0.0F);
+
+  once->update(0, w, std::vector<float>(50, 4.0F), {1.0F, 0.125});
+  twice->update(0, v, std::vector<float>(50, 4.0F), {2.0F, 0.125});
+
+  EXPECT_EQ(w == v, once->ignores_scale());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OptimizerTest,
+    testing::Values(Kind{"Sgd", 1,
+                         [](std::size_t size, transport::Team* team) {
+                           return make_sgd(size, {.weight_decay = 0.01F}, team);
+                         }},
+                    Kind{"Adam", 2,
+                         [](std::size_t size, transport::Team* team) {
+                           return make_adam(size, {.weight_decay = 0.01}, team);
+                         }},
+                    Kind{"AdamW", 2,
+                         [](std::size_t size, transport::Team* team) {
+                           return make_adamw(size, {.weight_decay = 0.01}, team);
+                         }}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace rondo::sync
