@@ -24,4 +24,13 @@ SchemeCounters read_counters(ByteReader& reader) {
   return counters;
 }
 
+SchemeCounters sum(const SchemeCounters& a, const SchemeCounters& b) noexcept {
+  return {.global_reductions = a.global_reductions + b.global_reductions,
+          .local_reductions = a.local_reductions + b.local_reductions,
+          .global_bytes = a.global_bytes + b.global_bytes,
+          .local_bytes = a.local_bytes + b.local_bytes,
+          .collectives = a.collectives + b.collectives,
+          .evaluation_reductions = a.evaluation_reductions + b.evaluation_reductions};
+}
+
 }  // namespace rondo::sync

@@ -11,4 +11,7 @@ namespace rondo::sync {
 void write(ByteWriter& writer, const SchemeCounters& counters);
 [[nodiscard]] SchemeCounters read_counters(ByteReader& reader);
 
+/// Each counter of both together.
+[[nodiscard]] SchemeCounters sum(const SchemeCounters& a, const SchemeCounters& b) noexcept;
+
 }  // namespace rondo::sync

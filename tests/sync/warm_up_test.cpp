@@ -1,0 +1,230 @@
+// A warm-up and what follows it: who is called when, and what is saved.
+
+#include <rondo/sync/warm_up.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/synchronous.hpp>
+
+#include "support/allocations.hpp"
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+#include "sync/recording_scheme.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using test::Arrays;
+using test::RecordingScheme;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+
+/// A warm-up of two recording schemes, "a" and then "b".
+struct Recorded {
+  explicit Recorded(std::int64_t steps)
+      : scheme(make_warm_up(std::make_unique<RecordingScheme>("a", calls),
+                            std::make_unique<RecordingScheme>("b", calls), steps)) {}
+
+  void iterate(int index) const {
+    scheme->begin({.index = index, .local_samples = 1, .global_samples = 1});
+    scheme->finish();
+  }
+
+  std::vector<std::string> calls;
+  std::unique_ptr<UpdateScheme> scheme;
+};
+
+TEST(WarmUpTest, HandsOverAfterItsStepsAndFlushesTheFirst) {
+  const Recorded warm_up(2);
+
+  for (int i = 5; i < 9; ++i) warm_up.iterate(i);
+  warm_up.scheme->flush();
+
+  EXPECT_THAT(warm_up.calls,
+              ElementsAre("a.begin 5", "a.finish", "a.begin 6", "a.finish", "a.flush", "b.begin 7",
+                          "b.finish", "b.begin 8", "b.finish", "b.flush"));
+}
+
+TEST(WarmUpTest, PassesOnEveryLayer) {
+  const Recorded warm_up(1);
+  for (int i = 0; i < 2; ++i) {
+    warm_up.scheme->begin({.index = i, .local_samples = 1, .global_samples = 1});
+    warm_up.scheme->make_ready(3);
+    warm_up.scheme->gradients_final(4);
+    warm_up.scheme->finish();
+  }
+
+  EXPECT_THAT(warm_up.calls,
+              ElementsAre("a.begin 0", "a.make_ready 3", "a.final 4", "a.finish", "a.flush",
+                          "b.begin 1", "b.make_ready 3", "b.final 4", "b.finish"));
+}
+
+TEST(WarmUpTest, OfNoStepsIsTheOtherSchemeAlone) {
+  const Recorded warm_up(0);
+
+  warm_up.iterate(0);
+
+  EXPECT_THAT(warm_up.calls, ElementsAre("b.begin 0", "b.finish"));
+}
+
+TEST(WarmUpTest, WhatRanLastIsEvaluated) {
+  const Recorded warm_up(2);
+  std::vector<float> parameters(1);
+
+  for (int i = 0; i < 2; ++i) warm_up.iterate(i);
+  warm_up.scheme->copy_for_evaluation(parameters, {});
+  EXPECT_THAT(parameters, ElementsAre(2.0F));  // the end of the warm-up: "a" has finished two
+  EXPECT_EQ(warm_up.scheme->pace()->samples, 2);
+  EXPECT_THAT(warm_up.calls.back(), "a.copy");
+
+  warm_up.iterate(2);
+  warm_up.scheme->copy_for_evaluation(parameters, {});
+  EXPECT_THAT(parameters, ElementsAre(1.0F));
+  EXPECT_EQ(warm_up.scheme->pace()->samples, 1);
+  EXPECT_EQ(warm_up.scheme->replicated().size(), 1U);
+  EXPECT_THAT(warm_up.calls.back(), "b.copy");
+}
+
+TEST(WarmUpTest, CountsBoth) {
+  const Recorded warm_up(2);
+
+  for (int i = 0; i < 5; ++i) {
+    warm_up.iterate(i);
+    EXPECT_EQ(warm_up.scheme->counters().global_reductions, static_cast<std::uint64_t>(i) + 1);
+  }
+
+  EXPECT_EQ(warm_up.scheme->counters().collectives, 10U);
+}
+
+TEST(WarmUpTest, ItsStateHoldsThePhaseAndTheCount) {
+  for (int before = 0; before < 5; ++before) {
+    const Recorded saved(2);
+    const Recorded restored(2);
+    for (int i = 0; i < before; ++i) saved.iterate(i);
+
+    restored.scheme->restore(saved.scheme->save());
+
+    EXPECT_EQ(restored.scheme->save(), saved.scheme->save()) << before;
+    EXPECT_EQ(restored.scheme->counters().global_reductions,
+              saved.scheme->counters().global_reductions);
+    EXPECT_THAT(restored.calls,
+                ElementsAre(before <= 2 ? "a.restore " + std::to_string(before)
+                                        : "b.restore " + std::to_string(before - 2)));
+    restored.iterate(before);
+    EXPECT_EQ(restored.calls.back(), before < 2 ? "a.finish" : "b.finish") << before;
+  }
+}
+
+TEST(WarmUpTest, DoesNotGoBackToTheWarmUp) {
+  const Recorded warm_up(2);
+  const std::vector<std::byte> cold = warm_up.scheme->save();
+  for (int i = 0; i < 3; ++i) warm_up.iterate(i);
+
+  EXPECT_THROW(warm_up.scheme->restore(cold), std::logic_error);
+}
+
+TEST(WarmUpTest, RefusesTheStateOfSomethingElse) {
+  const Recorded warm_up(2);
+  const std::vector<std::byte> state = warm_up.scheme->save();
+
+  EXPECT_THROW(warm_up.scheme->restore(make_sgd(1, {})->save()), std::invalid_argument);
+  EXPECT_THROW(warm_up.scheme->restore(std::span(state).first(state.size() - 1)),
+               std::invalid_argument);
+  EXPECT_THAT(warm_up.calls, ElementsAre());
+}
+
+TEST(WarmUpTest, RefusesWhatCannotRun) {
+  std::vector<std::string> calls;
+
+  EXPECT_THROW((void)make_warm_up(nullptr, std::make_unique<RecordingScheme>("b", calls), 1),
+               std::invalid_argument);
+  EXPECT_THROW((void)make_warm_up(std::make_unique<RecordingScheme>("a", calls), nullptr, 1),
+               std::invalid_argument);
+  EXPECT_THROW((void)Recorded(-1), std::invalid_argument);
+}
+
+/// One iteration whose gradients depend on the parameters and the step.
+void iterate(UpdateScheme& scheme, Arrays& arrays, int index) {
+  scheme.begin({.index = index, .local_samples = 1, .global_samples = 2, .learning_rate = 0.1});
+  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
+    arrays.gradients[i] = arrays.parameters[i] * 0.3F + static_cast<float>(index) * 0.7F;
+  }
+  for (std::size_t layer = arrays.layers(); layer-- > 0;) scheme.gradients_final(layer);
+  scheme.finish();
+}
+
+/// Synchronous for two steps, then synchronous in other buckets, with one optimizer.
+std::unique_ptr<UpdateScheme> make_twice_synchronous(Arrays& arrays) {
+  const std::shared_ptr<Optimizer> sgd = make_sgd(arrays.parameters.size(), {});
+  return make_warm_up(make_synchronous(arrays.replica(), sgd),
+                      make_synchronous(arrays.replica(), sgd, {64, 16}), 2);
+}
+
+TEST(WarmUpTest, ASharedOptimizerKeepsItsMomenta) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    Arrays arrays(world, {50, 60});
+    Arrays others(world, {50, 60});
+    const auto warm_up = make_twice_synchronous(arrays);
+    const auto throughout = make_synchronous(others.replica(), make_sgd(110, {}));
+
+    for (int i = 0; i < 5; ++i) {
+      iterate(*warm_up, arrays, i);
+      iterate(*throughout, others, i);
+    }
+
+    EXPECT_THAT(arrays.parameters, ElementsAreArray(others.parameters));
+    EXPECT_EQ(warm_up->counters().global_reductions, 5U);
+    EXPECT_EQ(warm_up->counters().global_bytes, throughout->counters().global_bytes);
+  });
+}
+
+TEST(WarmUpTest, ARestoredRunGoesOnWithTheSameBits) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    for (const int before : {1, 2, 3}) {  // within the warm-up, at its end, after it
+      Arrays arrays(world, {50, 60});
+      Arrays others(world, {50, 60});
+      const auto scheme = make_twice_synchronous(arrays);
+      const auto other = make_twice_synchronous(others);
+      for (int i = 0; i < before; ++i) iterate(*scheme, arrays, i);
+
+      std::ranges::copy(arrays.parameters, others.parameters.begin());
+      other->restore(scheme->save());
+      for (int i = before; i < 5; ++i) {
+        iterate(*scheme, arrays, i);
+        iterate(*other, others, i);
+      }
+
+      EXPECT_THAT(others.parameters, ElementsAreArray(arrays.parameters));
+      EXPECT_EQ(other->save(), scheme->save());
+    }
+  });
+}
+
+TEST(WarmUpTest, AnIterationAllocatesNothing) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    Arrays arrays(world, {50, 6000});
+    const std::shared_ptr<Optimizer> adam = make_adam(arrays.parameters.size());
+    const auto scheme = make_warm_up(make_synchronous(arrays.replica(), adam),
+                                     make_synchronous(arrays.replica(), adam), 10);
+    for (int i = 0; i < 3; ++i) iterate(*scheme, arrays, i);  // pools fill
+
+    const std::size_t before = rondo::test::allocations_of_this_thread();
+    for (int i = 3; i < 20; ++i) iterate(*scheme, arrays, i);
+
+    EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync
