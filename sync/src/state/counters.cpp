@@ -6,6 +6,7 @@ namespace rondo::sync {
 
 void write(ByteWriter& writer, const SchemeCounters& counters) {
   writer.put(counters.global_reductions);
+  writer.put(counters.lazy_reductions);
   writer.put(counters.local_reductions);
   writer.put(counters.global_bytes);
   writer.put(counters.local_bytes);
@@ -16,6 +17,7 @@ void write(ByteWriter& writer, const SchemeCounters& counters) {
 SchemeCounters read_counters(ByteReader& reader) {
   SchemeCounters counters;
   counters.global_reductions = reader.get<std::uint64_t>();
+  counters.lazy_reductions = reader.get<std::uint64_t>();
   counters.local_reductions = reader.get<std::uint64_t>();
   counters.global_bytes = reader.get<std::uint64_t>();
   counters.local_bytes = reader.get<std::uint64_t>();
@@ -26,6 +28,7 @@ SchemeCounters read_counters(ByteReader& reader) {
 
 SchemeCounters sum(const SchemeCounters& a, const SchemeCounters& b) noexcept {
   return {.global_reductions = a.global_reductions + b.global_reductions,
+          .lazy_reductions = a.lazy_reductions + b.lazy_reductions,
           .local_reductions = a.local_reductions + b.local_reductions,
           .global_bytes = a.global_bytes + b.global_bytes,
           .local_bytes = a.local_bytes + b.local_bytes,

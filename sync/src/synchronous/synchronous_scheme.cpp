@@ -17,7 +17,7 @@ namespace rondo::sync {
 namespace {
 
 constexpr std::string_view state_name = "synchronous";
-constexpr std::uint32_t state_version = 2;
+constexpr std::uint32_t state_version = 3;
 
 /// Elements updated between two looks at the buckets that still travel: 1 MiB.
 constexpr std::size_t update_tile = 256 * 1024;
