@@ -1,0 +1,245 @@
+#include "averaging/averaging_scheme.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "flat/clip.hpp"
+#include "flat/flat.hpp"
+#include "replica/check_replica.hpp"
+#include "replica/common_outer.hpp"
+#include "state/counters.hpp"
+
+namespace rondo::sync {
+namespace {
+
+constexpr std::string_view state_name = "averaging";
+constexpr std::uint32_t state_version = 1;
+
+const Replica& checked(const Replica& replica) {
+  check_replica(replica);
+  return replica;
+}
+
+std::shared_ptr<Optimizer> checked(std::string_view scheme, const Replica& replica,
+                                   std::shared_ptr<Optimizer> optimizer) {
+  const std::string name(scheme);
+  if (optimizer == nullptr) throw std::invalid_argument(name + ": no optimizer was given");
+  if (optimizer->size() != replica.parameters.size()) {
+    throw std::invalid_argument(
+        name + ": the optimizer is for " + std::to_string(optimizer->size()) +
+        " parameters, the replica has " + std::to_string(replica.parameters.size()));
+  }
+  return optimizer;
+}
+
+double checked(std::string_view scheme, double clip_norm) {
+  if (clip_norm >= 0.0) return clip_norm;
+  throw std::invalid_argument(std::string(scheme) + ": a clip_norm of " +
+                              std::to_string(clip_norm) + " is negative or no number");
+}
+
+}  // namespace
+
+AveragingScheme::AveragingScheme(std::string_view name, Replica replica,
+                                 std::shared_ptr<Optimizer> optimizer,
+                                 const HierarchicalOptions& options)
+    : name_(name),
+      replica_(checked(replica)),
+      outer_(common_outer(name, replica_)),
+      optimizer_(checked(name, replica_, std::move(optimizer))),
+      local_state_(options.local_state),
+      clip_norm_(checked(name, options.clip_norm)),
+      on_round_(options.on_round),
+      schedule_(name, options, outer_),
+      model_(name, options.momentum, replica_.parameters.size()),
+      mean_(replica_, local_state_ == LocalState::average ? optimizer_->state().size() : 0),
+      iteration_(name, replica_.layers) {}
+
+bool AveragingScheme::is_alone() const noexcept { return outer_.size() == 1; }
+
+void AveragingScheme::begin(const Step& step) {
+  iteration_.begin(step);
+  if (!std::exchange(place_.started, true)) {
+    model_.take(replica_.parameters);
+    place_.updates = step.index;
+  }
+  if (place_.steps == 0) model_.begin_round(step.learning_rate);
+}
+
+void AveragingScheme::make_ready(std::size_t /*layer*/) {}  // finish() left all parameters ready
+
+void AveragingScheme::gradients_final(std::size_t layer) { iteration_.layer_final(layer); }
+
+void AveragingScheme::finish() {
+  iteration_.expect_complete();
+  step_locally();
+  ++place_.steps;
+  place_.samples += static_cast<std::int64_t>(iteration_.step().global_samples);
+  if (schedule_.round_ends_after(place_.steps)) {
+    end_round(Ending::with_momentum);
+  } else if (transport::Communicator* group = schedule_.group_due_after(place_.steps)) {
+    average_locally(*group);
+  }
+  iteration_.end();
+}
+
+void AveragingScheme::step_locally() {
+  const Step& step = iteration_.step();
+  if (step.local_samples == 0) return;
+  double scale = 1.0 / static_cast<double>(step.local_samples);
+  if (clip_norm_ > 0.0) {
+    scale *= flat::clip_factor(flat::squared_norm(replica_.gradients), scale, clip_norm_);
+  }
+  optimizer_->update(0, replica_.parameters, replica_.gradients,
+                     {static_cast<float>(scale), step.learning_rate, place_.updates});
+  ++place_.updates;
+}
+
+void AveragingScheme::average_locally(transport::Communicator& group) {
+  pack();
+  mean_.reduce(group);
+  ++counters_.local_reductions;
+  ++counters_.collectives;
+  counters_.local_bytes += mean_.bytes();
+  flat::sum_scaled(replica_.parameters, model_.parameters(), 1.0F, mean_.displacement());
+  take_over_the_rest();
+}
+
+void AveragingScheme::end_round(Ending ending) {
+  pack();
+  if (!is_alone()) {
+    mean_.reduce(outer_);
+    ++counters_.global_reductions;
+    ++counters_.collectives;
+    counters_.global_bytes += mean_.bytes();
+  }
+  Round round{place_.round, place_.steps, place_.samples, 0.0};
+  if (on_round_) round.displacement = std::sqrt(flat::squared_norm(mean_.displacement()));
+  advance(ending);
+  take_over_the_rest();
+  ++place_.round;
+  place_.steps = 0;
+  place_.samples = 0;
+  if (on_round_) on_round_(round);
+}
+
+void AveragingScheme::advance(Ending ending) {
+  const bool plain = ending == Ending::plain || model_.is_plain();
+  if (plain && is_alone()) {
+    model_.take(replica_.parameters);  // W + (w - W) is not quite w
+    return;
+  }
+  if (plain) {
+    model_.add(mean_.displacement());
+  } else {
+    model_.advance(mean_.displacement());
+  }
+  std::ranges::copy(model_.parameters(), replica_.parameters.begin());
+}
+
+void AveragingScheme::pack() {
+  std::span<const float> state;
+  if (local_state_ == LocalState::average) state = optimizer_->state();
+  mean_.pack(model_.parameters(), state);
+}
+
+// What is averaged beside the parameters.
+void AveragingScheme::take_over_the_rest() {
+  std::ranges::copy(mean_.statistics(), replica_.statistics.begin());
+  if (local_state_ == LocalState::average) {
+    std::ranges::copy(mean_.state(), optimizer_->state().begin());
+  }
+  if (local_state_ == LocalState::reset) {
+    std::ranges::fill(optimizer_->state(), 0.0F);
+    place_.updates = 0;
+  }
+}
+
+void AveragingScheme::copy_for_evaluation(std::span<float> parameters,
+                                          std::span<float> statistics) {
+  iteration_.expect_between("copy_for_evaluation()");
+  if (parameters.size() != replica_.parameters.size() ||
+      statistics.size() != replica_.statistics.size()) {
+    throw std::invalid_argument(std::string(name_) +
+                                ": the evaluation copy's sizes are not the replica's");
+  }
+  std::ranges::copy(replica_.parameters, parameters.begin());
+  std::ranges::copy(replica_.statistics, statistics.begin());
+  if (is_alone()) return;
+  const std::span<const float> start =
+      place_.started ? model_.parameters() : std::span<const float>(replica_.parameters);
+  mean_.pack(start, {});
+  mean_.reduce(outer_);
+  ++counters_.evaluation_reductions;
+  flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
+  std::ranges::copy(mean_.statistics(), statistics.begin());
+}
+
+void AveragingScheme::flush() {
+  iteration_.expect_between("flush()");
+  if (place_.steps > 0) end_round(Ending::plain);
+}
+
+std::vector<std::span<const float>> AveragingScheme::replicated() const {
+  if (!place_.started) return {replica_.parameters};
+  if (model_.velocity().empty()) return {model_.parameters()};
+  return {model_.parameters(), model_.velocity()};
+}
+
+std::vector<std::byte> AveragingScheme::save() const {
+  iteration_.expect_between("save()");
+  ByteWriter writer(state_name, state_version);
+  write(writer, counters_);
+  write(writer, place_);
+  model_.write(writer);
+  writer.put_array(std::span<const std::byte>(optimizer_->save()));
+  return writer.take();
+}
+
+void AveragingScheme::restore(std::span<const std::byte> state) {
+  iteration_.expect_between("restore()");
+  ByteReader reader(state, state_name, state_version);
+  const SchemeCounters counters = read_counters(reader);
+  const AveragingPlace place = read_place(reader);
+  CommonModel model = model_;
+  model.read(reader);
+  const std::span<const std::byte> optimizer_state = reader.get_bytes();
+  reader.expect_end();
+  if (place.steps < 0 || place.steps >= schedule_.period()) {
+    throw std::invalid_argument(std::string(name_) + ": the state was saved after " +
+                                std::to_string(place.steps) + " steps of a round, which has " +
+                                std::to_string(schedule_.period()) + " here");
+  }
+  optimizer_->restore(optimizer_state);
+  counters_ = counters;
+  place_ = place;
+  model_ = std::move(model);
+}
+
+SchemeCounters AveragingScheme::counters() const noexcept { return counters_; }
+
+std::unique_ptr<UpdateScheme> make_hierarchical(Replica replica,
+                                                std::shared_ptr<Optimizer> optimizer,
+                                                const HierarchicalOptions& options) {
+  return std::make_unique<AveragingScheme>("hierarchical", std::move(replica), std::move(optimizer),
+                                           options);
+}
+
+std::unique_ptr<UpdateScheme> make_k_step(Replica replica, std::shared_ptr<Optimizer> optimizer,
+                                          const KStepOptions& options) {
+  const HierarchicalOptions without_levels{.period = options.period,
+                                           .levels = {},
+                                           .momentum = options.momentum,
+                                           .local_state = options.local_state,
+                                           .clip_norm = options.clip_norm,
+                                           .on_round = options.on_round};
+  return std::make_unique<AveragingScheme>("k_step", std::move(replica), std::move(optimizer),
+                                           without_levels);
+}
+
+}  // namespace rondo::sync

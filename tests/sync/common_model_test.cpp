@@ -1,0 +1,157 @@
+// Reduction momentum against scalar models worked out by hand. All numbers are sums of few powers
+// of two: every step is exact.
+
+#include "averaging/common_model.hpp"
+
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rondo::sync {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// One round: the rate of its first step, and how far the ranks went.
+struct Going {
+  double rate;
+  float displacement;
+};
+
+/// W after each of the rounds, from W = 0.
+std::vector<float> path(const ReductionMomentum& momentum, const std::vector<Going>& rounds) {
+  CommonModel model("test", momentum, 1);
+  std::vector<float> path;
+  for (const Going& round : rounds) {
+    model.begin_round(round.rate);
+    std::vector<float> displacement{round.displacement};
+    model.advance(displacement);
+    path.push_back(model.parameters()[0]);
+  }
+  return path;
+}
+
+const std::vector<Going> constant_rate{{0.5, 8.0F}, {0.5, 4.0F}, {0.5, 2.0F}, {0.5, -1.0F}};
+const std::vector<Going> changing_rate{{1.0, 8.0F}, {0.5, 4.0F}, {0.25, 2.0F}, {0.5, -1.0F}};
+
+//            D          8     4     2      -1
+// classical  V          8     8     6       2
+TEST(CommonModelTest, ClassicalAddsTheVelocity) {
+  EXPECT_THAT(path({.kind = MomentumKind::classical, .mu = 0.5F}, changing_rate),
+              ElementsAre(8.0F, 16.0F, 22.0F, 24.0F));
+}
+
+// nesterov   V          8     8     6       2
+//            D + V/2   12     8     5       0
+TEST(CommonModelTest, NesterovLooksAhead) {
+  EXPECT_THAT(path({.kind = MomentumKind::nesterov, .mu = 0.5F}, changing_rate),
+              ElementsAre(12.0F, 20.0F, 25.0F, 25.0F));
+}
+
+// rate       1    1/2   1/4   1/2
+// mu*ratio        1/4   1/4    1
+// slowmo     V    8     6     3.5   2.5
+TEST(CommonModelTest, SlowMoFollowsTheLearningRate) {
+  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, changing_rate),
+              ElementsAre(8.0F, 14.0F, 17.5F, 20.0F));
+}
+
+// The definition in units of gradient: u = mu*u - D/eta; W = W - eta*u.
+TEST(CommonModelTest, SlowMoIsMomentumInUnitsOfGradient) {
+  double u = 0.0;
+  double w = 0.0;
+  std::vector<float> expected;
+  for (const Going& round : changing_rate) {
+    u = 0.5 * u - static_cast<double>(round.displacement) / round.rate;
+    w = w - round.rate * u;
+    expected.push_back(static_cast<float>(w));
+  }
+
+  EXPECT_EQ(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, changing_rate), expected);
+}
+
+TEST(CommonModelTest, SlowMoIsClassicalWhileTheRateStays) {
+  EXPECT_EQ(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, constant_rate),
+            path({.kind = MomentumKind::classical, .mu = 0.5F}, constant_rate));
+}
+
+// rate       1    0     1/2   1/4
+// mu*ratio        1/2   1/4   1/4      the 0 is passed over: 1/2 follows 1
+// slowmo     V    8     8     4    0
+TEST(CommonModelTest, SlowMoPassesOverARateOfZero) {
+  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F},
+                   {{1.0, 8.0F}, {0.0, 4.0F}, {0.5, 2.0F}, {0.25, -1.0F}}),
+              ElementsAre(8.0F, 16.0F, 20.0F, 20.0F));
+}
+
+// diloco     V          8     8     6       2
+//   (D + V/2)/4         3     2     1.25    0
+TEST(CommonModelTest, DiLoCoScalesByItsRate) {
+  EXPECT_THAT(path({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.25F}, changing_rate),
+              ElementsAre(3.0F, 5.0F, 6.25F, 6.25F));
+}
+
+// Nesterov's SGD as libraries have it, on the outer gradient -D: v = mu*v + g; w -= eta*(g + mu*v).
+TEST(CommonModelTest, DiLoCoIsNesterovSgdOnTheOuterGradient) {
+  double v = 0.0;
+  double w = 0.0;
+  std::vector<float> expected;
+  for (const Going& round : changing_rate) {
+    const double gradient = -static_cast<double>(round.displacement);
+    v = 0.5 * v + gradient;
+    w -= 0.25 * (gradient + 0.5 * v);
+    expected.push_back(static_cast<float>(w));
+  }
+
+  EXPECT_EQ(path({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.25F}, changing_rate),
+            expected);
+}
+
+TEST(CommonModelTest, DiLoCoAtRateOneIsNesterov) {
+  const std::vector<Going> odd{{0.3, 0.1F}, {0.2, 0.7F}, {0.1, -0.3F}};
+
+  EXPECT_EQ(path({.kind = MomentumKind::diloco, .mu = 0.9F}, odd),
+            path({.kind = MomentumKind::nesterov, .mu = 0.9F}, odd));
+}
+
+TEST(CommonModelTest, WithoutMomentumEveryKindAddsTheDisplacement) {
+  const std::vector<Going> odd{{0.3, 0.1F}, {0.2, 0.7F}, {0.1, -0.3F}};
+  const std::vector<float> sums{0.1F, 0.1F + 0.7F, 0.1F + 0.7F + -0.3F};
+  for (const auto kind : {MomentumKind::classical, MomentumKind::nesterov, MomentumKind::slowmo,
+                          MomentumKind::diloco}) {
+    const ReductionMomentum momentum{.kind = kind, .mu = 0.0F};
+
+    EXPECT_EQ(path(momentum, odd), sums);
+    EXPECT_TRUE(CommonModel("test", momentum, 1).is_plain());
+    EXPECT_TRUE(CommonModel("test", momentum, 1).velocity().empty());
+  }
+}
+
+TEST(CommonModelTest, DiLoCoWithoutMomentumStillScales) {
+  const ReductionMomentum momentum{.kind = MomentumKind::diloco, .mu = 0.0F, .outer_rate = 0.5F};
+
+  EXPECT_THAT(path(momentum, changing_rate), ElementsAre(4.0F, 6.0F, 7.0F, 6.5F));
+  EXPECT_FALSE(CommonModel("test", momentum, 1).is_plain());
+}
+
+TEST(CommonModelTest, RefusesWhatIsOutOfRange) {
+  const auto making = [](const ReductionMomentum& momentum) {
+    return [momentum] { const CommonModel model("test", momentum, 1); };
+  };
+
+  EXPECT_THAT(making({.mu = 1.0F}),
+              ThrowsMessage<std::invalid_argument>(HasSubstr("test: a reduction momentum of 1.0")));
+  EXPECT_THROW(making({.mu = -0.5F})(), std::invalid_argument);
+  EXPECT_THAT(making({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.0F}),
+              ThrowsMessage<std::invalid_argument>(HasSubstr("test: an outer rate of 0.0")));
+  EXPECT_THAT(making({.mu = 0.5F, .outer_rate = 0.7F}),
+              ThrowsMessage<std::invalid_argument>(HasSubstr("only diloco has an outer rate")));
+}
+
+}  // namespace
+}  // namespace rondo::sync

@@ -1,0 +1,215 @@
+// Hierarchical averaging over ranks that are threads: what it computes, and what it counts.
+
+#include <rondo/sync/hierarchical.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+#include "sync/iterate.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using rondo::test::World;
+using test::Arrays;
+using test::iterate;
+using transport::Communicator;
+
+constexpr ReductionMomentum half{.kind = MomentumKind::classical, .mu = 0.5F};
+
+Step step_of(const transport::World& world, int index) {
+  return {.index = index,
+          .local_samples = 1,
+          .global_samples = static_cast<std::size_t>(world.size()),
+          .learning_rate = 0.5};
+}
+
+/// A rank's gradient: whole, and another one in every step.
+float gradient_of(int rank, int step) { return static_cast<float>((rank * 5 + step * 3) % 8 - 4); }
+
+/// Groups of adjacent ranks.
+struct Level {
+  int period;
+  int group;
+};
+
+/// The parameter of every rank after `steps` steps, worked out one rank after the other: the last
+/// of `levels` is the global one.
+std::vector<double> expected(const std::vector<Level>& levels, int ranks, int steps) {
+  std::vector<double> w(static_cast<std::size_t>(ranks), 0.0);
+  double common = 0.0;
+  double velocity = 0.0;
+  for (int step = 0; step < steps; ++step) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      w[static_cast<std::size_t>(rank)] -= 0.5 * static_cast<double>(gradient_of(rank, step));
+    }
+    for (const Level& level : levels) {
+      if ((step + 1) % level.period != 0) continue;
+      for (std::size_t first = 0; first < w.size();
+           first += static_cast<std::size_t>(level.group)) {
+        const std::span group = std::span(w).subspan(first, static_cast<std::size_t>(level.group));
+        double mean = 0.0;
+        for (const double value : group) mean += value / level.group;
+        std::ranges::fill(group, mean);
+      }
+    }
+    if ((step + 1) % levels.back().period != 0) continue;
+    velocity = 0.5 * velocity + (w[0] - common);
+    common += velocity;
+    std::ranges::fill(w, common);
+  }
+  return w;
+}
+
+/// Trains one parameter, with the levels but the last as local ones; compares after every step.
+void expect_as_worked_out(transport::World& world, const std::vector<Level>& levels) {
+  std::vector<Communicator> groups;
+  for (const Level& level : levels) {
+    groups.push_back(world.communicator().split(world.rank() / level.group));
+  }
+  HierarchicalOptions options{.period = levels.back().period, .momentum = half};
+  for (std::size_t i = 0; i + 1 < levels.size(); ++i) {
+    options.levels.push_back({levels[i].period, &groups[i]});
+  }
+  Arrays arrays(world, {1});
+  const auto scheme = make_hierarchical(arrays.replica(), make_sgd(1, {.momentum = 0.0F}), options);
+  const auto rank = static_cast<std::size_t>(world.rank());
+  for (int step = 0; step < 2 * levels.back().period + 1; ++step) {
+    iterate(*scheme, arrays, step_of(world, step),
+            [&](std::size_t, float) { return gradient_of(world.rank(), step); });
+    ASSERT_EQ(static_cast<double>(arrays.parameters[0]),
+              expected(levels, world.size(), step + 1)[rank])
+        << "rank " << rank << " after step " << step;
+  }
+}
+
+TEST(HierarchicalTest, AveragesWithinPairsAndThenOverAllAsWorkedOutByHand) {
+  World{4}.run([](transport::World& world) { expect_as_worked_out(world, {{2, 2}, {6, 4}}); });
+}
+
+TEST(HierarchicalTest, AveragesOnThreeLevelsAsWorkedOutByHand) {
+  World{8}.run(
+      [](transport::World& world) { expect_as_worked_out(world, {{1, 2}, {2, 4}, {6, 8}}); });
+}
+
+TEST(HierarchicalTest, AveragesBetweenNodesAsWithinOne) {
+  World{rondo::test::Backend::hierarchy, 4}.run(
+      [](transport::World& world) { expect_as_worked_out(world, {{2, 2}, {4, 4}}); });
+}
+
+/// What ten steps leave behind: the parameters, and everything that was saved.
+struct Outcome {
+  std::vector<float> parameters;
+  std::vector<std::byte> state;
+  bool operator==(const Outcome&) const = default;
+};
+
+/// Gradients that depend on the parameters, and nothing exact about them.
+Outcome train(transport::World& world, Arrays& arrays, UpdateScheme& scheme) {
+  for (int step = 0; step < 10; ++step) {
+    iterate(scheme, arrays, step_of(world, step), [&](std::size_t i, float w) {
+      return 0.61F * w + 0.37F * gradient_of(world.rank() + static_cast<int>(i), step);
+    });
+  }
+  return {{arrays.parameters.begin(), arrays.parameters.end()}, scheme.save()};
+}
+
+Outcome train_k_step(transport::World& world, const KStepOptions& options) {
+  Arrays arrays(world, {50, 30}, 3);
+  return train(world, arrays, *make_k_step(arrays.replica(), make_sgd(80, {}), options));
+}
+
+Outcome train_hierarchical(transport::World& world, const HierarchicalOptions& options) {
+  Arrays arrays(world, {50, 30}, 3);
+  return train(world, arrays, *make_hierarchical(arrays.replica(), make_sgd(80, {}), options));
+}
+
+class HierarchicalDegenerateTest : public testing::TestWithParam<int> {};
+
+TEST_P(HierarchicalDegenerateTest, GroupsOfOneRankAreKStep) {
+  World{GetParam()}.run([](transport::World& world) {
+    Communicator alone = world.communicator().split(world.rank());
+
+    EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{2, &alone}}, .momentum = half}),
+              train_k_step(world, {.period = 4, .momentum = half}));
+  });
+}
+
+TEST_P(HierarchicalDegenerateTest, ALevelAsSlowAsTheGlobalAverageIsKStep) {
+  World{GetParam()}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+
+    EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{4, &pair}}, .momentum = half}),
+              train_k_step(world, {.period = 4, .momentum = half}));
+  });
+}
+
+TEST_P(HierarchicalDegenerateTest, NoLevelsAreKStep) {
+  World{GetParam()}.run([](transport::World& world) {
+    EXPECT_EQ(train_hierarchical(world, {.period = 4, .momentum = half}),
+              train_k_step(world, {.period = 4, .momentum = half}));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, HierarchicalDegenerateTest, testing::Values(1, 2, 3, 4));
+
+TEST(HierarchicalTest, AveragesStatisticsWithinTheGroup) {
+  World{4}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Arrays arrays(world, {1}, 1);
+    arrays.statistics[0] = static_cast<float>(world.rank());
+    const auto scheme =
+        make_hierarchical(arrays.replica(), make_sgd(1, {}), {.period = 4, .levels = {{1, &pair}}});
+
+    iterate(*scheme, arrays, step_of(world, 0), [](std::size_t, float) { return 0.0F; });
+
+    EXPECT_EQ(arrays.statistics[0], world.rank() < 2 ? 0.5F : 2.5F);
+  });
+}
+
+// Rounds of 8 steps; pairs average after every step, all four of a half after every second.
+TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
+  World{8}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Communicator four = world.communicator().split(world.rank() / 4);
+    Arrays arrays(world, {20'000}, 1'000);
+    const auto scheme = make_hierarchical(arrays.replica(), make_sgd(20'000, {}),
+                                          {.period = 8, .levels = {{1, &pair}, {2, &four}}});
+    const transport::Counters before = world.counters();
+
+    for (int step = 0; step < 16; ++step) {
+      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+    }
+
+    constexpr std::uint64_t bytes = 21'000 * 4;
+    const SchemeCounters counters = scheme->counters();
+    EXPECT_EQ(counters.global_reductions, 2U);
+    EXPECT_EQ(counters.local_reductions, 2U * ((8 - 4) + (4 - 1)));
+    EXPECT_EQ(counters.collectives, 16U);
+    EXPECT_EQ(counters.global_bytes, 2 * bytes);
+    EXPECT_EQ(counters.local_bytes, 14 * bytes);
+    const transport::Counters after = world.counters();
+    EXPECT_EQ(after.operations - before.operations, 16U);
+    // A group of S moves 2 (S-1) times what a rank gives: 4 pairs, 2 fours, and all 8.
+    std::vector<std::int64_t> moved{
+        static_cast<std::int64_t>(after.moved_bytes() - before.moved_bytes())};
+    world.communicator().allreduce(std::span(moved)).wait();
+    EXPECT_EQ(moved[0], 84'000 * 2 * (8 * 4 * 1 + 6 * 2 * 3 + 2 * 7));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync

@@ -1,0 +1,351 @@
+// K-step averaging over ranks that are threads: what it computes, and what it counts.
+
+#include <rondo/sync/k_step.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/synchronous.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+#include "sync/iterate.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using rondo::test::World;
+using test::Arrays;
+using test::iterate;
+using testing::Each;
+using testing::ElementsAreArray;
+using testing::FloatNear;
+using testing::Pointwise;
+
+const std::vector<std::size_t> layer_sizes{40, 3, 0, 129};
+constexpr std::size_t size = 172;
+
+Step step_of(const transport::World& world, int index, double rate = 0.125) {
+  return {.index = index,
+          .local_samples = 2,
+          .global_samples = 2 * static_cast<std::size_t>(world.size()),
+          .learning_rate = rate};
+}
+
+/// A rank's gradient: small whole numbers, so that sums are exact in any order.
+float whole_gradient(int rank, int step, std::size_t element) {
+  return static_cast<float>((rank * 14 + step * 3 + static_cast<int>(element % 11)) % 13 - 6);
+}
+
+/// The same with a part that depends on the parameter, and nothing exact about it.
+float odd_gradient(int rank, int step, std::size_t element, float parameter) {
+  return 0.37F * whole_gradient(rank, step, element) + 0.61F * parameter;
+}
+
+enum class Numbers { whole, odd };
+
+/// The parameters after 6 steps of `scheme`.
+std::vector<float> train(transport::World& world, Arrays& arrays, UpdateScheme& scheme,
+                         Numbers numbers) {
+  std::ranges::fill(arrays.parameters, 1.0F);
+  for (int step = 0; step < 6; ++step) {
+    iterate(scheme, arrays, step_of(world, step), [&](std::size_t i, float w) {
+      return numbers == Numbers::whole ? whole_gradient(world.rank(), step, i)
+                                       : odd_gradient(world.rank(), step, i, w);
+    });
+  }
+  return {arrays.parameters.begin(), arrays.parameters.end()};
+}
+
+std::vector<float> train_k_step(transport::World& world, const KStepOptions& options,
+                                const SgdOptions& sgd, Numbers numbers) {
+  Arrays arrays(world, layer_sizes);
+  return train(world, arrays, *make_k_step(arrays.replica(), make_sgd(size, sgd), options),
+               numbers);
+}
+
+std::vector<float> train_synchronous(transport::World& world, Numbers numbers) {
+  Arrays arrays(world, layer_sizes);
+  return train(world, arrays,
+               *make_synchronous(arrays.replica(), make_sgd(size, {.momentum = 0.0F})), numbers);
+}
+
+class KStepTest : public testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] static int ranks() { return GetParam(); }
+};
+
+/// Means over 1, 2 and 4 ranks of whole numbers are exact.
+class KStepExactTest : public KStepTest {};
+
+TEST_P(KStepExactTest, APeriodOfOneIsSynchronousSgd) {
+  World{ranks()}.run([](transport::World& world) {
+    EXPECT_THAT(train_k_step(world, {.period = 1}, {.momentum = 0.0F}, Numbers::whole),
+                ElementsAreArray(train_synchronous(world, Numbers::whole)));
+  });
+}
+
+TEST_P(KStepTest, APeriodOfOneIsSynchronousSgdToRounding) {
+  constexpr float rounding = 2e-6F;  // 6 steps of parameters below 4: a few units in the last place
+  World{ranks()}.run([](transport::World& world) {
+    EXPECT_THAT(train_k_step(world, {.period = 1}, {.momentum = 0.0F}, Numbers::odd),
+                Pointwise(FloatNear(rounding), train_synchronous(world, Numbers::odd)));
+  });
+}
+
+TEST(KStepAloneTest, IsPlainLocalTraining) {
+  World{1}.run([](transport::World& world) {
+    std::vector<float> w(size, 1.0F);
+    const auto sgd = make_sgd(size, {});
+    for (int step = 0; step < 6; ++step) {
+      std::vector<float> gradients(size);
+      for (std::size_t i = 0; i < size; ++i) gradients[i] = odd_gradient(0, step, i, w[i]);
+      sgd->update(0, w, gradients, {0.5F, 0.125, step});
+    }
+
+    EXPECT_EQ(train_k_step(world, {.period = 3}, {}, Numbers::odd), w);
+  });
+}
+
+TEST_P(KStepTest, NoMomentumIsAMomentumOfZeroOfAnyKind) {
+  World{ranks()}.run([](transport::World& world) {
+    const std::vector<float> without = train_k_step(world, {.period = 2}, {}, Numbers::odd);
+    for (const auto kind : {MomentumKind::classical, MomentumKind::nesterov, MomentumKind::slowmo,
+                            MomentumKind::diloco}) {
+      const KStepOptions options{.period = 2, .momentum = {.kind = kind, .mu = 0.0F}};
+      EXPECT_EQ(train_k_step(world, options, {}, Numbers::odd), without);
+    }
+  });
+}
+
+/// f_j(w) = (w - target_j)^2 / 2, by hand: K = 2, classical momentum of 1/2, rate 1/2.
+/// A rank that starts from W is at t + (W - t)/4 after a round: D = 3/4 (mean of t - W).
+TEST_P(KStepExactTest, AveragesQuadraticsAsWorkedOutByHand) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {1});
+    const auto scheme =
+        make_k_step(arrays.replica(), make_sgd(1, {.momentum = 0.0F}),
+                    {.period = 2, .momentum = {.kind = MomentumKind::classical, .mu = 0.5F}});
+    const float target = 16.0F * static_cast<float>(world.rank());
+    const double mean_target = 8.0 * (world.size() - 1);
+    double common = 0.0;
+    double velocity = 0.0;
+
+    for (int round = 0; round < 4; ++round) {
+      for (int step = 0; step < 2; ++step) {
+        iterate(*scheme, arrays, step_of(world, step, 0.5),
+                [&](std::size_t, float w) { return 2.0F * (w - target); });
+      }
+      velocity = 0.5 * velocity + 0.75 * (mean_target - common);
+      common += velocity;
+      EXPECT_EQ(static_cast<double>(arrays.parameters[0]), common) << "round " << round;
+    }
+  });
+}
+
+TEST_P(KStepTest, DescendsUnderEveryMomentum) {
+  World{ranks()}.run([](transport::World& world) {
+    for (const auto kind : {MomentumKind::classical, MomentumKind::nesterov, MomentumKind::slowmo,
+                            MomentumKind::diloco}) {
+      Arrays arrays(world, {1});
+      arrays.parameters[0] = 8.0F;
+      const float outer_rate = kind == MomentumKind::diloco ? 0.75F : 1.0F;
+      const auto scheme =
+          make_k_step(arrays.replica(), make_sgd(1, {.momentum = 0.0F}),
+                      {
+                          .period = 2,
+                          .momentum = {.kind = kind, .mu = 0.5F, .outer_rate = outer_rate},
+                      });
+
+      for (int step = 0; step < 60; ++step) {
+        iterate(*scheme, arrays, step_of(world, step, step < 30 ? 0.25 : 0.125),
+                [](std::size_t, float w) { return 2.0F * w; });  // f = w^2/2, two samples
+        if (step == 1) {
+          EXPECT_LT(std::abs(arrays.parameters[0]), 8.0F);
+        }
+      }
+
+      EXPECT_LT(std::abs(arrays.parameters[0]), 0.008F) << static_cast<int>(kind);
+    }
+  });
+}
+
+TEST_P(KStepExactTest, AveragesStatisticsPlainly) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {5}, 2);
+    const auto scheme =
+        make_k_step(arrays.replica(), make_sgd(5, {}),
+                    {.period = 2, .momentum = {.kind = MomentumKind::nesterov, .mu = 0.5F}});
+
+    for (int step = 0; step < 4; ++step) {
+      arrays.statistics[0] += static_cast<float>(world.rank());
+      arrays.statistics[1] = 3.0F;
+      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+    }
+
+    EXPECT_EQ(arrays.statistics[0], 4.0F * static_cast<float>(world.size() - 1) / 2.0F);
+    EXPECT_EQ(arrays.statistics[1], 3.0F);
+  });
+}
+
+TEST_P(KStepTest, LeavesTheSameBitsOnEveryRankAfterARound) {
+  World{ranks()}.run([](transport::World& world) {
+    for (const float mu : {0.0F, 0.9F}) {
+      const std::vector<float> mine =
+          train_k_step(world, {.period = 3, .momentum = {.mu = mu}}, {}, Numbers::odd);
+      std::vector<float> first = mine;
+      world.communicator().broadcast(std::span(first), 0).wait();
+      EXPECT_EQ(mine, first);
+    }
+  });
+}
+
+TEST_P(KStepTest, ARankWithoutSamplesMakesNoLocalStep) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {1});
+    const auto scheme = make_k_step(arrays.replica(), make_sgd(1, {}), {.period = 4});
+    const bool has_samples = world.rank() == 0;
+
+    iterate(*scheme, arrays,
+            {.local_samples = has_samples ? 2U : 0U, .global_samples = 2, .learning_rate = 1.0},
+            [](std::size_t, float) { return 8.0F; });
+
+    EXPECT_EQ(arrays.parameters[0], has_samples ? -4.0F : 0.0F);
+  });
+}
+
+TEST_P(KStepTest, ClipsTheMeanOfTheLocalGradient) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {2});
+    const auto scheme = make_k_step(arrays.replica(), make_sgd(2, {.momentum = 0.0F}),
+                                    {.period = 2, .clip_norm = 2.5});
+
+    // The mean is (3, 4): 5 long, twice too much.
+    iterate(*scheme, arrays, step_of(world, 0, 1.0),
+            [](std::size_t i, float) { return i == 0 ? 6.0F : 8.0F; });
+
+    EXPECT_THAT(arrays.parameters, testing::ElementsAre(-1.5F, -2.0F));
+  });
+}
+
+TEST_P(KStepExactTest, EvaluatesTheAverageAndLeavesTrainingAsItIs) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {1}, 1);
+    const auto scheme =
+        make_k_step(arrays.replica(), make_sgd(1, {}), {.period = 4, .momentum = {.mu = 0.5F}});
+    const float rank = static_cast<float>(world.rank());
+    const float mean_rank = static_cast<float>(world.size() - 1) / 2.0F;
+    iterate(*scheme, arrays, step_of(world, 0, 1.0),
+            [&](std::size_t, float) { return -2.0F * rank; });
+    arrays.statistics[0] = 4.0F * rank;
+    std::vector<float> parameters(1);
+    std::vector<float> statistics(1);
+
+    scheme->copy_for_evaluation(parameters, statistics);
+
+    EXPECT_EQ(parameters[0], mean_rank);
+    EXPECT_EQ(statistics[0], 4.0F * mean_rank);
+    EXPECT_EQ(arrays.parameters[0], rank);
+    EXPECT_EQ(arrays.statistics[0], 4.0F * rank);
+    EXPECT_EQ(scheme->counters().evaluation_reductions, world.size() == 1 ? 0U : 1U);
+    EXPECT_EQ(scheme->counters().collectives, 0U);
+  });
+}
+
+TEST_P(KStepTest, FlushEndsTheRoundInAPlainAverage) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, layer_sizes, 1);
+    const auto scheme =
+        make_k_step(arrays.replica(), make_sgd(size, {}), {.period = 4, .momentum = {.mu = 0.5F}});
+    static_cast<void>(train(world, arrays, *scheme, Numbers::odd));  // 6 steps: in mid-round
+    std::vector<float> expected(size);
+    std::vector<float> statistics(1);
+    scheme->copy_for_evaluation(expected, statistics);
+    const std::span<const float> velocity = scheme->replicated().at(1);
+    const std::vector<float> before(velocity.begin(), velocity.end());
+
+    scheme->flush();
+    scheme->flush();  // and the second finds nothing to do
+
+    EXPECT_THAT(arrays.parameters, ElementsAreArray(expected));
+    EXPECT_THAT(scheme->replicated().at(0), ElementsAreArray(expected));
+    EXPECT_THAT(scheme->replicated().at(1), ElementsAreArray(before));
+    EXPECT_EQ(scheme->counters().global_reductions, world.size() == 1 ? 0U : 2U);
+  });
+}
+
+TEST_P(KStepTest, RoundsCountFromTheFirstIterationOnAndAreReported) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {4});
+    std::vector<Round> rounds;
+    const auto scheme = make_k_step(
+        arrays.replica(), make_sgd(4, {.momentum = 0.0F}),
+        {.period = 3, .on_round = [&](const Round& round) { rounds.push_back(round); }});
+
+    for (int step = 100; step < 107; ++step) {
+      iterate(*scheme, arrays, step_of(world, step, 0.5), [](std::size_t, float) { return 4.0F; });
+    }
+    scheme->flush();
+
+    ASSERT_EQ(rounds.size(), 3U);
+    EXPECT_EQ(rounds[1].index, 1);
+    EXPECT_EQ(rounds[1].steps, 3);
+    EXPECT_EQ(rounds[1].samples, 6 * world.size());
+    EXPECT_EQ(rounds[1].displacement, 6.0);  // 4 elements go 3 steps of 1
+    EXPECT_EQ(rounds[2].steps, 1);
+    EXPECT_EQ(rounds[2].displacement, 2.0);
+  });
+}
+
+TEST_P(KStepTest, CountsOneReductionPerRound) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {100, 20}, 6);
+    const auto scheme = make_k_step(arrays.replica(), make_sgd(120, {}), {.period = 4});
+    const std::uint64_t before = world.counters().operations;
+
+    for (int step = 0; step < 13; ++step) {
+      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+    }
+
+    const std::uint64_t rounds = world.size() == 1 ? 0 : 3;
+    EXPECT_EQ(scheme->counters().global_reductions, rounds);
+    EXPECT_EQ(scheme->counters().collectives, rounds);
+    EXPECT_EQ(scheme->counters().global_bytes, rounds * 4 * (120 + 6));
+    EXPECT_EQ(scheme->counters().local_reductions, 0U);
+    EXPECT_EQ(scheme->counters().local_bytes, 0U);
+    EXPECT_EQ(world.counters().operations - before, rounds);
+  });
+}
+
+// The closed form of an allreduce in arenas: over all ranks 2 (P-1) times what a rank gives.
+TEST_P(KStepTest, MovesTwiceTheModelOfEveryOtherRankOnceARound) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, {20'000, 5'000}, 1'000);
+    const auto scheme = make_k_step(arrays.replica(), make_sgd(25'000, {}), {.period = 5});
+
+    for (int step = 0; step < 10; ++step) {
+      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+    }
+
+    std::vector<std::int64_t> moved{static_cast<std::int64_t>(world.counters().moved_bytes())};
+    world.communicator().allreduce(std::span(moved)).wait();
+    EXPECT_EQ(moved[0], 2 * 2 * (world.size() - 1) * 26'000 * 4);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, KStepTest, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Threads, KStepExactTest, testing::Values(1, 2, 4));
+
+}  // namespace
+}  // namespace rondo::sync
