@@ -80,6 +80,11 @@ void prefer_for_tcp(Settings& settings, const std::string& transports) {
     settings.prefer("RX_SEG_SIZE", "512k");
     settings.prefer("TX_SEG_SIZE", "512k");
   }
+  // UCX 1.13 ends the process when, of several events it has taken, the first closes the connection
+  // of the second; and when a peer leaves between connect() and UCX's first words to it, unless
+  // connecting does not block.
+  if (!is_in_environment("TCP_MAX_POLL")) settings.prefer("MAX_POLL", "1");
+  if (!is_in_environment("TCP_CONN_NB")) settings.prefer("CONN_NB", "y");
   // Up to a segment of a ring, asking the peer first costs more than it saves.
   if (has_only_tcp(transports) && !is_in_environment("RNDV_THRESH")) {
     settings.prefer("RNDV_THRESH", "1100k");
