@@ -29,6 +29,12 @@ void print_rank(int rank, pid_t pid, const Placement& placement) {
              placement.threads == 1 ? "" : "s");
 }
 
+void print_placement(const Placement& placement, int nodes) {
+  if (!placement.note.empty()) fmt::print(stderr, "rondo: {}\n", placement.note);
+  if (nodes > 1)
+    fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", placement.ranks(), nodes);
+}
+
 RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting,
                                 const FlightRecords& records, int rank) {
   RankEnvironment environment;
@@ -57,34 +63,33 @@ void start_ranks(const Job& job, int nodes, const FlightRecords& records,
     }
     rank_spawn.cpus = cpus_of(job.placement.cores[static_cast<std::size_t>(rank)]);
     rank_spawn.keeps_stdin = rank == 0;
+    rank_spawn.output = job.output;
     rank_spawn.signal_mask = signals.previous();
     const pid_t pid = spawn(rank_spawn);
     supervisor.add(rank, pid);
-    print_rank(rank, pid, job.placement);
+    if (!job.quiet) print_rank(rank, pid, job.placement);
   }
 }
 
 }  // namespace
 
-int launch(const Job& job) {
+int launch(const Job& job) { return launch(job, HeldSignals()).status; }
+
+JobEnd launch(const Job& job, const HeldSignals& signals) {
   const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
-  const HeldSignals signals;
   const FlightRecords records(job.placement.ranks(), job.flight_record);
   Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
-  if (!job.placement.note.empty()) fmt::print(stderr, "rondo: {}\n", job.placement.note);
-  if (nodes > 1) {
-    fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", job.placement.ranks(), nodes);
-  }
+  if (!job.quiet) print_placement(job.placement, nodes);
   try {
     start_ranks(job, nodes, records, signals, supervisor);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());
-    return error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute;
+    return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
   }
   const int status = supervisor.wait().exit_status();
   records.write_after_failure(status);
-  return status;
+  return {.status = status, .end_signal = supervisor.end_signal()};
 }
 
 }  // namespace rondo::tools

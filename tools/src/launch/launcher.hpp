@@ -6,6 +6,7 @@
 
 #include "launch/fabric_request.hpp"
 #include "launch/placement.hpp"
+#include "launch/supervisor.hpp"
 
 namespace rondo::tools {
 
@@ -15,6 +16,14 @@ struct Job {
   Placement placement = {};
   FabricRequest fabric = {};
   std::filesystem::path flight_record = {};  ///< a folder; empty: not written when the job fails
+  int output = -1;     ///< becomes the ranks' standard output; -1: they share ours
+  bool quiet = false;  ///< where the ranks run is not printed
+};
+
+/// How a job ended.
+struct JobEnd {
+  int status = 0;      ///< as launch(job) returns it
+  int end_signal = 0;  ///< the first of SIGINT, SIGTERM, SIGHUP that this process got; 0: none
 };
 
 /// Starts the ranks as direct children, prints where each one runs, and waits for them. Ranks that
@@ -25,5 +34,8 @@ struct Job {
 /// SIGUSR2 makes it write the ranks' flight records. Only rank 0 reads the standard input. Throws
 /// UsageError when the fabric makes no sense.
 [[nodiscard]] int launch(const Job& job);
+
+/// The same for one who starts several jobs in turn, and holds the signals all the time.
+[[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals);
 
 }  // namespace rondo::tools

@@ -43,6 +43,8 @@ void keep_open(const std::vector<int>& descriptors) {
     if (!spawn.cpus.empty()) bind_to(spawn.cpus);
     if (!spawn.keeps_stdin && !read_nothing())
       throw std::system_error(errno, std::generic_category());
+    if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
+      throw std::system_error(errno, std::generic_category());
     keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);

@@ -22,6 +22,7 @@ struct Spawn {
   std::vector<int> cpus = {};                 ///< empty: not bound
   std::vector<int> descriptors = {};          ///< stay open, under the same numbers
   bool keeps_stdin = true;                    ///< else it reads /dev/null
+  int output = -1;                            ///< becomes its standard output; -1: ours
   sigset_t signal_mask = {};                  ///< what it starts with
 };
 

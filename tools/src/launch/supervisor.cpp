@@ -35,6 +35,14 @@ HeldSignals::HeldSignals() {
 
 HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &previous_, nullptr); }
 
+int HeldSignals::take_end_signal() {
+  sigset_t ends{};
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+  const timespec at_once{};
+  return std::max(sigtimedwait(&ends, nullptr, &at_once), 0);
+}
+
 Outcome Supervisor::wait() {
   reap();
   while (!running_.empty()) {
@@ -87,12 +95,12 @@ void Supervisor::handle(const siginfo_t& info) {
 }
 
 void Supervisor::forward_end(const siginfo_t& info) {
-  if (asked_to_end_) {
+  if (end_signal_ != 0) {
     stage_ = Stage::terminating;
     escalate();
     return;
   }
-  asked_to_end_ = true;
+  end_signal_ = info.si_signo;
   if (!from_terminal(info)) send(info.si_signo);
 }
 

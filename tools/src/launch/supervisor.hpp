@@ -24,6 +24,8 @@ class HeldSignals {
   [[nodiscard]] const sigset_t& held() const noexcept { return held_; }
   /// The mask from before, for the children.
   [[nodiscard]] const sigset_t& previous() const noexcept { return previous_; }
+  /// SIGINT, SIGTERM or SIGHUP when one waits, which it then does no longer; else 0.
+  [[nodiscard]] static int take_end_signal();
 
  private:
   sigset_t held_ = {};
@@ -39,8 +41,7 @@ struct GracePeriods {
 /// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
 ///
 /// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are forwarded; SIGUSR2 calls `on_request`; a second
-/// SIGINT, SIGTERM or
-///   SIGHUP kills. What the terminal sends reaches the ranks by itself.
+/// SIGINT, SIGTERM or SIGHUP kills. What the terminal sends reaches the ranks by itself.
 /// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.
 /// - Sleeps between signals: it takes no CPU from the ranks.
 class Supervisor {
@@ -52,6 +53,9 @@ class Supervisor {
 
   /// Returns when all ranks have ended. Reports on stderr what went wrong.
   [[nodiscard]] Outcome wait();
+
+  /// The first of SIGINT, SIGTERM and SIGHUP that came while wait() waited; 0: none.
+  [[nodiscard]] int end_signal() const noexcept { return end_signal_; }
 
   /// Kills the ranks that run and waits for them; for a job that cannot start.
   void kill_all();
@@ -79,7 +83,7 @@ class Supervisor {
   Outcome outcome_ = {};
   Stage stage_ = Stage::running;
   std::chrono::steady_clock::time_point stage_ends_ = {};
-  bool asked_to_end_ = false;
+  int end_signal_ = 0;
 };
 
 }  // namespace rondo::tools

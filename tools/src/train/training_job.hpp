@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+
+#include "launch/fabric_request.hpp"
+#include "launch/launcher.hpp"
+#include "launch/placement.hpp"
+#include "machine/machine.hpp"
+
+namespace rondo::tools {
+
+/// What a user asks of a training run.
+struct TrainRequest {
+  PlacementRequest request = {};
+  FabricRequest fabric = {};
+  std::filesystem::path config = {};
+  std::vector<std::string> settings = {};    ///< "section.key=value", after the file
+  std::filesystem::path folder = {};         ///< empty: a new one
+  std::filesystem::path flight_record = {};  ///< a folder; empty: the run folder
+  std::string format = "text";               ///< text, json
+};
+
+/// A training run as it would be started on this machine.
+struct Training {
+  train::Experiment experiment = {};  ///< with the threads that `placement` gives a rank
+  Placement placement = {};
+  FabricRequest fabric = {};
+};
+
+/// The settings, and what the command line says about links: that is part of the configuration,
+/// and so of the run folder.
+[[nodiscard]] std::vector<std::string> all_settings(const TrainRequest& request);
+
+/// --threads, else [train] threads; 0: as the launcher decides.
+[[nodiscard]] int threads_asked_for(const TrainRequest& request,
+                                    const train::Experiment& experiment);
+
+/// Divides the cores of `machine` among the ranks. Throws UsageError when there are too few.
+[[nodiscard]] Training plan_training(const TrainRequest& request, train::Experiment experiment,
+                                     const Machine& machine);
+
+/// Makes the run folder, with the resolved configuration in it, and gives the job that trains.
+/// Throws UsageError as prepare_run_folder() does.
+[[nodiscard]] Job prepare_training(const TrainRequest& request, const Training& training);
+
+}  // namespace rondo::tools
