@@ -79,6 +79,7 @@ int run_command_line(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   add_run(app, line.behind_dashes, status);
   add_train(app, status);
+  add_compare(app, status);
   add_bench(app, arguments, status);
   add_info(app, status);
   refuse_unknown_subcommand(app, line);

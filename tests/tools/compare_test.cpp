@@ -1,0 +1,214 @@
+// `rondo compare` as a program: runs, a table, and going on where it was interrupted.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::tools::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+const char* const small_run = R"(
+[data]
+name = "synthetic"
+training = 64
+test = 32
+[model]
+name = "lenet5"
+[train]
+global_batch = 32
+[optimizer]
+learning_rate = 0.05
+)";
+
+class CompareTest : public testing::Test {
+ protected:
+  CompareTest() { scratch_.write("experiment.toml", small_run); }
+
+  [[nodiscard]] fs::path folder() const { return scratch_.path() / "compared"; }
+
+  [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"compare",   scratch_.path() / "experiment.toml",
+                                      "--folder",  folder(),
+                                      "-n",        "2",
+                                      "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  [[nodiscard]] Ended compare(const std::vector<std::string>& more) const {
+    return rondo(arguments(more));
+  }
+  [[nodiscard]] std::string file(const fs::path& name) const {
+    std::ifstream stream(folder() / name);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+ private:
+  rondo::test::ScratchFolder scratch_;
+};
+
+const std::vector<std::string> two_by_two = {
+    "--schemes", "synchronous,synchronous:bucket_bytes=1024", "--seeds", "2"};
+
+std::vector<std::string> and_also(std::vector<std::string> words,
+                                  const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(CompareTest, RunsEveryItemWithEverySeedOnce) {
+  const Ended first = compare(two_by_two);
+  const Ended second = compare(two_by_two);
+
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.err, AllOf(HasSubstr("4 of 4 runs to run"), HasSubstr("4/4 ")));
+  EXPECT_THAT(file("synchronous-bucket_bytes=1024/seed2/config.toml"),
+              AllOf(HasSubstr("bucket_bytes = 1024"), HasSubstr("seed = 2")));
+  EXPECT_THAT(lines(first.out),
+              ElementsAre("2 ranks x 1 thread", StartsWith("scheme "),
+                          AllOf(StartsWith("synchronous "), HasSubstr(" 2/2 ")),
+                          AllOf(StartsWith("synchronous-bucket_bytes=1024 "), HasSubstr(" 2/2 "))));
+  EXPECT_EQ(second.status, 0);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("0 of 4 runs to run"), Not(HasSubstr("1/"))));
+  EXPECT_EQ(second.out, first.out);
+}
+
+TEST_F(CompareTest, WritesTheTableAsCsv) {
+  const Ended ended =
+      compare({"--schemes", "synchronous", "--seed-list", "4,9", "--accuracy", "0"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(folder() / "synchronous" / "seed9"));
+  const auto rows = lines(file("compare.csv"));
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_THAT(rows[0], StartsWith("scheme,final_accuracy,"));
+  EXPECT_THAT(rows[1],
+              AllOf(StartsWith("synchronous,"), HasSubstr(",2,2,2,0,"), HasSubstr(",0,2,")));
+}
+
+TEST_F(CompareTest, RunsWhatIsIncompleteAnew) {
+  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
+  ASSERT_EQ(compare(one).status, 0);
+  const fs::path metrics = folder() / "synchronous" / "seed1" / "metrics.jsonl";
+  fs::resize_file(metrics, fs::file_size(metrics) - 20);  // into its last line
+
+  const Ended listed = compare(and_also(one, {"--dry-run"}));
+  const Ended ended = compare(one);
+
+  EXPECT_THAT(listed.out, HasSubstr("synchronous seed 1: would run anew: incomplete"));
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.err, HasSubstr("1 of 1 run to run"));
+  EXPECT_THAT(ended.out, HasSubstr(" 1/1 "));
+}
+
+TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
+  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
+  ASSERT_EQ(compare(one).status, 0);
+  const auto changed = and_also(one, {"--set", "train.epochs=2"});
+
+  const Ended refused = compare(changed);
+  const Ended replaced = compare(and_also(changed, {"--anew"}));
+
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(lines(refused.err), ElementsAre(HasSubstr("train.epochs is 1, would be 2")));
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(replaced.status, 0) << replaced.err;
+  EXPECT_THAT(replaced.err, HasSubstr("1 of 1 run to run"));
+}
+
+TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
+  ASSERT_EQ(compare({"--schemes", "synchronous", "--seeds", "1"}).status, 0);
+
+  const Ended table = compare(and_also(two_by_two, {"--table-only"}));
+  const Ended other = compare(and_also(two_by_two, {"--table-only", "--set", "train.epochs=2"}));
+
+  EXPECT_EQ(table.status, 0);
+  EXPECT_THAT(table.out, AllOf(HasSubstr(" 1/2 "), HasSubstr(" 0/2 ")));
+  EXPECT_THAT(other.out, Not(HasSubstr(" 1/2 ")));
+  EXPECT_THAT(other.err, HasSubstr("seed1 is left out: train.epochs is 1, would be 2"));
+  EXPECT_FALSE(fs::exists(folder() / "synchronous-bucket_bytes=1024"));
+}
+
+TEST_F(CompareTest, RefusesAnItemBeforeAnythingRuns) {
+  const Ended ended = compare({"--schemes", "synchronous,synchronous:bucket_byte=1"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("'synchronous:bucket_byte=1'"),
+                                                  HasSubstr("did you mean 'bucket_bytes'?"))));
+  EXPECT_FALSE(fs::exists(folder()));
+}
+
+TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {
+  const Ended ended = compare({"--schemes", "synchronous", "--set", "train.epoch=1"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: --set train.epoch=1: unknown key")));
+}
+
+TEST_F(CompareTest, GoesOnAfterARunThatFailedAndEndsWithItsStatus) {
+  const Ended ended = compare(
+      {"--schemes", "synchronous:optimizer.learning_rate=1e30,synchronous", "--seeds", "1"});
+
+  EXPECT_EQ(ended.status, 5);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("synchronous-optimizer.learning_rate=1e30 seed 1: failed with "
+                              "status 5"),
+                    HasSubstr("2/2 synchronous seed 1: accuracy")));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr(" 0/1 "), HasSubstr(" 1/1 ")));
+}
+
+TEST_F(CompareTest, EndsTheRanksWhenInterruptedAndShowsWhatHasRun) {
+  const std::vector<std::string> endless = {
+      "--schemes", "synchronous,synchronous:train.epochs=100000", "--seeds", "1"};
+  Program program(arguments(endless));
+  program.errors_until("1/2 ");
+  while (program.children().size() < 2) {
+  }
+
+  program.send(SIGTERM);
+
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.status, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr(" 1/1 "), HasSubstr(" 0/1 ")));
+  EXPECT_THAT(compare(and_also(endless, {"--dry-run"})).out,
+              AllOf(HasSubstr("synchronous seed 1: has run"), HasSubstr("would run")));
+}
+
+TEST_F(CompareTest, LetsNobodyElseCompareInItsFolder) {
+  const std::vector<std::string> endless = {"--schemes", "synchronous:train.epochs=100000"};
+  Program program(arguments(endless));
+  program.errors_until("to run, in");
+
+  const Ended ended = compare(endless);
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("another rondo compare runs in")));
+}
+
+TEST_F(CompareTest, IsNotStartedByALauncher) {
+  const Ended ended = rondo(arguments(two_by_two), {{"RONDO_RANK", "0"}});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
+}
+
+}  // namespace
+}  // namespace rondo::tools::test
