@@ -103,6 +103,18 @@ TEST_F(CompareTest, WritesTheTableAsCsv) {
               AllOf(StartsWith("synchronous,"), HasSubstr(",2,2,2,0,"), HasSubstr(",0,2,")));
 }
 
+TEST_F(CompareTest, SaysWhatWasInjected) {
+  const Ended ended =
+      compare({"--schemes", "synchronous", "--seeds", "1", "--fake-nodes", "2", "--fabric", "shm",
+               "--latency-us", "3", "--set", "inject.slow_ranks={1 = 1.5}"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(lines(ended.out).front(),
+              AllOf(StartsWith("2 ranks x 1 thread, 2 nodes joined by"),
+                    HasSubstr("injected: 3 us"), HasSubstr("injected: rank 1 1.5 times as slow")));
+  EXPECT_THAT(file("compare.csv"), HasSubstr("injected: 3 us"));
+}
+
 TEST_F(CompareTest, RunsWhatIsIncompleteAnew) {
   const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
   ASSERT_EQ(compare(one).status, 0);

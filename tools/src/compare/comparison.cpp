@@ -23,11 +23,15 @@ std::string plural(std::int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-std::string conditions_of(const RunRecord::Start& start) {
+std::string conditions_of(const PlannedRun& run) {
+  const RunRecord::Start& start = *run.found.record.start;
   std::string text =
       fmt::format("{} x {}", plural(start.ranks, "rank"), plural(start.threads, "thread"));
   if (start.nodes > 1)
     text += fmt::format(", {} joined by {}", plural(start.nodes, "node"), start.route);
+  for (const auto& [rank, factor] : run.training.experiment.inject.slow_ranks) {
+    text += fmt::format(", injected: rank {} {:g} times as slow", rank, factor);
+  }
   return text;
 }
 
@@ -36,7 +40,7 @@ std::string conditions_of(const Plan& plan) {
   std::vector<std::string> seen;
   for (const PlannedRun& run : plan.runs) {
     if (run.found.state != RunState::completed) continue;
-    std::string conditions = conditions_of(*run.found.record.start);
+    std::string conditions = conditions_of(run);
     if (std::ranges::count(seen, conditions) == 0) seen.push_back(std::move(conditions));
   }
   return fmt::format("{}", fmt::join(seen, "; "));
