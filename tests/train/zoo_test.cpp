@@ -147,8 +147,13 @@ TEST_P(EveryModelTest, GivesEveryParameterANameOfItsOwn) {
   EXPECT_EQ(names.size(), layout.parameters.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()),
-                         [](const auto& tested) { return tested.param; });
+std::string test_name(const testing::TestParamInfo<std::string>& tested) {
+  std::string name = tested.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()), test_name);
 
 }  // namespace
 }  // namespace rondo::train

@@ -76,8 +76,8 @@ class Network {
 [[nodiscard]] double relative_distance(std::span<const float> a, std::span<const float> b);
 [[nodiscard]] double norm(std::span<const float> values);
 
-/// The models of the zoo, but for deeper ones of a family: nothing in them is new, and they are
-/// slow.
+/// The models of the zoo, but for deeper ones of a family, in which nothing is new, and for those
+/// made for large pictures: they are slow. LargeModelsTest has the latter.
 [[nodiscard]] std::vector<std::string> quick_models();
 
 /// A network small enough for finite differences, with every kind of layer and both shortcuts.

@@ -79,9 +79,17 @@ struct Model {
 /// Names, shapes and places of all that the model learns.
 [[nodiscard]] RONDO_TRAIN_API ParameterLayout layout_of(const Model& model);
 
-/// The model of that name ("lenet5"; "resnet8", 20, 32, 56 or 110) for pictures of `input` (n is
-/// ignored; {} means the model's own default, 28x28x1 or 32x32x3) and `classes` (0: its default).
-/// Throws std::invalid_argument that lists the names when there is none.
+/// The model of that name for pictures of `input` (n is ignored; {} means the model's own default)
+/// and `classes` (0: its default). Throws std::invalid_argument that lists the names when there is
+/// none.
+///
+/// - lenet5: 28x28x1, 10 classes
+/// - resnet8, resnet20, resnet32, resnet56, resnet110 (CIFAR): 32x32x3, 10 classes
+/// - alexnet, vgg11, vgg11_bn, vgg16, vgg16_bn, resnet18, resnet34, resnet50, wide_resnet50_2:
+///   224x224x3, 1,000 classes, with torchvision's parameters; alexnet-2012: 227x227x3
+///
+/// No model has dropout. AlexNet and VGG have no adaptive pooling, either, which changes nothing at
+/// their own size of pictures; at others their first fully connected layer takes what there is.
 [[nodiscard]] RONDO_TRAIN_API Model make_model(std::string_view name, tensor::Shape input = {},
                                                std::int64_t classes = 0);
 
