@@ -7,11 +7,10 @@
 #include <vector>
 
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/transport/request.hpp>
 
+#include "buckets/bucket_reduction.hpp"
 #include "replica/iteration.hpp"
 #include "replica/statistics_mean.hpp"
-#include "synchronous/bucket_plan.hpp"
 
 namespace rondo::sync {
 
@@ -33,22 +32,10 @@ class SynchronousScheme final : public UpdateScheme {
   [[nodiscard]] SchemeCounters counters() const noexcept override;
 
  private:
-  /// How far a bucket is within the iteration.
-  struct Progress {
-    std::size_t missing = 0;  ///< layers that are not final yet
-    transport::Request request = {};
-  };
-
-  void post_complete_buckets();
-  void update(const Bucket& bucket);
-
   Replica replica_;
   std::shared_ptr<Optimizer> optimizer_;
-  std::vector<Bucket> buckets_;         // in the order of posting
-  std::vector<std::size_t> bucket_of_;  // by layer
   Iteration iteration_;
-  std::vector<Progress> progress_;  // by bucket; requests end before the arrays do
-  std::size_t posted_ = 0;          // buckets
+  BucketReduction buckets_;
   StatisticsMean statistics_mean_;
   SchemeCounters counters_;
 };

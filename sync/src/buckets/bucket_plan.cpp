@@ -1,4 +1,4 @@
-#include "synchronous/bucket_plan.hpp"
+#include "buckets/bucket_plan.hpp"
 
 namespace rondo::sync {
 namespace {
