@@ -1,0 +1,307 @@
+// The closed forms of the cost model: numbers worked out by hand for a network of two layers,
+// symmetries, and what the literature found for the AlexNet of 2012.
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/plan.hpp>
+
+namespace rondo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+constexpr double alpha = 3.0;
+constexpr double beta = 0.5;          // seconds per word
+constexpr LinkCost link{alpha, 8.0};  // 4 bytes / 8 bytes per second
+constexpr double rounding = 1e-12;    // relative, of sums of a few terms
+
+// conv: 8x8x2 -> 8x8x32, k = 3: |W| = 576, d = 2048, e = 128. fc: 512 -> 64 behind a pooling.
+Model small_model() {
+  return {.name = "small",
+          .input = {1, 8, 8, 2},
+          .classes = 64,
+          .layers = {{"conv", ConvolutionLayer{.filters = 32}, {0}},
+                     {"pool", PoolingLayer{}, {1}},
+                     {"fc", FullyConnectedLayer{.outputs = 64}, {2}}}};
+}
+constexpr double conv_weights = 576.0;
+constexpr double conv_outputs = 2048.0;
+constexpr double fc_weights = 512.0 * 64.0;
+constexpr double fc_outputs = 64.0;
+constexpr double fc_inputs = 512.0;
+
+PlanOptions job(int ranks, std::int64_t batch) {
+  return {.ranks = ranks, .batch = batch, .fabric = link, .node = link};
+}
+
+GridPlan planned(const Model& model, Strategy strategy, int pr, const PlanOptions& options) {
+  for (GridPlan& grid : plan(model, strategy, options)) {
+    if (grid.pr == pr) return grid;
+  }
+  throw std::out_of_range("no grid with so many rows");
+}
+
+double seconds(Strategy strategy, int pr, const PlanOptions& options) {
+  return planned(small_model(), strategy, pr, options).communication_seconds;
+}
+
+void expect_near(double value, double expected) {
+  EXPECT_NEAR(value, expected, rounding * std::abs(expected));
+}
+
+TEST(PlanTest, ReducesAllWeightsOverAllRanksByBatch) {
+  const double expected =
+      2 * (alpha * 2 + beta * 3 / 4 * conv_weights) + 2 * (alpha * 2 + beta * 3 / 4 * fc_weights);
+
+  expect_near(seconds(Strategy::batch, 1, job(4, 16)), expected);
+}
+
+TEST(PlanTest, GathersOutputsAndReducesInputGradientsByModel) {
+  const double forward = (alpha * 2 + beta * 16 * 3 / 4 * conv_outputs) +  //
+                         (alpha * 2 + beta * 16 * 3 / 4 * fc_outputs);
+  const double backward = 2 * (alpha * 2 + beta * 16 * 3 / 4 * fc_inputs);
+
+  expect_near(seconds(Strategy::model, 4, job(4, 16)), forward + backward);
+}
+
+// 3 does not divide 16, and takes two rounds: P = 6 as 2 x 3.
+TEST(PlanTest, DividesSamplesAndWeightsOnAGrid) {
+  const double samples = 16.0 / 3;
+  const double forward = (alpha + beta * samples / 2 * conv_outputs) +  //
+                         (alpha + beta * samples / 2 * fc_outputs);
+  const double backward = 2 * (alpha + beta * samples / 2 * fc_inputs);
+  const double weights = 2 * (alpha * 2 + beta * 2 / 3 * conv_weights / 2) +
+                         2 * (alpha * 2 + beta * 2 / 3 * fc_weights / 2);
+
+  expect_near(seconds(Strategy::grid, 2, job(6, 16)), forward + backward + weights);
+}
+
+// The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
+TEST(PlanTest, SendsHalosByDomain) {
+  const double halo = alpha + beta * 16 * 8 * 2 * 1;
+  const double weights =
+      2 * (alpha * 1 + beta / 2 * conv_weights) + 2 * (alpha * 1 + beta / 2 * fc_weights);
+
+  expect_near(seconds(Strategy::domain, 2, job(2, 16)), halo + weights);
+}
+
+TEST(PlanTest, SendsHalosOfGradientsBehindTheFirstLayer) {
+  Model model = small_model();
+  model.layers.insert(model.layers.begin() + 1, {"conv2", ConvolutionLayer{.filters = 4}, {1}});
+  model.layers[2].inputs = {2};
+  model.layers[3].inputs = {3};
+
+  const GridPlan grid = plan(model, Strategy::domain, job(2, 16)).front();
+
+  const double x = alpha + beta * 16 * 8 * 32;
+  const double dy = alpha + beta * 16 * 8 * 4;
+  const double weights = 2 * (alpha + beta / 2 * 9 * 32 * 4);
+  expect_near(grid.layers[1].communication_seconds, x + dy + weights);
+}
+
+TEST(PlanTest, SendsNoHaloForKernelsOfOnePixel) {
+  Model model = small_model();
+  model.layers[0].kind = ConvolutionLayer{.filters = 32, .kernel = 1, .padding = 0};
+
+  const GridPlan grid = plan(model, Strategy::domain, job(2, 16)).front();
+
+  expect_near(grid.layers[0].communication_seconds, 2 * (alpha + beta / 2 * 2 * 32));
+}
+
+TEST(PlanTest, SplitsConvolutionsByBatchWhileThereAreSamples) {
+  const double convolution = 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
+  const double fc = (alpha + beta * 8 / 2 * fc_outputs) + 2 * (alpha + beta * 8 / 2 * fc_inputs) +
+                    2 * (alpha + beta / 2 * fc_weights / 2);
+
+  const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 16));
+
+  expect_near(grid.communication_seconds, convolution + fc);
+  EXPECT_FALSE(grid.layers[0].domain);
+  EXPECT_EQ(grid.layers[0].pc, 4);
+}
+
+TEST(PlanTest, SplitsConvolutionsByDomainBeyondTheBatch) {
+  const double convolution =
+      (alpha + beta * 1 * 8 * 2) + 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
+  const double fc = (alpha + beta * 1 / 2 * fc_outputs) + 2 * (alpha + beta * 1 / 2 * fc_inputs) +
+                    2 * (alpha + beta / 2 * fc_weights / 2);
+
+  const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 2));
+
+  expect_near(grid.communication_seconds, convolution + fc);
+  EXPECT_TRUE(grid.layers[0].domain);
+  EXPECT_FALSE(grid.layers[1].domain);
+}
+
+TEST(PlanTest, CostsNothingOnOneRank) {
+  for (const Strategy strategy :
+       {Strategy::batch, Strategy::model, Strategy::grid, Strategy::domain, Strategy::integrated}) {
+    EXPECT_EQ(seconds(strategy, 1, job(1, 16)), 0.0) << name_of(strategy);
+  }
+}
+
+TEST(PlanTest, GridsOfOneRowOrColumnAreBatchAndModel) {
+  for (const int ranks : {2, 3, 8, 12}) {
+    const PlanOptions options = job(ranks, 24);
+
+    expect_near(seconds(Strategy::grid, 1, options), seconds(Strategy::batch, 1, options));
+    expect_near(seconds(Strategy::grid, ranks, options), seconds(Strategy::model, ranks, options));
+    expect_near(seconds(Strategy::integrated, 1, options), seconds(Strategy::batch, 1, options));
+  }
+}
+
+TEST(PlanTest, ListsTheGridsThatGiveEveryColumnASample) {
+  std::vector<int> rows;
+  for (const GridPlan& grid : plan(small_model(), Strategy::grid, job(12, 4))) {
+    EXPECT_EQ(grid.pr * grid.pc, 12);
+    rows.push_back(grid.pr);
+  }
+
+  EXPECT_THAT(rows, ElementsAre(3, 4, 6, 12));
+}
+
+TEST(PlanTest, AddsLayersUp) {
+  const GridPlan grid = planned(small_model(), Strategy::grid, 2, job(4, 16));
+
+  expect_near(grid.layers[0].communication_seconds + grid.layers[1].communication_seconds,
+              grid.communication_seconds);
+}
+
+// conv: 576 weights at 64 positions, and no gradient of its input; fc: 32,768 weights.
+TEST(PlanTest, PredictsComputeTimeFromAFlopRateAlone) {
+  PlanOptions options = job(4, 16);
+  EXPECT_FALSE(planned(small_model(), Strategy::batch, 1, options).compute_seconds);
+
+  options.flops = 1000.0;
+  const GridPlan grid = planned(small_model(), Strategy::batch, 1, options);
+
+  expect_near(grid.compute_seconds.value_or(0.0),
+              16.0 / 4 * (4.0 * 576 * 64 + 6.0 * fc_weights) / 1000.0);
+  expect_near(grid.seconds(), grid.communication_seconds + *grid.compute_seconds);
+}
+
+// Two levels: 2 ranks on each of 4 nodes; fabric and node differ in alpha and beta.
+TEST(PlanTest, RunsCollectivesOnTwoLevels) {
+  PlanOptions options = job(8, 16);
+  options.ranks_per_node = 2;
+  options.node = {.alpha_seconds = 0.25, .bandwidth = 64.0};
+  const auto reduced = [](double words) {
+    const double node = 0.25 * 1 + 4.0 / 64.0 * words / 2;
+    const double fabric = alpha * 2 + beta * words / 2 * 3 / 4;
+    return 2 * (node + fabric);
+  };
+
+  expect_near(seconds(Strategy::batch, 1, options), reduced(conv_weights) + reduced(fc_weights));
+}
+
+TEST(PlanTest, KeepsRowsOfTheGridOnANode) {
+  PlanOptions options = job(8, 16);
+  options.ranks_per_node = 4;
+  options.node = {.alpha_seconds = 0.0, .bandwidth = 1e30};  // free
+
+  const GridPlan grid = planned(small_model(), Strategy::grid, 4, options);
+
+  expect_near(grid.communication_seconds,
+              2 * (alpha + beta / 2 * conv_weights / 4) + 2 * (alpha + beta / 2 * fc_weights / 4));
+}
+
+TEST(PlanTest, TwoEqualLevelsMoveTheWordsOfOne) {
+  PlanOptions flat = job(8, 16);
+  flat.fabric.alpha_seconds = 0.0;
+  flat.node.alpha_seconds = 0.0;
+  PlanOptions levels = flat;
+  levels.ranks_per_node = 4;
+
+  for (const int pr : {1, 2, 4, 8}) {
+    expect_near(seconds(Strategy::grid, pr, levels), seconds(Strategy::grid, pr, flat));
+  }
+}
+
+// Parameters: 576, and 32,832 with biases. Values of a sample: 128, 2048, 512 and 64; gradients:
+// two buffers, in turn for logits and conv's output, and for the pooling's output.
+TEST(PlanTest, CountsTheMemoryOfARank) {
+  const PlanOptions options = job(4, 16);
+  const auto bytes = [&](Strategy strategy, int pr) {
+    return planned(small_model(), strategy, pr, options).bytes_per_rank;
+  };
+  const std::uint64_t sample = 128 + 2048 + 512 + 64 + 2048 + 512;
+
+  EXPECT_EQ(bytes(Strategy::batch, 1), 4 * (3 * (576 + 32'832) + 4 * sample));
+  EXPECT_EQ(bytes(Strategy::domain, 4), 4 * (3 * (576 + 32'832) + 4 * sample));
+  EXPECT_EQ(bytes(Strategy::model, 4), 4 * (3 * (144 + 8'208) + 16 * sample));
+  EXPECT_EQ(bytes(Strategy::grid, 2), 4 * (3 * (288 + 16'416) + 8 * sample));
+}
+
+TEST(PlanTest, HoldsWholeSamplesOfFullyConnectedLayersWhenIntegrated) {
+  const std::uint64_t parts = 4 * (128 + 2048) + 4 * 2048;  // by batch
+  const std::uint64_t whole = 8 * (512 + 64) + 8 * 512;     // on the grid of 2 x 2
+
+  EXPECT_EQ(planned(small_model(), Strategy::integrated, 2, job(4, 16)).bytes_per_rank,
+            4 * (3 * (576 + 16'416) + parts + whole));
+}
+
+TEST(PlanTest, RefusesGridsThatLeaveFewFilters) {
+  EXPECT_THAT(planned(small_model(), Strategy::grid, 2, job(4, 16)).refused, IsEmpty());
+  EXPECT_THAT(planned(small_model(), Strategy::grid, 4, job(4, 16)).refused,
+              HasSubstr("conv: 32 filters over 4 ranks leave 8 each, fewer than 16"));
+}
+
+TEST(PlanTest, RefusesRowsThinnerThanTheHalo) {
+  EXPECT_THAT(planned(small_model(), Strategy::domain, 8, job(8, 16)).refused, IsEmpty());
+  EXPECT_THAT(planned(small_model(), Strategy::domain, 16, job(16, 16)).refused,
+              HasSubstr("conv: 8 rows over 16 ranks"));
+}
+
+TEST(PlanTest, RefusesMoreRanksThanSamplesByBatch) {
+  EXPECT_THAT(planned(small_model(), Strategy::batch, 1, job(4, 2)).refused,
+              HasSubstr("2 samples leave some of 4 columns without one"));
+}
+
+TEST(PlanTest, RefusesMoreMemoryThanThereIs) {
+  PlanOptions options = job(4, 16);
+  options.memory_limit = 1000;
+
+  EXPECT_THAT(planned(small_model(), Strategy::batch, 1, options).refused,
+              HasSubstr("more than the 1000 allowed"));
+}
+
+TEST(PlanTest, RanksUsableGridsFirstAndFastOnesBeforeSlow) {
+  std::vector<GridPlan> plans = {{.pr = 1, .communication_seconds = 1.0, .refused = "no"},
+                                 {.pr = 2, .communication_seconds = 3.0},
+                                 {.pr = 3, .communication_seconds = 1.0, .compute_seconds = 1.0}};
+
+  rank(plans);
+
+  EXPECT_EQ(plans[0].pr, 3);
+  EXPECT_EQ(plans[1].pr, 2);
+  EXPECT_EQ(plans[2].pr, 1);
+}
+
+TEST(PlanTest, RefusesOptionsThatMakeNoSense) {
+  const auto planning = [](PlanOptions options) {
+    return [options] { (void)plan(small_model(), Strategy::grid, options); };
+  };
+  PlanOptions uneven = job(6, 16);
+  uneven.ranks_per_node = 4;
+  PlanOptions without_bandwidth = job(6, 16);
+  without_bandwidth.fabric.bandwidth = 0.0;
+
+  EXPECT_THAT(planning(job(0, 16)), ThrowsMessage<std::invalid_argument>(HasSubstr("one rank")));
+  EXPECT_THAT(planning(job(1, 0)), ThrowsMessage<std::invalid_argument>(HasSubstr("one sample")));
+  EXPECT_THAT(planning(uneven), ThrowsMessage<std::invalid_argument>(HasSubstr("multiple")));
+  EXPECT_THAT(planning(without_bandwidth),
+              ThrowsMessage<std::invalid_argument>(HasSubstr("bandwidth")));
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/train/export.hpp>
+#include <rondo/train/model.hpp>
+
+namespace rondo::train {
+
+// What a training step communicates on a process grid, in closed form: Gholami, Azad, Jin, Keutzer,
+// Buluc, "Integrated Model, Batch, and Domain Parallelism in Training Neural Networks", SPAA 2018.
+//
+// P ranks form a grid of P_r x P_c. Y = W X: W is split by rows (filters, outputs) over P_r, X by
+// columns (samples) over P_c. Nothing here runs, measures or reads data.
+//
+// Layers are the convolutions and fully connected layers of the model, in order, i = 1, 2, ...:
+// d_i = outputs per sample (before pooling), e_i = inputs per sample (after pooling), |W_i| =
+// k k C_in C_out; biases and batch norm count as nothing. B = samples of a step, alpha = seconds
+// per message, beta = seconds per word = 4 bytes / bandwidth. A collective of n words over g ranks:
+//
+//     c(n, g) = alpha ceil(log2 g) + beta n (g-1)/g                   c(n, 1) = 0
+//
+//     grid      sum c(B/Pc d_i, Pr) + 2 sum_{i>=2} c(B/Pc e_i, Pr) + 2 sum c(|W_i|/Pr, Pc)
+//     batch     the grid 1 x P
+//     model     the grid P x 1
+//     domain    sum h(B X_W X_C floor(k/2)) + sum_{i>=2} h(B Y_W Y_C floor(k/2)) + 2 sum c(|W_i|,
+//     P)
+//               with h(n) = alpha + beta n, and h(0) = 0; nothing on one rank
+//     integrated  fully connected layers as on the grid; convolutions by batch over all P while
+//               P <= B, beyond that by domain over P_r, with B/P_c samples and c(|W_i|, P)
+//
+// With R > 1 ranks per node a collective runs on two levels. Ranks are numbered so that those of a
+// P_r group are adjacent, and nodes take R ranks in turn. A group of g ranks that are q apart has
+// s = gcd(g, R/q) ranks on a node where q divides R, else 1; then
+//
+//     c(n, g) = alpha_node ceil(log2 s) + beta_node n (s-1)/s
+//               + alpha ceil(log2 g/s) + beta (n/s) (g/s-1)/(g/s)
+//
+// and a halo costs what the node does if s = g. Bandwidth is that of one rank. With equal levels
+// the words are those of the flat form, and the messages at least as many.
+
+enum class Strategy : std::uint8_t { batch, model, grid, domain, integrated };
+
+[[nodiscard]] RONDO_TRAIN_API std::string_view name_of(Strategy strategy) noexcept;
+
+/// What a message costs: `alpha_seconds` and its bytes / `bandwidth`, in bytes per second.
+struct LinkCost {
+  double alpha_seconds = 2e-6;
+  double bandwidth = 6e9;
+};
+
+/// The job that is planned for.
+struct PlanOptions {
+  int ranks = 1;
+  std::int64_t batch = 128;  ///< B, samples of a step
+  LinkCost fabric = {};      ///< between nodes, and everywhere with one rank per node
+  LinkCost node = {};        ///< between ranks of a node, where there are several
+  int ranks_per_node = 1;
+  double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
+  std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
+  int optimizer_words = 1;         ///< that the optimizer keeps for a parameter: 1 is momentum
+};
+
+/// One layer on a grid.
+struct LayerPlan {
+  std::string name = {};
+  bool domain = false;  ///< split over the picture's rows, else over filters
+  int pr = 1;
+  int pc = 1;
+  double communication_seconds = 0.0;
+  int cheapest_pr = 1;  ///< of all grids for this layer alone: the P_r of the least communication
+};
+
+/// One grid.
+///
+/// **Compute** is 6 flops per weight and output position of a sample (forward, both gradients; 4 in
+/// the first layer) times B/P, at `flops` per second: every split divides the work evenly.
+///
+/// **Memory** of a rank is 4 bytes times
+///   - (2 + optimizer_words) x its part of every parameter: |W|/P_r on the grid, all of them where
+///     the layer is split by batch or domain (parameters of batch norm: all);
+///   - its values: what every layer writes and the model's input, B/P_c samples of each on the grid
+///     (allgathered, so whole), B/P by batch and domain; in `integrated` what a fully connected
+///     layer reads or writes is whole, all else B/P;
+///   - the executor's buffers for gradients of values, each as large as its largest.
+/// Counts of samples and parts are rounded up. Packed weights, halos and buffers of the transport
+/// come on top.
+struct GridPlan {
+  Strategy strategy = Strategy::batch;
+  int pr = 1;
+  int pc = 1;
+  double communication_seconds = 0.0;
+  std::optional<double> compute_seconds = {};  ///< none without PlanOptions::flops
+  std::uint64_t bytes_per_rank = 0;
+  /// Why nobody should use it; empty: usable. A rank would have no sample; fewer than 16 of a
+  /// layer's filters, which starves the kernels; fewer rows of the picture than the halo (fully
+  /// connected layers are not judged, the form counts them as 1x1); or too little memory.
+  std::string refused = {};
+  std::vector<LayerPlan> layers = {};
+
+  [[nodiscard]] double seconds() const noexcept {
+    return communication_seconds + compute_seconds.value_or(0.0);
+  }
+};
+
+/// The grids of a strategy: all P_r x P_c = P with P_c <= B for `grid` and `integrated`, by rising
+/// P_r; the one grid of the others. Throws std::invalid_argument where an option is impossible.
+[[nodiscard]] RONDO_TRAIN_API std::vector<GridPlan> plan(const Model& model, Strategy strategy,
+                                                         const PlanOptions& options);
+
+/// Brings usable grids before refused ones, and the fastest first. Stable.
+RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
+
+}  // namespace rondo::train

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <rondo/train/plan.hpp>
+
+#include "plan/weight_layer.hpp"
+
+namespace rondo::train {
+
+// How one layer is split over all ranks. Split by batch it is a grid with pr = 1.
+struct LayerSplit {
+  bool domain = false;
+  int pr = 1;
+  int pc = 1;
+};
+
+// The terms of the closed form that belong to this layer.
+[[nodiscard]] double layer_seconds(const WeightLayer& layer, const LayerSplit& split,
+                                   const PlanOptions& options);
+
+// Flops of the layer for one sample in forward and backward.
+[[nodiscard]] double layer_flops(const WeightLayer& layer);
+
+// How `strategy` splits the layer on the grid pr x pc.
+[[nodiscard]] LayerSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
+                                  const PlanOptions& options);
+
+// Is there a grid pr x (P/pr) that gives every column a sample?
+[[nodiscard]] bool is_grid(int pr, const PlanOptions& options);
+
+// The P_r with the least grid terms of this layer alone; the smaller of equal ones.
+[[nodiscard]] int cheapest_pr(const WeightLayer& layer, const PlanOptions& options);
+
+}  // namespace rondo::train

@@ -1,0 +1,112 @@
+#include <rondo/train/plan.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "plan/layer_cost.hpp"
+#include "plan/memory.hpp"
+#include "plan/refusal.hpp"
+#include "plan/weight_layer.hpp"
+
+namespace rondo::train {
+namespace {
+
+void require(bool possible, const char* what) {
+  if (!possible) throw std::invalid_argument(std::string("plan: ") + what);
+}
+
+void check(const LinkCost& link) {
+  const bool possible = std::isfinite(link.alpha_seconds) && link.alpha_seconds >= 0.0;
+  require(possible, "alpha must be a number of seconds, at least 0");
+  require(link.bandwidth > 0.0, "bandwidth must be greater than 0");
+}
+
+void check(const PlanOptions& options) {
+  check(options.fabric);
+  check(options.node);
+  require(options.ranks >= 1, "needs at least one rank");
+  require(options.batch >= 1, "needs at least one sample in a step");
+  require(options.flops >= 0.0, "flops must be at least 0");
+  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
+  require(options.ranks_per_node >= 1, "needs at least one rank per node");
+  require(options.ranks % options.ranks_per_node == 0,
+          "ranks must be a multiple of the ranks per node");
+}
+
+// The values of P_r that a strategy allows.
+std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
+  if (strategy == Strategy::batch) return {1};
+  if (strategy == Strategy::model || strategy == Strategy::domain) return {options.ranks};
+  std::vector<int> rows;
+  for (int pr = 1; pr <= options.ranks; ++pr) {
+    if (is_grid(pr, options)) rows.push_back(pr);
+  }
+  return rows;
+}
+
+LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanOptions& options) {
+  const LayerSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
+  return {.name = layer.name,
+          .domain = split.domain,
+          .pr = split.pr,
+          .pc = split.pc,
+          .communication_seconds = layer_seconds(layer, split, options),
+          .cheapest_pr = cheapest_pr(layer, options)};
+}
+
+double compute_seconds(const std::vector<WeightLayer>& layers, const PlanOptions& options) {
+  double flops = 0.0;
+  for (const WeightLayer& layer : layers) flops += layer_flops(layer);
+  return flops * static_cast<double>(options.batch) / options.ranks / options.flops;
+}
+
+GridPlan plan_grid(const Model& model, const std::vector<WeightLayer>& layers, Strategy strategy,
+                   int pr, const PlanOptions& options) {
+  GridPlan grid{.strategy = strategy, .pr = pr, .pc = options.ranks / pr};
+  for (const WeightLayer& layer : layers) {
+    grid.layers.push_back(plan_layer(layer, grid, options));
+    grid.communication_seconds += grid.layers.back().communication_seconds;
+  }
+  if (options.flops > 0.0) grid.compute_seconds = compute_seconds(layers, options);
+  grid.bytes_per_rank = bytes_per_rank(model, strategy, pr, grid.pc, options);
+  grid.refused = refusal_of(layers, grid, options);
+  return grid;
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) noexcept {
+  switch (strategy) {
+    case Strategy::batch:
+      return "batch";
+    case Strategy::model:
+      return "model";
+    case Strategy::grid:
+      return "grid";
+    case Strategy::domain:
+      return "domain";
+    case Strategy::integrated:
+      break;
+  }
+  return "integrated";
+}
+
+std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOptions& options) {
+  check(options);
+  const std::vector<WeightLayer> layers = weight_layers(model);
+  std::vector<GridPlan> plans;
+  for (const int pr : rows_of(strategy, options)) {
+    plans.push_back(plan_grid(model, layers, strategy, pr, options));
+  }
+  return plans;
+}
+
+void rank(std::vector<GridPlan>& plans) {
+  std::ranges::stable_sort(plans, {}, [](const GridPlan& plan) {
+    return std::pair(!plan.refused.empty(), plan.seconds());
+  });
+}
+
+}  // namespace rondo::train
