@@ -17,6 +17,8 @@ void add_train(CLI::App& app, int& status);
 
 void add_compare(CLI::App& app, int& status);
 
+void add_plan(CLI::App& app, int& status);
+
 void add_info(CLI::App& app, int& status);
 
 /// `arguments` are those of this process: its ranks get the same. Also below.

@@ -80,6 +80,7 @@ int run_command_line(int argc, char** argv) {
   add_run(app, line.behind_dashes, status);
   add_train(app, status);
   add_compare(app, status);
+  add_plan(app, status);
   add_bench(app, arguments, status);
   add_info(app, status);
   refuse_unknown_subcommand(app, line);
