@@ -1,0 +1,73 @@
+#include "lazy/check_lazy.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace rondo::sync {
+namespace {
+
+void check_groups(std::span<const Layer> layers) {
+  for (const Layer& layer : layers) {
+    if (layer.groups.inner != nullptr || layer.groups.slice != layers.front().groups.slice) {
+      throw std::invalid_argument(
+          "lazy: layer " + layer.name + " is sharded, or has another group than layer " +
+          layers.front().name + "; lazy layers must be whole on every rank");
+    }
+  }
+}
+
+void check_probes(std::span<const Layer> layers, std::span<const Probe> probes) {
+  std::size_t end = 0;
+  for (const Probe& probe : probes) {
+    static_cast<void>(layer_of(layers, probe));
+    if (probe.offset < end) {
+      throw std::invalid_argument("lazy: the probe at " + std::to_string(probe.offset) +
+                                  " overlaps the one before it, or is out of order");
+    }
+    end = probe.offset + probe.size;
+  }
+}
+
+}  // namespace
+
+std::span<const Layer> checked_lazy_layers(const Replica& replica, const LazyOptions& options) {
+  if (options.lazy_layers > replica.layers.size()) {
+    throw std::invalid_argument("lazy: " + std::to_string(options.lazy_layers) +
+                                " layers cannot be lazy, there are " +
+                                std::to_string(replica.layers.size()));
+  }
+  if (options.max_interval < 0) {
+    throw std::invalid_argument("lazy: max_interval is negative; 0 means no cap");
+  }
+  const auto layers = std::span<const Layer>(replica.layers).first(options.lazy_layers);
+  check_groups(layers);
+  check_probes(layers, options.probes);
+  if (!layers.empty() && options.probes.empty()) {
+    throw std::invalid_argument(
+        "lazy: no probe was given; the interval is judged by the weights of a lazy layer");
+  }
+  return layers;
+}
+
+std::size_t layer_of(std::span<const Layer> layers, const Probe& probe) {
+  for (std::size_t i = 0; i < layers.size() && probe.size > 0; ++i) {
+    const std::size_t end = layers[i].offset + layers[i].size;
+    if (probe.offset >= layers[i].offset && probe.offset < end &&
+        probe.size <= end - probe.offset) {
+      return i;
+    }
+  }
+  throw std::invalid_argument("lazy: the probe of " + std::to_string(probe.size) + " values at " +
+                              std::to_string(probe.offset) + " lies within no lazy layer");
+}
+
+void check_lazy_optimizer(const Optimizer* optimizer) {
+  if (optimizer == nullptr) throw std::invalid_argument("lazy: no optimizer was given");
+  if (optimizer->ignores_scale()) {
+    throw std::invalid_argument(
+        "lazy: this optimizer ignores the scale of gradients, so that the sum over a window would "
+        "do no more than one iteration's gradient; use SGD, with or without momentum");
+  }
+}
+
+}  // namespace rondo::sync

@@ -1,0 +1,136 @@
+// The controllers' truth tables: from the tests alone, and of gradients that follow a pattern.
+
+#include "lazy/lazy_controller.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/world.hpp"
+#include "sync/lazy_run.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using testing::ElementsAre;
+using Values = std::vector<float>;
+
+constexpr LazyController probe = LazyController::probe;
+constexpr LazyController every_layer = LazyController::every_layer;
+
+TEST(LazyControllerTest, TestsTheLastGradientAgainstTheSum) {
+  struct Row {
+    Values last, sum;
+    bool angle, magnitude;
+  };
+  const std::vector<Row> table{
+      {{1, 0}, {2, 0}, true, true},     // constant
+      {{0, 1}, {1, 1}, true, true},     // orthogonal, just as long
+      {{0, 0}, {0, 0}, true, true},     // zero
+      {{-1, 0}, {0, 0}, false, false},  // the opposite
+      {{2, 0}, {2, 0}, true, false},    // nothing before
+      {{-1, 0}, {3, 0}, false, true},   // a little back
+  };
+  for (const Row& row : table) {
+    const ProbeTests tests = test_probe(row.last, row.sum, 2);
+
+    EXPECT_EQ(tests.angle, row.angle) << testing::PrintToString(row.sum);
+    EXPECT_EQ(tests.magnitude, row.magnitude) << testing::PrintToString(row.sum);
+  }
+}
+
+TEST(LazyControllerTest, WhatIsNoNumberFailsBothTests) {
+  const Values broken{std::numeric_limits<float>::quiet_NaN()};
+
+  EXPECT_FALSE(test_probe(broken, broken, 2).angle);
+  EXPECT_FALSE(test_probe(broken, broken, 2).magnitude);
+}
+
+TEST(LazyControllerTest, ProbeGrowsOnBothShrinksOnNeitherElseStays) {
+  EXPECT_EQ(next_interval(probe, {{true, true}}, 4, 16), 5);
+  EXPECT_EQ(next_interval(probe, {{true, false}}, 4, 16), 4);
+  EXPECT_EQ(next_interval(probe, {{false, true}}, 4, 16), 4);
+  EXPECT_EQ(next_interval(probe, {{false, false}}, 4, 16), 3);
+}
+
+TEST(LazyControllerTest, EveryLayerGrowsOnAllAnglesAndShrinksWhenMoreThanHalfFail) {
+  EXPECT_EQ(next_interval(every_layer, {{true, false}, 4, 4}, 4, 16), 5);
+  EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 3}, 4, 16), 4);
+  EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 2}, 4, 16), 4);
+  EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 1}, 4, 16), 3);
+}
+
+TEST(LazyControllerTest, StaysBetweenOneAndTheCap) {
+  EXPECT_EQ(next_interval(probe, {{false, false}}, 1, 16), 1);
+  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 16), 16);
+  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 0), 17);
+}
+
+/// The intervals of five windows where step s has gradient(s, element), of two elements per layer.
+std::vector<std::int64_t> intervals(LazyController controller, std::int64_t cap,
+                                    const std::function<float(int, std::size_t)>& gradient) {
+  std::vector<std::int64_t> result;
+  rondo::test::World{1}.run([&](transport::World& world) {
+    test::LazyRun run(world, {2, 2},
+                      {.lazy_layers = 2,
+                       .probes = {{0, 2}, {2, 2}},
+                       .controller = controller,
+                       .max_interval = cap});
+    for (int step = 0; run.windows.size() < 5; ++step) {
+      run.step([&](std::size_t element) { return gradient(step, element); });
+    }
+    result = run.intervals();
+  });
+  return result;
+}
+
+TEST(LazyControllerTest, GradientsThatAgreeLengthenTheWindow) {
+  const auto constant = [](int, std::size_t) { return 1.0F; };
+  for (const LazyController controller : {probe, every_layer}) {
+    EXPECT_THAT(intervals(controller, 0, constant), ElementsAre(2, 3, 4, 5, 6));
+    EXPECT_THAT(intervals(controller, 3, constant), ElementsAre(2, 3, 3, 3, 3));
+  }
+}
+
+TEST(LazyControllerTest, GradientsThatAlternateShortenIt) {
+  const auto alternating = [](int step, std::size_t) { return step % 2 == 0 ? 1.0F : -1.0F; };
+  for (const LazyController controller : {probe, every_layer}) {
+    EXPECT_THAT(intervals(controller, 16, alternating), ElementsAre(2, 1, 2, 1, 2));
+  }
+}
+
+// Up to two in a window: more in two dimensions repeat themselves.
+TEST(LazyControllerTest, OrthogonalGradientsPassByEquality) {
+  const auto orthogonal = [](int step, std::size_t element) {
+    return static_cast<std::size_t>(step % 2) == element % 2 ? 1.0F : 0.0F;
+  };
+  for (const LazyController controller : {probe, every_layer}) {
+    EXPECT_THAT(intervals(controller, 2, orthogonal), ElementsAre(2, 2, 2, 2, 2));
+    EXPECT_EQ(intervals(controller, 16, orthogonal).at(1), 3);
+  }
+}
+
+TEST(LazyControllerTest, GradientsOfZeroLengthenIt) {
+  const auto zero = [](int, std::size_t) { return 0.0F; };
+  for (const LazyController controller : {probe, every_layer}) {
+    EXPECT_THAT(intervals(controller, 16, zero), ElementsAre(2, 3, 4, 5, 6));
+  }
+}
+
+// Layer 0 turns back, layer 1 goes on: only every_layer minds, and half is not more than half.
+TEST(LazyControllerTest, ProbeLooksAtTheLastLayerOnly) {
+  const auto half = [](int step, std::size_t element) {
+    return element >= 2 || step % 2 == 0 ? 1.0F : -1.0F;
+  };
+
+  EXPECT_THAT(intervals(probe, 0, half), ElementsAre(2, 3, 4, 5, 6));
+  EXPECT_THAT(intervals(every_layer, 0, half), ElementsAre(2, 2, 2, 2, 2));
+}
+
+}  // namespace
+}  // namespace rondo::sync
