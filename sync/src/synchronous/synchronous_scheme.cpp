@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "flat/clip.hpp"
+#include "flat/flat.hpp"
 #include "replica/check_replica.hpp"
 #include "state/byte_reader.hpp"
 #include "state/byte_writer.hpp"
@@ -24,6 +27,24 @@ const Replica& checked(const Replica& replica) {
   return replica;
 }
 
+/// Can every rank tell the norm of the whole gradient?
+void check_clipping(const Replica& replica, double clip_norm) {
+  if (!(clip_norm >= 0.0)) {
+    throw std::invalid_argument("synchronous: clip_norm must be 0 (no clipping) or positive");
+  }
+  if (clip_norm == 0.0) return;
+  for (const Layer& layer : replica.layers) {
+    if (layer.groups.inner != nullptr ||
+        layer.groups.slice != replica.layers.front().groups.slice) {
+      throw std::invalid_argument(
+          "synchronous: clip_norm needs the whole gradient on every rank, "
+          "but layer " +
+          layer.name + " is sharded, or has another group than layer " +
+          replica.layers.front().name);
+    }
+  }
+}
+
 std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {
   if (optimizer == nullptr) throw std::invalid_argument("synchronous: no optimizer was given");
   return optimizer;
@@ -37,7 +58,10 @@ SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer>
       optimizer_(checked(std::move(optimizer))),
       iteration_(state_name, replica_.layers),
       buckets_(replica_, 0, {options.bucket_bytes, options.last_bucket_bytes}),
-      statistics_mean_(*replica_.world, replica_.statistics.size()) {}
+      clip_norm_(options.clip_norm),
+      statistics_mean_(*replica_.world, replica_.statistics.size()) {
+  check_clipping(replica_, clip_norm_);
+}
 
 void SynchronousScheme::begin(const Step& step) {
   iteration_.begin(step);
@@ -54,10 +78,18 @@ void SynchronousScheme::gradients_final(std::size_t layer) {
 void SynchronousScheme::finish() {
   iteration_.expect_complete();
   const Step& step = iteration_.step();
-  const double scale = 1.0 / static_cast<double>(step.global_samples);
-  buckets_.update(*optimizer_, {static_cast<float>(scale), step.learning_rate, step.index});
+  const auto scale = static_cast<float>(gradient_scale());
+  buckets_.update(*optimizer_, {scale, step.learning_rate, step.index});
   if (buckets_.reduces()) ++counters_.global_reductions;
   iteration_.end();
+}
+
+/// Of the sums that the buckets reduce; waits for all of them only if the norm must be known.
+double SynchronousScheme::gradient_scale() {
+  const double mean = 1.0 / static_cast<double>(iteration_.step().global_samples);
+  if (clip_norm_ == 0.0) return mean;
+  buckets_.wait();
+  return mean * flat::clip_factor(flat::squared_norm(replica_.gradients), mean, clip_norm_);
 }
 
 void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,

@@ -32,10 +32,13 @@ class SynchronousScheme final : public UpdateScheme {
   [[nodiscard]] SchemeCounters counters() const noexcept override;
 
  private:
+  [[nodiscard]] double gradient_scale();
+
   Replica replica_;
   std::shared_ptr<Optimizer> optimizer_;
   Iteration iteration_;
   BucketReduction buckets_;
+  double clip_norm_;
   StatisticsMean statistics_mean_;
   SchemeCounters counters_;
 };

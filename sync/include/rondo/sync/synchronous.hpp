@@ -17,6 +17,9 @@ struct SynchronousOptions {
   /// The input side's bucket, whose reduction nothing hides, holds no more than this if it holds
   /// several layers.
   std::size_t last_bucket_bytes = 64 * 1024;
+  /// The longest that the averaged gradient of all layers may be; a longer one is scaled down to
+  /// it (Pascanu, Mikolov, Bengio 2013). 0: no clipping.
+  double clip_norm = 0.0;
 };
 
 /// Synchronous SGD, the baseline that all other schemes are measured against.
@@ -28,12 +31,18 @@ struct SynchronousOptions {
 /// finish() waits for the buckets in that order and updates each while later ones still travel.
 /// Buckets are posted in the same order on every rank, in whatever order layers become final.
 ///
+/// With clipping, finish() waits for all buckets first: the norm is that of the whole gradient,
+/// which every rank computes from the same reduced bits, in double and in a fixed order. Nothing
+/// more is sent. A gradient that is short enough is updated by as without clipping, bit for bit.
+///
 /// Sends, per iteration and rank, one allreduce of each bucket: 2 (P-1)/P of the gradients' bytes.
 /// A slice that one rank holds alone is not reduced. Counts one global reduction per iteration.
 ///
 /// Replicated: the parameters. State: the counters and the optimizer's.
 ///
-/// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together.
+/// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together,
+/// when clip_norm is negative or not a number, and when there is clipping although a rank does not
+/// hold all layers, or they have different groups.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_synchronous(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const SynchronousOptions& options = {});
 
