@@ -194,6 +194,62 @@ TEST_P(PointToPointTest, ReportsALostPeerThroughTheRequest) {
   });
 }
 
+TEST_P(PointToPointTest, TestingAloneNoticesALostPeer) {
+  if (ranks() == 1) return;
+  world().run_without(ranks() - 1, [&](World& world) {
+    std::uint64_t value = 0;
+
+    Request signalled = world.communicator().wait_signal(ranks() - 1, value);
+
+    EXPECT_THROW(while (!signalled.test()){}, Error);
+    EXPECT_EQ(signalled.status(), Errc::peer_lost);
+  });
+}
+
+TEST_P(PointToPointTest, TestingAloneNoticesAnAbort) {
+  if (ranks() == 1) return;
+  world().run([&](World& world) {
+    std::uint64_t value = 0;
+    if (world.rank() == 0) return world.abort("enough");
+
+    Request signalled = world.communicator().wait_signal(0, value);
+
+    EXPECT_THROW(while (!signalled.test()){}, Error);
+    EXPECT_EQ(signalled.status(), Errc::aborted);
+  });
+}
+
+TEST_P(PointToPointTest, AReceiveThatIsGivenUpLeavesItsMessageToTheNext) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    std::vector<std::int32_t> mine(3, world.rank());
+    std::vector<std::int32_t> unused(3, -1);
+    std::vector<std::int32_t> theirs(3);
+
+    Request given_up = comm.recv(std::span(unused), previous(world), 4);
+    given_up.cancel();
+    comm.barrier().wait();
+    Request sent = comm.send(std::span<const std::int32_t>(mine), next(world), 4);
+    comm.recv(std::span(theirs), previous(world), 4).wait();
+    sent.wait();
+
+    EXPECT_TRUE(given_up.test());
+    EXPECT_TRUE(test::all_are(unused, -1));
+    EXPECT_TRUE(test::all_are(theirs, previous(world)));
+  });
+}
+
+TEST_P(PointToPointTest, OnlyReceivesCanBeGivenUp) {
+  world().run([&](World& world) {
+    Request barrier = world.communicator().barrier();
+
+    barrier.cancel();
+
+    EXPECT_NO_THROW(barrier.wait());
+    EXPECT_NO_THROW(world.communicator().barrier().wait());
+  });
+}
+
 TEST(PointToPointArgumentsTest, AreChecked) {
   test::World(2).run([](World& world) {
     Communicator& comm = world.communicator();

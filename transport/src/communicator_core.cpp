@@ -110,6 +110,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.ordered = true;
   record.stamp = {};
   record.stage = Stage::queued;
+  record.lost_since.reset();
   record.any_private = false;
   record.arrived = 0;
   record.listed = true;

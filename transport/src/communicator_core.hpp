@@ -85,6 +85,10 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] static bool finished(const Request& request) noexcept {
     return request.record_ == nullptr || request.record_->finished();
   }
+  /// Does not wait, but looks for what would end a wait, unless it has just done so.
+  void glance(OperationRecord& record);
+  /// Gives up a receive that is pending, and lets go of it; false if it is anything else.
+  bool cancel(OperationRecord& record) noexcept;
   /// The Request lets go of `record`, waiting for it first.
   void release(OperationRecord& record) noexcept;
 
@@ -171,6 +175,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
   std::optional<Error> failure_;
+
+  std::chrono::steady_clock::time_point glanced_{};
 
   std::uint16_t context_;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded

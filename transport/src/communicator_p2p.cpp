@@ -44,6 +44,7 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   record.parts.clear();
   record.call = call;
   record.ordered = false;
+  record.lost_since.reset();
   record.stamp = {};
   return record;
 }
@@ -63,6 +64,16 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
     parts_.push_back(&record);
   }
   return {shared_from_this(), &record};
+}
+
+bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
+  const bool receives =
+      record.call == PointToPointCall::recv || record.call == PointToPointCall::wait_signal;
+  if (record.ordered || !receives || record.finished()) return false;
+  std::erase(parts_, &record);
+  record.held = false;
+  give_up(record);
+  return true;
 }
 
 bool CommunicatorCore::step_parts() {

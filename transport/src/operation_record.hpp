@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <variant>
 
 #include "collective/direct_pull.hpp"
@@ -54,6 +56,9 @@ struct OperationRecord {
   bool held = false;                ///< a Request refers to it
   bool ordered = true;              ///< a collective; point-to-point operations are not
   OperationRecord* next = nullptr;  ///< posted after this one
+
+  /// Since when test() has known that a peer which it needs is gone.
+  std::optional<std::chrono::steady_clock::time_point> lost_since = {};
 
   recorder::Stamp stamp = {};  ///< its entry in the flight recorder
 

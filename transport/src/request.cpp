@@ -33,6 +33,7 @@ bool Request::test() {
   if (record_ == nullptr) return true;
   if (!record_->finished()) {
     core_->world().progress();
+    if (!record_->finished()) core_->glance(*record_);
     if (record_->finished()) record_->stamp.end();
   }
   if (record_->stage == Stage::failed) throw Error(core_->failure().value());
@@ -45,6 +46,11 @@ void Request::wait() {
 
 void Request::wait_for(std::chrono::nanoseconds limit) {
   if (record_ != nullptr) core_->wait(*record_, limit);
+}
+
+void Request::cancel() noexcept {
+  if (record_ == nullptr || !core_->cancel(*record_)) return;
+  record_ = nullptr;
 }
 
 std::error_code Request::status() const noexcept {

@@ -69,6 +69,14 @@ void Wait::run() {
   account();
 }
 
+void Wait::glance(std::optional<Clock::time_point>& lost_since) {
+  idle_since_ = lost_since.value_or(now_);
+  lost_since_ = lost_since;
+  look_for_aborts();
+  look_for_lost_peers();
+  lost_since = lost_since_;
+}
+
 void Wait::rest() {
   now_ = Clock::now();
   const auto idle = now_ - idle_since_;
@@ -241,6 +249,17 @@ void CommunicatorCore::wait(OperationRecord& record,
     }
   }
   if (record.stage == Stage::failed) throw Error(failure_.value());
+}
+
+void CommunicatorCore::glance(OperationRecord& record) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - glanced_ < look_interval) return;
+  glanced_ = now;
+  try {
+    Wait(*this, record, world_->options().deadline).glance(record.lost_since);
+  } catch (const Error& error) {
+    fail(error);
+  }
 }
 
 }  // namespace rondo::transport

@@ -19,6 +19,10 @@ class Wait {
   /// Returns when the operation is complete; throws the Error that ends the wait.
   void run();
 
+  /// One look at what would end the wait, instead of waiting. `lost_since` is kept from one look to
+  /// the next.
+  void glance(std::optional<std::chrono::steady_clock::time_point>& lost_since);
+
  private:
   using Clock = std::chrono::steady_clock;
 

@@ -29,7 +29,8 @@ class RONDO_TRANSPORT_API Request {
   Request& operator=(const Request&) = delete;
   ~Request();
 
-  /// True once the operation has completed; throws its Error if it failed. Does not wait.
+  /// True once the operation has completed; throws its Error if it failed. Does not wait. Now and
+  /// then it looks for aborts and lost peers, as wait() does: whoever only tests notices them, too.
   [[nodiscard]] bool test();
 
   /// Returns when the operation has completed. Throws Error if it failed, or after the
@@ -38,6 +39,11 @@ class RONDO_TRANSPORT_API Request {
 
   /// As wait(), with a deadline of its own: throws Errc::deadline_exceeded after `limit`.
   void wait_for(std::chrono::nanoseconds limit);
+
+  /// Gives up a recv() or wait_signal() that is still pending, and frees its memory; the Request is
+  /// empty then. What was sent for it goes to the next of its peer and tag, unless it has begun to
+  /// arrive. Anything else is left as it is.
+  void cancel() noexcept;
 
   /// The failure, or no error while pending and after success. Never throws.
   [[nodiscard]] std::error_code status() const noexcept;
