@@ -30,6 +30,10 @@ void scale(std::span<float> values, float factor) {
   for (float& value : values) value = factor * value;
 }
 
+void scale(std::span<float> out, float factor, std::span<const float> from) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = factor * from[i];
+}
+
 double dot(std::span<const float> a, std::span<const float> b) {
   std::array<double, lanes> sums{};
   const std::size_t whole = a.size() - a.size() % lanes;

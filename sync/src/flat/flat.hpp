@@ -25,6 +25,9 @@ void sum_scaled(std::span<float> out, std::span<const float> a, float factor,
 /// values = factor * values.
 void scale(std::span<float> values, float factor);
 
+/// out = factor * from.
+void scale(std::span<float> out, float factor, std::span<const float> from);
+
 /// The scalar product.
 [[nodiscard]] double dot(std::span<const float> a, std::span<const float> b);
 

@@ -65,7 +65,7 @@ struct CyclicOptions {
   int minibatch_cap = 0;
   WhenEmpty when_empty = WhenEmpty::wait;
   /// What is pushed is made no longer than this (Euclidean norm over the model); 0: any length.
-  float clip_norm = 0.0F;
+  double clip_norm = 0.0;
   /// The token is parked whenever the store's samples reach a multiple of this; 0: never.
   std::int64_t epoch_samples = 0;
   /// And when they reach this; 0: never.
@@ -102,8 +102,8 @@ struct CyclicOptions {
 /// **Sends**, per turn, with M bytes of parameters and a state of S bytes: inside a node a number;
 /// to another node M + S and a few words. A round over N > 1 nodes of adjacent ranks sends
 /// N (M + S). `global_reductions` counts this rank's pushes, `global_bytes` what they pushed and
-/// pulled, 2 M each; `collectives` the messages that passed the token on: 1, between nodes 3 (2 if
-/// the optimizer has no state). One worker alone counts nothing.
+/// pulled, 2 M each; `collectives` the messages that passed the token on: 1, between nodes 2. One
+/// worker alone counts nothing.
 ///
 /// **Epochs.** When the store's samples reach a multiple of `epoch_samples`, the token stays where
 /// it is. Every worker notices after its mini-batch, keeps what it has not pushed, and stops:

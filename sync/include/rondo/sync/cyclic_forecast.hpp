@@ -17,19 +17,18 @@ struct CyclicWorkload {
   double pass_duration = 0.0;  ///< of a turn: push, pull, and the token's way to the next worker
   Delay delay = Delay::dynamic;
   int minibatch_cap = 0;
-  WhenEmpty when_empty = WhenEmpty::wait;
 };
 
 /// What happens until some time.
 struct CyclicForecast {
-  std::vector<Turn> turns = {};                ///< pushes and skips, in order
+  std::vector<Turn> turns = {};                ///< pushes, in order
   std::vector<double> times = {};              ///< when each began
   std::vector<std::int64_t> minibatches = {};  ///< that each worker has pushed
 };
 
-/// Plays the clocks: which turns a cyclic scheme makes in [0, end). Nothing is computed, nothing
-/// waits: a scripted clock for tests, and a prediction. Where several things happen at once,
-/// mini-batches end first. The turns can be the `script` of CyclicOptions.
+/// Plays the clocks: which turns a cyclic scheme has in [0, end). Nothing is computed, nothing
+/// waits: a scripted clock for tests, and a prediction. The token is seen by a mini-batch that ends
+/// just when it comes. The turns can be the `script` of CyclicOptions.
 ///
 /// Throws std::invalid_argument when there is no worker or a duration is not positive.
 [[nodiscard]] RONDO_SYNC_API CyclicForecast forecast(const CyclicWorkload& workload, double end);

@@ -1,0 +1,146 @@
+// What happens after a mini-batch: is the token here, and what does the worker do with it?
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "cyclic/cyclic_scheme.hpp"
+#include "flat/clip.hpp"
+#include "flat/flat.hpp"
+
+namespace rondo::sync {
+namespace {
+
+/// Gradients are sums over this rank's samples; what is pushed is made of means.
+float mean_factor(const Step& step) {
+  return static_cast<float>(1.0 / static_cast<double>(step.local_samples));
+}
+
+}  // namespace
+
+void CyclicScheme::accumulate() {
+  const float factor = mean_factor(iteration_.step());
+  if (pending_.minibatches == 0) {
+    flat::scale(pending_.sum, factor, replica_.gradients);
+  } else {
+    flat::add_scaled(pending_.sum, factor, replica_.gradients);
+  }
+  pending_.minibatches += 1;
+  pending_.samples += static_cast<std::int64_t>(iteration_.step().local_samples);
+}
+
+void CyclicScheme::step_alone() {
+  const Step& step = iteration_.step();
+  const float rate = static_cast<float>(step.learning_rate) * mean_factor(step);
+  flat::add_scaled(replica_.parameters, -rate, replica_.gradients);
+}
+
+// A park that was announced on this node comes round as well: then it is waited for, so that it
+// goes on to others soon.
+bool CyclicScheme::comes() {
+  const int cap = options_.delay == Delay::fixed ? 1 : options_.minibatch_cap;
+  bool waits = cap > 0 && pending_.minibatches >= cap;
+  if (const Turn* next = script_.next()) {
+    if (pending_.minibatches < next->minibatches) return false;
+    waits = true;
+  }
+  if (alone()) return true;
+  if (!waits && store_.get(StoreWord::parks) == parks_) return ring_->test();
+  ring_->wait();
+  return true;
+}
+
+void CyclicScheme::meet() {
+  if (!alone()) {
+    const Handover what = ring_->come();
+    if (what == Handover::park) return park();
+    ring_->expect();
+  }
+  const std::int64_t before = store_.get(StoreWord::samples);
+  push();
+  pull();
+  if (ends_epoch(before, pulled_.samples)) {
+    store_.set(StoreWord::parks, parks_ + 1);
+    park();
+  } else if (!alone()) {
+    ring_->pass(Handover::token);
+  }
+}
+
+void CyclicScheme::push() {
+  const std::int64_t version = store_.get(StoreWord::version);
+  const std::int64_t staleness = version - pulled_.version;
+  const double scale = scaling(staleness);
+  const double clip = options_.clip_norm > 0.0 ? flat::clip_factor(flat::squared_norm(pending_.sum),
+                                                                   scale, options_.clip_norm)
+                                               : 1.0;
+  optimizer_->update(0, store_.parameters(), pending_.sum,
+                     {.gradient_scale = static_cast<float>(scale * clip),
+                      .learning_rate = iteration_.step().learning_rate,
+                      .index = updates_before_ + version});
+  store_.set(StoreWord::version, version + 1);
+  store_.set(StoreWord::samples, store_.get(StoreWord::samples) + pending_.samples);
+  if (!alone()) {
+    const std::size_t bytes = store_.parameters().size_bytes();
+    counters_.global_reductions += 1;
+    counters_.global_bytes += 2 * bytes;
+    counters_.collectives += ring_->messages_per_pass();
+  }
+  tell(Turn::Kind::push, staleness);
+  pending_.minibatches = 0;
+  pending_.samples = 0;
+}
+
+double CyclicScheme::scaling(std::int64_t staleness) const {
+  switch (options_.scaling) {
+    case PushScaling::mean:
+      return 1.0 / pending_.minibatches;
+    case PushScaling::sum:
+      return 1.0;
+    case PushScaling::staleness:
+      return 1.0 / static_cast<double>(std::max<std::int64_t>(staleness, 1));
+  }
+  return 1.0;
+}
+
+void CyclicScheme::pull() {
+  std::ranges::copy(store_.parameters(), replica_.parameters.begin());
+  pulled_ = {.version = store_.get(StoreWord::version),
+             .samples = store_.get(StoreWord::samples),
+             .when = Clock::now()};
+}
+
+Turn CyclicScheme::turn(Turn::Kind kind) const noexcept {
+  return {.kind = kind, .worker = workers_.rank(), .minibatches = pending_.minibatches};
+}
+
+void CyclicScheme::tell(Turn::Kind kind, std::int64_t staleness) {
+  script_.follow(turn(kind));
+  if (!options_.on_push) return;
+  options_.on_push({.turn = turn(kind),
+                    .version = store_.get(StoreWord::version),
+                    .samples = store_.get(StoreWord::samples),
+                    .staleness = staleness,
+                    .seconds = std::chrono::duration<double>(Clock::now() - pulled_.when).count()});
+}
+
+void CyclicScheme::skip() {
+  tell(Turn::Kind::skip, store_.get(StoreWord::version) - pulled_.version);
+  ring_->expect();
+  ring_->pass(Handover::token);
+}
+
+// Before a mini-batch. A park that has come meanwhile is met at its end.
+void CyclicScheme::follow_skips() {
+  if (alone() || pending_.minibatches > 0) return;
+  for (const Turn* next = script_.next(); next != nullptr && next->kind == Turn::Kind::skip;
+       next = script_.next()) {
+    ring_->wait();
+    if (ring_->come() == Handover::park) return;
+    skip();
+  }
+  if (script_.next() != nullptr || options_.when_empty == WhenEmpty::wait) return;
+  if (ring_->test() && ring_->come() == Handover::token) skip();
+}
+
+}  // namespace rondo::sync

@@ -1,0 +1,144 @@
+// A lost token is an error that names its holder, on every rank, and nobody hangs. Wrong options,
+// layers and scripts are refused.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
+
+#include "support/world.hpp"
+#include "sync/cyclic_worker.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using rondo::test::Backend;
+using test::CyclicWorker;
+using testing::HasSubstr;
+
+class CyclicFailureTest : public testing::TestWithParam<Backend> {};
+
+/// Computes until the scheme reports an error; returns its text.
+std::string text_of_failure(CyclicWorker& worker) {
+  try {
+    while (true) worker.compute_minibatch();
+  } catch (const transport::Error& error) {
+    return error.what();
+  }
+}
+
+/// Rank 1 leaves when it has the token: it parks it and does not go on. It does not take part in
+/// anything afterwards. The others must all learn that it had the token.
+void expect_that_the_holder_is_named(Backend backend, Delay delay) {
+  std::vector<Turn> script{{.worker = 0, .minibatches = 1}, {.worker = 1, .minibatches = 1}};
+  for (const int worker : {0, 2, 3}) {
+    script.push_back({.kind = Turn::Kind::park, .worker = worker, .minibatches = 1});
+  }
+  rondo::test::World{backend, 4}.run([&](transport::World& world) {
+    CyclicWorker worker(world, {.delay = delay, .epoch_samples = 4, .script = script});
+    worker.compute_until_parked();
+    if (world.rank() == 1) return;
+
+    EXPECT_THAT(text_of_failure(worker),
+                AllOf(HasSubstr("the token is lost: its holder is gone"), HasSubstr("rank 1")));
+  });
+}
+
+TEST_P(CyclicFailureTest, WorkersThatWaitLearnWhoHadTheToken) {
+  expect_that_the_holder_is_named(GetParam(), Delay::fixed);
+}
+
+TEST_P(CyclicFailureTest, WorkersThatNeverWaitLearnWhoHadTheToken) {
+  expect_that_the_holder_is_named(GetParam(), Delay::dynamic);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CyclicFailureTest,
+                         testing::Values(Backend::shm, Backend::hierarchy, Backend::shm_nodes));
+
+TEST(CyclicFailureTest, TellsWhoHoldsTheTokenWhenAnotherIsLost) {
+  const std::vector<Turn> script{{.worker = 0, .minibatches = 1},
+                                 {.kind = Turn::Kind::park, .worker = 1, .minibatches = 1},
+                                 {.kind = Turn::Kind::park, .worker = 2, .minibatches = 1}};
+  rondo::test::World{3}.run([&](transport::World& world) {
+    CyclicWorker worker(world, {.epoch_samples = 2, .script = script});
+    worker.compute_until_parked();
+    if (world.rank() == 1) return;
+    if (world.rank() == 0) {
+      std::uint64_t value = 0;  // keeps the token until the end
+      EXPECT_THROW(world.communicator().wait_signal(2, value).wait(), transport::Error);
+      return;
+    }
+
+    EXPECT_THAT(text_of_failure(worker),
+                AllOf(HasSubstr("worker 0 holds it"), HasSubstr("rank 1")));
+  });
+}
+
+TEST(CyclicFailureTest, ASchemeWhoseTokenNeverComesCanBeDestroyed) {
+  rondo::test::World{Backend::hierarchy, 4}.run([](transport::World& world) {
+    CyclicWorker worker(world, {});
+
+    worker.compute_minibatch();
+
+    SUCCEED();  // the destructor must not wait
+  });
+}
+
+TEST(CyclicMisuseTest, RefusesOptionsThatAreOutOfRange) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    const auto make = [&](const CyclicOptions& options) { CyclicWorker worker(world, options); };
+
+    EXPECT_THROW(make({.minibatch_cap = -1}), std::invalid_argument);
+    EXPECT_THROW(make({.clip_norm = -1.0}), std::invalid_argument);
+    EXPECT_THROW(make({.epoch_samples = -1}), std::invalid_argument);
+    EXPECT_THROW(make({.total_samples = -1}), std::invalid_argument);
+    EXPECT_THROW(make({.delay = Delay::fixed, .when_empty = WhenEmpty::skip}),
+                 std::invalid_argument);
+    EXPECT_THROW(make({.script = {{.worker = 1, .minibatches = 1}}}), std::invalid_argument);
+    EXPECT_THROW(make({.script = {{.worker = 0, .minibatches = 0}}}), std::invalid_argument);
+  });
+}
+
+TEST(CyclicMisuseTest, RefusesLayersThatAreSplitOverRanks) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    test::Arrays arrays(world, {4});
+    Replica split = arrays.replica();
+    split.layers[0].groups.inner = &world.communicator();
+    Replica without = arrays.replica();
+    without.layers[0].groups.outer = nullptr;
+
+    EXPECT_THROW((void)make_cyclic(split, make_sgd(4, {})), std::invalid_argument);
+    EXPECT_THROW((void)make_cyclic(without, make_sgd(4, {})), std::invalid_argument);
+    EXPECT_THROW((void)make_cyclic(arrays.replica(), nullptr), std::invalid_argument);
+    EXPECT_THROW((void)make_cyclic(arrays.replica(), make_sgd(5, {})), std::invalid_argument);
+  });
+}
+
+TEST(CyclicMisuseTest, RefusesCallsOutOfOrderAndEmptyMinibatches) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    CyclicWorker worker(world, {});
+
+    EXPECT_THROW(worker.scheme->finish(), std::logic_error);
+    EXPECT_THROW(worker.scheme->begin({.index = 0, .local_samples = 0, .global_samples = 2}),
+                 std::invalid_argument);
+    worker.scheme->begin({.index = 0, .local_samples = 1, .global_samples = 1});
+    EXPECT_THROW(worker.scheme->flush(), std::logic_error);
+    EXPECT_THROW((void)worker.scheme->save(), std::logic_error);
+  });
+}
+
+TEST(CyclicMisuseTest, AScriptThatDoesNotFitIsAnError) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    CyclicWorker worker(world, {.script = {{.kind = Turn::Kind::park, .minibatches = 1}}});
+
+    EXPECT_THROW(worker.compute_minibatch(), std::runtime_error);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync

@@ -1,0 +1,265 @@
+// Cyclic delayed updates over ranks that are threads: what they compute, and what they count.
+
+#include <rondo/sync/cyclic.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/cyclic_forecast.hpp>
+#include <rondo/sync/synchronous.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/cyclic_worker.hpp"
+
+namespace rondo::sync {
+namespace {
+
+using rondo::test::Backend;
+using rondo::test::World;
+using test::CyclicModel;
+using test::CyclicWorker;
+using testing::Each;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::Field;
+
+/// A trace of `rounds` turns of each worker, who has computed `c` mini-batches for its turn.
+template <typename Count>
+std::vector<Turn> trace_of(int workers, int rounds, Count c) {
+  std::vector<Turn> turns;
+  for (int round = 0; round < rounds; ++round) {
+    for (int worker = 0; worker < workers; ++worker) {
+      turns.push_back({.worker = worker, .minibatches = c(worker, round)});
+    }
+  }
+  return turns;
+}
+
+int minibatches_of(std::span<const Turn> turns, int worker) {
+  int sum = 0;
+  for (const Turn& turn : turns) {
+    if (turn.worker == worker && turn.kind == Turn::Kind::push) sum += turn.minibatches;
+  }
+  return sum;
+}
+
+std::vector<float> model_of(std::span<const Turn> turns, int workers, PushScaling scaling) {
+  CyclicModel model(workers, scaling);
+  for (const Turn& turn : turns) model.turn(turn);
+  return model.store();
+}
+
+class CyclicTest : public testing::TestWithParam<std::tuple<Backend, int>> {
+ protected:
+  [[nodiscard]] static World world() { return {std::get<0>(GetParam()), ranks()}; }
+  [[nodiscard]] static int ranks() { return std::get<1>(GetParam()); }
+};
+
+TEST_P(CyclicTest, FixedDelayIsRoundRobinWithOneMinibatchPerTurn) {
+  const std::vector<Turn> turns = trace_of(ranks(), 5, [](int, int) { return 1; });
+  const auto expected = model_of(turns, ranks(), PushScaling::mean);
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, {.delay = Delay::fixed});
+
+    worker.compute_minibatches(5);
+    worker.scheme->flush();
+
+    EXPECT_EQ(worker.parameters(), expected);
+    EXPECT_THAT(worker.pushes,
+                Each(Field(&Push::turn, Turn{.worker = world.rank(), .minibatches = 1})));
+    for (std::size_t turn = 1; turn < 5; ++turn) {
+      EXPECT_EQ(worker.pushes[turn].staleness, ranks() - 1);
+    }
+  });
+}
+
+TEST_P(CyclicTest, AScriptGivesTheParametersThatItsTurnsDo) {
+  const auto turns =
+      trace_of(ranks(), 4, [](int worker, int round) { return 1 << ((worker + round) % 3); });
+  for (const PushScaling scaling : {PushScaling::mean, PushScaling::sum, PushScaling::staleness}) {
+    const auto expected = model_of(turns, ranks(), scaling);
+    world().run([&](transport::World& world) {
+      CyclicWorker worker(world, {.scaling = scaling, .script = turns});
+
+      worker.compute_minibatches(minibatches_of(turns, world.rank()));
+      worker.scheme->flush();
+
+      EXPECT_THAT(worker.parameters(), testing::Pointwise(testing::FloatEq(), expected));
+    });
+  }
+}
+
+TEST_P(CyclicTest, ARecordedRunReplaysWithTheSameBits) {
+  std::vector<std::vector<Turn>> recorded(static_cast<std::size_t>(ranks()));
+  std::vector<std::vector<float>> live(recorded.size());
+  const CyclicOptions options{.epoch_samples = 60, .total_samples = 180};
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, options);
+    for (int epoch = 0; epoch < 3; ++epoch) worker.compute_until_parked();
+    worker.scheme->flush();
+    recorded[static_cast<std::size_t>(world.rank())] = worker.turns();
+    live[static_cast<std::size_t>(world.rank())] = worker.parameters();
+  });
+  CyclicOptions scripted = options;
+  for (const auto& turns : recorded) {
+    scripted.script.insert(scripted.script.end(), turns.begin(), turns.end());
+  }
+
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, scripted);
+    for (int epoch = 0; epoch < 3; ++epoch) worker.compute_until_parked();
+    worker.scheme->flush();
+
+    EXPECT_EQ(worker.parameters(), live[static_cast<std::size_t>(world.rank())]);
+    EXPECT_EQ(worker.turns(), recorded[static_cast<std::size_t>(world.rank())]);
+  });
+}
+
+TEST_P(CyclicTest, CountsWhatIsPushedAndPulled) {
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, {.delay = Delay::fixed, .epoch_samples = 8 * ranks()});
+
+    worker.compute_until_parked();
+
+    const int next = (world.rank() + 1) % ranks();
+    const bool far = world.ranks()[static_cast<std::size_t>(next)].node !=
+                     world.ranks()[static_cast<std::size_t>(world.rank())].node;
+    const SchemeCounters counters = worker.scheme->counters();
+    const std::uint64_t pushes = ranks() == 1 ? 0 : 4;
+    EXPECT_EQ(counters.global_reductions, pushes);
+    EXPECT_EQ(counters.global_bytes, pushes * 2 * 8 * sizeof(float));
+    EXPECT_EQ(counters.collectives, pushes * (far ? 2 : 1));
+    EXPECT_EQ(counters.local_reductions, 0U);
+    EXPECT_EQ(counters.local_bytes, 0U);
+  });
+}
+
+TEST_P(CyclicTest, ParksAtTheEndOfAnEpochAndGoesOn) {
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, {.epoch_samples = 20});
+    worker.arrays.statistics[0] = static_cast<float>(world.rank());
+    std::int64_t previous = 0;
+    for (int epoch = 1; epoch <= 3; ++epoch) {
+      worker.compute_until_parked();
+
+      const std::int64_t samples = worker.scheme->pace()->samples;
+      EXPECT_GE(samples / 20, previous / 20 + 1);
+      previous = samples;
+      std::vector<float> copy(8);
+      std::vector<float> statistics(1);
+      worker.scheme->copy_for_evaluation(copy, statistics);
+      EXPECT_EQ(statistics[0], static_cast<float>(world.size() - 1) / 2.0F);
+      std::vector<float> all(8 * static_cast<std::size_t>(world.size()));
+      world.communicator().allgather(copy, std::span(all)).wait();
+      for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], copy[i % 8]);
+    }
+  });
+}
+
+TEST_P(CyclicTest, WaitsAtTheCap) {
+  world().run([](transport::World& world) {
+    CyclicWorker worker(world, {.minibatch_cap = 2, .epoch_samples = 200});
+
+    worker.compute_until_parked();
+
+    for (const Push& push : worker.pushes) EXPECT_LE(push.turn.minibatches, 2);
+  });
+}
+
+TEST_P(CyclicTest, ATokenThatFindsNothingMayPass) {
+  world().run([](transport::World& world) {
+    CyclicWorker worker(world, {.when_empty = WhenEmpty::skip, .epoch_samples = 200});
+
+    worker.compute_until_parked();
+    worker.scheme->flush();
+
+    std::vector<float> all(8 * static_cast<std::size_t>(world.size()));
+    world.communicator().allgather(worker.parameters(), std::span(all)).wait();
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], worker.parameters()[i % 8]);
+  });
+}
+
+TEST_P(CyclicTest, ScriptedSkipsPassTheTokenUnused) {
+  std::vector<Turn> turns = trace_of(ranks(), 3, [](int, int) { return 1; });
+  if (ranks() > 1) turns[1] = {.kind = Turn::Kind::skip, .worker = 1, .minibatches = 0};
+  const auto expected = model_of(turns, ranks(), PushScaling::mean);
+  world().run([&](transport::World& world) {
+    CyclicWorker worker(world, {.when_empty = WhenEmpty::skip, .script = turns});
+
+    worker.compute_minibatches(minibatches_of(turns, world.rank()));
+    worker.scheme->flush();
+
+    EXPECT_EQ(worker.parameters(), expected);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, CyclicTest,
+                         testing::Combine(testing::Values(Backend::shm),
+                                          testing::Values(1, 2, 3, 4)));
+INSTANTIATE_TEST_SUITE_P(Nodes, CyclicTest,
+                         testing::Combine(testing::Values(Backend::shm_nodes, Backend::hierarchy),
+                                          testing::Values(2, 3, 4)));
+
+TEST(CyclicAloneTest, IsPlainSgd) {
+  World{1}.run([](transport::World& world) {
+    CyclicWorker worker(world, {.delay = Delay::dynamic}, {.momentum = 0.9F, .weight_decay = 0.1F});
+    test::Arrays arrays(world, {5, 3}, 1);
+    const auto plain =
+        make_synchronous(arrays.replica(), make_sgd(8, {.momentum = 0.9F, .weight_decay = 0.1F}));
+
+    for (int k = 0; k < 7; ++k) {
+      plain->begin({.index = k,
+                    .local_samples = CyclicWorker::samples,
+                    .global_samples = CyclicWorker::samples,
+                    .learning_rate = CyclicWorker::rate});
+      for (std::size_t i = 0; i < 8; ++i) {
+        arrays.gradients[i] = 2.0F * CyclicWorker::gradient_of(0, k, arrays.parameters[i], i);
+      }
+      for (const std::size_t layer : {1U, 0U}) plain->gradients_final(layer);
+      plain->finish();
+      worker.compute_minibatch();
+
+      EXPECT_THAT(worker.arrays.parameters, ElementsAreArray(arrays.parameters));
+    }
+  });
+}
+
+TEST(CyclicLocalStepTest, MovesTheCopyBetweenTurns) {
+  const std::vector<Turn> turns{{.worker = 0, .minibatches = 2}};
+  World{2}.run([&](transport::World& world) {
+    CyclicWorker worker(world, {.local_step = true, .script = turns});
+    if (world.rank() == 0) {
+      worker.compute_minibatch();
+      EXPECT_EQ(worker.arrays.parameters[0], -0.125F);  // rate * (w/4 + 1)
+      worker.compute_minibatch();
+    }
+    worker.scheme->flush();
+
+    // The second gradient is -0.125/4 + 2; the mean of both is pushed.
+    const float mean = (1.0F + 2.0F - 0.03125F) / 2.0F;
+    EXPECT_EQ(worker.arrays.parameters[0], -0.125F * mean);
+  });
+}
+
+TEST(CyclicClipTest, ShortensWhatIsPushed) {
+  World{1}.run([](transport::World& world) {
+    CyclicWorker worker(world, {.clip_norm = 1.0}, {.momentum = 0.0F});
+
+    worker.compute_minibatch();
+
+    double squares = 0.0;
+    for (const float w : worker.arrays.parameters) squares += static_cast<double>(w) * w;
+    EXPECT_NEAR(squares, CyclicWorker::rate * CyclicWorker::rate, 1e-6);  // roundings to float
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/optimizer.hpp>
+
+#include "sync/arrays.hpp"
+
+namespace rondo::sync::test {
+
+/// One rank of a cyclic scheme around a model whose gradient is w/4 + (rank + 1) per sample, plus
+/// the number of the mini-batch: every mini-batch and every pull shows in the parameters.
+class CyclicWorker {
+ public:
+  static constexpr std::size_t samples = 2;
+  static constexpr double rate = 0.125;
+
+  CyclicWorker(transport::World& world, CyclicOptions options,
+               const SgdOptions& sgd = {.momentum = 0.5F, .weight_decay = 0.0F})
+      : world_(world), arrays(world, {5, 3}, 1) {
+    options.on_push = [this](const Push& push) { pushes.push_back(push); };
+    scheme = make_cyclic(arrays.replica(), make_sgd(8, sgd), options);
+  }
+
+  void compute_minibatch() {
+    scheme->begin({.index = done,
+                   .local_samples = samples,
+                   .global_samples = samples,
+                   .learning_rate = rate});
+    for (std::size_t layer = 0; layer < 2; ++layer) scheme->make_ready(layer);
+    for (std::size_t i = 0; i < 8; ++i) {
+      arrays.gradients[i] = static_cast<float>(samples) * gradient(arrays.parameters[i], i);
+    }
+    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
+    ++done;
+    scheme->finish();
+  }
+  void compute_minibatches(int count) {
+    for (int i = 0; i < count; ++i) compute_minibatch();
+  }
+  void compute_until_parked() {
+    do {
+      compute_minibatch();
+    } while (!scheme->pace()->parked);
+  }
+
+  /// The mean gradient of the next mini-batch.
+  [[nodiscard]] float gradient(float w, std::size_t element) const {
+    return gradient_of(world_.rank(), done, w, element);
+  }
+  [[nodiscard]] static float gradient_of(int rank, int minibatch, float w, std::size_t element) {
+    return 0.25F * w + static_cast<float>(rank + 1) + static_cast<float>(minibatch % 4) +
+           static_cast<float>(element);
+  }
+
+  [[nodiscard]] std::vector<float> parameters() const {
+    return {arrays.parameters.begin(), arrays.parameters.end()};
+  }
+  [[nodiscard]] std::vector<Turn> turns() const {
+    std::vector<Turn> all;
+    for (const Push& push : pushes) all.push_back(push.turn);
+    return all;
+  }
+
+ private:
+  transport::World& world_;
+
+ public:
+  Arrays arrays;
+  std::unique_ptr<UpdateScheme> scheme;
+  std::vector<Push> pushes;
+  int done = 0;  ///< mini-batches
+};
+
+/// What such workers compute, worked out turn by turn: a store, a copy for each worker, and plain
+/// loops.
+class CyclicModel {
+ public:
+  CyclicModel(int workers, PushScaling scaling)
+      : scaling_(scaling),
+        store_(8, 0.0F),
+        velocity_(8, 0.0F),
+        copies_(static_cast<std::size_t>(workers), store_),
+        pulled_(copies_.size(), 0),
+        done_(copies_.size(), 0) {}
+
+  void turn(const Turn& turn) {
+    if (turn.kind != Turn::Kind::push) return;
+    const auto worker = static_cast<std::size_t>(turn.worker);
+    const std::vector<float> sum = sum_of(turn);
+    const auto staleness = static_cast<float>(version_ - pulled_[worker]);
+    float scale = 1.0F;
+    if (scaling_ == PushScaling::mean) scale = 1.0F / static_cast<float>(turn.minibatches);
+    if (scaling_ == PushScaling::staleness) scale = 1.0F / std::max(staleness, 1.0F);
+    for (std::size_t i = 0; i < 8; ++i) {
+      const float scaled = scale * sum[i];
+      velocity_[i] = 0.5F * velocity_[i] + scaled;
+      const float change = 0.125F * velocity_[i];
+      store_[i] = store_[i] - change;
+    }
+    copies_[worker] = store_;
+    pulled_[worker] = ++version_;
+  }
+
+  [[nodiscard]] const std::vector<float>& store() const { return store_; }
+
+ private:
+  std::vector<float> sum_of(const Turn& turn) {
+    const auto worker = static_cast<std::size_t>(turn.worker);
+    std::vector<float> sum(8, 0.0F);
+    for (int k = 0; k < turn.minibatches; ++k, ++done_[worker]) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        sum[i] += CyclicWorker::gradient_of(turn.worker, done_[worker], copies_[worker][i], i);
+      }
+    }
+    return sum;
+  }
+
+  PushScaling scaling_;
+  std::vector<float> store_;
+  std::vector<float> velocity_;
+  std::vector<std::vector<float>> copies_;  // by worker
+  std::vector<std::int64_t> pulled_;
+  std::vector<int> done_;
+  std::int64_t version_ = 0;
+};
+
+}  // namespace rondo::sync::test
