@@ -72,7 +72,7 @@ TEST(SynchronousClipMisuseTest, RefusesANormThatIsNone) {
   });
 }
 
-TEST(SynchronousClipMisuseTest, RefusesLayersOfDifferentGroups) {
+TEST(SynchronousClipMisuseTest, RefusesLayersThatOtherRanksDoNotHold) {
   World{2}.run([](transport::World& world) {
     transport::Communicator alone = world.communicator().split(world.rank());
     Arrays arrays(world, {5, 5});

@@ -3,18 +3,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "replica/whole_layers.hpp"
+
 namespace rondo::sync {
 namespace {
-
-void check_groups(std::span<const Layer> layers) {
-  for (const Layer& layer : layers) {
-    if (layer.groups.inner != nullptr || layer.groups.slice != layers.front().groups.slice) {
-      throw std::invalid_argument(
-          "lazy: layer " + layer.name + " is sharded, or has another group than layer " +
-          layers.front().name + "; lazy layers must be whole on every rank");
-    }
-  }
-}
 
 void check_probes(std::span<const Layer> layers, std::span<const Probe> probes) {
   std::size_t end = 0;
@@ -40,7 +32,7 @@ std::span<const Layer> checked_lazy_layers(const Replica& replica, const LazyOpt
     throw std::invalid_argument("lazy: max_interval is negative; 0 means no cap");
   }
   const auto layers = std::span<const Layer>(replica.layers).first(options.lazy_layers);
-  check_groups(layers);
+  expect_whole_layers("lazy", replica, layers);
   check_probes(layers, options.probes);
   if (!layers.empty() && options.probes.empty()) {
     throw std::invalid_argument(

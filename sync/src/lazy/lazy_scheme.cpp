@@ -176,6 +176,10 @@ void LazyScheme::restore(std::span<const std::byte> state) {
   window.samples = reader.get<std::int64_t>();
   window.last_step = reader.get<std::int64_t>();
   window.learning_rate = reader.get<double>();
+  if (interval < 1 || window.iterations < 0 || window.iterations >= interval ||
+      (window.iterations > 0 && window.samples < 1)) {
+    throw std::invalid_argument("state of lazy: it holds a window that cannot be");
+  }
   if (reader.get<std::uint64_t>() != lazy_.sums().size()) {
     throw std::invalid_argument("state of lazy: other layers are lazy there");
   }

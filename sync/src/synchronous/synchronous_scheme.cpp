@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "flat/clip.hpp"
 #include "flat/flat.hpp"
 #include "replica/check_replica.hpp"
+#include "replica/whole_layers.hpp"
 #include "state/byte_reader.hpp"
 #include "state/byte_writer.hpp"
 #include "state/counters.hpp"
@@ -32,17 +32,7 @@ void check_clipping(const Replica& replica, double clip_norm) {
   if (!(clip_norm >= 0.0)) {
     throw std::invalid_argument("synchronous: clip_norm must be 0 (no clipping) or positive");
   }
-  if (clip_norm == 0.0) return;
-  for (const Layer& layer : replica.layers) {
-    if (layer.groups.inner != nullptr ||
-        layer.groups.slice != replica.layers.front().groups.slice) {
-      throw std::invalid_argument(
-          "synchronous: clip_norm needs the whole gradient on every rank, "
-          "but layer " +
-          layer.name + " is sharded, or has another group than layer " +
-          replica.layers.front().name);
-    }
-  }
+  if (clip_norm > 0.0) expect_whole_layers("synchronous: clip_norm", replica, replica.layers);
 }
 
 std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {

@@ -83,8 +83,8 @@ struct LazyOptions {
 /// M if n = 1; an allreduce over P ranks sends 2 (P-1)/P of its bytes.
 ///
 /// Counts a global reduction in every iteration in which anything is reduced, and a lazy one at
-/// every end of a window, flush() included: of the lazy layers' reductions, the share
-/// 1 - lazy_reductions / iterations was saved.
+/// every end of a window, flush() included. Of the lazy layers' reductions, the share
+/// 1 - lazy_reductions / iterations was saved, not counting those of a warm-up before.
 ///
 /// copy_for_evaluation() applies the window so far to the copy (one evaluation reduction), by what
 /// the optimizer would do; it needs the lazy layers' part of the gradient array as scratch memory
@@ -100,9 +100,9 @@ struct LazyOptions {
 /// gradient does not exist anywhere.
 ///
 /// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together;
-/// when lazy layers or probes are not there; when lazy layers are sharded or have different
-/// groups; and when the optimizer ignores scale (Adam): the sum over a window would have no more
-/// effect than one iteration's gradient.
+/// when lazy layers or probes are not there; when a lazy layer is not whole on every rank, or
+/// has a group of its own; and when the optimizer ignores scale (Adam): the sum over a window would
+/// have no more effect than one iteration's gradient.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_lazy(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const LazyOptions& options);
 
