@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "replica/check_replica.hpp"
+#include "replica/common_outer.hpp"
 
 namespace rondo::sync {
 namespace {
@@ -25,22 +26,10 @@ void check(const CyclicOptions& options) {
   }
 }
 
-/// The workers: the one group that all layers are updated over.
-transport::Communicator& workers_of(const Replica& replica) {
+/// A communicator for the token alone: its order is not that of anything else.
+transport::Communicator workers_of(const Replica& replica) {
   check_replica(replica);
-  if (replica.layers.empty()) return replica.world->communicator();
-  transport::Communicator* outer = replica.layers.front().groups.outer;
-  for (const Layer& layer : replica.layers) {
-    if (layer.groups.inner != nullptr || layer.groups.outer != outer || outer == nullptr) {
-      throw std::invalid_argument("cyclic: layer " + layer.name +
-                                  " is split over ranks, or has other workers than the first; "
-                                  "all layers need one outer group and no inner one");
-    }
-  }
-  return *outer;
-}
-
-transport::Communicator own(transport::Communicator& workers) {
+  transport::Communicator& workers = common_outer("cyclic", replica);
   return workers.split(0, workers.rank());
 }
 
@@ -65,7 +54,7 @@ CyclicScheme::CyclicScheme(Replica replica, std::shared_ptr<Optimizer> optimizer
     : replica_(std::move(replica)),
       optimizer_(checked(std::move(optimizer), replica_)),
       options_(checked(options)),
-      workers_(own(workers_of(replica_))),
+      workers_(workers_of(replica_)),
       store_(*replica_.world, workers_, replica_.parameters.size(), optimizer_->state().size()),
       script_(options_.script, workers_.rank(), workers_.size()),
       iteration_("cyclic", replica_.layers),
