@@ -51,7 +51,7 @@ TEST_F(MetricsFileTest, EachEventIsALineThatCanBeReadAtOnce) {
   ASSERT_EQ(lines().size(), 1U);
   metrics.write(StepEvent{.epoch = 1, .step = 50});
   metrics.write(EpochMetrics{.epoch = 1, .accuracy = 12.5});
-  metrics.write(EndEvent{.reason = "completed"});
+  metrics.write(RunSummary{.reason = "completed"});
 
   const auto written = lines();
   ASSERT_EQ(written.size(), 4U);
@@ -73,7 +73,7 @@ TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {
 TEST_F(MetricsFileTest, BeginsTheFileAnew) {
   std::ofstream(file()) << "what an earlier run left\n";
 
-  MetricsFile(file()).write(EndEvent{});
+  MetricsFile(file()).write(RunSummary{});
 
   EXPECT_EQ(lines().size(), 1U);
 }
@@ -86,7 +86,7 @@ TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
 TEST_F(MetricsFileTest, AFullDiskIsAnError) {
   MetricsFile metrics("/dev/full");
 
-  EXPECT_THAT([&] { metrics.write(EndEvent{}); },
+  EXPECT_THAT([&] { metrics.write(RunSummary{}); },
               ThrowsMessage<DataError>("/dev/full: cannot be written: No space left on device"));
 }
 

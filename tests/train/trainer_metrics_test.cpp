@@ -93,7 +93,8 @@ TEST(TrainerMetricsTest, StartLinesHaveTheirNames) {
               UnorderedElementsAre("event", "version", "config", "ranks", "threads", "hosts",
                                    "nodes", "route", "global_batch", "rank_batches", "data",
                                    "training_images", "test_images", "model", "parameters", "seed",
-                                   "steps_per_epoch", "total_steps", "instruction_set", "onednn"));
+                                   "steps_per_epoch", "total_steps", "scheme", "lazy_layers",
+                                   "injected", "instruction_set", "onednn"));
   EXPECT_EQ(start.at("rank_batches"), (std::vector{12, 12}));
   EXPECT_EQ(start.at("total_steps"), 18);
   EXPECT_EQ(start.at("hosts").size(), 2U);
@@ -113,19 +114,25 @@ TEST(TrainerMetricsTest, StepLinesHaveTheirNames) {
 }
 
 TEST(TrainerMetricsTest, EpochLinesHaveTheirNames) {
-  EXPECT_THAT(names_in(lines_of("epoch").at(0)),
-              UnorderedElementsAre("event", "epoch", "loss", "accuracy", "training_accuracy",
-                                   "test_loss", "images_per_second", "seconds",
-                                   "evaluation_seconds", "communication_share", "wait_share",
-                                   "global_reductions", "local_reductions", "evaluation_reductions",
-                                   "bytes_sent", "parameter_hash"));
+  EXPECT_THAT(
+      names_in(lines_of("epoch").at(0)),
+      UnorderedElementsAre("event", "epoch", "loss", "accuracy", "training_accuracy", "test_loss",
+                           "images_per_second", "seconds", "evaluation_seconds",
+                           "communication_share", "wait_share", "global_reductions",
+                           "local_reductions", "global_bytes", "local_bytes",
+                           "evaluation_reductions", "bytes_sent", "injected", "parameter_hash"));
 }
 
 TEST(TrainerMetricsTest, EndLinesHaveTheirNames) {
   const json end = lines_of("end").at(0);
 
-  EXPECT_THAT(names_in(end), UnorderedElementsAre("event", "reason", "seconds", "epochs", "steps",
-                                                  "final_accuracy", "best_accuracy"));
+  EXPECT_THAT(names_in(end),
+              UnorderedElementsAre(
+                  "event", "reason", "scheme", "seconds", "epochs", "steps", "samples",
+                  "final_accuracy", "best_accuracy", "training_seconds", "communication_seconds",
+                  "wait_seconds", "global_reductions", "local_reductions", "synchronous_reductions",
+                  "global_bytes", "local_bytes", "synchronous_bytes", "bytes_sent",
+                  "synchronous_bytes_sent", "lazy_iterations", "lazy_reductions", "injected"));
   EXPECT_EQ(end.at("reason"), "completed");
   EXPECT_EQ(end.at("steps"), 18);
   EXPECT_EQ(end.at("final_accuracy"), told().returned.accuracy);

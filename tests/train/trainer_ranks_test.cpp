@@ -1,8 +1,5 @@
 // The same run on different numbers of ranks, and twice: what must be equal is.
 
-#include <cmath>
-#include <cstddef>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,56 +7,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/transport/world.hpp>
-
-#include "support/world.hpp"
 #include "train/experiments.hpp"
-#include "trainer/trainer.hpp"
+#include "train/outcome.hpp"
 
 namespace rondo::train {
 namespace {
 
+using test::Outcome;
+using test::relative_difference;
+using test::train_on;
 using testing::Each;
 using testing::SizeIs;
-
-/// What a run left on every rank.
-struct Outcome {
-  ParameterLayout layout = {};
-  std::vector<std::vector<float>> parameters = {};  // by rank
-  std::vector<EpochMetrics> metrics = {};           // by rank
-};
-
-Outcome train_on(int ranks, const Experiment& experiment) {
-  Outcome outcome;
-  outcome.parameters.resize(static_cast<std::size_t>(ranks));
-  outcome.metrics.resize(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  rondo::test::World{ranks}.run([&](transport::World& world) {
-    RunLog log({}, world.rank());
-    Trainer trainer(world, experiment, {}, log);
-    EpochMetrics metrics;
-    while (!trainer.done()) metrics = trainer.run_epoch();
-    trainer.finish();
-
-    const std::lock_guard lock(mutex);
-    const auto rank = static_cast<std::size_t>(world.rank());
-    outcome.layout = trainer.layout();
-    outcome.metrics[rank] = metrics;
-    outcome.parameters[rank].assign(trainer.parameters().begin(), trainer.parameters().end());
-  });
-  return outcome;
-}
-
-/// ||a - b|| / ||b||
-double relative_difference(std::span<const float> a, std::span<const float> b) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 // The global batch is divisible by 2, 3 and 4; by none of them; and larger than the data set, so
 // that the last, short batch is the only one. 200 = 8 * 24 + 8, = 8 * 25.

@@ -55,13 +55,14 @@ TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
         &world, parameters, gradients, {}, {{"layer", 0, 3, {nullptr, &all, &all}}}};
     Experiment experiment;
 
-    EXPECT_EQ(make_scheme(experiment, replica, nullptr)->replicated().at(0).data(),
+    EXPECT_EQ(make_scheme(experiment, {.replica = replica})->replicated().at(0).data(),
               parameters.data());
     experiment.optimizer.name = "lbfgs";
-    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, replica, nullptr)); },
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
                 ThrowsMessage<ConfigError>(HasSubstr("optimizer.name: \"lbfgs\"")));
+    experiment.optimizer.name = "sgd";
     experiment.update.scheme = "gossip";
-    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, replica, nullptr)); },
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
                 ThrowsMessage<ConfigError>(HasSubstr("update.scheme: \"gossip\"")));
   });
 }

@@ -9,7 +9,7 @@ namespace rondo::train {
 
 // What a random number is for: numbers of different purposes are independent. The values are part
 // of what a seed means; new purposes go to the end.
-enum class Purpose : std::uint32_t { order, crop, flip, pattern, placement, noise };
+enum class Purpose : std::uint32_t { order, crop, flip, pattern, placement, noise, worker };
 
 // Four random words for one (seed, epoch, item, purpose), whoever asks and in whatever order.
 inline std::array<std::uint32_t, 4> draw(std::uint64_t seed, std::uint32_t epoch,

@@ -9,6 +9,8 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/dataset.hpp>
 
+#include "trainer/token_trace.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -52,6 +54,9 @@ void MetricsFile::write(const StartEvent& event) {
                       {"seed", event.seed},
                       {"steps_per_epoch", event.steps_per_epoch},
                       {"total_steps", event.total_steps},
+                      {"scheme", event.scheme},
+                      {"lazy_layers", event.lazy_layers},
+                      {"injected", event.injected},
                       {"instruction_set", tensor::instruction_set()},
                       {"onednn", tensor::onednn_version()}}));
 }
@@ -81,19 +86,67 @@ void MetricsFile::write(const EpochMetrics& event) {
                       {"wait_share", event.wait_share},
                       {"global_reductions", event.global_reductions},
                       {"local_reductions", event.local_reductions},
+                      {"global_bytes", event.global_bytes},
+                      {"local_bytes", event.local_bytes},
                       {"evaluation_reductions", event.evaluation_reductions},
                       {"bytes_sent", event.bytes_sent},
+                      {"injected", event.injected},
                       {"parameter_hash", event.parameter_hash}}));
 }
 
-void MetricsFile::write(const EndEvent& event) {
+void MetricsFile::write(const sync::LazyWindow& event) {
+  write_line(line_of({{"event", "window"},
+                      {"total_step", event.step + 1},
+                      {"iterations", event.iterations},
+                      {"tau", event.interval},
+                      {"angle", event.angle},
+                      {"magnitude", event.magnitude}}));
+}
+
+void MetricsFile::write(const RoundEvent& event) {
+  write_line(line_of({{"event", "round"},
+                      {"total_step", event.total_step},
+                      {"round", event.round.index + 1},
+                      {"steps", event.round.steps},
+                      {"samples", event.round.samples},
+                      {"displacement", event.round.displacement}}));
+}
+
+void MetricsFile::write(const sync::Push& event) {
+  write_line(line_of({{"event", "push"},
+                      {"worker", event.turn.worker},
+                      {"kind", name_of(event.turn.kind)},
+                      {"minibatches", event.turn.minibatches},
+                      {"version", event.version},
+                      {"samples", event.samples},
+                      {"staleness", event.staleness},
+                      {"seconds", event.seconds}}));
+}
+
+void MetricsFile::write(const RunSummary& event) {
   write_line(line_of({{"event", "end"},
                       {"reason", event.reason},
+                      {"scheme", event.scheme},
                       {"seconds", event.seconds},
                       {"epochs", event.epochs},
                       {"steps", event.steps},
+                      {"samples", event.samples},
                       {"final_accuracy", event.final_accuracy},
-                      {"best_accuracy", event.best_accuracy}}));
+                      {"best_accuracy", event.best_accuracy},
+                      {"training_seconds", event.training_seconds},
+                      {"communication_seconds", event.communication_seconds},
+                      {"wait_seconds", event.wait_seconds},
+                      {"global_reductions", event.global_reductions},
+                      {"local_reductions", event.local_reductions},
+                      {"synchronous_reductions", event.synchronous_reductions},
+                      {"global_bytes", event.global_bytes},
+                      {"local_bytes", event.local_bytes},
+                      {"synchronous_bytes", event.synchronous_bytes},
+                      {"bytes_sent", event.bytes_sent},
+                      {"synchronous_bytes_sent", event.synchronous_bytes_sent},
+                      {"lazy_iterations", event.lazy_iterations},
+                      {"lazy_reductions", event.lazy_reductions},
+                      {"injected", event.injected}}));
 }
 
 void MetricsFile::write_line(const std::string& line) {

@@ -20,7 +20,10 @@ class MetricsFile {
   void write(const StartEvent& event);
   void write(const StepEvent& event);
   void write(const EpochMetrics& event);
-  void write(const EndEvent& event);
+  void write(const sync::LazyWindow& event);
+  void write(const RoundEvent& event);
+  void write(const sync::Push& event);
+  void write(const RunSummary& event);
 
  private:
   void write_line(const std::string& line);

@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/lazy.hpp>
 #include <rondo/train/trainer.hpp>
 
 namespace rondo::train {
@@ -26,6 +29,9 @@ struct StartEvent {
   std::int64_t seed = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t total_steps = 0;
+  std::string scheme = {};
+  std::vector<std::string> lazy_layers = {};  ///< lazy only: their names
+  std::vector<std::string> injected = {};     ///< what is slowed down on purpose, in words
 };
 
 /// Training since the previous step event of the epoch, over all ranks.
@@ -39,14 +45,10 @@ struct StepEvent {
   double images_per_second = 0.0;  ///< of the epoch so far
 };
 
-/// How a run ended.
-struct EndEvent {
-  std::string reason = {};  ///< "completed", "max_steps", or what went wrong
-  double seconds = 0.0;
-  std::int64_t epochs = 0;
-  std::int64_t steps = 0;
-  double final_accuracy = 0.0;
-  double best_accuracy = 0.0;
+/// A round of averaging that ended after step `total_step` of the run.
+struct RoundEvent {
+  std::int64_t total_step = 0;
+  sync::Round round = {};
 };
 
 }  // namespace rondo::train

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
+
+#include "trainer/token_trace.hpp"
 
 namespace rondo::train {
 
@@ -15,6 +18,8 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
                       ": the run folder cannot be made: " + failure.message());
   }
   file_.emplace(options.run_folder / "metrics.jsonl");
+  token_trace_ = options.run_folder / "token_trace.jsonl";
+  std::filesystem::remove(token_trace_, failure);  // of an earlier run
 }
 
 void RunLog::note(const std::string& line) const {
@@ -34,19 +39,34 @@ void RunLog::progress(const Progress& progress) const {
 }
 
 void RunLog::epoch(const EpochMetrics& metrics) {
-  summary_.epochs = metrics.epoch;
-  summary_.final_accuracy = metrics.accuracy;
-  summary_.best_accuracy = std::max(summary_.best_accuracy, metrics.accuracy);
+  last_epoch_ = metrics;
+  best_accuracy_ = std::max(best_accuracy_, metrics.accuracy);
   if (file_) file_->write(metrics);
   if (active_ && observer_.on_epoch) observer_.on_epoch(metrics);
 }
 
-void RunLog::end(const std::string& reason, std::int64_t steps) {
-  summary_.reason = reason;
-  summary_.steps = steps;
-  summary_.seconds =
+void RunLog::window(const sync::LazyWindow& event) {
+  if (file_) file_->write(event);
+}
+
+void RunLog::round(const RoundEvent& event) {
+  if (file_) file_->write(event);
+}
+
+void RunLog::pushes(const std::vector<sync::Push>& events) {
+  if (!file_) return;
+  for (const sync::Push& event : events) file_->write(event);
+  append_token_trace(token_trace_, events);
+}
+
+void RunLog::end(RunSummary summary, bool by_error) {
+  summary.epochs = last_epoch_.epoch;
+  summary.final_accuracy = last_epoch_.accuracy;
+  summary.best_accuracy = best_accuracy_;
+  summary.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  if (file_) file_->write(summary_);
+  if (file_) file_->write(summary);
+  if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);
 }
 
 }  // namespace rondo::train

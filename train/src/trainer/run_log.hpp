@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <rondo/train/trainer.hpp>
 
@@ -24,15 +26,22 @@ class RunLog {
   void step(const StepEvent& event);
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);
-  /// The run ended after `steps` steps, for `reason`.
-  void end(const std::string& reason, std::int64_t steps);
+  void window(const sync::LazyWindow& event);
+  void round(const RoundEvent& event);
+  /// Turns of a cyclic run: to metrics.jsonl, and to token_trace.jsonl beside it.
+  void pushes(const std::vector<sync::Push>& events);
+  /// The run ended as `summary` says; what the epochs told, and the time, is added to it. The
+  /// observer is told unless it ended by an error.
+  void end(RunSummary summary, bool by_error);
 
  private:
   bool active_;
   TrainerObserver observer_;
   std::optional<MetricsFile> file_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  EndEvent summary_;
+  std::filesystem::path token_trace_;
+  EpochMetrics last_epoch_;
+  double best_accuracy_ = 0.0;
 };
 
 }  // namespace rondo::train

@@ -14,6 +14,7 @@ namespace rondo::train {
 namespace {
 
 EpochMetrics run(Trainer& trainer) {
+  trainer.join();
   trainer.announce();
   EpochMetrics last;
   while (!trainer.done()) last = trainer.run_epoch();
@@ -24,7 +25,7 @@ EpochMetrics run(Trainer& trainer) {
 /// The error that ended the run is told; one more while telling it is not.
 void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
   try {
-    log.end(error, trainer.steps());
+    log.end(trainer.summary(error), true);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first error matters
   }
 }
@@ -41,7 +42,7 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   });
   try {
     const EpochMetrics last = run(*trainer);
-    log->end(trainer->cut_short() ? "max_steps" : "completed", trainer->steps());
+    log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
     return last;
   } catch (const NumericError& error) {  // every rank threw it alike
     end_by_error(*log, *trainer, error.what());

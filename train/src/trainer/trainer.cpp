@@ -2,16 +2,30 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
-#include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "config/combinations.hpp"
+#include "trainer/injections.hpp"
+#include "trainer/token_trace.hpp"
+#include "trainer/unhidden_layers.hpp"
 #include "trainer/update.hpp"
 
 namespace rondo::train {
 namespace {
 
+void check_slow_ranks(const Experiment& experiment, int ranks) {
+  for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
+    if (rank < ranks) continue;
+    throw ConfigError("inject.slow_ranks: there is no rank " + std::to_string(rank) + " among " +
+                      std::to_string(ranks) + "; they count from 0");
+  }
+}
+
 const Experiment& checked(const Experiment& experiment, const transport::World& world) {
+  check_combinations(experiment);
+  check_slow_ranks(experiment, world.size());
   if (experiment.train.global_batch < world.size()) {
     throw ConfigError("train.global_batch: a batch of " +
                       std::to_string(experiment.train.global_batch) +
@@ -21,19 +35,31 @@ const Experiment& checked(const Experiment& experiment, const transport::World& 
   return experiment;
 }
 
-LoaderOptions loader_options(const Experiment& experiment, const transport::World& world) {
-  const std::int64_t batch = experiment.train.global_batch;
-  return {.global_batch = batch,
-          .seed = static_cast<std::uint64_t>(experiment.train.seed),
-          .crop_padding = experiment.data.crop,
-          .flip = experiment.data.flip,
-          .largest_range = (batch + world.size() - 1) / world.size()};
+BatchStreamOptions stream_options(const Experiment& experiment, const transport::World& world) {
+  return {.loader = {.global_batch = experiment.train.global_batch,
+                     .seed = static_cast<std::uint64_t>(experiment.train.seed),
+                     .crop_padding = experiment.data.crop,
+                     .flip = experiment.data.flip},
+          .rank = world.rank(),
+          .ranks = world.size(),
+          .pieces = experiment.train.accumulate,
+          .whole_batches = needs_whole_batches(experiment)};
 }
 
-std::int64_t steps_of_run(const Experiment& experiment, const Loader& loader) {
-  const std::int64_t all = experiment.train.epochs * loader.steps();
-  const std::int64_t most = experiment.train.max_steps;
-  return most > 0 ? std::min(most, all) : all;
+/// Of a rank that draws mini-batches of its own.
+BatchStreamOptions own_stream_options(const Experiment& experiment, const transport::World& world) {
+  BatchStreamOptions options = stream_options(experiment, world);
+  options.loader.seed = worker_seed(options.loader.seed, options.rank);
+  options.loader.global_batch /= options.ranks;
+  options.rank = 0;
+  options.ranks = 1;
+  return options;
+}
+
+std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
+                                             const transport::World& world) {
+  if (!is_paced(experiment)) return nullptr;
+  return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, world));
 }
 
 }  // namespace
@@ -43,6 +69,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
     : world_(world),
       log_(log),
       on_step_(options.on_step),
+      team_(options.team),
       experiment_(checked(experiment, world)),
       threads_(options.threads),
       material_(make_material(experiment_)),
@@ -52,27 +79,44 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       statistics_(layout_.statistic_count, 0.0F),
       evaluated_parameters_(layout_.parameter_count, 0.0F),
       evaluated_statistics_(layout_.statistic_count, 0.0F),
-      loader_(material_.dataset, loader_options(experiment_, world)),
+      batches_(material_.dataset, stream_options(experiment_, world)),
+      own_batches_(make_own_stream(material_.dataset, experiment_, world)),
       engine_(options.threads),
       executor_(engine_, material_.model, {parameters_, gradients_, statistics_},
                 executor_options()),
-      scheme_(make_scheme(experiment_, replica(), options.team)),
-      link_(*scheme_, world),
-      total_steps_(steps_of_run(experiment_, loader_)),
-      learning_rate_(learning_rate_of(experiment_, loader_.steps(), total_steps_)),
+      total_steps_(total_steps()),
+      warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
+      learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
+      slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
-      traffic_(world) {
+      traffic_(world),
+      injections_(injections_of(experiment_, world.nodes())) {
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_, statistics_);
+  if (experiment_.update.scheme == "lazy") {
+    lazy_ = plan_lazy_layers(material_.model, lazy_layers_of(experiment_));
+  }
+  if (experiment_.update.scheme == "hierarchical") {
+    rank_groups_ = rank_groups(experiment_, world.ranks());
+  }
+  if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
+    script_ = read_token_trace(experiment_.update.replay, world.size());
+  }
+}
+
+std::int64_t Trainer::total_steps() const {
+  const std::int64_t all = experiment_.train.epochs * batches_.steps();
+  const std::int64_t most = experiment_.train.max_steps;
+  return most > 0 ? std::min(most, all) : all;
 }
 
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
-  for (const std::int64_t step : {std::int64_t{0}, loader_.steps() - 1}) {
-    const std::int64_t mine = share_of(loader_.samples(step), world_.rank(), world_.size()).size();
-    if (mine > 0) options.training_batches.push_back(mine);
+  options.training_batches = batches_.piece_sizes();
+  if (own_batches_) {
+    for (const std::int64_t size : own_batches_->piece_sizes()) {
+      options.training_batches.push_back(size);
+    }
   }
-  const auto repeated = std::ranges::unique(options.training_batches);
-  options.training_batches.erase(repeated.begin(), repeated.end());
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
   return options;
 }
@@ -87,43 +131,100 @@ sync::Replica Trainer::replica() {
   return result;
 }
 
-/// This rank's samples of step `step` of the run.
-SampleRange Trainer::range_of(std::int64_t step) const {
-  const std::int64_t of_epoch = step % loader_.steps();
-  const Share share = share_of(loader_.samples(of_epoch), world_.rank(), world_.size());
-  return {
-      .epoch = step / loader_.steps(), .step = of_epoch, .first = share.first, .last = share.last};
+void Trainer::make_groups() {
+  for (const RankGroups& level : rank_groups_) {
+    const int group = level.group_of[static_cast<std::size_t>(world_.rank())];
+    groups_.push_back(world_.communicator().split(group));
+  }
+}
+
+void Trainer::choose_lazy_layers() {
+  if (experiment_.update.scheme != "lazy") return;
+  const LazyLayers choice = lazy_layers_of(experiment_);
+  if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
+  const std::size_t unhidden = measure_unhidden_layers(
+      world_, executor_, batches_.load(0, 0), layout_, {parameters_, gradients_, statistics_});
+  lazy_ = plan_lazy_layers(material_.model, choice, unhidden);
+}
+
+void Trainer::join() {
+  make_groups();
+  choose_lazy_layers();
+  SchemeParts parts{.replica = replica(),
+                    .team = team_,
+                    .warm_up_steps = warm_up_steps_,
+                    .lazy = lazy_,
+                    .epoch_samples = batches_.epoch_samples(),
+                    .script = std::move(script_),
+                    .traces = &traces_};
+  for (std::size_t level = 0; level < groups_.size(); ++level) {
+    parts.levels.push_back({rank_groups_[level].period, &groups_[level]});
+  }
+  const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
+  parts.total_samples = paced_steps * experiment_.train.global_batch;
+  scheme_ = make_scheme(experiment_, std::move(parts));
+  link_.emplace(*scheme_, world_, layout_, gradients_);
+  if (batches_.pieces() > 1) link_->expect_pieces(team_);
 }
 
 EpochMetrics Trainer::run_epoch() {
   const sync::SchemeCounters before = scheme_->counters();
+  ++epoch_;
   epoch_first_ = step_;
   losses_.start();
   traffic_.start();
+  if (is_paced_now()) {
+    run_paced_steps();
+  } else {
+    run_steps();
+  }
+  return epoch_metrics(before);
+}
+
+void Trainer::run_steps() {
   do {
     run_step();
+    report_traces();
     const std::int64_t in_epoch = step_ - epoch_first_;
     if (experiment_.train.log_every > 0 && in_epoch % experiment_.train.log_every == 0) {
       report_step();
     }
     report_progress();
-  } while (!done() && step_ % loader_.steps() != 0);
-  return epoch_metrics(before);
+  } while (!done() && step_ % batches_.steps() != 0);
 }
 
 void Trainer::run_step() {
-  const SampleRange range = range_of(step_);
-  const Batch batch = loader_.load(range);
-  if (step_ + 1 < total_steps_) loader_.prefetch(range_of(step_ + 1));
+  const std::int64_t mine = batches_.own_samples(step_);
   scheme_->begin({.index = step_,
-                  .local_samples = static_cast<std::size_t>(batch.samples),
-                  .global_samples = static_cast<std::size_t>(loader_.samples(range.step)),
+                  .local_samples = static_cast<std::size_t>(mine),
+                  .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
                   .learning_rate = learning_rate_.at(step_)});
-  const tensor::Loss loss = executor_.train(batch, link_);
+  const tensor::Loss loss = compute(batches_, step_);
   scheme_->finish();
   ++step_;
-  losses_.add(step_, loss, batch.samples);
+  losses_.add(step_, loss, mine);
   if (on_step_) on_step_();
+}
+
+tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
+  tensor::Loss whole;
+  for (std::int64_t piece = 0; piece < batches.pieces(); ++piece) {
+    const Batch batch = batches.load(step, piece);
+    link_->begin_piece(piece, batches.pieces());
+    const tensor::Loss loss = slow_rank_.slowed([&] { return executor_.train(batch, *link_); });
+    whole.sum += loss.sum;
+    whole.correct += loss.correct;
+  }
+  return whole;
+}
+
+void Trainer::finish() {
+  const sync::SchemeCounters before = scheme_->counters();
+  traffic_.start();
+  scheme_->flush();
+  static_cast<void>(work_since(before));
+  report_traces();
+  if (is_paced(experiment_)) report_pushes();
 }
 
 LossSums Trainer::reduce_losses() {

@@ -4,21 +4,27 @@
 #include <functional>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <rondo/sync/learning_rate.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>
-#include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/transport/communicator.hpp>
 
+#include "trainer/batch_stream.hpp"
+#include "trainer/lazy_plan.hpp"
 #include "trainer/loss_meter.hpp"
 #include "trainer/material.hpp"
+#include "trainer/rank_groups.hpp"
 #include "trainer/run_log.hpp"
-#include "trainer/share.hpp"
+#include "trainer/slow_rank.hpp"
 #include "trainer/step_link.hpp"
+#include "trainer/traces.hpp"
 #include "trainer/traffic_meter.hpp"
 
 namespace rondo::train {
@@ -27,27 +33,31 @@ namespace rondo::train {
 /// front; tests look at the parameters in between.
 class Trainer {
  public:
-  /// Reads the data and makes everything that a step needs. Communicates nothing, so that a rank
-  /// that fails here leaves no other waiting. `world` and `log` are lent.
+  /// Reads the data and makes everything that a step needs but the scheme. Communicates nothing,
+  /// so that a rank that fails here leaves no other waiting. `world` and `log` are lent.
   Trainer(transport::World& world, const Experiment& experiment, const TrainerOptions& options,
           RunLog& log);
+
+  /// Makes the scheme with the other ranks. Collective; once, before all that follows.
+  void join();
 
   /// Tells the log what will run.
   void announce() const;
 
-  [[nodiscard]] bool done() const noexcept { return step_ == total_steps_; }
+  [[nodiscard]] bool done() const noexcept { return step_ >= total_steps_; }
   /// Does the run end by max_steps, before its last epoch is complete?
   [[nodiscard]] bool cut_short() const noexcept {
-    return total_steps_ < experiment_.train.epochs * loader_.steps();
+    return total_steps_ < experiment_.train.epochs * batches_.steps();
   }
-  /// Steps done.
-  [[nodiscard]] std::int64_t steps() const noexcept { return step_; }
 
   /// Trains to the end of the epoch, or of the run, then evaluates. Collective, as are its steps.
   EpochMetrics run_epoch();
 
   /// Brings what the scheme still holds back into the parameters. Collective.
-  void finish() { scheme_->flush(); }
+  void finish();
+
+  /// Of the run so far; what the log knows is left to it.
+  [[nodiscard]] RunSummary summary(const std::string& reason) const;
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
@@ -61,20 +71,46 @@ class Trainer {
     std::string parameter_hash = {};
   };
 
+  /// What the ranks did together, counters and time.
+  struct Work {
+    double seconds = 0.0;  ///< these three are means over the ranks
+    double communicating = 0.0;
+    double waiting = 0.0;
+    sync::SchemeCounters counters = {};  ///< reductions are means over the ranks, bytes are sums
+    std::uint64_t bytes_sent = 0;        ///< sum over the ranks
+  };
+
   [[nodiscard]] ExecutorOptions executor_options() const;
   [[nodiscard]] sync::Replica replica();
-  [[nodiscard]] SampleRange range_of(std::int64_t step) const;
+  [[nodiscard]] std::int64_t total_steps() const;
+  void make_groups();
+  void choose_lazy_layers();
   [[nodiscard]] StartEvent start_event() const;
+  void announce_updates() const;
+
+  // Steps that all ranks take together, and those that each takes at its own pace.
+  [[nodiscard]] bool is_paced_now() const noexcept;
+  void run_steps();
   void run_step();
+  void run_paced_steps();
+  void run_paced_step();
+  [[nodiscard]] std::int64_t paced_samples() const noexcept;
+  [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
+  tensor::Loss compute(BatchStream& batches, std::int64_t step);
+
   LossSums reduce_losses();
   void report_step();
+  void report_traces();
+  void report_pushes();
   void report_progress() const;
+  Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
   EpochMetrics epoch_metrics(const sync::SchemeCounters& before);
 
   transport::World& world_;
   RunLog& log_;
   std::function<void()> on_step_;
+  transport::Team* team_;
   Experiment experiment_;
   int threads_;
   Material material_;
@@ -84,17 +120,30 @@ class Trainer {
   std::vector<float> statistics_;
   std::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
   std::vector<float> evaluated_statistics_;
-  Loader loader_;
+  BatchStream batches_;
+  std::unique_ptr<BatchStream> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;
   Executor executor_;
-  std::unique_ptr<sync::UpdateScheme> scheme_;
-  StepLink link_;
   std::int64_t total_steps_;
+  std::int64_t warm_up_steps_;
   sync::LearningRate learning_rate_;
+  std::vector<sync::Turn> script_;
+  LazyPlan lazy_;
+  std::vector<RankGroups> rank_groups_;
+  std::vector<transport::Communicator> groups_;  // one per level
+  Traces traces_;
+  std::unique_ptr<sync::UpdateScheme> scheme_;
+  std::optional<StepLink> link_;
+  SlowRank slow_rank_;
   LossMeter losses_;
   TrafficMeter traffic_;
-  std::int64_t step_ = 0;         // over the whole run
+  std::vector<std::string> injections_;
+  Work work_;                     // of the run so far
+  double trained_samples_ = 0.0;  // of all ranks
+  std::int64_t epoch_ = 0;        // 1-based
+  std::int64_t step_ = 0;         // over the whole run, in global batches
   std::int64_t epoch_first_ = 0;  // the epoch's first step
+  std::int64_t minibatch_ = 0;    // of this rank's own
 };
 
 }  // namespace rondo::train

@@ -17,14 +17,14 @@ namespace rondo::train {
 
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
-  check_replicas(world_, hash_of(scheme_->replicated()), epoch_first_ / loader_.steps() + 1);
+  check_replicas(world_, hash_of(scheme_->replicated()), epoch_);
   scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
 
   LossSums own;
   const Share share = share_of(material_.dataset.test.shape.n, world_.rank(), world_.size());
   const std::int64_t most = ExecutorOptions{}.evaluation_batch;
   for (std::int64_t first = share.first; first < share.last; first += most) {
-    const Batch batch = loader_.load_test(first, std::min(first + most, share.last));
+    const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
     own.add(executor_.evaluate(batch, evaluated_parameters_, evaluated_statistics_), batch.samples);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include <rondo/transport/world.hpp>
@@ -39,8 +40,11 @@ StartEvent Trainer::start_event() const {
                    .model = material_.model.name,
                    .parameters = static_cast<std::int64_t>(layout_.parameter_count),
                    .seed = experiment_.train.seed,
-                   .steps_per_epoch = loader_.steps(),
-                   .total_steps = total_steps_};
+                   .steps_per_epoch = batches_.steps(),
+                   .total_steps = total_steps_,
+                   .scheme = experiment_.update.scheme,
+                   .lazy_layers = lazy_.names,
+                   .injected = injections_};
   for (const transport::RankInfo& rank : world_.ranks()) event.hosts.push_back(rank.host);
   for (int rank = 0; rank < world_.size(); ++rank) {
     event.rank_batches.push_back(share_of(event.global_batch, rank, world_.size()).size());
@@ -68,13 +72,32 @@ void Trainer::announce() const {
             (smallest == largest ? smallest : smallest + " or " + largest) + " per rank; " +
             counted(event.steps_per_epoch, "step") + " per epoch, " +
             std::to_string(event.total_steps) + " in all");
+  announce_updates();
+  for (const std::string& injection : injections_) log_.note("injected: " + injection);
   log_.start(event);
+}
+
+void Trainer::announce_updates() const {
+  std::string note = "updates " + experiment_.update.scheme;
+  const std::int64_t warm_up = std::min(warm_up_steps_, total_steps_);
+  if (warm_up > 0 && experiment_.update.scheme != "synchronous") {
+    note += ", after " + counted(warm_up, "synchronous step");
+  }
+  const std::int64_t left_out = material_.dataset.training.shape.n - batches_.epoch_samples();
+  if (left_out > 0) {
+    note += "; an epoch's last " + counted(left_out, "sample") + " fill no batch and are left out";
+  }
+  log_.note(note);
+  if (lazy_.names.empty()) return;
+  log_.note("lazy " + counted(static_cast<std::int64_t>(lazy_.names.size()), "convolution") +
+            ", up to " + lazy_.names.back() + " (lazy_layers = \"" +
+            experiment_.update.lazy_layers + "\")");
 }
 
 void Trainer::report_step() {
   const LossSums window = reduce_losses();
   log_.step(
-      {.epoch = epoch_first_ / loader_.steps() + 1,
+      {.epoch = epoch_,
        .step = step_ - epoch_first_,
        .total_step = step_,
        .loss = window.mean_loss(),
@@ -83,53 +106,126 @@ void Trainer::report_step() {
        .images_per_second = images_per_second(losses_.total().samples, traffic_.read().seconds)});
 }
 
+void Trainer::report_traces() {
+  for (const sync::LazyWindow& window : traces_.windows) log_.window(window);
+  traces_.windows.clear();
+  for (const sync::Round& round : traces_.rounds) log_.round({step_, round});
+  traces_.rounds.clear();
+}
+
 void Trainer::report_progress() const {
   if (!log_.active()) return;
   const Traffic traffic = traffic_.read();
+  const bool paced = is_paced_now();
   const std::int64_t done = step_ - epoch_first_;
+  const std::int64_t before = (epoch_first_ - warm_up_steps_) * experiment_.train.global_batch;
   const std::int64_t trained =
-      std::min(done * experiment_.train.global_batch, material_.dataset.training.shape.n);
+      paced ? std::max<std::int64_t>(paced_samples() - before, 0)
+            : std::min(done * experiment_.train.global_batch, batches_.epoch_samples());
+  const double per_step = done > 0 ? traffic.seconds / static_cast<double>(done) : 0.0;
   log_.progress(
-      {.epoch = epoch_first_ / loader_.steps() + 1,
-       .epochs = (total_steps_ + loader_.steps() - 1) / loader_.steps(),
+      {.epoch = epoch_,
+       .epochs = (total_steps_ + batches_.steps() - 1) / batches_.steps(),
        .step = done,
-       .steps = loader_.steps(),
+       .steps = batches_.steps(),
        .loss = losses_.own().mean_loss(),
        .accuracy = losses_.own().accuracy(),
        .images_per_second = images_per_second(static_cast<double>(trained), traffic.seconds),
        .communication_share = traffic.communication_share(),
-       .seconds_left = traffic.seconds / static_cast<double>(done) *
-                       static_cast<double>(total_steps_ - step_)});
+       .seconds_left = per_step * static_cast<double>(total_steps_ - step_),
+       .samples = paced ? trained : 0,
+       .epoch_samples = paced ? batches_.epoch_samples() : 0,
+       .injected = !injections_.empty()});
+}
+
+Trainer::Work Trainer::work_since(const sync::SchemeCounters& before) {
+  const Traffic own = traffic_.read();
+  const sync::SchemeCounters now = scheme_->counters();
+  const auto since = [](std::uint64_t later, std::uint64_t earlier) {
+    return static_cast<double>(later - earlier);
+  };
+  const auto sums =
+      sum_over_ranks(world_, std::array{own.seconds, own.communicating, own.waiting, own.bytes,
+                                        since(now.global_reductions, before.global_reductions),
+                                        since(now.local_reductions, before.local_reductions),
+                                        since(now.global_bytes, before.global_bytes),
+                                        since(now.local_bytes, before.local_bytes),
+                                        since(now.lazy_reductions, before.lazy_reductions)});
+  const auto mean = [&](double sum) { return sum / world_.size(); };
+  const auto count = [](double number) { return static_cast<std::uint64_t>(std::llround(number)); };
+  const Work work{.seconds = mean(sums[0]),
+                  .communicating = mean(sums[1]),
+                  .waiting = mean(sums[2]),
+                  .counters = {.global_reductions = count(mean(sums[4])),
+                               .local_reductions = count(mean(sums[5])),
+                               .global_bytes = count(sums[6]),
+                               .local_bytes = count(sums[7])},
+                  .bytes_sent = count(sums[3])};
+  work_.counters.lazy_reductions += count(mean(sums[8]));
+  work_.seconds += work.seconds;
+  work_.communicating += work.communicating;
+  work_.waiting += work.waiting;
+  work_.bytes_sent += work.bytes_sent;
+  work_.counters.global_reductions += work.counters.global_reductions;
+  work_.counters.local_reductions += work.counters.local_reductions;
+  work_.counters.global_bytes += work.counters.global_bytes;
+  work_.counters.local_bytes += work.counters.local_bytes;
+  return work;
 }
 
 EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
   static_cast<void>(reduce_losses());
-  const Traffic own = traffic_.read();
-  const sync::SchemeCounters trained = scheme_->counters();
-  const auto [seconds, communicating, waiting, bytes] =
-      sum_over_ranks(world_, std::array{own.seconds, own.communicating, own.waiting, own.bytes});
+  const Work work = work_since(before);
+  const std::uint64_t evaluated_before = scheme_->counters().evaluation_reductions;
   const Evaluation judged = evaluate();
   const LossSums& losses = losses_.total();
-  const double mean_seconds = seconds / world_.size();
+  trained_samples_ += losses.samples;
   const EpochMetrics metrics{
-      .epoch = epoch_first_ / loader_.steps() + 1,
+      .epoch = epoch_,
       .loss = losses.mean_loss(),
       .accuracy = judged.sums.accuracy(),
       .training_accuracy = losses.accuracy(),
       .test_loss = judged.sums.mean_loss(),
-      .images_per_second = images_per_second(losses.samples, mean_seconds),
-      .seconds = mean_seconds,
+      .images_per_second = images_per_second(losses.samples, work.seconds),
+      .seconds = work.seconds,
       .evaluation_seconds = judged.seconds,
-      .communication_share = communicating / seconds,
-      .wait_share = waiting / seconds,
-      .global_reductions = trained.global_reductions - before.global_reductions,
-      .local_reductions = trained.local_reductions - before.local_reductions,
-      .evaluation_reductions =
-          scheme_->counters().evaluation_reductions - before.evaluation_reductions,
-      .bytes_sent = static_cast<std::uint64_t>(bytes),
+      .communication_share = work.communicating / work.seconds,
+      .wait_share = work.waiting / work.seconds,
+      .global_reductions = work.counters.global_reductions,
+      .local_reductions = work.counters.local_reductions,
+      .global_bytes = work.counters.global_bytes,
+      .local_bytes = work.counters.local_bytes,
+      .evaluation_reductions = scheme_->counters().evaluation_reductions - evaluated_before,
+      .bytes_sent = work.bytes_sent,
+      .injected = !injections_.empty(),
       .parameter_hash = judged.parameter_hash};
   log_.epoch(metrics);
   return metrics;
+}
+
+RunSummary Trainer::summary(const std::string& reason) const {
+  const auto ranks = static_cast<std::uint64_t>(world_.size());
+  const auto steps = static_cast<std::uint64_t>(step_);
+  const bool lazy = experiment_.update.scheme == "lazy";
+  const std::uint64_t gradient_bytes = layout_.parameter_count * sizeof(float);
+  return {.reason = reason,
+          .scheme = experiment_.update.scheme,
+          .steps = step_,
+          .samples = static_cast<std::int64_t>(trained_samples_),
+          .training_seconds = work_.seconds,
+          .communication_seconds = work_.communicating,
+          .wait_seconds = work_.waiting,
+          .global_reductions = work_.counters.global_reductions,
+          .local_reductions = work_.counters.local_reductions,
+          .synchronous_reductions = ranks > 1 ? steps : 0,
+          .global_bytes = work_.counters.global_bytes,
+          .local_bytes = work_.counters.local_bytes,
+          .synchronous_bytes = ranks > 1 ? steps * ranks * gradient_bytes : 0,
+          .bytes_sent = work_.bytes_sent,
+          .synchronous_bytes_sent = steps * 2 * (ranks - 1) * gradient_bytes,
+          .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
+          .lazy_reductions = work_.counters.lazy_reductions,
+          .injected = injections_};
 }
 
 }  // namespace rondo::train

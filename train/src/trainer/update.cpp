@@ -6,52 +6,103 @@
 
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/warm_up.hpp>
+
+#include "config/combinations.hpp"
+#include "trainer/scheme_makers.hpp"
 
 namespace rondo::train {
 namespace {
 
-std::unique_ptr<sync::Optimizer> make_optimizer(const Experiment& experiment, std::size_t size,
-                                                transport::Team* team) {
-  if (experiment.optimizer.name != "sgd") {
-    throw ConfigError("optimizer.name: \"" + experiment.optimizer.name +
-                      "\" is not known; there is: sgd");
+std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
+  return std::llround(epochs * static_cast<double>(steps_per_epoch));
+}
+
+SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& parts) {
+  const Experiment::Optimizer& choice = experiment.optimizer;
+  const std::size_t size = parts.replica.parameters.size();
+  const sync::AdamOptions adam{.beta1 = choice.beta1,
+                               .beta2 = choice.beta2,
+                               .epsilon = choice.epsilon,
+                               .weight_decay = choice.weight_decay};
+  if (choice.name == "sgd") {
+    return sync::make_sgd(size,
+                          {.momentum = static_cast<float>(choice.momentum),
+                           .weight_decay = static_cast<float>(choice.weight_decay)},
+                          parts.team);
   }
-  return sync::make_sgd(size,
-                        {.momentum = static_cast<float>(experiment.optimizer.momentum),
-                         .weight_decay = static_cast<float>(experiment.optimizer.weight_decay)},
-                        team);
+  if (choice.name == "adam") return sync::make_adam(size, adam, parts.team);
+  if (choice.name == "adamw") return sync::make_adamw(size, adam, parts.team);
+  refuse_choice("optimizer.name", choice.name, "sgd, adam, adamw");
 }
 
 sync::Decay decay_of(const Experiment& experiment) {
-  if (experiment.optimizer.schedule == "constant") return sync::Decay::constant;
-  if (experiment.optimizer.schedule == "cosine") return sync::Decay::cosine;
-  throw ConfigError("optimizer.schedule: \"" + experiment.optimizer.schedule +
-                    "\" is not known; there are: constant, cosine");
+  const std::string& schedule = experiment.optimizer.schedule;
+  if (schedule == "constant") return sync::Decay::constant;
+  if (schedule == "cosine") return sync::Decay::cosine;
+  if (schedule == "steps") return sync::Decay::steps;
+  refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps");
+}
+
+Scheme make_synchronous(const Experiment& experiment, const SchemeParts& parts,
+                        const SharedOptimizer& optimizer) {
+  const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
+  return sync::make_synchronous(parts.replica, optimizer,
+                                {.bucket_bytes = bucket_bytes,
+                                 .last_bucket_bytes = bucket_bytes / 4,
+                                 .clip_norm = experiment.optimizer.clip_norm});
+}
+
+Scheme make_named(const Experiment& experiment, SchemeParts& parts,
+                  const SharedOptimizer& optimizer) {
+  const std::string& name = experiment.update.scheme;
+  if (name == "synchronous") return make_synchronous(experiment, parts, optimizer);
+  if (name == "lazy") return make_lazy(experiment, parts, optimizer);
+  if (name == "cyclic") return make_cyclic(experiment, parts, optimizer);
+  if (name == "k_step" || name == "hierarchical") {
+    return make_averaging(experiment, parts, optimizer);
+  }
+  refuse_choice("update.scheme", name, "synchronous, lazy, k_step, hierarchical, cyclic");
 }
 
 }  // namespace
 
-sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t steps_per_epoch,
-                                    std::int64_t total_steps) {
-  const double warmup = experiment.optimizer.warmup_epochs * static_cast<double>(steps_per_epoch);
-  return {.base = experiment.optimizer.learning_rate,
-          .final_rate = experiment.optimizer.final_learning_rate,
-          .decay = decay_of(experiment),
-          .warmup_steps = static_cast<std::int64_t>(std::llround(warmup)),
-          .total_steps = total_steps};
+void refuse_choice(const std::string& key, const std::string& value, const std::string& known) {
+  throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
 }
 
-std::unique_ptr<sync::UpdateScheme> make_scheme(const Experiment& experiment, sync::Replica replica,
-                                                transport::Team* team) {
-  if (experiment.update.scheme != "synchronous") {
-    throw ConfigError("update.scheme: \"" + experiment.update.scheme +
-                      "\" is not known; there is: synchronous");
+sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t steps_per_epoch,
+                                    std::int64_t total_steps) {
+  const Experiment::Optimizer& choice = experiment.optimizer;
+  sync::LearningRate rate{.base = choice.learning_rate,
+                          .final_rate = choice.final_learning_rate,
+                          .decay = decay_of(experiment),
+                          .warmup_steps = steps_of(choice.warmup_epochs, steps_per_epoch),
+                          .total_steps = total_steps,
+                          .factor = choice.factor};
+  for (const std::int64_t epoch : choice.milestones) {
+    rate.milestones.push_back(epoch * steps_per_epoch);
   }
-  const std::size_t size = replica.parameters.size();
-  const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
-  return sync::make_synchronous(
-      std::move(replica), make_optimizer(experiment, size, team),
-      {.bucket_bytes = bucket_bytes, .last_bucket_bytes = bucket_bytes / 4});
+  return rate;
+}
+
+std::int64_t warm_up_steps_of(const Experiment& experiment, std::int64_t steps_per_epoch) {
+  return steps_of(warmup_epochs_of(experiment), steps_per_epoch);
+}
+
+bool needs_whole_batches(const Experiment& experiment) {
+  const std::string& name = experiment.update.scheme;
+  return name == "k_step" || name == "hierarchical" || name == "cyclic";
+}
+
+bool is_paced(const Experiment& experiment) { return experiment.update.scheme == "cyclic"; }
+
+Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
+  const SharedOptimizer optimizer = make_optimizer(experiment, parts);
+  Scheme scheme = make_named(experiment, parts, optimizer);
+  if (parts.warm_up_steps == 0 || experiment.update.scheme == "synchronous") return scheme;
+  return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
+                            parts.warm_up_steps);
 }
 
 }  // namespace rondo::train

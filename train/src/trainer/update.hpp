@@ -1,12 +1,19 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/learning_rate.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/experiment.hpp>
+
+#include "trainer/lazy_plan.hpp"
+#include "trainer/traces.hpp"
 
 namespace rondo::transport {
 class Team;
@@ -19,10 +26,33 @@ namespace rondo::train {
                                                   std::int64_t steps_per_epoch,
                                                   std::int64_t total_steps);
 
-/// The scheme that [update] names, with the optimizer that [optimizer] names. Throws ConfigError
-/// when there is none.
+/// The steps of the synchronous warm-up before the scheme.
+[[nodiscard]] std::int64_t warm_up_steps_of(const Experiment& experiment,
+                                            std::int64_t steps_per_epoch);
+
+/// Do an epoch's batches all have to be whole? True of schemes where a rank's own samples weigh
+/// by themselves.
+[[nodiscard]] bool needs_whole_batches(const Experiment& experiment);
+
+/// Do ranks step each at a pace of its own?
+[[nodiscard]] bool is_paced(const Experiment& experiment);
+
+/// What a scheme is made of, beside [update] and [optimizer].
+struct SchemeParts {
+  sync::Replica replica = {};
+  transport::Team* team = nullptr;
+  std::int64_t warm_up_steps = 0;
+  LazyPlan lazy = {};                             ///< of lazy
+  std::vector<sync::AveragingLevel> levels = {};  ///< of hierarchical
+  std::int64_t epoch_samples = 0;                 ///< of cyclic, as the next two
+  std::int64_t total_samples = 0;
+  std::vector<sync::Turn> script = {};
+  Traces* traces = nullptr;  ///< outlives the scheme; null: no traces
+};
+
+/// The scheme that [update] names, behind its warm-up, with the optimizer that [optimizer] names.
+/// Throws ConfigError when there is none. Some are made by all ranks together.
 [[nodiscard]] std::unique_ptr<sync::UpdateScheme> make_scheme(const Experiment& experiment,
-                                                              sync::Replica replica,
-                                                              transport::Team* team);
+                                                              SchemeParts parts);
 
 }  // namespace rondo::train

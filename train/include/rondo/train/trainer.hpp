@@ -5,6 +5,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
@@ -35,6 +36,11 @@ struct Progress {
   double images_per_second = 0.0;  ///< of all ranks
   double communication_share = 0.0;
   double seconds_left = 0.0;  ///< of the whole run's steps, at the pace of this epoch
+  /// Under a scheme whose ranks do not step together: what all of them have trained of the epoch,
+  /// and of how much; a step is a global batch of samples then. Else 0.
+  std::int64_t samples = 0;
+  std::int64_t epoch_samples = 0;
+  bool injected = false;  ///< were ranks or links slowed down on purpose?
 };
 
 /// One epoch's line of metrics.jsonl, under the same names; figures are of this epoch alone, and
@@ -50,11 +56,43 @@ struct EpochMetrics {
   double evaluation_seconds = 0.0;      ///< evaluation copy and test set, mean over the ranks
   double communication_share = 0.0;     ///< of `seconds`, in transport calls after the last arrival
   double wait_share = 0.0;              ///< of `seconds`, in transport calls before it
-  std::uint64_t global_reductions = 0;  ///< see sync::SchemeCounters
+  std::uint64_t global_reductions = 0;  ///< see sync::SchemeCounters; mean over the ranks
   std::uint64_t local_reductions = 0;
+  std::uint64_t global_bytes = 0;  ///< that went into the former; sum over the ranks
+  std::uint64_t local_bytes = 0;
   std::uint64_t evaluation_reductions = 0;
   std::uint64_t bytes_sent = 0;     ///< moved between ranks by training, sum over the ranks
+  bool injected = false;            ///< were ranks or links slowed down on purpose?
   std::string parameter_hash = {};  ///< XXH3-128 of the evaluation copy's parameters, 32 hex digits
+};
+
+/// The whole run, as the last line of metrics.jsonl has it under the same names. Reductions are
+/// means over the ranks, bytes are sums over them, seconds are means; evaluation is left out.
+/// What synchronous updates would have needed for as many steps stands beside each.
+struct RunSummary {
+  std::string reason = {};  ///< "completed", "max_steps", or what went wrong
+  std::string scheme = {};
+  double seconds = 0.0;  ///< of everything
+  std::int64_t epochs = 0;
+  std::int64_t steps = 0;    ///< global batches of samples
+  std::int64_t samples = 0;  ///< trained, of all ranks
+  double final_accuracy = 0.0;
+  double best_accuracy = 0.0;
+  double training_seconds = 0.0;
+  double communication_seconds = 0.0;  ///< of these: in transport calls after the last arrival
+  double wait_seconds = 0.0;           ///< and before it
+  std::uint64_t global_reductions = 0;
+  std::uint64_t local_reductions = 0;
+  std::uint64_t synchronous_reductions = 0;
+  std::uint64_t global_bytes = 0;  ///< that went into reductions
+  std::uint64_t local_bytes = 0;
+  std::uint64_t synchronous_bytes = 0;
+  std::uint64_t bytes_sent = 0;              ///< moved between ranks
+  std::uint64_t synchronous_bytes_sent = 0;  ///< 2 (P-1) times the gradients, every step
+  /// Lazy only: iterations after its warm-up, and reductions of the lazy layers in them.
+  std::int64_t lazy_iterations = 0;
+  std::uint64_t lazy_reductions = 0;
+  std::vector<std::string> injected = {};  ///< what was slowed down on purpose, in words
 };
 
 /// What the trainer tells while it runs, on rank 0 only. Called on the training thread.
@@ -62,6 +100,7 @@ struct TrainerObserver {
   std::function<void(const std::string& line)> on_note = {};  ///< facts worth printing once
   std::function<void(const Progress&)> on_progress = {};
   std::function<void(const EpochMetrics&)> on_epoch = {};
+  std::function<void(const RunSummary&)> on_end = {};  ///< unless the run ends by an error
 };
 
 struct TrainerOptions {
@@ -76,7 +115,9 @@ struct TrainerOptions {
 /// every rank). Collective.
 ///
 /// Of every step's global batch of B samples, rank r of P takes samples B*r/P to B*(r+1)/P,
-/// rounded down. The run ends after [train] epochs, or within an epoch after max_steps.
+/// rounded down. The run ends after [train] epochs, or within an epoch after max_steps. Where
+/// replicas do not step together (cyclic), every rank has mini-batches of B/P samples of its own,
+/// and an epoch or the run ends when all ranks together have trained its samples.
 ///
 /// Throws ConfigError, DataError, NumericError, or transport::Error. What goes wrong before the
 /// first step, on whatever rank, is thrown on every rank; what fails later on one rank alone

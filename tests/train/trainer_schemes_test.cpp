@@ -1,0 +1,218 @@
+// Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
+// and the counters are those of the closed forms.
+
+#include <cstdint>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/experiments.hpp"
+#include "train/outcome.hpp"
+
+namespace rondo::train {
+namespace {
+
+using rondo::test::Backend;
+using test::Outcome;
+using test::relative_difference;
+using test::train_on;
+using testing::Each;
+
+// 200 pictures in batches of 24: 8 whole ones and a short one an epoch.
+Experiment experiment_of(const std::string& scheme, const std::string& model = "lenet5") {
+  Experiment experiment = test::small_experiment(model);
+  experiment.update.scheme = scheme;
+  experiment.update.warmup_epochs = 0.0;
+  experiment.train.max_steps = 8;
+  return experiment;
+}
+
+/// Four epochs of a data set that LeNet-5 learns in them.
+Experiment learning(const std::string& scheme) {
+  Experiment experiment = experiment_of(scheme);
+  experiment.data.training = 1000;
+  experiment.train.max_steps = 0;
+  experiment.train.epochs = 4;
+  return experiment;
+}
+
+TEST(TrainerSchemesTest, AveragingEveryStepIsSynchronousToRounding) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment averaging = experiment_of(scheme);
+    averaging.update.period = 1;
+    averaging.update.local_period = 1;
+    averaging.optimizer.momentum = 0.0;
+    Experiment synchronous = averaging;
+    synchronous.update.scheme = "synchronous";
+    for (const int ranks : {1, 2, 4}) {
+      EXPECT_LE(relative_difference(train_on(ranks, averaging).parameters.at(0),
+                                    train_on(ranks, synchronous).parameters.at(0)),
+                1e-5)
+          << scheme << " on " << ranks;
+    }
+  }
+}
+
+TEST(TrainerSchemesTest, GroupsOfOneAreKStepAveraging) {
+  Experiment hierarchical = experiment_of("hierarchical");
+  hierarchical.update.period = 4;
+  hierarchical.update.local_period = 2;
+  hierarchical.update.group = 1;
+  Experiment k_step = hierarchical;
+  k_step.update.scheme = "k_step";
+
+  EXPECT_EQ(train_on(4, hierarchical).parameters, train_on(4, k_step).parameters);
+}
+
+TEST(TrainerSchemesTest, LazyWindowsOfOneAreSynchronous) {
+  for (const char* model : {"lenet5", "resnet8"}) {
+    Experiment lazy = experiment_of("lazy", model);
+    lazy.update.lazy_layers = "2";
+    lazy.update.max_interval = 1;
+    const Experiment synchronous = experiment_of("synchronous", model);
+    for (const int ranks : {1, 3}) {
+      EXPECT_EQ(train_on(ranks, lazy).parameters, train_on(ranks, synchronous).parameters)
+          << model << " on " << ranks;
+    }
+  }
+}
+
+TEST(TrainerSchemesTest, LazyLayersCountTheirReductions) {
+  Experiment experiment = experiment_of("lazy");
+  experiment.update.lazy_layers = "1.0";
+  experiment.update.max_interval = 0;
+  experiment.train.epochs = 2;
+  experiment.train.max_steps = 0;
+  experiment.update.warmup_epochs = 1.0;
+  const RunSummary summary = train_on(2, experiment).summaries.at(0);
+
+  EXPECT_EQ(summary.steps, 18);
+  EXPECT_EQ(summary.lazy_iterations, 9);
+  EXPECT_GT(summary.lazy_reductions, 0U);
+  EXPECT_LT(summary.lazy_reductions, 9U);
+  EXPECT_LT(summary.global_bytes, summary.synchronous_bytes);
+}
+
+TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
+  Experiment experiment = experiment_of("lazy", "resnet8");
+  const Outcome outcome = train_on(2, experiment);
+
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
+// What the measurement computes leaves no trace: with windows of one the run is synchronous.
+TEST(TrainerSchemesTest, MeasuringLeavesParametersAndStatisticsAlone) {
+  Experiment experiment = experiment_of("lazy", "resnet8");
+  experiment.update.max_interval = 1;
+
+  EXPECT_EQ(train_on(1, experiment).parameters,
+            train_on(1, experiment_of("synchronous", "resnet8")).parameters);
+}
+
+TEST(TrainerSchemesTest, LazyLearns) {
+  Experiment experiment = learning("lazy");
+  experiment.update.lazy_layers = "2";
+  experiment.update.warmup_epochs = 1.0;
+
+  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
+}
+
+TEST(TrainerSchemesTest, AWarmUpAsLongAsTheRunIsSynchronous) {
+  const Outcome synchronous = train_on(2, experiment_of("synchronous", "resnet8"));
+  for (const char* scheme : {"lazy", "k_step", "hierarchical", "cyclic"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.warmup_epochs = 2.0;
+
+    EXPECT_EQ(train_on(2, experiment).parameters, synchronous.parameters) << scheme;
+  }
+}
+
+TEST(TrainerSchemesTest, AveragesAreCountedAsTheyAreDue) {
+  Experiment experiment = experiment_of("hierarchical");
+  experiment.update.period = 4;
+  experiment.update.local_period = 2;
+  experiment.update.group = 2;
+  const Outcome outcome = train_on(4, experiment);
+  const RunSummary& summary = outcome.summaries.at(0);
+  const std::uint64_t bytes = 4 * 4 * outcome.layout.parameter_count;  // of four ranks
+
+  EXPECT_EQ(summary.global_reductions, 2U);
+  EXPECT_EQ(summary.local_reductions, 2U);
+  EXPECT_EQ(summary.synchronous_reductions, 8U);
+  EXPECT_EQ(summary.global_bytes, 2 * bytes);
+  EXPECT_EQ(summary.local_bytes, 2 * bytes);
+  EXPECT_EQ(summary.synchronous_bytes, 8 * bytes);
+}
+
+TEST(TrainerSchemesTest, TheGroupIsTheNodeUnlessItIsGiven) {
+  Experiment experiment = experiment_of("hierarchical");
+  experiment.update.period = 8;
+  experiment.update.local_period = 2;
+  const rondo::test::World nodes(Backend::hierarchy, 4);
+  const Outcome of_nodes = train_on(nodes, 4, experiment);
+  experiment.update.group = 2;
+  const Outcome of_pairs = train_on(nodes, 4, experiment);
+
+  EXPECT_EQ(of_nodes.parameters, of_pairs.parameters);
+  EXPECT_EQ(of_nodes.summaries.at(0).local_reductions, 3U);
+}
+
+TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
+  const Outcome outcome =
+      train_on(rondo::test::World(Backend::shm_nodes, 2), 2, experiment_of("synchronous"));
+
+  EXPECT_GE(outcome.summaries.at(0).bytes_sent, outcome.summaries.at(0).synchronous_bytes_sent);
+}
+
+TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.period = 3;  // the run ends within a round
+    experiment.update.local_period = 3;
+    experiment.update.reduction_momentum = 0.5;
+    const Outcome outcome = train_on(3, experiment);
+
+    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
+  }
+}
+
+TEST(TrainerSchemesTest, AveragingLearns) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = learning(scheme);
+    experiment.update.period = 4;
+    experiment.update.local_period = 2;
+
+    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << scheme;
+  }
+}
+
+TEST(TrainerSchemesTest, EveryOptimizerLearns) {
+  for (const char* optimizer : {"adam", "adamw"}) {
+    Experiment experiment = learning("synchronous");
+    experiment.optimizer.name = optimizer;
+    experiment.optimizer.learning_rate = 0.002;
+
+    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
+  }
+}
+
+TEST(TrainerSchemesTest, GradientsCanBeClipped) {
+  Experiment experiment = experiment_of("synchronous");
+  const Outcome unclipped = train_on(2, experiment);
+  experiment.optimizer.clip_norm = 1e6;  // longer than any
+  EXPECT_EQ(train_on(2, experiment).parameters, unclipped.parameters);
+  experiment.optimizer.clip_norm = 1e-3;
+  EXPECT_NE(train_on(2, experiment).parameters, unclipped.parameters);
+}
+
+TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.train.max_steps = 0;
+
+  EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 8);
+  EXPECT_EQ(train_on(2, experiment).summaries.at(0).samples, 8 * 24);
+}
+
+}  // namespace
+}  // namespace rondo::train
