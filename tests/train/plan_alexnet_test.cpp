@@ -43,8 +43,9 @@ GridPlan fastest_usable(std::vector<GridPlan> plans) {
 
 // P_r that each layer would choose alone.
 std::vector<int> chosen_alone(const PlanOptions& options) {
+  const std::vector<GridPlan> grids = plans(Strategy::grid, options);
   std::vector<int> rows;
-  for (const LayerPlan& layer : plans(Strategy::grid, options).front().layers) {
+  for (const LayerPlan& layer : grids.front().layers) {
     rows.push_back(layer.cheapest_pr);
   }
   return rows;

@@ -13,7 +13,9 @@ double message_seconds(double words, const LinkCost& link) {
 }
 
 // ceil(log2 ranks)
-int rounds_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks) - 1U); }
+int rounds_of(int ranks) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1U));
+}
 
 double flat_seconds(double words, int ranks, const LinkCost& link) {
   const double moved = words * static_cast<double>(ranks - 1) / static_cast<double>(ranks);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <utility>
+#include <tuple>
 
 #include "plan/layer_cost.hpp"
 #include "plan/memory.hpp"
@@ -104,8 +104,8 @@ std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOpti
 }
 
 void rank(std::vector<GridPlan>& plans) {
-  std::ranges::stable_sort(plans, {}, [](const GridPlan& plan) {
-    return std::pair(!plan.refused.empty(), plan.seconds());
+  std::ranges::sort(plans, {}, [](const GridPlan& plan) {
+    return std::tuple(!plan.refused.empty(), plan.seconds(), plan.strategy, plan.pr);
   });
 }
 

@@ -112,7 +112,7 @@ struct GridPlan {
 [[nodiscard]] RONDO_TRAIN_API std::vector<GridPlan> plan(const Model& model, Strategy strategy,
                                                          const PlanOptions& options);
 
-/// Brings usable grids before refused ones, and the fastest first. Stable.
+/// Brings usable grids before refused ones, and the fastest first; equal ones by strategy and P_r.
 RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 
 }  // namespace rondo::train
