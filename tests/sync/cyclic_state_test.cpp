@@ -48,6 +48,20 @@ TEST_P(CyclicStateTest, ARestoredRunGoesOnWithTheSameBits) {
   });
 }
 
+TEST_P(CyclicStateTest, AStateFromBeforeTheFirstStepIsOneToo) {
+  world().run([](transport::World& world) {
+    CyclicWorker worker(world, fixed_delay);
+    CyclicWorker other(world, fixed_delay);
+
+    other.scheme->restore(worker.scheme->save());
+    worker.compute_until_parked();
+    other.compute_until_parked();
+
+    EXPECT_EQ(other.parameters(), worker.parameters());
+    EXPECT_EQ(other.scheme->save(), worker.scheme->save());
+  });
+}
+
 TEST_P(CyclicStateTest, ARestoredRunEvaluatesTheSameModel) {
   world().run([](transport::World& world) {
     CyclicWorker worker(world, fixed_delay);

@@ -13,6 +13,7 @@
 
 #include <rondo/sync/cyclic_forecast.hpp>
 #include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/warm_up.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -246,6 +247,56 @@ TEST(CyclicLocalStepTest, MovesTheCopyBetweenTurns) {
     // The second gradient is -0.125/4 + 2; the mean of both is pushed.
     const float mean = (1.0F + 2.0F - 0.03125F) / 2.0F;
     EXPECT_EQ(worker.arrays.parameters[0], -0.125F * mean);
+  });
+}
+
+/// Steps `scheme` over `arrays` as CyclicWorker does.
+void step(UpdateScheme& scheme, test::Arrays& arrays, int rank, int index, int ranks) {
+  scheme.begin({.index = index,
+                .local_samples = CyclicWorker::samples,
+                .global_samples = CyclicWorker::samples * static_cast<std::size_t>(ranks),
+                .learning_rate = CyclicWorker::rate});
+  for (std::size_t i = 0; i < 8; ++i) {
+    arrays.gradients[i] = 2.0F * CyclicWorker::gradient_of(rank, index, arrays.parameters[i], i);
+  }
+  for (const std::size_t layer : {1U, 0U}) scheme.gradients_final(layer);
+  scheme.finish();
+}
+
+// Momentum and parameters go on where the warm-up ended: alone, nothing shows that it did.
+TEST(CyclicWarmUpTest, TakesOverWhatASynchronousStartLeft) {
+  World{1}.run([](transport::World& world) {
+    test::Arrays arrays(world, {5, 3});
+    const std::shared_ptr<Optimizer> sgd = make_sgd(8, {});
+    const auto warmed = make_warm_up(make_synchronous(arrays.replica(), sgd),
+                                     make_cyclic(arrays.replica(), sgd), 3);
+    test::Arrays others(world, {5, 3});
+    const auto plain = make_synchronous(others.replica(), make_sgd(8, {}));
+
+    for (int k = 0; k < 7; ++k) {
+      step(*warmed, arrays, 0, k, 1);
+      step(*plain, others, 0, k, 1);
+    }
+
+    EXPECT_EQ(arrays.parameters, others.parameters);
+  });
+}
+
+TEST(CyclicWarmUpTest, EndsInTheSameModelOnAllRanks) {
+  World{3}.run([](transport::World& world) {
+    test::Arrays arrays(world, {5, 3});
+    const std::shared_ptr<Optimizer> sgd = make_sgd(8, {});
+    const auto scheme =
+        make_warm_up(make_synchronous(arrays.replica(), sgd),
+                     make_cyclic(arrays.replica(), sgd, {.delay = Delay::fixed}), 2);
+
+    for (int k = 0; k < 5; ++k) step(*scheme, arrays, world.rank(), k, 3);
+    scheme->flush();
+
+    std::vector<float> all(24);
+    world.communicator().allgather(arrays.parameters, std::span(all)).wait();
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], arrays.parameters[i % 8]);
+    EXPECT_EQ(scheme->counters().global_reductions, 2U + 3U);
   });
 }
 

@@ -88,6 +88,7 @@ class CyclicScheme final : public UpdateScheme {
   void push_the_rest();
   void read_store(std::span<float> parameters);
   void expect_rest(const char* call) const;
+  void expect_own(int rank, int size) const;  // of a state
 
   Replica replica_;
   std::shared_ptr<Optimizer> optimizer_;

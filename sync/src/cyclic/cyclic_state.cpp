@@ -45,18 +45,20 @@ std::vector<std::byte> CyclicScheme::save() const {
   return writer.take();
 }
 
+void CyclicScheme::expect_own(int rank, int size) const {
+  if (rank == workers_.rank() && size == workers_.size()) return;
+  throw std::invalid_argument("state of cyclic: of worker " + std::to_string(rank) + " of " +
+                              std::to_string(size) + ", but this is worker " +
+                              std::to_string(workers_.rank()) + " of " +
+                              std::to_string(workers_.size()));
+}
+
 void CyclicScheme::restore(std::span<const std::byte> state) {
   iteration_.expect_between("restore()");
   expect_rest("restore()");
   ByteReader reader(state, state_name, state_version);
   const auto rank = reader.get<int>();
-  const auto size = reader.get<int>();
-  if (rank != workers_.rank() || size != workers_.size()) {
-    throw std::invalid_argument("state of cyclic: of worker " + std::to_string(rank) + " of " +
-                                std::to_string(size) + ", but this is worker " +
-                                std::to_string(workers_.rank()) + " of " +
-                                std::to_string(workers_.size()));
-  }
+  expect_own(rank, reader.get<int>());
   const auto started = reader.get<bool>();
   if (started_ && !started) {
     throw std::logic_error("cyclic: a state from before the first step, after it");
@@ -77,16 +79,11 @@ void CyclicScheme::restore(std::span<const std::byte> state) {
   pending.samples = reader.get<std::int64_t>();
   pending.sum.resize(pending_.sum.size());
   reader.get_array(std::span(pending.sum));
-  std::vector<float> store;
-  std::span<const std::byte> optimizer_state;
-  if (!started) {
-    optimizer_state = reader.get_bytes();
-  } else if (rest.holder == rank) {
-    store.resize(store_.all().size());
-    reader.get_array(std::span(store));
-  }
+  std::vector<float> store(started && rest.holder == rank ? store_.all().size() : 0);
+  if (started && rest.holder == rank) reader.get_array(std::span(store));
+  const auto optimizer_state = started ? std::span<const std::byte>() : reader.get_bytes();
   reader.expect_end();
-  if (!started) optimizer_->restore(optimizer_state);
+  if (!started) optimizer_->restore(optimizer_state);  // from here on nothing throws
   counters_ = counters;
   script_.set_position(static_cast<std::size_t>(script_position));
   updates_before_ = updates_before;

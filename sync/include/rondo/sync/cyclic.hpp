@@ -117,6 +117,10 @@ struct CyclicOptions {
 /// round until every worker has pushed what it had; then all pull. save() and restore() need
 /// the same as copy_for_evaluation(); states differ by rank, and the store is in one of them.
 ///
+/// The optimizer keeps its state in the store from the first begin() on, and is not to be used any
+/// more once the scheme is gone. With `local_step` or batch norm's statistics, what a rank has
+/// parked with shows in its evaluation: that is why parks are part of a trace.
+///
 /// **Failures.** When a rank that must have or pass the token is lost, every rank gets a
 /// transport::Error whose text names it as the token's holder, at the latest after its mini-batch:
 /// the rank that notices aborts the World with that text.
