@@ -42,6 +42,24 @@ TEST(ProgressLineTest, ShowsEverythingWhenThereIsRoom) {
             "communication 3.1 %  left 1:02");
 }
 
+TEST(ProgressLineTest, CountsSamplesWhereRanksDoNotStepTogether) {
+  train::Progress progress = some_progress();
+  progress.samples = 7'680;
+  progress.epoch_samples = 50'000;
+
+  EXPECT_THAT(format_progress(progress, 200), HasSubstr("epoch 2/8  samples 7680/50000  loss"));
+}
+
+TEST(ProgressLineTest, SaysThatDelaysAreInjected) {
+  train::Progress progress = some_progress();
+  progress.injected = true;
+  train::EpochMetrics metrics;
+  metrics.injected = true;
+
+  EXPECT_THAT(format_progress(progress, 40), HasSubstr("epoch 2/8 (delays injected)"));
+  EXPECT_THAT(format_epoch(metrics, 8), HasSubstr("(delays injected)"));
+}
+
 TEST(ProgressLineTest, NeverExceedsTheWidth) {
   for (std::size_t width = 0; width < 120; ++width) {
     EXPECT_LE(format_progress(some_progress(), width).size(), width);

@@ -37,8 +37,11 @@ std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * sh
 
 std::string format_progress(const train::Progress& progress, std::size_t width) {
   const std::vector<std::string> parts = {
-      fmt::format("epoch {}/{}", progress.epoch, progress.epochs),
-      fmt::format("step {}/{}", progress.step, progress.steps),
+      fmt::format("epoch {}/{}{}", progress.epoch, progress.epochs,
+                  progress.injected ? " (delays injected)" : ""),
+      progress.epoch_samples > 0
+          ? fmt::format("samples {}/{}", progress.samples, progress.epoch_samples)
+          : fmt::format("step {}/{}", progress.step, progress.steps),
       fmt::format("loss {:.4f}", progress.loss),
       fmt::format("accuracy {:.2f} %", progress.accuracy),
       fmt::format("{:.0f} images/s", progress.images_per_second),
@@ -57,9 +60,10 @@ std::string format_progress(const train::Progress& progress, std::size_t width) 
 std::string format_epoch(const train::EpochMetrics& metrics, std::int64_t epochs) {
   return fmt::format(
       "epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s, communication {}, "
-      "waiting {}, {:.1f} s",
+      "waiting {}, {:.1f} s{}",
       metrics.epoch, epochs, metrics.loss, metrics.accuracy, metrics.images_per_second,
-      format_share(metrics.communication_share), format_share(metrics.wait_share), metrics.seconds);
+      format_share(metrics.communication_share), format_share(metrics.wait_share), metrics.seconds,
+      metrics.injected ? " (delays injected)" : "");
 }
 
 ProgressLine::ProgressLine(std::FILE* stream, std::int64_t every)
@@ -70,7 +74,12 @@ ProgressLine::~ProgressLine() { clear(); }
 void ProgressLine::show(const train::Progress& progress) {
   constexpr std::size_t unlimited = 1000;
   if (!terminal_) {
-    if (every_ > 0 && progress.step % every_ == 0) print(format_progress(progress, unlimited));
+    const std::int64_t mark = every_ > 0 ? progress.step / every_ : 0;
+    if (mark > (progress.epoch == shown_epoch_ ? shown_mark_ : 0)) {
+      print(format_progress(progress, unlimited));
+      shown_mark_ = mark;
+      shown_epoch_ = progress.epoch;
+    }
     return;
   }
   const auto now = Clock::now();

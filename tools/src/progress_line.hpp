@@ -37,6 +37,8 @@ class ProgressLine {
   std::int64_t every_;
   bool terminal_;
   bool live_ = false;
+  std::int64_t shown_epoch_ = 0;  // of the last line that was due
+  std::int64_t shown_mark_ = 0;   // which of that epoch's it was
   std::chrono::steady_clock::time_point next_ = {};
 };
 

@@ -25,6 +25,7 @@
 #include "train/metrics_echo.hpp"
 #include "train/openmp_team.hpp"
 #include "train/run_folder.hpp"
+#include "train/summary_table.hpp"
 #include "world_options.hpp"
 
 namespace rondo::tools {
@@ -71,7 +72,9 @@ class Display {
                 [this](const train::EpochMetrics& metrics) {
                   line_.print(format_epoch(metrics, epochs_));
                   copy_metrics();
-                }};
+                },
+            .on_end =
+                [this](const train::RunSummary& summary) { line_.print(format_summary(summary)); }};
   }
 
   void copy_metrics() {
