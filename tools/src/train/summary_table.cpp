@@ -26,7 +26,8 @@ std::string against(std::uint64_t used, std::uint64_t synchronous) {
 
 std::string row(std::string_view name, const std::string& value, const std::string& synchronous,
                 const std::string& difference) {
-  return fmt::format("\n  {:<18}{:>16}{:>16}   {}", name, value, synchronous, difference);
+  return fmt::format("\n  {:<18}{:>16}{:>16}{}{}", name, value, synchronous,
+                     difference.empty() ? "" : "   ", difference);
 }
 
 std::string reductions(const train::RunSummary& summary) {
