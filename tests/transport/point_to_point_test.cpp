@@ -194,31 +194,6 @@ TEST_P(PointToPointTest, ReportsALostPeerThroughTheRequest) {
   });
 }
 
-TEST_P(PointToPointTest, TestingAloneNoticesALostPeer) {
-  if (ranks() == 1) return;
-  world().run_without(ranks() - 1, [&](World& world) {
-    std::uint64_t value = 0;
-
-    Request signalled = world.communicator().wait_signal(ranks() - 1, value);
-
-    EXPECT_THROW(while (!signalled.test()){}, Error);
-    EXPECT_EQ(signalled.status(), Errc::peer_lost);
-  });
-}
-
-TEST_P(PointToPointTest, TestingAloneNoticesAnAbort) {
-  if (ranks() == 1) return;
-  world().run([&](World& world) {
-    std::uint64_t value = 0;
-    if (world.rank() == 0) return world.abort("enough");
-
-    Request signalled = world.communicator().wait_signal(0, value);
-
-    EXPECT_THROW(while (!signalled.test()){}, Error);
-    EXPECT_EQ(signalled.status(), Errc::aborted);
-  });
-}
-
 TEST_P(PointToPointTest, AReceiveThatIsGivenUpLeavesItsMessageToTheNext) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
@@ -248,6 +223,33 @@ TEST_P(PointToPointTest, OnlyReceivesCanBeGivenUp) {
     EXPECT_NO_THROW(barrier.wait());
     EXPECT_NO_THROW(world.communicator().barrier().wait());
   });
+}
+
+TEST(PointToPointFailureTest, TestingAloneNoticesALostPeer) {
+  for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
+    test::World(backend, 2).run_without(1, [](World& world) {
+      std::uint64_t value = 0;
+
+      Request signalled = world.communicator().wait_signal(1, value);
+
+      EXPECT_THROW(while (!signalled.test()){}, Error);
+      EXPECT_EQ(signalled.status(), Errc::peer_lost);
+    });
+  }
+}
+
+TEST(PointToPointFailureTest, TestingAloneNoticesAnAbort) {
+  for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
+    test::World(backend, 2).run([](World& world) {
+      std::uint64_t value = 0;
+      if (world.rank() == 0) return world.abort("enough");
+
+      Request signalled = world.communicator().wait_signal(0, value);
+
+      EXPECT_THROW(while (!signalled.test()){}, Error);
+      EXPECT_EQ(signalled.status(), Errc::aborted);
+    });
+  }
 }
 
 TEST(PointToPointArgumentsTest, AreChecked) {
