@@ -42,10 +42,11 @@ std::vector<float> read_dump(const std::filesystem::path& file) {
 int train_and_dump(transport::World& world, const std::filesystem::path& file) {
   train::RunLog log({}, world.rank());
   train::Trainer trainer(world, experiment(), {}, log);
+  trainer.join();
   while (!trainer.done()) trainer.run_epoch();
   trainer.finish();
   std::printf("rank %d of %d has trained for %d steps\n", world.rank(), world.size(),
-              static_cast<int>(trainer.steps()));
+              static_cast<int>(trainer.summary("completed").steps));
   if (world.rank() != 0) return 0;
   const auto parameters = std::as_bytes(trainer.parameters());
   std::ofstream stream(file, std::ios::binary);
