@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
@@ -21,6 +23,16 @@ std::vector<std::size_t> bytes_by_rank(transport::World& world, std::size_t mine
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   world.communicator().allgather(std::span<const std::int64_t>(own), std::span(all)).wait();
   return {all.begin(), all.end()};
+}
+
+// std::stable_sort would do, but for a warning of clang about the library that gcc 12 brings.
+std::vector<sync::Push> by_version(const std::vector<sync::Push>& pushes) {
+  std::vector<std::size_t> order(pushes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(pushes[i].version, i); });
+  std::vector<sync::Push> sorted;
+  for (const std::size_t i : order) sorted.push_back(pushes[i]);
+  return sorted;
 }
 
 }  // namespace
@@ -40,8 +52,7 @@ std::vector<sync::Push> gather_pushes(transport::World& world,
   if (world.rank() != 0) return {};
   std::vector<sync::Push> all(total / sizeof(sync::Push));
   if (total > 0) std::memcpy(all.data(), bytes.data(), total);
-  std::ranges::stable_sort(all, {}, &sync::Push::version);
-  return all;
+  return by_version(all);
 }
 
 }  // namespace rondo::train
