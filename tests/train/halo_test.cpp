@@ -1,0 +1,291 @@
+// Halos of pictures that are split over ranks: the exchange and the local kernels play through a
+// convolution, and give what the unsplit one gives.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/halo.hpp>
+#include <rondo/train/redistribution.hpp>
+
+#include "train/layouts.hpp"
+
+namespace rondo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Picture = test::ElementArray<std::int64_t>;
+
+Windows square(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return windows_of(ConvolutionLayer{.kernel = kernel, .stride = stride, .padding = padding});
+}
+
+tensor::Shape output_of(const tensor::Shape& x, const Windows& windows) {
+  return {x.n, windows.h.outputs(x.h), windows.w.outputs(x.w), x.c};
+}
+
+/// Calls visit(input row, input column, weight) for each tap of an output that is in the picture.
+template <class Visit>
+void for_each_tap(const Windows& windows, const tensor::Shape& x, std::int64_t h, std::int64_t w,
+                  Visit visit) {
+  for (std::int64_t i = 0; i < windows.h.kernel; ++i) {
+    for (std::int64_t j = 0; j < windows.w.kernel; ++j) {
+      const std::int64_t row = h * windows.h.stride - windows.h.before + i;
+      const std::int64_t column = w * windows.w.stride - windows.w.before + j;
+      if (row < 0 || row >= x.h || column < 0 || column >= x.w) continue;
+      visit(row, column, 1 + i * windows.w.kernel + j);
+    }
+  }
+}
+
+/// Every channel by itself, tap (i, j) weighted by its number.
+Picture forward(const Windows& windows, Picture& x, const tensor::Shape& extents,
+                const tensor::Shape& outputs) {
+  Picture y(outputs);
+  test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
+    for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
+      y.at(n, h, w, c) += weight * x.at(n, row, column, c);
+    });
+  });
+  return y;
+}
+
+Picture backward(const Windows& windows, Picture& dy, const tensor::Shape& outputs,
+                 const tensor::Shape& extents) {
+  Picture dx(extents);
+  test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
+    for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
+      dx.at(n, row, column, c) += weight * dy.at(n, h, w, c);
+    });
+  });
+  return dx;
+}
+
+Picture numbers(const tensor::Shape& extents) {
+  Picture picture(extents);
+  std::int64_t next = 1;
+  test::for_each_element(whole(extents), [&](auto... index) {
+    picture.at(index...) = next * next % 1009;
+    ++next;
+  });
+  return picture;
+}
+
+/// Copies `box` of `all` to where it lies in an array of `local` alone.
+void copy(Picture& all, const Box& box, Picture& into, const Box& local) {
+  test::for_each_element(box, [&](auto n, auto h, auto w, auto c) {
+    into.at(n - local.n.first, h - local.h.first, w - local.w.first, c - local.c.first) =
+        all.at(n, h, w, c);
+  });
+}
+
+/// What a rank has after the exchange: its needed box, from its own block and from its peers.
+Picture exchanged(Picture& all, const Partition& from, const std::vector<Box>& needs, int rank) {
+  const Box& needed = needs[static_cast<std::size_t>(rank)];
+  Picture local(needed.shape(), -1);
+  const Redistribution plan = redistribution(from, needs, rank);
+  copy(all, plan.kept, local, needed);
+  for (const Transfer& received : plan.receives) copy(all, received.box, local, needed);
+  return local;
+}
+
+Windows local_windows(const Windows& windows, const Halo& halo) {
+  return {{windows.h.kernel, windows.h.stride, halo.h.before, halo.h.after},
+          {windows.w.kernel, windows.w.stride, halo.w.before, halo.w.after}};
+}
+
+/// Calls check(x, y, windows) for kernels, strides, paddings, and spatial splits of few rows and
+/// columns: uneven, thinner than the halo, and empty ones.
+template <class Check>
+void for_each_split(Check check) {
+  for (const tensor::Shape& extents : {tensor::Shape{.n = 1, .h = 9, .w = 8, .c = 1},
+                                       tensor::Shape{.n = 2, .h = 4, .w = 11, .c = 2}}) {
+    for (const std::int64_t kernel : {1, 3, 5, 7}) {
+      for (const std::int64_t stride : {1, 2}) {
+        for (std::int64_t padding = 0; padding <= 3; ++padding) {
+          const Windows windows = square(kernel, stride, padding);
+          for (const auto& [h, w] : {std::pair{2, 1}, {3, 1}, {1, 4}, {4, 1}, {2, 2}, {2, 3}}) {
+            const Partition x = by_space(extents, {.pr = h * w, .pc = 2}, h, w);
+            check(x, x.with_extents(output_of(extents, windows)), windows);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(HaloTest, SplitForwardGivesTheOutputsOfTheUnsplitLayer) {
+  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
+    Picture pictures = numbers(x.extents());
+    Picture expected = forward(windows, pictures, x.extents(), y.extents());
+    const std::vector<Box> needs = forward_needs(x, y, windows);
+    for (int rank = 0; rank < x.ranks(); ++rank) {
+      const Halo halo = forward_halo(x, y, windows, rank);
+      if (halo.own.empty()) continue;
+      Picture local = exchanged(pictures, x, needs, rank);
+      Picture own(halo.own.shape());
+      copy(expected, halo.own, own, halo.own);
+      const Picture result =
+          forward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
+      ASSERT_EQ(result.values(), own.values());
+    }
+  });
+}
+
+TEST(HaloTest, SplitBackwardGivesTheGradientsOfTheUnsplitLayer) {
+  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
+    Picture gradients = numbers(y.extents());
+    Picture expected = backward(windows, gradients, y.extents(), x.extents());
+    const std::vector<Box> needs = backward_needs(x, y, windows);
+    for (int rank = 0; rank < x.ranks(); ++rank) {
+      const Halo halo = backward_halo(x, y, windows, rank);
+      Picture local = exchanged(gradients, y, needs, rank);
+      Picture own(halo.own.shape());
+      copy(expected, halo.own, own, halo.own);
+      const Picture result =
+          backward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
+      ASSERT_EQ(result.values(), own.values());
+    }
+  });
+}
+
+TEST(HaloTest, EveryPeerSendsWhatIsExpectedOfIt) {
+  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
+    const std::vector<Box> needs = forward_needs(x, y, windows);
+    for (int rank = 0; rank < x.ranks(); ++rank) {
+      for (const auto& [peer, box] : redistribution(x, needs, rank).sends) {
+        const std::vector<Transfer> expected = redistribution(x, needs, peer).receives;
+        ASSERT_EQ(std::ranges::count(expected, Transfer{rank, box}), 1);
+      }
+    }
+  });
+}
+
+TEST(HaloTest, InnerOutputsReadNothingOfOthers) {
+  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
+    for (int rank = 0; rank < x.ranks(); ++rank) {
+      const Halo halo = forward_halo(x, y, windows, rank);
+      const Box held = x.box_of(rank);
+      ASSERT_TRUE(halo.own.contains(halo.inner));
+      test::for_each_element(halo.inner, [&](auto, auto h, auto w, auto) {
+        for_each_tap(windows, x.extents(), h, w, [&](auto row, auto column, auto) {
+          ASSERT_TRUE(held.h.contains({row, row + 1}) && held.w.contains({column, column + 1}));
+        });
+      });
+    }
+  });
+}
+
+TEST(HaloTest, InnerGradientsNeedNothingOfOthers) {
+  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
+    for (int rank = 0; rank < x.ranks(); ++rank) {
+      const Halo halo = backward_halo(x, y, windows, rank);
+      const Box held = y.box_of(rank);
+      ASSERT_TRUE(halo.own.contains(halo.inner));
+      test::for_each_element(whole(y.extents()), [&](auto, auto h, auto w, auto) {
+        if (held.h.contains({h, h + 1}) && held.w.contains({w, w + 1})) return;
+        for_each_tap(windows, x.extents(), h, w, [&](auto row, auto column, auto) {
+          ASSERT_FALSE(!halo.inner.empty() && halo.inner.h.contains({row, row + 1}) &&
+                       halo.inner.w.contains({column, column + 1}));
+        });
+      });
+    }
+  });
+}
+
+TEST(HaloTest, EvenSplitsMoveHalfAKernelAcrossEachCut) {
+  const tensor::Shape extents{.n = 3, .h = 16, .w = 10, .c = 5};
+  for (const std::int64_t kernel : {1, 3, 5, 7}) {
+    const Partition x = by_space(extents, {.pr = 4}, 4, 1);
+    const Windows windows = square(kernel, 1, kernel / 2);
+    for (const auto& needs : {forward_needs(x, x, windows), backward_needs(x, x, windows)}) {
+      std::int64_t words = 0;
+      for (int rank = 0; rank < 4; ++rank) words += redistribution(x, needs, rank).words_sent();
+
+      EXPECT_EQ(words, 2 * (4 - 1) * (kernel / 2) * extents.n * extents.w * extents.c);
+    }
+  }
+}
+
+TEST(HaloTest, ThinPartsTakeRowsFromSeveralRanksAway) {
+  const tensor::Shape extents{.n = 1, .h = 4, .w = 2, .c = 1};
+  const Partition x = by_space(extents, {.pr = 4}, 4, 1);
+
+  const Redistribution plan = redistribution(x, forward_needs(x, x, square(5, 1, 2)), 0);
+
+  EXPECT_THAT(plan.receives, ElementsAre(Transfer{2, x.box_of(2)}, Transfer{1, x.box_of(1)}));
+}
+
+TEST(HaloTest, CornersComeFromTheRankThatHoldsThem) {
+  const tensor::Shape extents{.n = 1, .h = 8, .w = 6, .c = 2};
+  const Partition x = by_space(extents, {.pr = 4}, 2, 2);
+
+  const Redistribution plan = redistribution(x, forward_needs(x, x, square(3, 1, 1)), 0);
+
+  EXPECT_THAT(plan.receives, ElementsAre(Transfer{3, Box{{0, 1}, {4, 5}, {3, 4}, {0, 2}}},
+                                         Transfer{2, Box{{0, 1}, {4, 5}, {0, 3}, {0, 2}}},
+                                         Transfer{1, Box{{0, 1}, {0, 4}, {3, 4}, {0, 2}}}));
+}
+
+TEST(HaloTest, OneByOneNeedsNoExchange) {
+  const tensor::Shape extents{.n = 1, .h = 7, .w = 5, .c = 1};
+  const Partition x = by_space(extents, {.pr = 6}, 2, 3);
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_THAT(redistribution(x, forward_needs(x, x, {}), rank).receives, IsEmpty());
+    EXPECT_EQ(forward_halo(x, x, {}, rank).inner, x.box_of(rank));
+  }
+}
+
+TEST(HaloTest, PoolingThatDividesThePartsNeedsNoExchange) {
+  const tensor::Shape extents{.n = 1, .h = 8, .w = 12, .c = 3};
+  const Windows windows = windows_of(PoolingLayer{.window = 2, .stride = 2});
+  const Partition x = by_space(extents, {.pr = 4}, 2, 2);
+  const Partition y = x.with_extents(output_of(extents, windows));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(forward_halo(x, y, windows, rank).needed, x.box_of(rank));
+    EXPECT_EQ(backward_halo(x, y, windows, rank).needed, y.box_of(rank));
+  }
+}
+
+TEST(HaloTest, StaysWithinTheGroupAndItsSamples) {
+  const tensor::Shape extents{.n = 5, .h = 6, .w = 6, .c = 2};
+  const ProcessGrid grid{.pr = 2, .pc = 3};
+  const Partition x = by_space(extents, grid, 2, 1);
+  const std::vector<Box> needs = forward_needs(x, x, square(3, 1, 1));
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(needs[static_cast<std::size_t>(rank)].n, x.box_of(rank).n);
+    for (const Transfer& received : redistribution(x, needs, rank).receives) {
+      EXPECT_EQ(grid.group_of(received.peer), grid.group_of(rank));
+    }
+  }
+}
+
+TEST(HaloTest, TakesTheChannelsOfWhatIsReadNotOfWhatIsWritten) {
+  const Partition x = by_space({.n = 1, .h = 6, .w = 6, .c = 2}, {.pr = 2}, 2, 1);
+  const Partition y = x.with_extents({.n = 1, .h = 6, .w = 6, .c = 3});
+
+  EXPECT_EQ(forward_halo(x, y, square(3, 1, 1), 0).needed, (Box{{0, 1}, {0, 4}, {0, 6}, {0, 2}}));
+  EXPECT_EQ(backward_halo(x, y, square(3, 1, 1), 0).needed, (Box{{0, 1}, {0, 4}, {0, 6}, {0, 3}}));
+}
+
+TEST(HaloTest, RefusesLayersWhoseInputAndOutputDoNotFit) {
+  const tensor::Shape extents{.n = 2, .h = 6, .w = 6, .c = 2};
+  const Partition x = by_space(extents, {.pr = 2}, 2, 1);
+
+  EXPECT_THROW(static_cast<void>(forward_halo(x, x, square(3, 2, 1), 0)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(backward_halo(x, by_sample(extents, 4), {}, 0)),
+               std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(forward_halo(x, by_sample(extents, 2), {}, 0)),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,168 @@
+// How arrays are cut and who holds which block, over all small cases.
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/partition.hpp>
+
+#include "train/layouts.hpp"
+
+namespace rondo::train {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr tensor::Shape array{.n = 4, .h = 6, .w = 5, .c = 7};
+
+TEST(EvenRangeTest, PartsAreAdjacentAndDifferByOneAtMost) {
+  for (std::int64_t total = 0; total <= 40; ++total) {
+    for (int parts = 1; parts <= 16; ++parts) {
+      std::int64_t next = 0;
+      for (int part = 0; part < parts; ++part) {
+        const Range range = even_range(total, parts, part);
+        ASSERT_EQ(range.first, next);
+        ASSERT_GE(range.size(), total / parts);
+        ASSERT_LE(range.size(), (total + parts - 1) / parts);
+        next = range.last;
+      }
+      ASSERT_EQ(next, total);
+    }
+  }
+}
+
+TEST(EvenRangeTest, FinerPartsLieWithinCoarserOnes) {
+  for (std::int64_t total = 0; total <= 40; ++total) {
+    for (int coarse = 1; coarse <= 6; ++coarse) {
+      for (int within = 1; within <= 6; ++within) {
+        for (int part = 0; part < coarse; ++part) {
+          const Range whole_part = even_range(total, coarse, part);
+          const int fine = coarse * within;
+          ASSERT_EQ(even_range(total, fine, part * within).first, whole_part.first);
+          ASSERT_EQ(even_range(total, fine, part * within + within - 1).last, whole_part.last);
+        }
+      }
+    }
+  }
+}
+
+TEST(PartitionTest, EveryElementIsHeldAsOftenAsThereAreReplicas) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+    for (const tensor::Shape& extents : test::small_arrays()) {
+      for (const auto& [name, partition] : test::layouts_of(extents, ranks)) {
+        test::ElementArray<int> holders(extents);
+        for (const Box& box : partition.boxes()) {
+          test::for_each_element(box, [&](auto... index) { ++holders.at(index...); });
+        }
+        ASSERT_THAT(holders.values(), Each(partition.replicas())) << name;
+      }
+    }
+  }
+}
+
+TEST(PartitionTest, ChannelsAreHeldOnceForAnyExtentsAndParts) {
+  for (std::int64_t samples = 0; samples <= 13; ++samples) {
+    for (std::int64_t channels = 0; channels <= 13; ++channels) {
+      for (int pr = 1; pr <= 6; ++pr) {
+        for (int pc = 1; pc <= 6; ++pc) {
+          const tensor::Shape extents{.n = samples, .h = 1, .w = 1, .c = channels};
+          test::ElementArray<int> holders(extents);
+          for (const Box& box : by_channel(extents, {.pr = pr, .pc = pc}).boxes()) {
+            test::for_each_element(box, [&](auto... index) { ++holders.at(index...); });
+          }
+          ASSERT_THAT(holders.values(), Each(1));
+        }
+      }
+    }
+  }
+}
+
+TEST(PartitionTest, FindsTheRanksOfABlock) {
+  for (const auto& [name, partition] : test::layouts_of(array, 12)) {
+    for (int block = 0; block < partition.blocks(); ++block) {
+      ASSERT_EQ(partition.ranks_of(block).size(), static_cast<std::size_t>(partition.replicas()));
+      ASSERT_TRUE(std::ranges::is_sorted(partition.ranks_of(block)));
+      for (const int rank : partition.ranks_of(block)) {
+        ASSERT_EQ(partition.block_of(rank), block) << name;
+      }
+    }
+  }
+}
+
+TEST(PartitionTest, NumbersBlocksWithChannelsFastest) {
+  const Partition partition(array, {.n = 2, .h = 2, .w = 1, .c = 2}, {0, 1, 2, 3, 4, 5, 6, 7});
+
+  EXPECT_EQ(partition.box(5), (Box{{2, 4}, {0, 3}, {0, 5}, {3, 7}}));
+  EXPECT_EQ(partition.box(2), (Box{{0, 2}, {3, 6}, {0, 5}, {0, 3}}));
+}
+
+TEST(PartitionTest, KeepsSamplesOfARankWithinThoseOfItsGroup) {
+  for (std::int64_t samples = 0; samples <= 26; ++samples) {
+    for (const ProcessGrid& grid : test::grids_of(12)) {
+      const tensor::Shape extents{.n = samples, .h = 1, .w = 1, .c = 12};
+      const Partition alone = by_sample(extents, 12);
+      const Partition together = by_channel(extents, grid);
+      for (int rank = 0; rank < 12; ++rank) {
+        ASSERT_TRUE(together.box_of(rank).n.contains(alone.box_of(rank).n));
+      }
+    }
+  }
+}
+
+TEST(PartitionTest, CutsPicturesByPosition) {
+  const Partition partition = by_space(array, {.pr = 4, .pc = 2}, 2, 2);
+
+  EXPECT_EQ(partition.box_of(5), (Box{{2, 4}, {0, 3}, {2, 5}, {0, 7}}));
+  EXPECT_EQ(partition.box_of(2), (Box{{0, 2}, {3, 6}, {0, 2}, {0, 7}}));
+}
+
+TEST(PartitionTest, GivesAdjacentRanksTheSameWhereBlocksAreFew) {
+  const Partition partition = on_grid(array, {.pr = 4, .pc = 2}, {.c = 2});
+
+  EXPECT_EQ(partition.replicas(), 2);
+  EXPECT_THAT(partition.ranks_of(1), ElementsAre(2, 3));
+  EXPECT_THAT(partition.ranks_of(2), ElementsAre(4, 5));
+}
+
+TEST(PartitionTest, KeepsCutsAndMapForAnotherArray) {
+  const Partition x = by_channel(array, {.pr = 3, .pc = 2});
+  const Partition y = x.with_extents({.n = 4, .h = 3, .w = 3, .c = 12});
+
+  EXPECT_EQ(y, by_channel({.n = 4, .h = 3, .w = 3, .c = 12}, {.pr = 3, .pc = 2}));
+}
+
+TEST(PartitionTest, RefusesMapsThatLeaveOutABlock) {
+  EXPECT_THAT(
+      [] { Partition(array, {.n = 2}, {1, 1}); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("block 0 is held by 0 ranks instead of 1")));
+  EXPECT_THAT([] { Partition(array, {.n = 2}, {0, 2}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("rank 1 holds block 2 of 2")));
+  EXPECT_THAT([] { Partition(array, {.n = 2}, {0, 1, 0}); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("2 blocks cannot be held equally often by 3 ranks")));
+}
+
+TEST(PartitionTest, RefusesImpossibleCutsAndGrids) {
+  EXPECT_THROW(Partition(array, {.n = 0}, {0}), std::invalid_argument);
+  EXPECT_THROW(Partition({.n = -1}, {}, {0}), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(by_sample(array, 0)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(on_grid(array, {.pr = 4}, {.c = 3})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(by_space(array, {.pr = 4}, 2, 1)), std::invalid_argument);
+}
+
+TEST(PartitionTest, RefusesRanksAndBlocksThatAreNotThere) {
+  const Partition partition = by_sample(array, 2);
+
+  EXPECT_THROW(static_cast<void>(partition.box_of(2)), std::out_of_range);
+  EXPECT_THROW(static_cast<void>(partition.ranks_of(-1)), std::out_of_range);
+  EXPECT_THROW(static_cast<void>(partition.box(2)), std::out_of_range);
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include <rondo/train/redistribution.hpp>
+
+namespace rondo::train {
+namespace {
+
+/// Calls visit(sender, receiver, box) for everything that leaves a block.
+template <class Visit>
+void deal(const Partition& from, int block, std::span<const Box> wanted, Visit visit) {
+  const std::span<const int> holders = from.ranks_of(block);
+  std::vector<std::int64_t> load(holders.size());
+  const Box source = from.box(block);
+  for (int receiver = 0; receiver < from.ranks(); ++receiver) {
+    if (from.block_of(receiver) == block) continue;
+    const Box box = intersection(source, wanted[static_cast<std::size_t>(receiver)]);
+    if (box.empty()) continue;
+    const auto least = std::ranges::min_element(load);
+    *least += box.size();
+    visit(holders[static_cast<std::size_t>(least - load.begin())], receiver, box);
+  }
+}
+
+std::vector<Transfer> sends_of(const Partition& from, std::span<const Box> wanted, int rank) {
+  std::vector<Transfer> sends;
+  deal(from, from.block_of(rank), wanted, [&](int sender, int receiver, const Box& box) {
+    if (sender == rank) sends.push_back({receiver, box});
+  });
+  return sends;
+}
+
+std::vector<Transfer> receives_of(const Partition& from, std::span<const Box> wanted, int rank) {
+  std::vector<Transfer> receives;
+  const Box& target = wanted[static_cast<std::size_t>(rank)];
+  for (int block = 0; block < from.blocks(); ++block) {
+    if (block == from.block_of(rank)) continue;
+    const Box box = intersection(from.box(block), target);
+    if (box.empty()) continue;
+    if (from.replicas() == 1) {
+      receives.push_back({from.ranks_of(block).front(), box});
+      continue;
+    }
+    deal(from, block, wanted, [&](int sender, int receiver, const Box& dealt) {
+      if (receiver == rank) receives.push_back({sender, dealt});
+    });
+  }
+  return receives;
+}
+
+/// By the peer's distance: upwards from `rank` (step 1), or downwards (step -1).
+void sort_from(std::vector<Transfer>& transfers, int rank, int ranks, int step) {
+  std::ranges::sort(transfers, {}, [=](const Transfer& transfer) {
+    return (step * (transfer.peer - rank) + ranks) % ranks;
+  });
+}
+
+std::int64_t words_of(const std::vector<Transfer>& transfers) noexcept {
+  std::int64_t words = 0;
+  for (const Transfer& transfer : transfers) words += transfer.box.size();
+  return words;
+}
+
+void expect_alike(const Partition& from, const Partition& to) {
+  if (from.extents() == to.extents() && from.ranks() == to.ranks()) return;
+  throw std::invalid_argument("redistribution: partitions of different arrays or ranks");
+}
+
+}  // namespace
+
+std::int64_t Redistribution::words_sent() const noexcept { return words_of(sends); }
+std::int64_t Redistribution::words_received() const noexcept { return words_of(receives); }
+
+Redistribution redistribution(const Partition& from, std::span<const Box> wanted, int rank) {
+  if (wanted.size() != static_cast<std::size_t>(from.ranks())) {
+    throw std::invalid_argument("redistribution: " + std::to_string(wanted.size()) +
+                                " boxes are wanted by " + std::to_string(from.ranks()) + " ranks");
+  }
+  Redistribution plan{
+      .sends = sends_of(from, wanted, rank),
+      .receives = receives_of(from, wanted, rank),
+      .kept = intersection(from.box_of(rank), wanted[static_cast<std::size_t>(rank)])};
+  sort_from(plan.sends, rank, from.ranks(), 1);
+  sort_from(plan.receives, rank, from.ranks(), -1);
+  return plan;
+}
+
+Redistribution redistribution(const Partition& from, const Partition& to, int rank) {
+  expect_alike(from, to);
+  return redistribution(from, to.boxes(), rank);
+}
+
+std::int64_t words_received(const Partition& from, const Partition& to, int rank) {
+  expect_alike(from, to);
+  const Box target = to.box_of(rank);
+  return target.size() - intersection(from.box_of(rank), target).size();
+}
+
+std::int64_t words_moved(const Partition& from, const Partition& to) {
+  std::int64_t words = 0;
+  for (int rank = 0; rank < from.ranks(); ++rank) words += words_received(from, to, rank);
+  return words;
+}
+
+}  // namespace rondo::train
