@@ -137,7 +137,9 @@ int run_bench(Options options, const std::vector<std::string>& arguments) {
 void add_bench_model(CLI::App& bench, const std::vector<std::string>& arguments, int& status) {
   CLI::App* command = bench.add_subcommand("model", "Time a model's training step, or its kernels");
   auto options = std::make_shared<Options>();
-  command->add_option("name", options->model, "lenet5, resnet8, resnet20, ...")->required()->type_name("MODEL");
+  command->add_option("name", options->model, "lenet5, resnet8, resnet20, ...")
+      ->required()
+      ->type_name("MODEL");
   command->add_flag("--primitives", options->primitives,
                     "Time each kernel alone: their sum is what a step is made of at the least");
   command->add_option("-b,--batch", options->batch, "Pictures of one rank (default: 64)")
