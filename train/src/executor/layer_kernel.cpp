@@ -1,5 +1,7 @@
 #include "executor/layer_kernel.hpp"
 
+#include <stdexcept>
+
 #include "executor/batch_norm_kernel.hpp"
 #include "executor/pooling_kernel.hpp"
 #include "executor/weighted_kernel.hpp"
@@ -41,6 +43,10 @@ class Maker {
 };
 
 }  // namespace
+
+std::unique_ptr<LayerKernel> LayerKernel::for_images(std::int64_t images) {
+  throw std::logic_error("LayerKernel: not to be had for " + std::to_string(images) + " images");
+}
 
 void LayerKernel::load(std::span<const float> /*parameters*/) {}
 

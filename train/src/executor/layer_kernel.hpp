@@ -40,8 +40,9 @@ class LayerKernel {
   LayerKernel& operator=(const LayerKernel&) = delete;
   virtual ~LayerKernel() = default;
 
-  /// The same layer for another number of images; shares what does not depend on that.
-  [[nodiscard]] virtual std::unique_ptr<LayerKernel> for_images(std::int64_t images) = 0;
+  /// The same layer for another number of images; shares what does not depend on that. Throws
+  /// std::logic_error where kernels share nothing, as on a grid.
+  [[nodiscard]] virtual std::unique_ptr<LayerKernel> for_images(std::int64_t images);
 
   /// The layer's parameters have changed.
   virtual void load(std::span<const float> parameters);

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include <rondo/train/channel_grid.hpp>
+
+namespace rondo::train {
+
+/// Over what the work of a convolution or fully connected layer is split. All other layers follow
+/// the layout of what they read.
+enum class SplitKind : std::uint8_t {
+  sample,   ///< samples over all ranks of the grid
+  group,    ///< samples over the groups; all ranks of a group do the same
+  space,    ///< samples over the groups, rows and columns of the picture within a group
+  channel,  ///< samples over the groups, channels and filters within a group; of a fully
+            ///< connected layer its outputs (the 1.5D algorithm)
+};
+
+/// How one layer is split on a ProcessGrid. Numbers of parts that are not the kind's are 1.
+struct LayerSplit {
+  SplitKind kind = SplitKind::sample;
+  int h = 1;                  ///< space: parts of the rows
+  int w = 1;                  ///< space: parts of the columns
+  ChannelGrid channels = {};  ///< channel: p_C x p_F, as many as a group has ranks
+
+  [[nodiscard]] constexpr bool operator==(const LayerSplit&) const noexcept = default;
+};
+
+}  // namespace rondo::train
