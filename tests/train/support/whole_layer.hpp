@@ -1,0 +1,164 @@
+#pragma once
+
+// A layer that is not split, as the measure of one that is; and the way from whole arrays to the
+// boxes that ranks hold, and back.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/tensor.hpp>
+#include <rondo/train/box.hpp>
+#include <rondo/train/model.hpp>
+
+#include "executor/layer_kernel.hpp"
+
+namespace rondo::train::test {
+
+/// What arrays are filled with. Whole ones are small: sums of their products are exact in fp32.
+enum class Numbers : std::uint8_t { whole, real };
+
+/// Element i of stream `seed`: one of -3 ... 3, or in [-1, 1).
+inline float number(Numbers numbers, std::uint64_t seed, std::size_t i) {
+  std::uint64_t z = seed * 0x9e3779b97f4a7c15U + i * 0xbf58476d1ce4e5b9U + 1;
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  z ^= z >> 31U;
+  if (numbers == Numbers::whole) return static_cast<float>(z % 7) - 3.0F;
+  return static_cast<float>(z >> 40U) * 0x1p-23F - 1.0F;
+}
+
+inline void fill(std::span<float> values, Numbers numbers, std::uint64_t seed) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = number(numbers, seed, i);
+}
+
+inline tensor::Tensor filled(tensor::Shape shape, Numbers numbers, std::uint64_t seed) {
+  tensor::Tensor made(shape);
+  fill(made.span(), numbers, seed);
+  return made;
+}
+
+/// Calls visit(index in the whole array, index in the box) for every element of `box`.
+template <class Visit>
+void for_each_pair_of_elements(const tensor::Shape& whole, const Box& box, Visit visit) {
+  std::size_t in_box = 0;
+  for (auto n = box.n.first; n < box.n.last; ++n) {
+    for (auto h = box.h.first; h < box.h.last; ++h) {
+      for (auto w = box.w.first; w < box.w.last; ++w) {
+        for (auto c = box.c.first; c < box.c.last; ++c) {
+          visit(static_cast<std::size_t>(((n * whole.h + h) * whole.w + w) * whole.c + c),
+                in_box++);
+        }
+      }
+    }
+  }
+}
+
+/// Of `whole`, what a rank holds whose box is `box`.
+inline tensor::Tensor part_of(
+    const tensor::Tensor& whole, const Box& box,
+    std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
+  tensor::Tensor part(box.shape(), memory);
+  for_each_pair_of_elements(whole.shape(), box, [&](std::size_t from, std::size_t into) {
+    part.span()[into] = whole.span()[from];
+  });
+  return part;
+}
+
+/// The way back. Ranks may do so at once where their boxes are apart.
+inline void put_part(std::span<const float> part, const Box& box, tensor::Tensor& whole) {
+  for_each_pair_of_elements(whole.shape(), box, [&](std::size_t into, std::size_t from) {
+    whole.span()[into] = part[from];
+  });
+}
+
+/// An unsplit layer, what it was given and what it gave.
+struct WholeLayer {
+  tensor::Tensor x;
+  tensor::Tensor dy;
+  std::vector<float> parameters;
+  tensor::Tensor y;
+  tensor::Tensor dx;
+  std::vector<float> gradients;
+};
+
+/// Runs `kernel` forward and backward with what `layer` holds and into what it holds; dy is used
+/// up where the layer has an activation.
+inline void run(LayerKernel& kernel, WholeLayer& layer) {
+  kernel.load(layer.parameters);
+  kernel.forward_training(
+      {.x = layer.x.view(), .y = layer.y.view(), .parameters = layer.parameters}, {});
+  const BackwardOperands operands{.x = layer.x.view(),
+                                  .y = layer.y.view(),
+                                  .dy = layer.dy.view(),
+                                  .dx = layer.dx.view(),
+                                  .parameters = layer.parameters,
+                                  .gradients = layer.gradients};
+  kernel.backward_parameters(operands);
+  kernel.backward_input(operands);
+}
+
+/// The arrays of `layer` for inputs of shape `x`: x, dy and parameters by number(), dy times
+/// `dy_scale`, the others zero.
+inline WholeLayer make_whole_layer(const LayerKind& kind, tensor::Shape x, Numbers numbers,
+                                   float dy_scale = 1.0F) {
+  const Model model{.name = "one",
+                    .input = x.with_n(1),
+                    .classes = 1,
+                    .layers = {{.name = "layer", .kind = kind, .inputs = {0}}}};
+  const tensor::Shape y = shapes_of(model, x.n).at(1);
+  const std::size_t parameters = layout_of(model).parameter_count;
+  WholeLayer layer{.x = filled(x, numbers, 1),
+                   .dy = filled(y, numbers, 2),
+                   .parameters = std::vector<float>(parameters),
+                   .y = tensor::Tensor(y),
+                   .dx = tensor::Tensor(x),
+                   .gradients = std::vector<float>(parameters)};
+  fill(layer.parameters, numbers, 3);
+  for (float& value : layer.dy.span()) value *= dy_scale;
+  return layer;
+}
+
+/// Makes the arrays, runs the unsplit kernel, and gives dy back as it was before.
+inline WholeLayer run_whole(tensor::Engine& engine, const LayerKind& kind, tensor::Shape x,
+                            Numbers numbers, float dy_scale = 1.0F) {
+  WholeLayer layer = make_whole_layer(kind, x, numbers, dy_scale);
+  constexpr ValueId hidden = 1;  // not the model's input, so its gradient is wanted
+  const LayerSpec spec{.name = "layer", .kind = kind, .inputs = {hidden}};
+  run(*make_layer_kernel(engine, spec, x), layer);
+  layer.dy = make_whole_layer(kind, x, numbers, dy_scale).dy;
+  return layer;
+}
+
+/// Equal bits where numbers are whole, else ||a - b|| / ||b|| <= 1e-5 (1e-5 where b is zero).
+inline testing::AssertionResult agree(std::span<const float> a, std::span<const float> b,
+                                      Numbers numbers) {
+  if (a.size() != b.size()) {
+    return testing::AssertionFailure() << a.size() << " elements, not " << b.size();
+  }
+  double difference = 0.0;
+  double norm = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (numbers == Numbers::whole && a[i] != b[i]) {
+      return testing::AssertionFailure()
+             << "element " << i << " of " << a.size() << " is " << a[i] << ", not " << b[i];
+    }
+    const double apart = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    difference += apart * apart;
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  constexpr double tolerance = 1e-5;
+  const double scale = norm > 0.0 ? std::sqrt(norm) : 1.0;
+  if (std::sqrt(difference) <= tolerance * scale) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "off by " << std::sqrt(difference) / scale;
+}
+
+}  // namespace rondo::train::test

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <optional>
+#include <vector>
+
+#include <rondo/train/box.hpp>
+#include <rondo/train/redistribution.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/plan.hpp>
+#include <rondo/transport/request.hpp>
+
+namespace rondo::train {
+
+/// What becomes of elements that arrive where others are.
+enum class Arrival : std::uint8_t { replaces, adds };
+
+/// One rank's part in a change of layout, made once and run many times. Halos travel so, too.
+///
+/// What is sent is packed into buffers of its own, so the caller's memory is free again when
+/// start() returns. Running allocates nothing. Several exchanges may be under way between the same
+/// ranks if all ranks start them in the same order.
+class Exchange {
+ public:
+  /// `communicator` numbers ranks as `plan` does; `held` and `wanted` are the boxes that this
+  /// rank's memory holds before and after. Buffers come from `memory`.
+  Exchange(transport::Communicator& communicator, Redistribution plan, Box held, Box wanted,
+           std::pmr::memory_resource* memory, Arrival arrival = Arrival::replaces);
+
+  /// Does this rank neither send nor receive?
+  [[nodiscard]] bool silent() const noexcept {
+    return plan_.sends.empty() && plan_.receives.empty();
+  }
+
+  /// Sends from `from`, which holds `held`, then copies what is kept into `to`, which holds
+  /// `wanted`. The two must not overlap. Elements of `to` that are not kept stay as they are.
+  void start(const float* from, float* to);
+  /// As above, where nothing is wanted that this rank has itself, or it is there already.
+  void start(const float* from);
+
+  /// Waits for what others send and puts it into `to`, in the order of the plan's receives.
+  void finish(float* to);
+
+ private:
+  Redistribution plan_;
+  Box held_;
+  Box wanted_;
+  Arrival arrival_;
+  std::pmr::vector<float> sent_;
+  std::pmr::vector<float> received_;
+  std::optional<transport::Plan> travel_;
+  transport::Request request_;  ///< behind the buffers, so that it ends before they go
+};
+
+}  // namespace rondo::train
