@@ -44,20 +44,20 @@ class Replay {
 
  private:
   void run(const BackwardStep& step) {
-    const std::vector<ValueId>& inputs = model_.layers[step.layer].inputs;
+    const std::vector<ValueId>& inputs = model_.layers[step.node].inputs;
     Content dy = buffers_[step.dy];
     if (step.dy_also) {
-      EXPECT_EQ(buffers_[*step.dy_also].value, dy.value) << "dy_also of layer " << step.layer;
+      EXPECT_EQ(buffers_[*step.dy_also].value, dy.value) << "dy_also of layer " << step.node;
       dy.readers.merge(buffers_[*step.dy_also].readers);
       buffers_.erase(*step.dy_also);
     }
-    EXPECT_EQ(dy.value, step.layer + 1) << "dy of layer " << step.layer;
-    EXPECT_EQ(dy.readers, readers_[step.layer + 1]) << "dy of layer " << step.layer;
+    EXPECT_EQ(dy.value, step.node + 1) << "dy of layer " << step.node;
+    EXPECT_EQ(dy.readers, readers_[step.node + 1]) << "dy of layer " << step.node;
     finished_.insert(dy.value);
     buffers_.erase(step.dy);
-    EXPECT_TRUE(!step.dx || step.dx != step.dy_also) << "dx of layer " << step.layer;
-    if (step.dx) write(*step.dx, {inputs[0], {step.layer}});
-    if (inputs.size() == 2) write(step.dy, {inputs[1], {step.layer}});
+    EXPECT_TRUE(!step.dx || step.dx != step.dy_also) << "dx of layer " << step.node;
+    if (step.dx) write(*step.dx, {inputs[0], {step.node}});
+    if (inputs.size() == 2) write(step.dy, {inputs[1], {step.node}});
     if (step.add_dx_to) add(*step.dx, *step.add_dx_to);
     if (step.add_residual_to) add(step.dy, *step.add_residual_to);
   }
@@ -130,8 +130,8 @@ TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
 
 TEST(BackwardPlanTest, LeavesAdditionsToBatchNormInResnet20) {
   for (const BackwardStep& step : plan_backward(make_model("resnet20")).steps) {
-    EXPECT_FALSE(step.add_dx_to) << step.layer;
-    EXPECT_FALSE(step.add_residual_to) << step.layer;
+    EXPECT_FALSE(step.add_dx_to) << step.node;
+    EXPECT_FALSE(step.add_residual_to) << step.node;
   }
 }
 
@@ -153,9 +153,9 @@ TEST(BackwardPlanTest, MakesBuffersLargeEnoughForAllThatLiesInThem) {
   const BackwardPlan plan = plan_backward(model);
 
   for (const BackwardStep& step : plan.steps) {
-    EXPECT_GE(plan.elements[step.dy], shapes[step.layer + 1].size());
+    EXPECT_GE(plan.elements[step.dy], shapes[step.node + 1].size());
     if (step.dx) {
-      EXPECT_GE(plan.elements[*step.dx], shapes[model.layers[step.layer].inputs[0]].size());
+      EXPECT_GE(plan.elements[*step.dx], shapes[model.layers[step.node].inputs[0]].size());
     }
   }
 }

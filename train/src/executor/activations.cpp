@@ -1,30 +1,38 @@
 #include "executor/activations.hpp"
 
-namespace rondo::train {
+#include <algorithm>
 
-Activations::Activations(tensor::Engine& engine, const Model& model, const BackwardPlan& plan,
-                         std::int64_t images)
-    : shapes_(shapes_of(model, 1)) {
-  for (std::size_t value = 1; value < shapes_.size(); ++value) {
-    values_.emplace_back(shapes_[value].with_n(images), engine.memory());
+namespace rondo::train {
+namespace {
+
+// Never empty: a view of no elements still has an address, which says that it is there.
+tensor::Tensor make(tensor::Engine& engine, std::int64_t elements) {
+  return tensor::Tensor({1, 1, 1, std::max<std::int64_t>(elements, 1)}, engine.memory());
+}
+
+}  // namespace
+
+Activations::Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
+                         const BackwardPlan& backward) {
+  for (std::size_t value = 1; value < sizes.size(); ++value) {
+    values_.push_back(make(engine, sizes[value]));
   }
-  for (const std::int64_t elements : plan.elements) {
-    gradients_.emplace_back(tensor::Shape{images, 1, 1, elements}, engine.memory());
+  for (const std::int64_t elements : backward.elements) {
+    gradients_.push_back(make(engine, elements));
   }
 }
 
 tensor::View<const float> Activations::read(ValueId value, const float* input,
-                                            std::int64_t images) const {
-  const tensor::Shape shape = shapes_[value].with_n(images);
-  return {value == 0 ? input : values_[value - 1].data(), shape};
+                                            const BatchPlan& plan) const {
+  return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value]};
 }
 
-tensor::View<float> Activations::write(ValueId value, std::int64_t images) {
-  return {values_[value - 1].data(), shapes_[value].with_n(images)};
+tensor::View<float> Activations::write(ValueId value, const BatchPlan& plan) {
+  return {values_[value - 1].data(), plan.shapes[value]};
 }
 
-tensor::View<float> Activations::gradient(BufferId buffer, ValueId value, std::int64_t images) {
-  return {gradients_[buffer].data(), shapes_[value].with_n(images)};
+tensor::View<float> Activations::gradient(BufferId buffer, ValueId value, const BatchPlan& plan) {
+  return {gradients_[buffer].data(), plan.shapes[value]};
 }
 
 }  // namespace rondo::train

@@ -6,29 +6,29 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/tensor/view.hpp>
-#include <rondo/train/model.hpp>
 
 #include "executor/backward_plan.hpp"
+#include "executor/batch_plan.hpp"
 
 namespace rondo::train {
 
-/// The memory of a step: every value that a layer writes, and the buffers of their gradients,
-/// for up to `images` images. All batch sizes use the same memory: one step runs at a time.
+/// The memory of a step: every value that a node writes, and the buffers of their gradients. All
+/// batch sizes use the same memory: one step runs at a time.
 class Activations {
  public:
-  Activations(tensor::Engine& engine, const Model& model, const BackwardPlan& plan,
-              std::int64_t images);
+  /// `sizes` are the most elements that each value has in any plan.
+  Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
+              const BackwardPlan& backward);
 
-  /// The model's input, which is the caller's, or what a layer wrote.
+  /// The model's input, which is the caller's, or what a node wrote.
   [[nodiscard]] tensor::View<const float> read(ValueId value, const float* input,
-                                               std::int64_t images) const;
-  [[nodiscard]] tensor::View<float> write(ValueId value, std::int64_t images);
+                                               const BatchPlan& plan) const;
+  [[nodiscard]] tensor::View<float> write(ValueId value, const BatchPlan& plan);
 
   /// A gradient buffer in the shape of `value`.
-  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value, std::int64_t images);
+  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value, const BatchPlan& plan);
 
  private:
-  std::vector<tensor::Shape> shapes_;      // of one image
   std::vector<tensor::Tensor> values_;     // value v is values_[v - 1]
   std::vector<tensor::Tensor> gradients_;  // by BufferId
 };

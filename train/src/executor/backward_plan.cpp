@@ -37,34 +37,27 @@ class BufferPool {
   std::vector<BufferId> free_;  // the one released last is at the end
 };
 
-bool is_batch_norm(const LayerSpec& layer) {
-  return std::holds_alternative<BatchNormLayer>(layer.kind);
-}
-
 class Planner {
  public:
-  explicit Planner(const Model& model)
-      : model_(model),
-        shapes_(shapes_of(model, 1)),
-        gradient_(shapes_.size()),
-        also_(shapes_.size()) {}
+  Planner(const Graph& graph, const std::vector<std::int64_t>& sizes)
+      : graph_(graph), sizes_(sizes), gradient_(sizes.size()), also_(sizes.size()) {}
 
   BackwardPlan plan() {
     BackwardPlan plan;
-    plan.logits = pool_.acquire(shapes_.back().size());
+    plan.logits = pool_.acquire(sizes_.back());
     gradient_.back() = plan.logits;
-    for (std::size_t i = model_.layers.size(); i-- > 0;) plan.steps.push_back(step(i));
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) plan.steps.push_back(step(i));
     plan.elements = pool_.elements();
     return plan;
   }
 
  private:
   BackwardStep step(std::size_t i) {
-    const LayerSpec& layer = model_.layers[i];
-    BackwardStep step{.layer = i, .dy = *gradient_[i + 1], .dy_also = also_[i + 1]};
-    const bool dx_goes_on = place_input(layer, step);
-    const bool dy_goes_on = layer.inputs.size() == 2 ? place_residual(layer.inputs[1], step)
-                                                     : dx_goes_on && step.dx == step.dy;
+    const GraphNode& node = graph_.nodes[i];
+    BackwardStep step{.node = i, .dy = *gradient_[i + 1], .dy_also = also_[i + 1]};
+    const bool dx_goes_on = place_input(node, step);
+    const bool dy_goes_on = node.inputs.size() == 2 ? place_residual(node.inputs[1], step)
+                                                    : dx_goes_on && step.dx == step.dy;
     if (step.dy_also) pool_.release(*step.dy_also);
     if (!dy_goes_on) pool_.release(step.dy);
     if (!dx_goes_on && step.dx && step.dx != step.dy) pool_.release(*step.dx);
@@ -73,13 +66,13 @@ class Planner {
 
   // True when dx goes on as a gradient of the layer's input. Batch norm needs room for it even
   // if nobody reads it, and works in place when dy is not wanted for a residual.
-  bool place_input(const LayerSpec& layer, BackwardStep& step) {
-    const ValueId value = layer.inputs[0];
-    const bool in_place = is_batch_norm(layer) && layer.inputs.size() == 1;
+  bool place_input(const GraphNode& node, BackwardStep& step) {
+    const ValueId value = node.inputs[0];
+    const bool in_place = node.batch_norm && node.inputs.size() == 1;
     if (in_place) {
       step.dx = step.dy;
-    } else if (value != model_input || is_batch_norm(layer)) {
-      step.dx = pool_.acquire(shapes_[value].size());
+    } else if (value != model_input || node.batch_norm) {
+      step.dx = pool_.acquire(sizes_[value]);
     }
     if (value == model_input) return false;
     step.add_dx_to = collect(value, *step.dx);
@@ -100,15 +93,15 @@ class Planner {
       gradient_[value] = buffer;
       return {};
     }
-    if (!also_[value] && is_batch_norm(model_.layers[value - 1])) {
+    if (!also_[value] && graph_.nodes[value - 1].batch_norm) {
       also_[value] = buffer;
       return {};
     }
     return gradient_[value];
   }
 
-  const Model& model_;
-  std::vector<tensor::Shape> shapes_;
+  const Graph& graph_;
+  const std::vector<std::int64_t>& sizes_;
   std::vector<std::optional<BufferId>> gradient_;  // of each value, once it has begun
   std::vector<std::optional<BufferId>> also_;      // its second part
   BufferPool pool_;
@@ -116,6 +109,12 @@ class Planner {
 
 }  // namespace
 
-BackwardPlan plan_backward(const Model& model) { return Planner(model).plan(); }
+BackwardPlan plan_backward(const Graph& graph, const std::vector<std::int64_t>& sizes) {
+  return Planner(graph, sizes).plan();
+}
+
+BackwardPlan plan_backward(const Model& model) {
+  return plan_backward(graph_of(model), sizes_of(shapes_of(model, 1)));
+}
 
 }  // namespace rondo::train

@@ -2,25 +2,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include <rondo/tensor/engine.hpp>
-#include <rondo/train/model.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/box.hpp>
 
 #include "executor/layer_kernel.hpp"
 
 namespace rondo::train {
 
-/// The kernels of all layers for one number of images.
+/// What a rank runs for one number of images.
 struct BatchPlan {
-  std::int64_t images = 0;
-  std::vector<std::unique_ptr<LayerKernel>> kernels = {};
+  std::int64_t images = 0;                 ///< of the batch that it is given
+  std::vector<tensor::Shape> shapes = {};  ///< of every value, as this rank holds it
+  std::vector<std::unique_ptr<LayerKernel>> kernels = {};  ///< of every node
+  std::optional<Box> input = {};  ///< the part of the batch that it reads; none: all of it
+  Range judged = {};              ///< the images whose logits this rank has
+  bool counts = true;             ///< their loss is this rank's to report, no other's
 };
-
-[[nodiscard]] BatchPlan make_batch_plan(tensor::Engine& engine, const Model& model,
-                                        std::int64_t images);
-
-/// The same for another number of images; shares packed weights where the kernels allow.
-[[nodiscard]] BatchPlan make_batch_plan(const BatchPlan& other, std::int64_t images);
 
 }  // namespace rondo::train

@@ -8,7 +8,8 @@ StepObserver::~StepObserver() = default;
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
                    const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(engine, model, state, options)) {}
+    : impl_(std::make_unique<Impl>(engine, model, std::make_unique<WholeModel>(engine, model),
+                                   state, options)) {}
 
 Executor::~Executor() = default;
 

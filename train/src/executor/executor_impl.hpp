@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,13 +13,14 @@
 #include "executor/backward_plan.hpp"
 #include "executor/batch_plan.hpp"
 #include "executor/layer_places.hpp"
+#include "executor/program.hpp"
 
 namespace rondo::train {
 
 class Executor::Impl {
  public:
-  Impl(tensor::Engine& engine, const Model& model, const ModelState& state,
-       const ExecutorOptions& options);
+  Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
+       const ModelState& state, const ExecutorOptions& options);
 
   tensor::Loss train(const Batch& batch, StepObserver& observer);
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
@@ -29,18 +31,23 @@ class Executor::Impl {
  private:
   void check_state() const;
   void check_batch(const Batch& batch) const;
+  void add_plan(std::int64_t images);
   const BatchPlan& training_plan(std::int64_t images) const;
   const BatchPlan& evaluation_plan(std::int64_t images);
+  /// What the first node reads: the batch, or this rank's part of it.
+  const float* input_of(const BatchPlan& plan, const Batch& batch);
 
   // train() in its parts.
   void forward(const BatchPlan& plan, const float* input, StepObserver& observer);
-  tensor::Loss loss(const Batch& batch);
+  /// `gradient`.data == nullptr: not wanted.
+  tensor::Loss judge(const BatchPlan& plan, const Batch& batch, float smoothing,
+                     tensor::View<float> gradient);
   void backward(const BatchPlan& plan, const float* input, StepObserver& observer);
   void backward_layer(const BatchPlan& plan, const float* input, const BackwardStep& step,
                       StepObserver& observer);
   void train_nothing(StepObserver& observer);
 
-  [[nodiscard]] ForwardOperands forward_operands(std::size_t layer, const BatchPlan& plan,
+  [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
                                                  const float* input,
                                                  std::span<const float> parameters);
   [[nodiscard]] BackwardOperands backward_operands(const BackwardStep& step, const BatchPlan& plan,
@@ -48,15 +55,17 @@ class Executor::Impl {
 
   tensor::Engine& engine_;
   Model model_;
-  ParameterLayout layout_;
-  std::vector<LayerPlace> places_;
+  std::unique_ptr<Program> program_;
+  std::vector<LayerPlace> places_;  // by node
   ModelState state_;
   ExecutorOptions options_;
+  std::vector<std::int64_t> sizes_;  // of values
   BackwardPlan backward_;
   Activations activations_;
+  tensor::Tensor input_;          // where a rank reads a part of the batch
   std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
   std::size_t fixed_plans_ = 0;   // those made by the constructor
-  std::int64_t evaluated_ = 0;
+  std::size_t evaluated_ = 0;     // elements of the last logits
 };
 
 }  // namespace rondo::train

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
+#include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 
 #include "executor/layer_kernel.hpp"
@@ -42,8 +42,6 @@ namespace rondo::train {
     const GridContext& context, const FullyConnectedLayer& layer, const GridLayer& place,
     bool input_gradient);
 
-/// Which ranks share the statistics of batch norm.
-enum class BatchNormGroup : std::uint8_t { rank, group, all };
 [[nodiscard]] std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const GridContext& context,
                                                                    const BatchNormLayer& layer,
                                                                    const GridLayer& place,

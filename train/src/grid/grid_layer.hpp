@@ -25,6 +25,9 @@ struct GridContext {
   tensor::Engine& engine;
   GridCommunicators& communicators;
   std::pmr::memory_resource* memory = nullptr;  ///< for what travels: the World's arena
+  /// Null, or the ranks in this rank's place in other groups, whose batch norm shares statistics
+  /// with this one's where they are BatchNormGroup::all.
+  transport::Communicator* across = nullptr;
 };
 
 }  // namespace rondo::train

@@ -100,15 +100,42 @@ void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t fi
   }
 }
 
+namespace {
+
+// A part is as many stretches of the whole as it has rows (filters, outputs, or elements of a
+// vector).
+void draw_part(const Parameter& parameter, std::uint64_t seed, std::span<float> values) {
+  if (parameter.whole.empty()) {
+    draw_initial(parameter, seed, 0, values);
+    return;
+  }
+  const auto whole = [&](std::size_t i) { return static_cast<std::size_t>(parameter.whole[i]); };
+  const auto first = [&](std::size_t i) { return static_cast<std::size_t>(parameter.first[i]); };
+  const auto rows = static_cast<std::size_t>(parameter.shape[0]);
+  if (rows == 0) return;
+  std::size_t row = 1;     // elements of a whole one
+  std::size_t inside = 1;  // elements of a column
+  for (std::size_t i = 1; i < parameter.whole.size(); ++i) row *= whole(i);
+  for (std::size_t i = 2; i < parameter.whole.size(); ++i) inside *= whole(i);
+  const std::size_t skipped = parameter.whole.size() > 1 ? first(1) * inside : 0;
+  const std::size_t stretch = values.size() / rows;
+  for (std::size_t i = 0; i < rows; ++i) {
+    draw_initial(parameter, seed, (first(0) + i) * row + skipped,
+                 values.subspan(i * stretch, stretch));
+  }
+}
+
+}  // namespace
+
 void initialize(const ParameterLayout& layout, std::uint64_t seed, std::span<float> parameters,
                 std::span<float> statistics) {
   check_size("parameters", parameters.size(), layout.parameter_count);
   check_size("statistics", statistics.size(), layout.statistic_count);
   for (const Parameter& parameter : layout.parameters) {
-    draw_initial(parameter, seed, 0, parameters.subspan(parameter.offset, parameter.size()));
+    draw_part(parameter, seed, parameters.subspan(parameter.offset, parameter.size()));
   }
   for (const Parameter& statistic : layout.statistics) {
-    draw_initial(statistic, seed, 0, statistics.subspan(statistic.offset, statistic.size()));
+    draw_part(statistic, seed, statistics.subspan(statistic.offset, statistic.size()));
   }
 }
 

@@ -77,7 +77,7 @@ std::uint64_t gradient_words(const Model& model, const std::vector<std::uint64_t
   for (const BackwardStep& step : plan.steps) {
     if (!step.dx) continue;
     std::uint64_t& buffer = buffers[*step.dx];
-    buffer = std::max(buffer, values[model.layers[step.layer].inputs[0]]);
+    buffer = std::max(buffer, values[model.layers[step.node].inputs[0]]);
   }
   return std::reduce(buffers.begin(), buffers.end());
 }

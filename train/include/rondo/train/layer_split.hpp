@@ -26,4 +26,7 @@ struct LayerSplit {
   [[nodiscard]] constexpr bool operator==(const LayerSplit&) const noexcept = default;
 };
 
+/// Which ranks share the statistics of batch norm.
+enum class BatchNormGroup : std::uint8_t { rank, group, all };
+
 }  // namespace rondo::train

@@ -20,8 +20,12 @@ struct Parameter {
   std::vector<std::int64_t> shape = {};  ///< for example {16, 16, 3, 3}
   std::size_t offset = 0;
   Initial initial = Initial::zeros;
-  std::int64_t fan_in = 1;
+  std::int64_t fan_in = 1;  ///< of the whole parameter, as fan_out
   std::int64_t fan_out = 1;
+  /// On a grid a rank may hold a part, cut along the first two dimensions; `shape` is then the
+  /// part's, `whole` the parameter's, and `first` where the part begins. Empty: not cut.
+  std::vector<std::int64_t> whole = {};
+  std::vector<std::int64_t> first = {};
 
   [[nodiscard]] std::size_t size() const noexcept {
     std::size_t product = 1;

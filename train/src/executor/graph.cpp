@@ -1,0 +1,22 @@
+#include "executor/graph.hpp"
+
+namespace rondo::train {
+
+Graph graph_of(const Model& model) {
+  Graph graph;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerSpec& layer = model.layers[i];
+    graph.nodes.push_back({.layer = i,
+                           .inputs = layer.inputs,
+                           .batch_norm = std::holds_alternative<BatchNormLayer>(layer.kind)});
+  }
+  return graph;
+}
+
+std::vector<std::int64_t> sizes_of(const std::vector<tensor::Shape>& shapes) {
+  std::vector<std::int64_t> sizes;
+  for (const tensor::Shape& shape : shapes) sizes.push_back(shape.size());
+  return sizes;
+}
+
+}  // namespace rondo::train
