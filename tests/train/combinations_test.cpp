@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,23 @@ TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
 TEST(CombinationsTest, AScheduleOfStepsHasMilestones) {
   EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.optimizer.schedule = "steps"; }),
               StartsWith("optimizer.milestones: "));
+}
+
+TEST(CombinationsTest, ConvolutionsAreSplitByChannelsOrInSpace) {
+  EXPECT_THAT(refusal("synchronous",
+                      [](Experiment& e) {
+                        e.grid.filter = 2;
+                        e.grid.height = 3;
+                      }),
+              StartsWith("grid: channel = 1, filter = 2 and height = 3, width = 1 would split"));
+}
+
+TEST(CombinationsTest, NothingTrainsOnAGridAsYet) {
+  for (const auto& change : std::vector<std::function<void(Experiment&)>>{
+           [](Experiment& e) { e.grid.height = 2; }, [](Experiment& e) { e.grid.plan = "auto"; },
+           [](Experiment& e) { e.grid.batch_norm = "all"; }}) {
+    EXPECT_THAT(refusal("synchronous", change), StartsWith("grid: training on grids is not"));
+  }
 }
 
 TEST(CombinationsTest, TheWarmUpIsNotNegative) {

@@ -158,6 +158,24 @@ TEST(ExperimentTest, RefusesImpossibleTables) {
               HasSubstr("update.levels: 8 = 2.5 is impossible; must be an integer"));
 }
 
+// Grids are refused as yet, so that what is read shows in the answer to another key.
+TEST(ExperimentTest, RefusesImpossibleSplitsOfLayers) {
+  EXPECT_THAT(error("[grid.layers]\n'fc*' = 'chanel=2'\n"),
+              StrEq("exp.toml:5: grid.layers: \"fc*\" = \"chanel=2\": unknown part 'chanel'; did "
+                    "you mean 'channel'?"));
+  EXPECT_THAT(error("[grid.layers]\nfc = 3\n"),
+              StrEq("exp.toml:5: grid.layers: expected a table of names and strings, found a "
+                    "table"));
+  EXPECT_THAT(error("[grid.layers]\na = 'sample'\nb = 3\n"), HasSubstr("found a table"));
+  EXPECT_THAT(setting_error("grid.layers={a='rows'}"), HasSubstr("'rows' is no split; write"));
+  EXPECT_THAT(setting_error("grid.channel=0"), HasSubstr("0 is impossible"));
+  EXPECT_THAT(setting_error("grid.plan=autos"), HasSubstr("did you mean 'auto'?"));
+}
+
+TEST(ExperimentTest, AnEmptyTableHasNoNames) {
+  EXPECT_THAT(parse("[grid]\nlayers = {}\n").grid.layers, IsEmpty());
+}
+
 TEST(ExperimentTest, ListsTheChoices) {
   EXPECT_THAT(error("[transport]\nwait = 'sleeping'\n"),
               StrEq("exp.toml:6: transport.wait: no such choice 'sleeping'; choose one of auto, "

@@ -54,6 +54,9 @@ Value converted(const Assignment& assignment, const Key& key) {
     if (integer != nullptr && std::holds_alternative<double>(expected)) {
       return static_cast<double>(*integer);
     }
+    const auto* table = std::get_if<NumberTable>(&assignment.value);
+    const bool is_empty_table = table != nullptr && table->empty();
+    if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};
   }
   fail_on_config(assignment.where, fmt::format("{}: expected {}, found {}", key.full_name(),
                                                type_name(expected), assignment.found));

@@ -81,6 +81,21 @@ void check_cyclic(const Experiment& experiment) {
   }
 }
 
+void check_grid(const Experiment::Grid& grid) {
+  const std::int64_t planes = grid.channel * grid.filter;
+  const std::int64_t space = grid.height * grid.width;
+  if (planes > 1 && space > 1) {
+    refuse(
+        "grid",
+        "channel = {}, filter = {} and height = {}, width = {} would split convolutions both ways; "
+        "set one pair to 1, and give single layers another split under [grid.layers]",
+        grid.channel, grid.filter, grid.height, grid.width);
+  }
+  if (grid != Experiment::Grid{}) {
+    refuse("grid", "training on grids is not possible in this version; leave its keys out");
+  }
+}
+
 template <typename Number>
 bool reads_as(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -113,6 +128,7 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
 void check_combinations(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   check_optimizer(experiment.optimizer);
+  check_grid(experiment.grid);
   if (update.warmup_epochs < 0.0 && update.warmup_epochs != -1.0) {
     refuse("update.warmup_epochs", "{} is impossible; give 0 or more, or -1 for the scheme's own",
            update.warmup_epochs);

@@ -75,6 +75,17 @@ struct Checker {
     }
     return {};
   }
+
+  std::string operator()(const TextTable& table) const {
+    if (limits.text_complaint == nullptr) return {};
+    for (const auto& [name, text] : table) {
+      const std::string problem = limits.text_complaint(text);
+      if (!problem.empty()) {
+        return fmt::format("\"{}\" = \"{}\": {}", printable(name), printable(text), problem);
+      }
+    }
+    return {};
+  }
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace rondo::train {
 // Which values of a key are possible. Numbers: from `least` to `most`; `open` leaves out that
 // end. Arrays: so many numbers, or none; any number of them when `length` is 0. Tables: numbers
 // within the limits, `whole` ones if so marked, under keys of at least `least_key`. Strings: one of
-// `names`, if there are any.
+// `names`, if there are any. Tables of strings: those about which `text_complaint` says nothing.
 struct Limits {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -25,6 +25,7 @@ struct Limits {
   std::int64_t least_key = 0;
   bool whole = false;
   std::vector<std::string> names = {};
+  std::string (*text_complaint)(std::string_view text) = nullptr;
   bool required = false;  // has no default: the file or a setting must give it
 };
 

@@ -12,6 +12,7 @@
 #include <rondo/train/model.hpp>
 
 #include "config/key.hpp"
+#include "config/split_text.hpp"
 
 namespace rondo::train {
 namespace {
@@ -21,6 +22,7 @@ using Model = Experiment::Model;
 using Train = Experiment::Train;
 using Optimizer = Experiment::Optimizer;
 using Update = Experiment::Update;
+using Grid = Experiment::Grid;
 using Transport = Experiment::Transport;
 using Inject = Experiment::Inject;
 
@@ -69,6 +71,10 @@ Key update(std::string_view name, Limits limits = {}) {
   return key<&Experiment::update, member>("update", name, std::move(limits));
 }
 template <auto member>
+Key grid(std::string_view name, Limits limits = {}) {
+  return key<&Experiment::grid, member>("grid", name, std::move(limits));
+}
+template <auto member>
 Key transport(std::string_view name, Limits limits = {}) {
   return key<&Experiment::transport, member>("transport", name, std::move(limits));
 }
@@ -82,6 +88,7 @@ Limits above(double least) { return {.least = least, .open_least = true}; }
 Limits within(double least, double most) { return {.least = least, .most = most}; }
 Limits share() { return {.least = 0.0, .most = 1.0, .open_most = true}; }
 Limits count_from(double least) { return within(least, largest_count); }
+Limits parts_from(double least) { return within(least, largest_part_count); }
 Limits one_of(std::vector<std::string> names) { return {.names = std::move(names)}; }
 Limits required(Limits limits) {
   limits.required = true;
@@ -143,6 +150,14 @@ std::vector<Key> make_keys() {
       update<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
       update<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
       update<&Update::replay>("replay"),
+      grid<&Grid::sample>("sample", parts_from(0)),
+      grid<&Grid::channel>("channel", parts_from(1)),
+      grid<&Grid::filter>("filter", parts_from(1)),
+      grid<&Grid::height>("height", parts_from(1)),
+      grid<&Grid::width>("width", parts_from(1)),
+      grid<&Grid::plan>("plan", one_of({"given", "auto"})),
+      grid<&Grid::batch_norm>("batch_norm", one_of({"rank", "group", "all"})),
+      grid<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
       transport<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
       transport<&Transport::deadline_seconds>("deadline_seconds", above(0)),
       transport<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -60,7 +61,26 @@ std::optional<std::int64_t> integer_of(std::string_view text) {
   return number;
 }
 
+bool stands_before(const toml::source_position& a, const toml::source_position& b) {
+  return a.line != b.line ? a.line < b.line : a.column < b.column;
+}
+
+// In the order of the file; the library's own is alphabetical.
+std::optional<Value> value_of_text_table(const toml::table& table) {
+  std::vector<std::pair<toml::source_position, TextTable::value_type>> entries;
+  for (const auto& [key, node] : table) {
+    const auto text = node.value_exact<std::string>();
+    if (!text) return std::nullopt;
+    entries.emplace_back(key.source().begin, TextTable::value_type(key.str(), *text));
+  }
+  std::ranges::sort(entries, stands_before, &decltype(entries)::value_type::first);
+  TextTable texts;
+  for (auto& [place, entry] : entries) texts.push_back(std::move(entry));
+  return texts;
+}
+
 std::optional<Value> value_of_table(const toml::table& table) {
+  if (!table.empty() && table.begin()->second.is_string()) return value_of_text_table(table);
   NumberTable numbers;
   for (const auto& [key, node] : table) {
     const auto name = integer_of(key.str());

@@ -15,7 +15,7 @@ bool is_control(char character) {
   return code < 0x20 || code == 0x7f;
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   std::string out = "\"";
   for (const char character : text) {
     if (is_control(character)) {
@@ -38,7 +38,7 @@ std::string float_text(double number) {
 }
 
 struct Writer {
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return quoted_text(value); }
   std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
   std::string operator()(double value) const { return float_text(value); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -52,6 +52,14 @@ struct Writer {
     }
     return "{" + text + "}";
   }
+  std::string operator()(const TextTable& value) const {
+    std::string text;
+    for (const auto& [name, content] : value) {
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", quoted_text(name),
+                          quoted_text(content));
+    }
+    return "{" + text + "}";
+  }
 };
 
 }  // namespace
@@ -59,9 +67,13 @@ struct Writer {
 std::string to_toml_value(const Value& value) { return std::visit(Writer{}, value); }
 
 const char* type_name(const Value& value) {
-  constexpr std::array names = {
-      "a string",      "an integer",           "a number",
-      "true or false", "an array of integers", "a table of integers and numbers"};
+  constexpr std::array names = {"a string",
+                                "an integer",
+                                "a number",
+                                "true or false",
+                                "an array of integers",
+                                "a table of integers and numbers",
+                                "a table of names and strings"};
   return names[value.index()];
 }
 

@@ -6,14 +6,16 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/train/experiment.hpp>
+
 namespace rondo::train {
 
 // {integer = number, ...}
 using NumberTable = std::map<std::int64_t, double>;
 
-// What a key of the configuration can hold.
-using Value =
-    std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>, NumberTable>;
+// What a key of the configuration can hold. A table without entries is read as a NumberTable.
+using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>,
+                           NumberTable, TextTable>;
 
 // As TOML writes it, so that it reads back to the same value.
 [[nodiscard]] std::string to_toml_value(const Value& value);

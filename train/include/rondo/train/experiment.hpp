@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/train/export.hpp>
@@ -18,6 +19,9 @@ class RONDO_TRAIN_API ConfigError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// {name = text, ...} in the order in which they were written.
+using TextTable = std::vector<std::pair<std::string, std::string>>;
 
 /// Everything that decides what a run computes: one TOML file, with a default for every key but
 /// [data] name and [model] name.
@@ -83,6 +87,22 @@ struct Experiment {
     std::string when_empty = "wait";             ///< cyclic: wait, skip
     std::filesystem::path replay = {};           ///< cyclic: a recorded token trace
   } update;
+  /// How ranks share the work of a step. Groups split the samples; the ranks of a group, channel *
+  /// filter * height * width of them, split what a layer does for the group's samples.
+  struct Grid {
+    std::int64_t sample = 0;          ///< groups; 0: what the other numbers leave
+    std::int64_t channel = 1;         ///< of a group's convolutions: parts of the channels
+    std::int64_t filter = 1;          ///< parts of the filters
+    std::int64_t height = 1;          ///< parts of the rows
+    std::int64_t width = 1;           ///< parts of the columns
+    std::string plan = "given";       ///< given: by these keys; auto: the planner chooses
+    std::string batch_norm = "rank";  ///< who shares statistics: rank, group, all
+    /// Of layers whose name matches, by the first pattern that does (* any characters, ? any one):
+    /// "sample", "group", "height=A width=B" or "channel=A filter=B".
+    TextTable layers = {};
+
+    [[nodiscard]] bool operator==(const Grid&) const = default;
+  } grid;
   struct Transport {
     std::string wait = "auto";  ///< auto, spin, yield, block
     double deadline_seconds = 300.0;

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/layer_split.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
+
+namespace rondo::train {
+
+/// How a model is split over the ranks.
+struct GridChoice {
+  ProcessGrid grid = {};
+  /// One per layer of the model. Those of layers without weights, and of batch norm, mean nothing.
+  std::vector<LayerSplit> splits = {};
+  BatchNormGroup batch_norm = BatchNormGroup::rank;
+
+  [[nodiscard]] bool operator==(const GridChoice&) const = default;
+};
+
+/// What the keys of [grid] say for `model` on so many ranks; grid.plan is not looked at.
+///
+/// A convolution or fully connected layer takes the split of the first pattern in grid.layers that
+/// its name matches; parts whose product is 1 mean `group`. The others take the numbers of [grid]:
+///
+/// - one rank in a group: `sample`
+/// - a convolution: `channel` or `space`, whichever has parts
+/// - a fully connected layer: `channel` with all ranks of the group along its outputs
+/// - a layer that cannot be split so: `sample`
+///
+/// A `channel` split needs a channel and a filter for every rank of the group, or an output of a
+/// fully connected layer; a `space` split needs a row and a column of input and output for every
+/// part.
+///
+/// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
+/// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or
+/// whose parts do not make a group; a global batch with fewer samples than groups.
+[[nodiscard]] GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
+                                     std::int64_t global_batch);
+
+}  // namespace rondo::train
