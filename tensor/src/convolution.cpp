@@ -112,6 +112,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
         {algorithm::convolution_direct, d.x, d.weights, d.y, d.strides, d.before, d.after},
         attributes, on.cpu(), hint);
   }
+  if (spec.weight_gradient == WeightGradient::unused) return kernels;
   const dnnl::convolution_backward_weights::primitive_desc weights(
       {algorithm::convolution_direct, d.x, d.weights, d.bias, d.y, d.strides, d.before, d.after},
       attributes, on.cpu(), hint);
@@ -131,7 +132,8 @@ class Convolution::Impl {
                .input = spec.input,
                .output = spec.output(),
                .bias = spec.bias,
-               .input_gradient = spec.input_gradient == InputGradient::wanted},
+               .input_gradient = spec.input_gradient == InputGradient::wanted,
+               .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
               choose_kernels(spec, engine.impl()), std::move(weights)) {}
 
   static std::unique_ptr<Impl> make(Engine& engine, const ConvolutionSpec& spec,
@@ -160,6 +162,15 @@ Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
 Convolution::Convolution(Convolution& other, std::int64_t images) {
   ConvolutionSpec spec = other.spec();
   spec.input.n = images;
+  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+}
+
+Convolution::Convolution(Convolution& other, const ConvolutionSpec& spec) {
+  const ConvolutionSpec& has = other.spec();
+  if (spec.filters != has.filters || spec.input.c != has.input.c || spec.kernel_h != has.kernel_h ||
+      spec.kernel_w != has.kernel_w) {
+    throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
+  }
   impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
 }
 

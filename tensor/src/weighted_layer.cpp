@@ -28,7 +28,7 @@ WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels
   if (extents_.input_gradient) {
     make_backward_data(kernels.backward_data, kernels.backward_data_reads);
   }
-  make_backward_weights(kernels.backward_weights);
+  if (extents_.weight_gradient) make_backward_weights(kernels.backward_weights);
 }
 
 void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
@@ -86,6 +86,12 @@ void WeightedLayer::require_weights(const char* call, std::size_t size) const {
                               " weights, expected " + std::to_string(expected));
 }
 
+void WeightedLayer::require_weight_gradient(const char* call) const {
+  if (extents_.weight_gradient) return;
+  throw std::invalid_argument(extents_.name + "::" + call +
+                              ": the layer was made without a gradient of its weights");
+}
+
 void WeightedLayer::pack_weights(std::span<const float> plain) {
   require_weights("pack_weights", plain.size());
   weights_->pack(plain.data());
@@ -121,6 +127,7 @@ void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
 
 void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
                                      std::span<float> bias_gradient) {
+  require_weight_gradient("backward_weights");
   require_shape(extents_.name, "backward_weights: x", x, extents_.input);
   require_shape(extents_.name, "backward_weights: dy", dy, extents_.output);
   require_bias("backward_weights", bias_gradient.size());
@@ -138,6 +145,7 @@ void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
 }
 
 void WeightedLayer::unpack_gradients(std::span<float> plain) {
+  require_weight_gradient("unpack_gradients");
   require_weights("unpack_gradients", plain.size());
   if (unpack_) {
     unpack_.run(shared_, {plain.data()});

@@ -22,7 +22,7 @@ struct LayerKernels {
   dnnl::primitive_desc_base backward_data = {};  ///< empty when no input gradient is wanted
   /// mirrored: backward_data is the forward kernel of the mirrored convolution.
   WeightsKind backward_data_reads = WeightsKind::own;
-  dnnl::primitive_desc_base backward_weights = {};
+  dnnl::primitive_desc_base backward_weights = {};  ///< empty when theirs is not
 };
 
 /// What convolutions and fully connected layers have in common: packed weights, gradients in the
@@ -35,6 +35,7 @@ class WeightedLayer {
     Shape output = {};
     bool bias = false;
     bool input_gradient = true;
+    bool weight_gradient = true;
   };
 
   WeightedLayer(Engine& engine, Extents extents, const LayerKernels& kernels,
@@ -56,6 +57,7 @@ class WeightedLayer {
   void make_backward_weights(const dnnl::primitive_desc_base& desc);
   void require_bias(const char* call, std::size_t size) const;
   void require_weights(const char* call, std::size_t size) const;
+  void require_weight_gradient(const char* call) const;
 
   Engine& engine_;
   Engine::Impl& shared_;

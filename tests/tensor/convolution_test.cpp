@@ -174,6 +174,23 @@ TEST_F(ConvolutionBatchTest, AnotherBatchSizeSharesTheWeights) {
   data.expect_exact(last, data.x.view(), data.dy.view());
 }
 
+TEST_F(ConvolutionBatchTest, PicturesOfAnotherSizeShareTheWeights) {
+  ConvolutionSpec other = square(3, 5, 6, 16, 3, 2, 0);
+  other.pad_top = 1;
+  Convolution first(engine, spec);
+  Case data(other);
+  Convolution second(first, other);
+  first.pack_weights(data.weights);
+  data.expect_exact(second, data.x.view(), data.dy.view());
+}
+
+TEST_F(ConvolutionBatchTest, OtherWeightsAreNotShared) {
+  Convolution layer(engine, spec);
+  EXPECT_THROW(Convolution(layer, square(3, 8, 6, 16, 5, 1, 1)), std::invalid_argument);
+  EXPECT_THROW(Convolution(layer, square(3, 8, 7, 16, 3, 1, 1)), std::invalid_argument);
+  EXPECT_THROW(Convolution(layer, square(3, 8, 6, 17, 3, 1, 1)), std::invalid_argument);
+}
+
 TEST_F(ConvolutionBatchTest, SeveralThreadsComputeTheSame) {
   Engine two(2);
   Case data(spec);
@@ -249,6 +266,15 @@ TEST_F(ConvolutionBatchTest, HasNoInputGradientUnlessWanted) {
   Case data(spec);
   EXPECT_THROW(layer.backward_data(data.dy.view(), data.x.view()), std::invalid_argument);
   EXPECT_THAT(layer.implementation(), Not(HasSubstr("data")));
+}
+
+TEST_F(ConvolutionBatchTest, HasNoGradientOfWeightsUnlessWanted) {
+  spec.weight_gradient = WeightGradient::unused;
+  Convolution layer(engine, spec);
+  Case data(spec);
+  EXPECT_THROW(layer.backward_weights(data.x.view(), data.dy.view(), {}), std::invalid_argument);
+  EXPECT_THROW(layer.unpack_gradients(data.weights), std::invalid_argument);
+  EXPECT_THAT(layer.implementation(), Not(HasSubstr("weights")));
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ enum class Activation : std::uint8_t { none, relu };
 /// Is the gradient of the input wanted? The first layer of a model has no use for it.
 enum class InputGradient : std::uint8_t { wanted, unused };
 
+/// And that of the weights? A kernel that computes a part of a layer's pictures may leave it to
+/// another one.
+enum class WeightGradient : std::uint8_t { wanted, unused };
+
 /// One convolution: input [N,H,W,C], weights [F,C,KH,KW] (oihw in the flat parameter array),
 /// output [N,H',W',F].
 struct ConvolutionSpec {
@@ -33,6 +37,7 @@ struct ConvolutionSpec {
   bool bias = false;
   Activation activation = Activation::none;
   InputGradient input_gradient = InputGradient::wanted;
+  WeightGradient weight_gradient = WeightGradient::wanted;
 
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - kernel_h) / stride + 1,
@@ -49,6 +54,8 @@ struct ConvolutionSpec {
 ///   update; backward_weights() leaves the gradient in that layout until unpack_gradients().
 /// - **Several batch sizes** of one layer share packed weights: make the second Convolution from
 ///   the first (it shares the packed weights and gradients when both prefer the same layout).
+/// - **Parts of pictures**: so do kernels for pictures of other extents and paddings. Packing
+///   through one of those that share packs for all.
 /// - **Views** with an image stride are accepted; other than dense ones (or a single image) cost
 ///   a copy, because oneDNN falls back to its reference kernels on strided memory.
 /// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
@@ -58,6 +65,8 @@ class RONDO_TENSOR_API Convolution {
   Convolution(Engine& engine, const ConvolutionSpec& spec);
   /// The same layer for another number of images.
   Convolution(Convolution& other, std::int64_t images);
+  /// The same weights for other pictures: `spec` has the filters, channels and kernel of `other`.
+  Convolution(Convolution& other, const ConvolutionSpec& spec);
   Convolution(Convolution&&) noexcept;
   Convolution& operator=(Convolution&&) noexcept;
   ~Convolution();
