@@ -110,12 +110,15 @@ inline void run(LayerKernel& kernel, WholeLayer& layer) {
 /// `dy_scale`, the others zero.
 inline WholeLayer make_whole_layer(const LayerKind& kind, tensor::Shape x, Numbers numbers,
                                    float dy_scale = 1.0F) {
-  const Model model{.name = "one",
-                    .input = x.with_n(1),
-                    .classes = 1,
-                    .layers = {{.name = "layer", .kind = kind, .inputs = {0}}}};
+  const Model model{
+      .name = "one layer, and one that gives a logit",
+      .input = x.with_n(1),
+      .classes = 1,
+      .layers = {{.name = "layer", .kind = kind, .inputs = {0}},
+                 {.name = "fc", .kind = FullyConnectedLayer{.outputs = 1}, .inputs = {1}}}};
   const tensor::Shape y = shapes_of(model, x.n).at(1);
-  const std::size_t parameters = layout_of(model).parameter_count;
+  const ParameterLayout layout = layout_of(model);
+  const std::size_t parameters = layout.groups.size() > 1 ? layout.groups.front().size : 0;
   WholeLayer layer{.x = filled(x, numbers, 1),
                    .dy = filled(y, numbers, 2),
                    .parameters = std::vector<float>(parameters),

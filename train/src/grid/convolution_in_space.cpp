@@ -1,0 +1,196 @@
+// Convolutions whose pictures are split in space: all ranks hold all weights. The halo of x travels
+// before forward, that of dy before backward-data.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/tensor/elementwise.hpp>
+
+#include "executor/weighted_kernel.hpp"
+#include "grid/box_copy.hpp"
+#include "grid/grid_kernels.hpp"
+#include "grid/local_windows.hpp"
+#include "grid/needed_part.hpp"
+#include "model/specs.hpp"
+
+namespace rondo::train {
+namespace {
+
+/// `layer` on pictures of shape `input` within the paddings of `windows`.
+tensor::ConvolutionSpec local_spec(const ConvolutionLayer& layer, const tensor::Shape& input,
+                                   const LocalWindows& windows) {
+  tensor::ConvolutionSpec spec = spec_of(layer, input);
+  spec.pad_top = windows.h.before;
+  spec.pad_bottom = windows.h.after;
+  spec.pad_left = windows.w.before;
+  spec.pad_right = windows.w.after;
+  return spec;
+}
+
+bool same_pictures(const tensor::ConvolutionSpec& a, const tensor::ConvolutionSpec& b) {
+  return a.input == b.input && a.pad_top == b.pad_top && a.pad_bottom == b.pad_bottom &&
+         a.pad_left == b.pad_left && a.pad_right == b.pad_right;
+}
+
+/// What one rank computes of a layer, forward and backward.
+struct Geometry {
+  Geometry(const ConvolutionLayer& layer, const GridLayer& place, int rank)
+      : windows(windows_of(layer)),
+        x(place.x.box_of(rank)),
+        y(place.y.box_of(rank)),
+        forward_needs(train::forward_needs(place.x, place.y, windows)),
+        backward_needs(train::backward_needs(place.x, place.y, windows)) {
+    const Halo forward = forward_halo(place.x, place.y, windows, rank);
+    forward_local = forward_windows(forward, windows, x);
+    reads = forward_local.inputs_of(x);
+    const Halo backward = backward_halo(place.x, place.y, windows, rank);
+    backward_reads = backward.needed;
+    if (!backward.needed.empty())
+      reached = (backward_local = backward_windows(backward, windows)).inputs_of(x);
+  }
+
+  Windows windows;
+  Box x;
+  Box y;
+  std::vector<Box> forward_needs;
+  std::vector<Box> backward_needs;
+  LocalWindows forward_local;
+  LocalWindows backward_local;
+  Box reads;           ///< of x, by forward and backward-weights
+  Box backward_reads;  ///< of dy, by backward-data
+  Box reached;         ///< of dx: the rest is zero
+};
+
+class ConvolutionInSpace final : public LayerKernel {
+ public:
+  ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
+                     const GridLayer& place, bool input_gradient)
+      : ConvolutionInSpace(context, layer, place, input_gradient,
+                           Geometry(layer, place, context.communicators.rank())) {}
+
+  void load(std::span<const float> parameters) override {
+    if (forward_) forward_->pack_weights(parameters.first(weights_));
+    if (data_ && !forward_) data_->pack_weights(parameters.first(weights_));
+  }
+
+  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
+    forward(operands);
+  }
+  void forward_inference(const ForwardOperands& operands,
+                         std::span<const float> /*statistics*/) override {
+    forward(operands);
+  }
+
+  /// The halo of dy travels meanwhile.
+  void backward_parameters(const BackwardOperands& operands) override {
+    const bool relu = forward_ && forward_->spec().activation == tensor::Activation::relu;
+    if (relu) tensor::backward_relu(engine_, operands.y, operands.dy);
+    if (dy_) dy_->start(operands.dy);
+    if (!forward_) {
+      std::ranges::fill(operands.gradients, 0.0F);
+      return;
+    }
+    const auto x = x_.reads_own() ? operands.x : x_.read();
+    forward_->backward_weights(x, operands.dy, operands.gradients.subspan(weights_));
+    forward_->unpack_gradients(operands.gradients.first(weights_));
+  }
+
+  void backward_input(const BackwardOperands& operands) override {
+    if (!dy_) return;
+    const tensor::View<const float> dy = dy_->finish();
+    if (reached_ == own_) {
+      if (!own_.empty()) data_kernel().backward_data(dy, operands.dx);
+      return;
+    }
+    std::fill_n(operands.dx.data, own_.size(), 0.0F);
+    if (reached_.empty()) return;
+    data_kernel().backward_data(dy, reached_dx_.view());
+    copy_box(reached_, {reached_dx_.data(), reached_}, {operands.dx.data, own_});
+  }
+
+  std::string implementation() const override {
+    std::string names = forward_ ? forward_->implementation() : std::string();
+    if (data_) names += (names.empty() ? "" : "; dx: ") + data_->implementation();
+    return names;
+  }
+
+ private:
+  ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
+                     const GridLayer& place, bool input_gradient, const Geometry& geometry)
+      : engine_(context.engine),
+        weights_(static_cast<std::size_t>(spec_of(layer, place.x.extents()).weights())),
+        own_(geometry.x),
+        reached_(geometry.reached),
+        x_(context, place.x, geometry.forward_needs, geometry.reads) {
+    if (!geometry.y.empty()) make_forward(layer, geometry, input_gradient);
+    if (!input_gradient) return;
+    dy_.emplace(context, place.y, geometry.backward_needs, geometry.backward_reads);
+    if (!reached_.empty()) make_data(layer, geometry);
+  }
+
+  void make_forward(const ConvolutionLayer& layer, const Geometry& geometry, bool input_gradient) {
+    auto spec = local_spec(layer, geometry.reads.shape(), geometry.forward_local);
+    const auto backward = local_spec(layer, reached_.shape(), geometry.backward_local);
+    const bool both = input_gradient && !reached_.empty() && same_pictures(spec, backward);
+    if (!both) spec.input_gradient = tensor::InputGradient::unused;
+    forward_.emplace(engine_, spec);
+  }
+
+  void make_data(const ConvolutionLayer& layer, const Geometry& geometry) {
+    if (reached_ != own_) reached_dx_ = tensor::Tensor(reached_.shape(), engine_.memory());
+    if (forward_ && forward_->spec().input_gradient == tensor::InputGradient::wanted) return;
+    auto spec = local_spec(layer, reached_.shape(), geometry.backward_local);
+    spec.bias = false;
+    spec.activation = tensor::Activation::none;
+    spec.weight_gradient = tensor::WeightGradient::unused;
+    if (forward_) {
+      data_.emplace(*forward_, spec);
+    } else {
+      data_.emplace(engine_, spec);
+    }
+  }
+
+  tensor::Convolution& data_kernel() { return data_ ? *data_ : *forward_; }
+
+  void forward(const ForwardOperands& operands) {
+    x_.start(operands.x);
+    const auto x = x_.finish();
+    if (forward_) forward_->forward(x, operands.parameters.subspan(weights_), operands.y);
+  }
+
+  tensor::Engine& engine_;
+  std::size_t weights_;
+  Box own_;      ///< of dx
+  Box reached_;  ///< of that, what an output reaches
+  NeededPart x_;
+  std::optional<NeededPart> dy_;                ///< none: no gradient of x is wanted
+  std::optional<tensor::Convolution> forward_;  ///< and backward-weights; none: no output is ours
+  std::optional<tensor::Convolution> data_;     ///< none: forward_ does it, or nobody
+  tensor::Tensor reached_dx_;                   ///< where that is not all of dx
+};
+
+}  // namespace
+
+std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
+                                                       const ConvolutionLayer& layer,
+                                                       const GridLayer& place,
+                                                       bool input_gradient) {
+  if (place.split.kind == SplitKind::space) {
+    if (layer.padding >= layer.kernel) {
+      throw std::invalid_argument("a convolution split in space needs less padding (" +
+                                  std::to_string(layer.padding) + ") than its kernel is wide (" +
+                                  std::to_string(layer.kernel) + ")");
+    }
+    return std::make_unique<ConvolutionInSpace>(context, layer, place, input_gradient);
+  }
+  auto spec = spec_of(layer, place.x.box_of(context.communicators.rank()).shape());
+  if (!input_gradient) spec.input_gradient = tensor::InputGradient::unused;
+  return std::make_unique<WeightedKernel<tensor::Convolution>>(
+      context.engine, tensor::Convolution(context.engine, spec));
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/train/halo.hpp>
+
+namespace rondo::train {
+
+/// One dimension of a kernel that runs on a part of a picture: the inputs that it is given, and
+/// the padding around them. Never negative.
+struct LocalWindow {
+  Range inputs = {};
+  std::int64_t before = 0;
+  std::int64_t after = 0;
+};
+
+/// Both dimensions.
+struct LocalWindows {
+  LocalWindow h = {};
+  LocalWindow w = {};
+
+  /// `box` with the inputs' rows and columns.
+  [[nodiscard]] Box inputs_of(Box box) const noexcept {
+    box.h = h.inputs;
+    box.w = w.inputs;
+    return box;
+  }
+};
+
+/// Of a forward kernel that computes what `halo` says and whose rank holds `held` of the input.
+/// It is given what it needs, or all that is held where a stride merely skips the rest.
+[[nodiscard]] LocalWindows forward_windows(const Halo& halo, const Windows& windows,
+                                           const Box& held) noexcept;
+
+/// Of a backward-data kernel: it computes the gradients of all of the rank's inputs but for those
+/// in front or behind that no output reaches, which are zero. `halo` is a backward_halo() with
+/// something needed.
+[[nodiscard]] LocalWindows backward_windows(const Halo& halo, const Windows& windows) noexcept;
+
+}  // namespace rondo::train
