@@ -1,6 +1,10 @@
 #include <rondo/tensor/elementwise.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <stdexcept>
+#include <string>
 
 #include "engine_impl.hpp"
 #include "kernels/kernels.hpp"
@@ -23,6 +27,41 @@ void run(Engine::Impl& engine, Loop loop, const View<const float>& from, const V
   });
 }
 
+void require_channels(const char* call, std::size_t given, const Shape& shape) {
+  if (static_cast<std::int64_t>(given) == shape.c) return;
+  throw std::invalid_argument(std::string(call) + ": " + std::to_string(given) + " elements for " +
+                              std::to_string(shape.c) + " channels");
+}
+
+template <bool biased, bool rectified>
+void finish(const float* bias, std::size_t channels, float* y, std::size_t count) {
+  for (float* pixel = y; pixel != y + count; pixel += channels) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      const float sum = biased ? pixel[c] + bias[c] : pixel[c];
+      pixel[c] = rectified && sum < 0.0F ? 0.0F : sum;
+    }
+  }
+}
+
+// So many channels are summed at once: a cache line of each pixel.
+constexpr std::int64_t channels_at_once = 16;
+
+void sum_channels(const View<const float>& from, std::int64_t first, std::int64_t count,
+                  float* sums) {
+  std::array<double, channels_at_once> total{};
+  const std::int64_t pixels = from.shape.h * from.shape.w;
+  for (std::int64_t n = 0; n < from.shape.n; ++n) {
+    const float* pixel = from.image(n) + first;
+    for (std::int64_t i = 0; i < pixels; ++i, pixel += from.shape.c) {
+      for (std::int64_t c = 0; c < count; ++c) {
+        total[static_cast<std::size_t>(c)] += static_cast<double>(pixel[c]);
+      }
+    }
+  }
+  std::transform(total.begin(), total.begin() + count, sums,
+                 [](double sum) { return static_cast<float>(sum); });
+}
+
 }  // namespace
 
 void backward_relu(Engine& engine, View<const float> y, View<float> dy) {
@@ -35,6 +74,41 @@ void add(Engine& engine, View<const float> from, View<float> into) {
   require_shape("add", "into", into, from.shape);
   require_shape("add", "from", from, from.shape);
   run(engine.impl(), kernels().add, from, into);
+}
+
+void add_bias(Engine& engine, std::span<const float> bias, Activation activation, View<float> y) {
+  require_shape("add_bias", "y", y, y.shape);
+  if (!bias.empty()) require_channels("add_bias", bias.size(), y.shape);
+  const bool rectified = activation == Activation::relu;
+  if (bias.empty() && !rectified) return;
+  const auto loop = bias.empty() ? finish<false, true>
+                    : rectified  ? finish<true, true>
+                                 : finish<true, false>;
+  Engine::Impl& on = engine.impl();
+  on.enter();
+  for_each_part(on.threads(), [&](int part) {
+    for_each_piece(y.shape, part, on.threads(), Order::forward, [&](const Piece& piece) {
+      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.image(piece.image) + piece.first,
+           piece.count);
+    });
+  });
+}
+
+// Threads take channels, not pixels: so no sums of threads need be added.
+void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums) {
+  require_shape("sum_pixels", "from", from, from.shape);
+  require_channels("sum_pixels", sums.size(), from.shape);
+  const std::int64_t channels = from.shape.c;
+  const std::int64_t blocks = (channels + channels_at_once - 1) / channels_at_once;
+  Engine::Impl& on = engine.impl();
+  on.enter();
+  for_each_part(on.threads(), [&](int part) {
+    const Cut mine = cut(blocks, part, on.threads());
+    for (std::int64_t block = mine.first; block < mine.last; ++block) {
+      const std::int64_t first = block * channels_at_once;
+      sum_channels(from, first, std::min(channels_at_once, channels - first), sums.data() + first);
+    }
+  });
 }
 
 }  // namespace rondo::tensor

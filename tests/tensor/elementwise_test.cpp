@@ -1,7 +1,9 @@
-// backward_relu and add against their one-line definitions.
+// Loops over activations against their one-line definitions.
 
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +19,7 @@ namespace {
 
 using test::Strided;
 using test::whole_tensor;
+using test::whole_values;
 using testing::ElementsAreArray;
 
 class ElementwiseTest : public testing::TestWithParam<std::tuple<Shape, int>> {
@@ -53,9 +56,38 @@ TEST_P(ElementwiseTest, AddAdds) {
   EXPECT_TRUE(into.gaps_are_untouched());
 }
 
+TEST_P(ElementwiseTest, AddBiasAddsToEveryPixelAndMayRectify) {
+  const std::vector<float> bias = whole_values(shape.c, 3);
+  for (const Activation activation : {Activation::none, Activation::relu}) {
+    for (const bool biased : {true, false}) {
+      Tensor expected = whole_tensor(shape, 1);
+      for (std::size_t i = 0; i < expected.span().size(); ++i) {
+        float& value = expected.span()[i];
+        if (biased) value += bias[i % bias.size()];
+        if (activation == Activation::relu && value < 0.0F) value = 0.0F;
+      }
+      Strided y(a, 5);
+      add_bias(engine, biased ? std::span<const float>(bias) : std::span<const float>(), activation,
+               y.view());
+      EXPECT_THAT(y.dense().span(), ElementsAreArray(expected.span()));
+      EXPECT_TRUE(y.gaps_are_untouched());
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SumPixelsSumsEveryChannel) {
+  std::vector<float> expected(static_cast<std::size_t>(shape.c), 0.0F);
+  for (std::size_t i = 0; i < a.span().size(); ++i) expected[i % expected.size()] += a.span()[i];
+  Strided strided(a, 5);
+  std::vector<float> sums(expected.size(), -1.0F);
+  sum_pixels(engine, strided.view(), sums);
+  EXPECT_THAT(sums, ElementsAreArray(expected));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, ElementwiseTest,
                          testing::Combine(testing::Values(Shape{3, 5, 7, 3}, Shape{2, 1, 1, 10},
-                                                          Shape{1, 9, 1, 17}, Shape{0, 4, 4, 4}),
+                                                          Shape{1, 9, 1, 17}, Shape{2, 3, 3, 40},
+                                                          Shape{0, 4, 4, 4}),
                                           testing::Values(1, 2, 5)));
 
 TEST(ElementwiseEdgeTest, ANotANumberIsNotHidden) {
@@ -74,6 +106,9 @@ TEST(ElementwiseEdgeTest, RefusesUnequalShapes) {
   Tensor b({1, 2, 3, 2});
   EXPECT_THROW(add(engine, a.view(), b.view()), std::invalid_argument);
   EXPECT_THROW(backward_relu(engine, a.view(), b.view()), std::invalid_argument);
+  std::vector<float> two(2);
+  EXPECT_THROW(add_bias(engine, two, Activation::none, a.view()), std::invalid_argument);
+  EXPECT_THROW(sum_pixels(engine, a.view(), two), std::invalid_argument);
 }
 
 }  // namespace
