@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "batch_norm_impl.hpp"
 #include "staged.hpp"
@@ -46,12 +47,12 @@ void require_forward(const BatchNormSpec& spec, const View<const float>& x,
 
 }  // namespace
 
-BatchNorm::BatchNorm(Engine& engine, const BatchNormSpec& spec) {
+BatchNorm::BatchNorm(Engine& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks) {
   const auto [n, h, w, c] = spec.input;
   if (n < 0 || h <= 0 || w <= 0 || c <= 0) {
     throw std::invalid_argument("BatchNorm: the extents of its input must be positive");
   }
-  impl_ = std::make_unique<Impl>(engine.impl(), spec);
+  impl_ = std::make_unique<Impl>(engine.impl(), spec, std::move(sum_over_ranks));
 }
 
 BatchNorm::BatchNorm(BatchNorm&&) noexcept = default;
@@ -64,10 +65,9 @@ void BatchNorm::forward_training(View<const float> x, View<const float> residual
                                  BatchNormParameters p, std::span<float> running_mean,
                                  std::span<float> running_variance, View<float> y) {
   require_forward(spec(), x, residual, p, running_mean.size(), running_variance.size(), y);
-  if (x.shape.n == 0) return;
+  if (x.shape.n == 0 && !impl_->shares()) return;
   impl_->measure(x, p);
-  impl_->update_running(static_cast<double>(x.shape.n * x.shape.h * x.shape.w), running_mean,
-                        running_variance);
+  impl_->update_running(running_mean, running_variance);
   impl_->normalise(impl_->batch(), x, residual, y);
 }
 
@@ -91,7 +91,7 @@ void BatchNorm::backward(View<const float> x, View<const float> y, BatchNormPara
   require_channels(backward_call, "scale", p.scale.size(), shape);
   require_channels(backward_call, "scale_gradient", scale_gradient.size(), shape);
   require_channels(backward_call, "shift_gradient", shift_gradient.size(), shape);
-  if (shape.n == 0) {
+  if (shape.n == 0 && !impl_->shares()) {
     std::ranges::fill(scale_gradient, 0.0F);
     std::ranges::fill(shift_gradient, 0.0F);
     return;

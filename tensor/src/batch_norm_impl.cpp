@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "pieces.hpp"
 
@@ -24,17 +25,21 @@ const float* at(const View<const float>& view, const Piece& piece) {
 constexpr std::size_t lane_arrays = 9;
 constexpr std::size_t channel_arrays = 3;
 
+double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shape.h * shape.w); }
+
 }  // namespace
 
-BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec)
+BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks)
     : engine_(engine),
       spec_(spec),
+      sum_over_ranks_(std::move(sum_over_ranks)),
       channels_(static_cast<std::size_t>(spec.input.c)),
       width_(row_width(channels_)),
       lane_memory_(engine.memory(), lane_arrays * width_ * sizeof(float)),
       sum_memory_(engine.memory(),
                   static_cast<std::size_t>(engine.threads()) * 2 * width_ * sizeof(double)),
       channel_memory_(engine.memory(), channel_arrays * channels_ * sizeof(double)),
+      shared_memory_(engine.memory(), shares() ? (1 + 2 * channels_) * sizeof(double) : 0),
       batch_(take_norm()),
       running_(take_norm()),
       origin_(take_lanes()),
@@ -93,10 +98,10 @@ void BatchNorm::Impl::set_norm(const NormLanes& lanes, std::size_t channel, doub
 
 // The moments are taken about the first pixel, not about zero: where the mean is large beside the
 // deviation, E[x^2] - E[x]^2 would cancel.
-void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
+void BatchNorm::Impl::sum_moments(const View<const float>& x) {
   engine_.enter();
   for (std::size_t c = 0; c < channels_; ++c) {
-    set_lanes(origin_, c, static_cast<double>(x.data[c]));
+    set_lanes(origin_, c, x.shape.n == 0 ? 0.0 : static_cast<double>(x.data[c]));
   }
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
@@ -110,22 +115,55 @@ void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParamet
                          .squares = sums_of(part, 1).data()});
     });
   });
-  const auto samples = static_cast<double>(x.shape.n * x.shape.h * x.shape.w);
+}
+
+void BatchNorm::Impl::take_moments(const View<const float>& x) {
+  samples_ = pixels_of(x.shape);
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
-    const double from_origin = sums.first / samples;
-    const double variance = sums.second / samples - from_origin * from_origin;
+    const double from_origin = sums.first / samples_;
     mean_[c] = static_cast<double>(x.data[c]) + from_origin;
-    variance_[c] = variance < 0.0 ? 0.0 : variance;  // NaN stays
+    variance_[c] = sums.second / samples_ - from_origin * from_origin;
+  }
+}
+
+// Ranks have different origins, so that what they add is about zero.
+void BatchNorm::Impl::share_moments(const View<const float>& x) {
+  const auto shared = shared_memory_.as<double>();
+  const double own = pixels_of(x.shape);
+  shared[0] = own;
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    const auto origin = static_cast<double>(origin_[c]);
+    shared[1 + c] = sums.first + own * origin;
+    shared[1 + channels_ + c] = sums.second + origin * (2.0 * sums.first + own * origin);
+  }
+  sum_over_ranks_(shared);
+  samples_ = shared[0];
+  for (std::size_t c = 0; c < channels_ && samples_ > 0.0; ++c) {
+    mean_[c] = shared[1 + c] / samples_;
+    variance_[c] = shared[1 + channels_ + c] / samples_ - mean_[c] * mean_[c];
+  }
+}
+
+void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
+  sum_moments(x);
+  if (shares()) {
+    share_moments(x);
+  } else {
+    take_moments(x);
+  }
+  for (std::size_t c = 0; c < channels_; ++c) {
+    if (variance_[c] < 0.0) variance_[c] = 0.0;  // NaN stays
     inverse_[c] = 1.0 / std::sqrt(variance_[c] + static_cast<double>(spec_.epsilon));
     set_norm(batch_, c, mean_[c], inverse_[c], p);
   }
 }
 
-void BatchNorm::Impl::update_running(double samples, std::span<float> mean,
-                                     std::span<float> variance) const {
+void BatchNorm::Impl::update_running(std::span<float> mean, std::span<float> variance) const {
+  if (samples_ == 0.0) return;
   const auto momentum = static_cast<double>(spec_.momentum);
-  const double unbiased = samples > 1.0 ? samples / (samples - 1.0) : 1.0;
+  const double unbiased = samples_ > 1.0 ? samples_ / (samples_ - 1.0) : 1.0;
   const auto mix = [&](float& into, double value) {
     into = static_cast<float>((1.0 - momentum) * static_cast<double>(into) + momentum * value);
   };
@@ -190,13 +228,30 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
                            .products = sums_of(part, 1).data()});
     });
   });
-  const auto samples = static_cast<double>(x.shape.n * x.shape.h * x.shape.w);
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
     shift_gradient[c] = static_cast<float>(sums.first);
     scale_gradient[c] = static_cast<float>(sums.second * inverse_[c]);
-    set_lanes(offset_, c, sums.first / samples);
-    set_lanes(slope_, c, sums.second * inverse_[c] * inverse_[c] / samples);
+    set_means(c, sums);
+  }
+  if (shares()) share_gradient_sums();
+}
+
+void BatchNorm::Impl::set_means(std::size_t channel, const Sums& sums) {
+  set_lanes(offset_, channel, sums.first / samples_);
+  set_lanes(slope_, channel, sums.second * inverse_[channel] * inverse_[channel] / samples_);
+}
+
+void BatchNorm::Impl::share_gradient_sums() {
+  const auto shared = shared_memory_.as<double>().first(2 * channels_);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    shared[c] = sums.first;
+    shared[channels_ + c] = sums.second;
+  }
+  sum_over_ranks_(shared);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    set_means(c, {.first = shared[c], .second = shared[channels_ + c]});
   }
 }
 

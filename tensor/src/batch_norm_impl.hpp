@@ -22,15 +22,18 @@ struct NormLanes {
 /// summed per thread in fixed cuts, then over threads in order.
 class BatchNorm::Impl {
  public:
-  Impl(Engine::Impl& engine, const BatchNormSpec& spec);
+  Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks);
 
   [[nodiscard]] const BatchNormSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] const NormLanes& batch() const noexcept { return batch_; }
   [[nodiscard]] const NormLanes& running() const noexcept { return running_; }
 
+  /// Are statistics those of several ranks? Then every rank calls all of the following.
+  [[nodiscard]] bool shares() const noexcept { return sum_over_ranks_ != nullptr; }
+
   /// Mean and variance of x: kept for update_running() and backward; sets batch().
   void measure(const View<const float>& x, const BatchNormParameters& p);
-  void update_running(double samples, std::span<float> mean, std::span<float> variance) const;
+  void update_running(std::span<float> mean, std::span<float> variance) const;
   /// Sets running().
   void adopt_running(std::span<const float> mean, std::span<const float> variance,
                      const BatchNormParameters& p);
@@ -52,6 +55,12 @@ class BatchNorm::Impl {
     double second = 0.0;
   };
 
+  void sum_moments(const View<const float>& x);
+  void take_moments(const View<const float>& x);
+  void share_moments(const View<const float>& x);
+  void share_gradient_sums();
+  /// What the second backward pass subtracts, from sums over the whole batch.
+  void set_means(std::size_t channel, const Sums& sums);
   [[nodiscard]] std::span<double> sums_of(int part, std::size_t which) const;
   void clear_sums(int part) const;
   [[nodiscard]] Sums total(std::size_t channel) const;
@@ -63,11 +72,13 @@ class BatchNorm::Impl {
 
   Engine::Impl& engine_;
   BatchNormSpec spec_;
+  SumOverRanks sum_over_ranks_;
   std::size_t channels_;
   std::size_t width_;
   Buffer lane_memory_;
   Buffer sum_memory_;
   Buffer channel_memory_;
+  Buffer shared_memory_;  ///< what travels: a count, and two numbers per channel
   std::size_t lanes_taken_ = 0;
   Gate second_gate_ = Gate::open;  ///< what the second backward pass has left to do
   NormLanes batch_;
@@ -75,6 +86,7 @@ class BatchNorm::Impl {
   std::span<float> origin_;
   std::span<float> offset_;
   std::span<float> slope_;
+  double samples_ = 0.0;        ///< pixels of the last batch, on all ranks that share
   std::span<double> mean_;      ///< of the last batch, per channel
   std::span<double> variance_;  ///< biased
   std::span<double> inverse_;   ///< 1 / sqrt(variance + epsilon)

@@ -9,7 +9,8 @@ namespace rondo::train {
 /// Batch norm: its group is scale, then shift; its statistics are running mean, then variance.
 class BatchNormKernel final : public LayerKernel {
  public:
-  BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec);
+  BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec,
+                  tensor::SumOverRanks sum_over_ranks = {});
 
   std::unique_ptr<LayerKernel> for_images(std::int64_t images) override;
   void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
@@ -22,6 +23,7 @@ class BatchNormKernel final : public LayerKernel {
   [[nodiscard]] tensor::BatchNormParameters split(std::span<const float> parameters) const;
 
   tensor::Engine& engine_;
+  tensor::SumOverRanks sum_over_ranks_;
   tensor::BatchNorm kernel_;
   std::size_t channels_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -28,6 +29,11 @@ struct BatchNormParameters {
   std::span<const float> shift = {};
 };
 
+/// Replaces numbers by their sums over all ranks that share the statistics of one layer. Called on
+/// the thread that calls the layer, by every rank equally often and with as many numbers; all are
+/// given the same bits.
+using SumOverRanks = std::function<void(std::span<double>)>;
+
 /// Our own kernel: statistics in one pass over x, then normalise + add + ReLU in one; backward in
 /// two. Variances are biased in the batch and unbiased in the running average, as in PyTorch.
 ///
@@ -38,9 +44,22 @@ struct BatchNormParameters {
 ///   residual input. With `also`, dy is overwritten in any case.
 /// - Bits depend on the number of threads (fixed cuts), not on timing, nor on the CPU.
 /// - An empty batch (n = 0) is allowed: gradients are zero, running values stay.
+///
+/// With a SumOverRanks, mean and variance in forward_training() are those of all ranks' images
+/// together, and so are the sums that dx depends on: the ranks' y and dx are what one rank with all
+/// images would compute. Ranks may differ in n, h and w, as they do when pictures are split; all
+/// have the same channels, scale and shift.
+///
+/// - It is called once in each forward_training(), with 1 + 2 C numbers (count, sums and sums of
+///   squares), and once in each backward(), with 2 C. forward_inference() has no use for it.
+/// - A rank without images takes part with zeros and moves its running values as the others do,
+///   which therefore stay equal. Where no rank has any, they stay as they are.
+/// - scale_gradient and shift_gradient are sums over this rank's own images.
+/// - Moments are summed over ranks about zero, in double: where a mean is 10^4 deviations, eight
+///   digits of the variance are left.
 class RONDO_TENSOR_API BatchNorm {
  public:
-  BatchNorm(Engine& engine, const BatchNormSpec& spec);
+  BatchNorm(Engine& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks = {});
   BatchNorm(BatchNorm&&) noexcept;
   BatchNorm& operator=(BatchNorm&&) noexcept;
   ~BatchNorm();
