@@ -82,10 +82,22 @@ TEST(LazyMisuseTest, RefusesANegativeCap) {
 }
 
 TEST(LazyMisuseTest, RefusesLazyLayersThatAreSharded) {
-  EXPECT_THAT(refusal([](Replica& replica, std::shared_ptr<Optimizer>&, LazyOptions&) {
-                replica.layers[1].groups.inner = replica.layers[1].groups.slice;
-              }),
-              HasSubstr("layer1 is sharded"));
+  rondo::test::World{2}.run([](transport::World& world) {
+    transport::Communicator alone = world.communicator().split(world.rank());
+    test::Arrays arrays(world, {10, 20, 30});
+    Replica replica = arrays.replica();
+    replica.layers[1].groups.slice = &alone;
+    std::string reason;
+
+    try {
+      static_cast<void>(
+          make_lazy(replica, make_sgd(60, {}), {.lazy_layers = 2, .probes = {{0, 10}, {10, 5}}}));
+    } catch (const std::invalid_argument& error) {
+      reason = error.what();
+    }
+
+    EXPECT_THAT(reason, HasSubstr("layer1 is sharded"));
+  });
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ using testing::ElementsAre;
 
 TEST(StatisticsMeanTest, RanksThatAgreeGetBackWhatTheyGave) {
   World{3}.run([](transport::World& world) {
-    StatisticsMean mean(world, 2);
+    std::vector<float> held(2);
+    StatisticsMean mean({.world = &world, .statistics = held});
     const std::vector<float> mine{0.1F, 1e-30F};
     std::vector<float> result(2);
 
@@ -31,7 +32,8 @@ TEST(StatisticsMeanTest, RanksThatAgreeGetBackWhatTheyGave) {
 
 TEST(StatisticsMeanTest, IsTheMeanToTheLastBit) {
   World{4}.run([](transport::World& world) {
-    StatisticsMean mean(world, 10);
+    std::vector<float> held(10);
+    StatisticsMean mean({.world = &world, .statistics = held});
     // In fp32 the three ones would be lost beside 2^26.
     const std::vector<float> mine(10, world.rank() == 0 ? 67'108'864.0F : 1.0F);
     std::vector<float> result(10);
@@ -44,7 +46,8 @@ TEST(StatisticsMeanTest, IsTheMeanToTheLastBit) {
 
 TEST(StatisticsMeanTest, OneRankCopies) {
   World{1}.run([](transport::World& world) {
-    StatisticsMean mean(world, 1);
+    std::vector<float> held(1);
+    StatisticsMean mean({.world = &world, .statistics = held});
     std::vector<float> result(1);
 
     mean.compute(std::vector<float>{7.0F}, result);
@@ -54,10 +57,24 @@ TEST(StatisticsMeanTest, OneRankCopies) {
   });
 }
 
+TEST(StatisticsMeanTest, IsTakenOverTheRanksThatAreNamed) {
+  World{4}.run([](transport::World& world) {
+    transport::Communicator pair = world.communicator().split(world.rank() / 2);
+    std::vector<float> held(1);
+    StatisticsMean mean({.world = &world, .statistics = held, .statistics_over = &pair});
+    std::vector<float> result(1);
+
+    mean.compute(std::vector<float>{static_cast<float>(world.rank())}, result);
+
+    EXPECT_THAT(result, ElementsAre(world.rank() < 2 ? 0.5F : 2.5F));
+  });
+}
+
 TEST(StatisticsMeanTest, NothingIsNotReduced) {
   World{2}.run([](transport::World& world) {
-    EXPECT_FALSE(StatisticsMean(world, 0).reduces());
-    EXPECT_TRUE(StatisticsMean(world, 1).reduces());
+    std::vector<float> held(1);
+    EXPECT_FALSE(StatisticsMean({.world = &world}).reduces());
+    EXPECT_TRUE(StatisticsMean({.world = &world, .statistics = held}).reduces());
   });
 }
 

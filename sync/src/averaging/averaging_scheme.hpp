@@ -35,6 +35,7 @@ class AveragingScheme final : public UpdateScheme {
   [[nodiscard]] std::vector<std::byte> save() const override;
   void restore(std::span<const std::byte> state) override;
   [[nodiscard]] SchemeCounters counters() const noexcept override;
+  [[nodiscard]] bool wants_inner_sums() const noexcept override { return true; }
 
  private:
   /// How the mean displacement enters the common model.

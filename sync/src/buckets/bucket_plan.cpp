@@ -5,13 +5,15 @@ namespace {
 
 std::size_t bytes_of(std::size_t elements) { return elements * sizeof(float); }
 
-/// How many layers from the input side on fit into `limit`.
+/// How many layers from the input side on fit into `limit`. Those of another slice group than the
+/// first end it: they may be of another size on other ranks.
 std::size_t input_side(std::span<const Layer> layers, std::size_t limit) {
   std::size_t count = 0;
   std::size_t bytes = 0;
   while (count < layers.size()) {
     bytes += bytes_of(layers[count].size);
-    if (bytes > limit) break;
+    const bool alike = layers[count].groups.slice == layers.front().groups.slice;
+    if (bytes > limit || !alike) break;
     ++count;
   }
   return count;

@@ -29,6 +29,7 @@ void check(const CyclicOptions& options) {
 /// A communicator for the token alone: its order is not that of anything else.
 transport::Communicator workers_of(const Replica& replica) {
   check_replica(replica);
+  expect_no_inner("cyclic", replica);
   transport::Communicator& workers = common_outer("cyclic", replica);
   return workers.split(0, workers.rank());
 }
@@ -58,7 +59,7 @@ CyclicScheme::CyclicScheme(Replica replica, std::shared_ptr<Optimizer> optimizer
       store_(*replica_.world, workers_, replica_.parameters.size(), optimizer_->state().size()),
       script_(options_.script, workers_.rank(), workers_.size()),
       iteration_("cyclic", replica_.layers),
-      statistics_mean_(*replica_.world, replica_.statistics.size()) {
+      statistics_mean_(replica_) {
   if (!alone()) ring_.emplace(*replica_.world, workers_, store_);
   rest_.holder = workers_.size() - 1;  // as if it had had its turn: the next is worker 0
   pending_.sum.resize(replica_.parameters.size());

@@ -45,7 +45,7 @@ LazyScheme::LazyScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
       iteration_(state_name, replica_.layers),
       buckets_(replica_, options.lazy_layers, limits_of(options)),
       lazy_(replica_, options),
-      statistics_mean_(*replica_.world, replica_.statistics.size()) {}
+      statistics_mean_(replica_) {}
 
 void LazyScheme::Window::add(const Step& step) {
   ++iterations;

@@ -13,10 +13,6 @@ transport::Communicator& common_outer(std::string_view scheme, const Replica& re
     if (layer.groups.outer == nullptr) {
       throw std::invalid_argument(name + ": layer " + layer.name + " has no outer group");
     }
-    if (layer.groups.inner != nullptr) {
-      throw std::invalid_argument(name + ": layer " + layer.name +
-                                  " has an inner group; the scheme needs whole replicas");
-    }
     if (layer.groups.outer != outer) {
       throw std::invalid_argument(name + ": layer " + layer.name +
                                   " has another outer group than layer " +
@@ -24,6 +20,14 @@ transport::Communicator& common_outer(std::string_view scheme, const Replica& re
     }
   }
   return *outer;
+}
+
+void expect_no_inner(std::string_view scheme, const Replica& replica) {
+  for (const Layer& layer : replica.layers) {
+    if (layer.groups.inner == nullptr) continue;
+    throw std::invalid_argument(std::string(scheme) + ": layer " + layer.name +
+                                " has an inner group; the scheme needs whole replicas");
+  }
 }
 
 }  // namespace rondo::sync

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include <rondo/transport/world.hpp>
+
 namespace rondo::sync {
 
-StatisticsMean::StatisticsMean(transport::World& world, std::size_t size)
-    : world_(world), sums_(size, 0.0, &world.arena()) {}
+StatisticsMean::StatisticsMean(const Replica& replica)
+    : ranks_(replica.statistics_over != nullptr ? *replica.statistics_over
+                                                : replica.world->communicator()),
+      sums_(replica.statistics.size(), 0.0, &replica.world->arena()) {}
 
-bool StatisticsMean::reduces() const noexcept { return world_.size() > 1 && !sums_.empty(); }
+bool StatisticsMean::reduces() const noexcept { return ranks_.size() > 1 && !sums_.empty(); }
 
 void StatisticsMean::compute(std::span<const float> mine, std::span<float> mean) {
   if (!reduces()) {
@@ -15,8 +19,8 @@ void StatisticsMean::compute(std::span<const float> mine, std::span<float> mean)
     return;
   }
   std::ranges::copy(mine, sums_.begin());
-  world_.communicator().allreduce(std::span(sums_)).wait();
-  const auto ranks = static_cast<double>(world_.size());
+  ranks_.allreduce(std::span(sums_)).wait();
+  const auto ranks = static_cast<double>(ranks_.size());
   std::ranges::transform(sums_, mean.begin(),
                          [ranks](double sum) { return static_cast<float>(sum / ranks); });
 }

@@ -5,25 +5,26 @@
 #include <span>
 #include <vector>
 
-#include <rondo/transport/world.hpp>
+#include <rondo/sync/replica.hpp>
+#include <rondo/transport/communicator.hpp>
 
 namespace rondo::sync {
 
-/// The plain mean of every rank's statistics, for evaluation.
+/// The plain mean of the statistics of the ranks that hold the same, for evaluation.
 ///
 /// Summed in double, in rank order: ranks that agree get back exactly what they gave.
 class StatisticsMean {
  public:
-  StatisticsMean(transport::World& world, std::size_t size);
+  explicit StatisticsMean(const Replica& replica);
 
   /// Is there anything to reduce?
   [[nodiscard]] bool reduces() const noexcept;
 
-  /// Writes the mean of all ranks' `mine` to `mean`. Collective, unless reduces() is false.
+  /// Writes the mean of the ranks' `mine` to `mean`. Collective, unless reduces() is false.
   void compute(std::span<const float> mine, std::span<float> mean);
 
  private:
-  transport::World& world_;
+  transport::Communicator& ranks_;
   std::pmr::vector<double> sums_;  // in the arena
 };
 

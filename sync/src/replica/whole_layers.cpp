@@ -12,7 +12,7 @@ void expect_whole_layers(std::string_view who, const Replica& replica,
                          std::span<const Layer> layers) {
   for (const Layer& layer : layers) {
     const Groups& groups = layer.groups;
-    if (groups.inner != nullptr || groups.slice->size() != replica.world->size()) {
+    if (groups.slice->size() != replica.world->size()) {
       throw std::invalid_argument(std::string(who) + ": layer " + layer.name +
                                   " is sharded; it must be whole on every rank");
     }

@@ -49,7 +49,7 @@ SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer>
       iteration_(state_name, replica_.layers),
       buckets_(replica_, 0, {options.bucket_bytes, options.last_bucket_bytes}),
       clip_norm_(options.clip_norm),
-      statistics_mean_(*replica_.world, replica_.statistics.size()) {
+      statistics_mean_(replica_) {
   check_clipping(replica_, clip_norm_);
 }
 

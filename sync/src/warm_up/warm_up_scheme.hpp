@@ -28,6 +28,9 @@ class WarmUpScheme final : public UpdateScheme {
   void restore(std::span<const std::byte> state) override;
   [[nodiscard]] SchemeCounters counters() const noexcept override;
   [[nodiscard]] std::optional<Pace> pace() const noexcept override;
+  [[nodiscard]] bool wants_inner_sums() const noexcept override {
+    return active().wants_inner_sums();
+  }
 
  private:
   [[nodiscard]] bool warm() const noexcept { return first_ == nullptr; }

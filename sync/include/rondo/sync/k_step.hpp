@@ -67,7 +67,7 @@ struct KStepOptions {
 ///   counters, and the optimizer's; each rank's is its own.
 ///
 /// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers
-/// differ in their `outer` group or have an `inner` one, and for options out of range.
+/// differ in their `outer` group, and for options out of range.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_k_step(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const KStepOptions& options = {});
 

@@ -39,7 +39,8 @@ struct Layer {
 /// All memory is lent and outlives the scheme. Layers are in forward order, adjacent, and cover
 /// the arrays; their gradients become final in about the reverse order. Reductions are one pass
 /// when the arrays lie in the World's arena. `statistics` holds what is averaged over all ranks
-/// for evaluation but never optimised: batch norm's running means and variances.
+/// for evaluation but never optimised: batch norm's running means and variances; it is averaged
+/// over `statistics_over`, or over all ranks if that is null.
 ///
 /// Every rank describes its replica alike: groups with the same members are the same
 /// Communicator, and layers are cut alike by all ranks of a group.
@@ -48,6 +49,7 @@ struct Replica {
   std::span<float> parameters = {};
   std::span<float> gradients = {};
   std::span<float> statistics = {};
+  transport::Communicator* statistics_over = nullptr;
   std::vector<Layer> layers = {};
 };
 

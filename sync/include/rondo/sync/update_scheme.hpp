@@ -71,8 +71,8 @@ class RONDO_SYNC_API UpdateScheme {
   /// The parameters of `layer` are about to be read by the forward pass.
   virtual void make_ready(std::size_t layer) = 0;
 
-  /// The gradients of `layer` are complete on this rank (over its `inner` group included, except
-  /// for Synchronous, which reduces over `slice`). Posts; does not wait.
+  /// The gradients of `layer` are complete on this rank, over its `inner` group included if
+  /// wants_inner_sums(). Posts; does not wait.
   virtual void gradients_final(std::size_t layer) = 0;
 
   /// Backward is over.
@@ -97,6 +97,11 @@ class RONDO_SYNC_API UpdateScheme {
   virtual void restore(std::span<const std::byte> state) = 0;
 
   [[nodiscard]] virtual SchemeCounters counters() const noexcept = 0;
+
+  /// Does the scheme want gradients that are summed over a layer's `inner` group before it is told
+  /// that they are final? True of schemes whose replicas step by themselves; others reduce over
+  /// `slice`. May change in begin() only.
+  [[nodiscard]] virtual bool wants_inner_sums() const noexcept { return false; }
 
   /// Only of schemes whose replicas do not step together: there the number of steps of an epoch
   /// differs from rank to rank, and after each finish() the caller asks whether to go on.
