@@ -28,6 +28,11 @@ int ranks_on_node(Group group, int ranks_per_node) {
   return std::gcd(group.size, ranks_per_node / group.stride);
 }
 
+const LinkCost& link_within(Group group, const PlanOptions& options) {
+  const bool inside = ranks_on_node(group, options.ranks_per_node) == group.size;
+  return inside ? options.node : options.fabric;
+}
+
 }  // namespace
 
 double collective_seconds(double words, Group group, const PlanOptions& options) {
@@ -38,8 +43,15 @@ double collective_seconds(double words, Group group, const PlanOptions& options)
 
 double halo_seconds(double words, Group group, const PlanOptions& options) {
   if (group.size == 1 || words == 0.0) return 0.0;
-  const bool inside = ranks_on_node(group, options.ranks_per_node) == group.size;
-  return message_seconds(words, inside ? options.node : options.fabric);
+  return message_seconds(words, link_within(group, options));
+}
+
+double exchange_seconds(Exchange exchange, Group group, const PlanOptions& options) {
+  if (exchange.messages == 0) return 0.0;
+  const LinkCost& link = link_within(group, options);
+  const auto words = static_cast<double>(exchange.words);
+  return static_cast<double>(exchange.messages) * link.alpha_seconds +
+         words * word_bytes / link.bandwidth;
 }
 
 }  // namespace rondo::train

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <rondo/train/plan.hpp>
 
 namespace rondo::train {
@@ -16,5 +18,14 @@ struct Group {
 
 // Seconds of a message of `words` to the neighbour in the group.
 [[nodiscard]] double halo_seconds(double words, Group group, const PlanOptions& options);
+
+// Messages between ranks of a group.
+struct Exchange {
+  std::int64_t messages = 0;
+  std::int64_t words = 0;  // of all of them together
+};
+
+// Seconds of messages that a rank receives one after another from others of the group.
+[[nodiscard]] double exchange_seconds(Exchange exchange, Group group, const PlanOptions& options);
 
 }  // namespace rondo::train

@@ -8,12 +8,12 @@ namespace rondo::train {
 namespace {
 
 // Samples of a column of the grid, on average.
-double samples_of(const LayerSplit& split, const PlanOptions& options) {
+double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
 // Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others.
-double grid_seconds(const WeightLayer& layer, const LayerSplit& split, const PlanOptions& options) {
+double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
   const Group rows{.size = split.pr, .stride = 1};
   const Group columns{.size = split.pc, .stride = split.pr};
   const double samples = samples_of(split, options);
@@ -27,7 +27,7 @@ double grid_seconds(const WeightLayer& layer, const LayerSplit& split, const Pla
 }
 
 // Halos of x before forward, of dy before backward-data; dW over all ranks.
-double domain_seconds(const WeightLayer& layer, const LayerSplit& split,
+double domain_seconds(const WeightLayer& layer, const FormSplit& split,
                       const PlanOptions& options) {
   const Group rows{.size = split.pr, .stride = 1};
   const double samples = samples_of(split, options);
@@ -42,8 +42,7 @@ double domain_seconds(const WeightLayer& layer, const LayerSplit& split,
 
 }  // namespace
 
-double layer_seconds(const WeightLayer& layer, const LayerSplit& split,
-                     const PlanOptions& options) {
+double layer_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
   return split.domain ? domain_seconds(layer, split, options) : grid_seconds(layer, split, options);
 }
 
@@ -52,9 +51,9 @@ double layer_flops(const WeightLayer& layer) {
   return layer.first ? 2.0 * pass : 3.0 * pass;
 }
 
-LayerSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
-                    const PlanOptions& options) {
-  const LayerSplit grid{.domain = false, .pr = pr, .pc = pc};
+FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
+                   const PlanOptions& options) {
+  const FormSplit grid{.domain = false, .pr = pr, .pc = pc};
   if (strategy == Strategy::domain) return {.domain = true, .pr = pr, .pc = pc};
   if (strategy != Strategy::integrated || layer.fully_connected) return grid;
   if (options.ranks <= options.batch) return {.domain = false, .pr = 1, .pc = options.ranks};
@@ -70,7 +69,7 @@ int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
   double least = std::numeric_limits<double>::infinity();
   for (int pr = 1; pr <= options.ranks; ++pr) {
     if (!is_grid(pr, options)) continue;
-    const LayerSplit split{.domain = false, .pr = pr, .pc = options.ranks / pr};
+    const FormSplit split{.domain = false, .pr = pr, .pc = options.ranks / pr};
     const double seconds = layer_seconds(layer, split, options);
     if (seconds < least) {
       least = seconds;

@@ -6,23 +6,23 @@
 
 namespace rondo::train {
 
-// How one layer is split over all ranks. Split by batch it is a grid with pr = 1.
-struct LayerSplit {
+// How a closed form splits one layer over all ranks. Split by batch it is a grid with pr = 1.
+struct FormSplit {
   bool domain = false;
   int pr = 1;
   int pc = 1;
 };
 
 // The terms of the closed form that belong to this layer.
-[[nodiscard]] double layer_seconds(const WeightLayer& layer, const LayerSplit& split,
+[[nodiscard]] double layer_seconds(const WeightLayer& layer, const FormSplit& split,
                                    const PlanOptions& options);
 
 // Flops of the layer for one sample in forward and backward.
 [[nodiscard]] double layer_flops(const WeightLayer& layer);
 
 // How `strategy` splits the layer on the grid pr x pc.
-[[nodiscard]] LayerSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
-                                  const PlanOptions& options);
+[[nodiscard]] FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
+                                 const PlanOptions& options);
 
 // Is there a grid pr x (P/pr) that gives every column a sample?
 [[nodiscard]] bool is_grid(int pr, const PlanOptions& options);

@@ -22,7 +22,7 @@ std::uint64_t parameter_words(const Model& model, Strategy strategy, int pr, int
                               const PlanOptions& options) {
   std::map<std::string, int> parts;  // by layer
   for (const WeightLayer& layer : weight_layers(model)) {
-    const LayerSplit split = split_of(layer, strategy, pr, pc, options);
+    const FormSplit split = split_of(layer, strategy, pr, pc, options);
     parts[layer.name] = split.domain ? 1 : split.pr;
   }
   std::uint64_t words = 0;

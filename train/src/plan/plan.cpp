@@ -1,10 +1,9 @@
 #include <rondo/train/plan.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <stdexcept>
 #include <tuple>
 
+#include "plan/check_options.hpp"
 #include "plan/layer_cost.hpp"
 #include "plan/memory.hpp"
 #include "plan/refusal.hpp"
@@ -12,28 +11,6 @@
 
 namespace rondo::train {
 namespace {
-
-void require(bool possible, const char* what) {
-  if (!possible) throw std::invalid_argument(std::string("plan: ") + what);
-}
-
-void check(const LinkCost& link) {
-  const bool possible = std::isfinite(link.alpha_seconds) && link.alpha_seconds >= 0.0;
-  require(possible, "alpha must be a number of seconds, at least 0");
-  require(link.bandwidth > 0.0, "bandwidth must be greater than 0");
-}
-
-void check(const PlanOptions& options) {
-  check(options.fabric);
-  check(options.node);
-  require(options.ranks >= 1, "needs at least one rank");
-  require(options.batch >= 1, "needs at least one sample in a step");
-  require(options.flops >= 0.0, "flops must be at least 0");
-  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
-  require(options.ranks_per_node >= 1, "needs at least one rank per node");
-  require(options.ranks % options.ranks_per_node == 0,
-          "ranks must be a multiple of the ranks per node");
-}
 
 // The values of P_r that a strategy allows.
 std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
@@ -47,7 +24,7 @@ std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
 }
 
 LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanOptions& options) {
-  const LayerSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
+  const FormSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
   return {.name = layer.name,
           .domain = split.domain,
           .pr = split.pr,

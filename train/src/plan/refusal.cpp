@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t least_channels = 16;  // one vector of AVX-512, oneDNN's block of channels
 
 // A layer that is not split has as few filters as the model says; nothing better is to be had.
-std::string complaint(const WeightLayer& layer, const LayerSplit& split) {
+std::string complaint(const WeightLayer& layer, const FormSplit& split) {
   if (split.pr == 1) return {};
   if (!split.domain) {
     const std::int64_t filters = layer.y.c / split.pr;

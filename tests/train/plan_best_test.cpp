@@ -1,0 +1,238 @@
+// What a split of one layer costs, worked out by hand, and where the search must end up when only
+// one thing matters. That it finds the best of all splits is shown in plan_search_test.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/plan_best.hpp>
+
+namespace rondo::train {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::Field;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double alpha = 0.25;
+constexpr double beta = 0.5;  // seconds per word
+constexpr LinkCost link{alpha, 8.0};
+constexpr double rounding = 1e-12;
+
+PlanOptions job(int ranks, std::int64_t batch, LinkCost cost = link) {
+  return {.ranks = ranks, .batch = batch, .fabric = cost, .node = cost};
+}
+
+ConvolutionLayer convolution(std::int64_t filters) { return {.filters = filters}; }
+
+// Its second layer has an input whose gradient is needed.
+Model two_convolutions(std::int64_t channels, std::int64_t filters, std::int64_t pixels = 8) {
+  return {.name = "two",
+          .input = {1, pixels, pixels, channels},
+          .classes = filters,
+          .layers = {{"a", convolution(channels), {0}},
+                     {"b", convolution(filters), {1}},
+                     {"mean", GlobalAveragePoolingLayer{}, {2}}}};
+}
+
+Model one_connected(std::int64_t inputs, std::int64_t outputs) {
+  return {.name = "one",
+          .input = {1, 1, 1, inputs},
+          .classes = outputs,
+          .layers = {{"fc", FullyConnectedLayer{.outputs = outputs}, {0}}}};
+}
+
+// A model without weights.
+Model one_mean() {
+  return {.name = "mean",
+          .input = {1, 2, 2, 3},
+          .classes = 3,
+          .layers = {{"mean", GlobalAveragePoolingLayer{}, {0}}}};
+}
+
+const BestPlan& on_grid(const std::vector<BestPlan>& plans, int pr) {
+  for (const BestPlan& plan : plans) {
+    if (plan.grid.pr == pr) return plan;
+  }
+  throw std::out_of_range("no such grid");
+}
+
+std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& options) {
+  return best_plans(model, options, FlopRate(infinity));
+}
+
+TEST(PlanBestTest, OneRankComputesAndNothingElse) {
+  const Model model = make_model("resnet20");
+
+  const std::vector<BestPlan> plans = best_plans(model, job(1, 16), FlopRate(1e9));
+
+  ASSERT_THAT(plans, SizeIs(1));
+  EXPECT_EQ(plans[0].communication_seconds(), 0.0);
+  EXPECT_GT(plans[0].compute_seconds, 0.0);
+  EXPECT_THAT(
+      plans[0].layers,
+      AllOf(SizeIs(22), Each(Field(&BestLayer::split, LayerSplit{.kind = SplitKind::sample}))));
+}
+
+// 2 flops x 1 sample x 512 weights, forward and backward-weights; a model's input has no gradient.
+TEST(PlanBestTest, TakesComputeTimeFromTheCosts) {
+  const std::vector<BestPlan> plans = best_plans(one_connected(16, 32), job(1, 1), FlopRate(1024));
+
+  EXPECT_DOUBLE_EQ(plans[0].compute_seconds, 2.0);
+}
+
+TEST(PlanBestTest, SplitsSamplesWhereWordsAreFree) {
+  const PlanOptions options = job(8, 64, {.alpha_seconds = 0.0, .bandwidth = infinity});
+
+  const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
+
+  // Every split divides work evenly; the remainders of others are no less.
+  const double alone =
+      best_plans(make_model("resnet20"), job(1, 64), FlopRate(1e9))[0].compute_seconds;
+  EXPECT_NEAR(plans[0].compute_seconds, alone / 8, rounding * alone);
+  EXPECT_EQ(plans[0].communication_seconds(), 0.0);
+  EXPECT_EQ(plans[0].grid.pr, 1);
+}
+
+// All ranks do everything, and none has anything to say.
+TEST(PlanBestTest, RepeatsAllWorkWhereMessagesTakeForever) {
+  const PlanOptions options = job(8, 64, {.alpha_seconds = 1e9, .bandwidth = 1e9});
+
+  const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
+
+  EXPECT_EQ(plans[0].grid.pr, 8);
+  EXPECT_EQ(plans[0].communication_seconds(), 0.0);
+  EXPECT_THAT(plans[0].layers, Each(Field(&BestLayer::split, LayerSplit{SplitKind::group})));
+}
+
+// Weights 9 x 64 x 64 of each: splitting them saves the allreduce but for 1/4 over P_c = 1.
+TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
+  const Model model = two_convolutions(64, 64, 2);
+  const PlanOptions options = job(4, 4);
+
+  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), 4);
+
+  EXPECT_EQ(plan.layers[1].split.kind, SplitKind::channel);
+  EXPECT_EQ(plan.layers[1].reduction_seconds, 0.0);
+}
+
+// n = 8 samples of a group of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2 groups.
+TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
+  const BestPlan plan = on_grid(without_compute(one_connected(4096, 64), job(4, 16)), 2);
+
+  const double forward = alpha + beta * 8 * 64 / 2;
+  const double weights = 2 * (alpha + beta * (4096 * 64 / 2) / 2);
+  EXPECT_EQ(plan.layers[0].split.kind, SplitKind::channel);
+  EXPECT_NEAR(plan.exchange_seconds, forward, rounding * forward);
+  EXPECT_NEAR(plan.reduction_seconds, weights, rounding * weights);
+}
+
+// B = 1 leaves nothing to split by sample, and so few channels nothing by channel. Rows of 16
+// pixels with 8 channels; corners are needed of 2 x 2 parts only.
+TEST(PlanBestTest, CountsHalos) {
+  const Model model = two_convolutions(8, 8, 16);
+
+  const BestPlan plan = on_grid(best_plans(model, job(2, 1), FlopRate(1.0)), 2);
+
+  const double halo = alpha + beta * 16 * 8;
+  const double weights = 2 * (alpha + beta * 9 * 8 * 8 / 2);
+  EXPECT_EQ(plan.layers[1].split.kind, SplitKind::space);
+  EXPECT_NEAR(plan.layers[1].reduction_seconds, weights, rounding * weights);
+  EXPECT_NEAR(plan.layers[0].exchange_seconds, halo, rounding * halo);  // x
+  const double mean = 2 * (alpha + beta * 8 / 2);
+  EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
+}
+
+TEST(PlanBestTest, NeverLeavesFewChannels) {
+  const PlanOptions options = job(4, 4, {.alpha_seconds = 0.0, .bandwidth = 1.0});
+
+  const BestPlan plan = on_grid(best_plans(two_convolutions(24, 24, 2), options, FlopRate(1.0)), 4);
+
+  for (const BestLayer& layer : plan.layers) EXPECT_NE(layer.split.kind, SplitKind::channel);
+}
+
+TEST(PlanBestTest, ListsEveryGridThatGivesEveryGroupASample) {
+  const std::vector<BestPlan> plans = without_compute(two_convolutions(32, 32), job(12, 4));
+
+  EXPECT_THAT(plans, SizeIs(4));  // P_r = 3, 4, 6, 12
+  for (const BestPlan& plan : plans) EXPECT_EQ(plan.grid.ranks(), 12);
+}
+
+TEST(PlanBestTest, AddsLayersUp) {
+  const PlanOptions options = job(8, 8, {.alpha_seconds = 2e-6, .bandwidth = 6e9});
+
+  for (const BestPlan& plan : best_plans(make_model("resnet20"), options, FlopRate(1e11))) {
+    double sum = 0.0;
+    for (const BestLayer& layer : plan.layers) {
+      sum += layer.compute_seconds + layer.exchange_seconds + layer.reduction_seconds +
+             layer.redistribution_seconds;
+    }
+    EXPECT_NEAR(sum, plan.seconds(), 1e-9 * sum);
+  }
+}
+
+// Values 16, then 32 words for each of 2 samples; 3 copies of 512 weights; a buffer for logits'
+// gradients.
+TEST(PlanBestTest, CountsTheMemoryOfARank) {
+  const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), job(1, 2));
+
+  EXPECT_EQ(plans[0].bytes_per_rank, 4 * (2 * 16 + 2 * 32 + 3 * 512 + 2 * 32));
+}
+
+// Where messages take long all ranks would rather hold all weights.
+TEST(PlanBestTest, StaysBelowTheMemoryLimit) {
+  const Model model = one_connected(1024, 1024);
+  PlanOptions options = job(4, 4, {.alpha_seconds = 1.0, .bandwidth = 1e9});
+  const BestPlan unlimited = best_plans(model, options, FlopRate(1e12))[0];
+
+  options.memory_limit = unlimited.bytes_per_rank / 2;
+  const BestPlan limited = best_plans(model, options, FlopRate(1e12))[0];
+
+  EXPECT_EQ(unlimited.layers[0].split.kind, SplitKind::group);
+  EXPECT_EQ(limited.layers[0].split.kind, SplitKind::channel);
+  EXPECT_LE(limited.bytes_per_rank, options.memory_limit);
+  EXPECT_GT(limited.seconds(), unlimited.seconds());
+}
+
+TEST(PlanBestTest, RefusesWhatDoesNotFitHoweverItIsSplit) {
+  PlanOptions options = job(4, 8);
+  options.memory_limit = 1000;
+
+  for (const BestPlan& plan : without_compute(make_model("resnet20"), options)) {
+    EXPECT_THAT(plan.refused, HasSubstr("fit into the 1000 bytes allowed"));
+  }
+}
+
+TEST(PlanBestTest, TellsWhatEveryLayerComputes) {
+  const Model model = two_convolutions(32, 64);
+  const PlanOptions options = job(4, 8);
+  const FlopRate costs(1e3);
+
+  for (const BestPlan& plan : best_plans(model, options, costs)) {
+    double sum = 0.0;
+    for (const LocalWork& work : work_of(model, options, plan)) sum += costs.seconds(work).total();
+    EXPECT_NEAR(sum, plan.compute_seconds, rounding * sum);
+  }
+}
+
+TEST(PlanBestTest, RefusesOptionsThatMakeNoSense) {
+  EXPECT_THAT([] { (void)without_compute(one_connected(16, 16), job(0, 1)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("one rank")));
+  EXPECT_THAT([] { (void)without_compute(one_mean(), job(1, 1)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("nothing to split")));
+  EXPECT_THAT([] { FlopRate(0.0); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("greater than 0")));
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,169 @@
+// The search for the best splits against all splits there are, on networks small enough for that.
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/train/plan_best.hpp>
+
+#include "plan/grid_job.hpp"
+#include "plan/layer_options.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr double rounding = 1e-9;  // relative, of sums in another order
+
+ConvolutionLayer convolution(std::int64_t filters, std::int64_t kernel = 3,
+                             std::int64_t stride = 1) {
+  return {.filters = filters, .kernel = kernel, .stride = stride, .padding = kernel / 2};
+}
+
+Model chain() {
+  return {.name = "chain",
+          .input = {1, 16, 16, 3},
+          .classes = 64,
+          .layers = {{"conv1", convolution(32, 5), {0}},
+                     {"pool", PoolingLayer{}, {1}},
+                     {"conv2", convolution(64), {2}},
+                     {"conv3", convolution(64), {3}},
+                     {"fc", FullyConnectedLayer{.outputs = 64}, {4}}}};
+}
+
+// A block whose shortcut is a convolution of its own, and one whose shortcut is its input.
+Model residual() {
+  return {.name = "residual",
+          .input = {1, 8, 8, 3},
+          .classes = 64,
+          .layers = {{"conv", convolution(32), {0}},
+                     {"down", convolution(64, 1, 2), {1}},
+                     {"conv1", convolution(64, 3, 2), {1}},
+                     {"conv2", convolution(64), {3}},
+                     {"bn2", BatchNormLayer{.residual = true}, {4, 2}},
+                     {"conv3", convolution(64), {5}},
+                     {"bn3", BatchNormLayer{.residual = true}, {6, 5}},
+                     {"pool", GlobalAveragePoolingLayer{}, {7}},
+                     {"fc", FullyConnectedLayer{.outputs = 64}, {8}}}};
+}
+
+PlanOptions job(int ranks, std::int64_t batch, double alpha = 1e-5, double bandwidth = 1e9) {
+  const LinkCost link{.alpha_seconds = alpha, .bandwidth = bandwidth};
+  return {.ranks = ranks, .batch = batch, .fabric = link, .node = link};
+}
+
+// Tries all options of all layers, one after the other, with the layout of every value at hand.
+class BruteForce {
+ public:
+  BruteForce(const GridJob& job, const ComputeCosts& costs)
+      : job_(job), layouts_(possible_layouts(job)), layout_(job.model.layers.size() + 1) {
+    for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
+      options_.push_back(options_of(job, layer_of(job, i), layouts_, costs));
+    }
+  }
+
+  double least_seconds() {
+    go_on(0, 0.0);
+    return least_;
+  }
+
+ private:
+  void go_on(std::size_t layer, double seconds) {
+    if (seconds >= least_) return;
+    if (layer == options_.size()) {
+      least_ = seconds;  // a fully connected layer is the last: logits are whole
+      return;
+    }
+    const std::vector<ValueId>& inputs = job_.model.layers[layer].inputs;
+    for (const LayerOption& option : options_[layer]) {
+      if (!follows(layer, option, inputs[0])) continue;
+      double moved = 0.0;
+      for (const ValueId value : inputs) moved += move(value, option.x);
+      layout_[layer + 1] = option.y;
+      go_on(layer + 1, seconds + option.seconds() + moved);
+    }
+  }
+
+  [[nodiscard]] const ValueLayout& layout(int number) const {
+    return layouts_[static_cast<std::size_t>(number)];
+  }
+
+  [[nodiscard]] bool follows(std::size_t layer, const LayerOption& option, ValueId x) const {
+    const bool in_order = layout(option.x).kind != SplitKind::channel || layout(option.x).turn == 1;
+    if (x == 0) return in_order;
+    if (!layer_of(job_, layer).has_split()) return option.x == layout_[x];
+    const bool both = layout(option.x).kind == SplitKind::channel &&
+                      layout(layout_[x]).kind == SplitKind::channel;
+    return both ? option.x == layout_[x] : in_order;
+  }
+
+  [[nodiscard]] double move(ValueId value, int to) const {
+    if (value == 0) return 0.0;
+    const ValueLayout& a = layout(layout_[value]);
+    const ValueLayout& b = layout(to);
+    const tensor::Shape& extents = job_.shapes[value];
+    const auto seconds = [&](const ValueLayout& from, const ValueLayout& onto) {
+      return exchange_seconds(redistribution_of(from, onto, extents, job_.grid), job_.group(),
+                              job_.options);
+    };
+    return a == b ? 0.0 : seconds(a, b) + seconds(b, a);
+  }
+
+  const GridJob& job_;
+  std::vector<ValueLayout> layouts_;
+  std::vector<std::vector<LayerOption>> options_;
+  std::vector<int> layout_;  // by value
+  double least_ = std::numeric_limits<double>::infinity();
+};
+
+void expect_best_of_all(const Model& model, const PlanOptions& options, double flops) {
+  const FlopRate costs(flops);
+  const std::vector<BestPlan> plans = best_plans(model, options, costs);
+  ASSERT_FALSE(plans.empty());
+  for (const BestPlan& plan : plans) {
+    const GridJob job{.model = model,
+                      .options = options,
+                      .grid = plan.grid,
+                      .shapes = shapes_of(model, options.batch)};
+    const double least = BruteForce(job, costs).least_seconds();
+    EXPECT_NEAR(plan.seconds(), least, rounding * least)
+        << model.name << ", " << plan.grid.pr << " x " << plan.grid.pc;
+  }
+}
+
+TEST(PlanSearchTest, FindsTheBestOfAllSplitsOfAChain) {
+  for (const double flops : {1e9, 1e11, 1e13}) {
+    expect_best_of_all(chain(), job(4, 8), flops);
+    expect_best_of_all(chain(), job(4, 2), flops);
+    expect_best_of_all(chain(), job(2, 1), flops);
+  }
+}
+
+TEST(PlanSearchTest, FindsTheBestOfAllSplitsOfResidualBlocks) {
+  for (const double flops : {1e10, 1e13}) {
+    expect_best_of_all(residual(), job(4, 8), flops);
+    expect_best_of_all(residual(), job(4, 1), flops);
+  }
+}
+
+TEST(PlanSearchTest, FindsItForAnyLink) {
+  for (const double alpha : {0.0, 1e-6, 1e-3}) {
+    for (const double bandwidth : {1e7, 1e12}) {
+      expect_best_of_all(chain(), job(4, 4, alpha, bandwidth), 1e10);
+      expect_best_of_all(residual(), job(4, 2, alpha, bandwidth), 1e11);
+    }
+  }
+}
+
+TEST(PlanSearchTest, FindsItOnTwoLevels) {
+  PlanOptions options = job(4, 2);
+  options.ranks_per_node = 2;
+  options.node = {.alpha_seconds = 1e-7, .bandwidth = 1e11};
+
+  expect_best_of_all(chain(), options, 1e11);
+  expect_best_of_all(residual(), options, 1e11);
+}
+
+}  // namespace
+}  // namespace rondo::train

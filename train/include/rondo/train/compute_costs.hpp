@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/export.hpp>
+#include <rondo/train/model.hpp>
+
+namespace rondo::train {
+
+/// A layer as one rank runs it: with the filters or outputs that the rank computes (`kind`), on
+/// what it reads of its input (`input`, a gathered one whole). Of a part of a picture `input` has
+/// as many rows and columns as make its outputs with padding on all sides.
+struct LocalWork {
+  std::string layer = {};  ///< its name in the model
+  LayerKind kind = {};
+  tensor::Shape input = {};
+  bool input_gradient = true;  ///< does anybody need the gradient of its input?
+};
+
+/// Seconds of a layer in a training step. Layers without weights have no backward_weights.
+struct WorkSeconds {
+  double forward = 0.0;
+  double backward_weights = 0.0;
+  double backward_data = 0.0;
+
+  [[nodiscard]] constexpr double total() const noexcept {
+    return forward + backward_weights + backward_data;
+  }
+};
+
+/// What computing takes. The planner asks; nothing is measured meanwhile.
+class RONDO_TRAIN_API ComputeCosts {
+ public:
+  ComputeCosts() = default;
+  ComputeCosts(const ComputeCosts&) = delete;
+  ComputeCosts& operator=(const ComputeCosts&) = delete;
+  virtual ~ComputeCosts();
+
+  /// Work on no samples takes no time.
+  [[nodiscard]] virtual WorkSeconds seconds(const LocalWork& work) const = 0;
+  /// The optimizer's pass over so many parameters.
+  [[nodiscard]] virtual double update_seconds(std::size_t parameters) const = 0;
+};
+
+/// Flops of one direction of a convolution or fully connected layer: 2 per weight and output
+/// position; 0 for others.
+[[nodiscard]] RONDO_TRAIN_API double pass_flops(const LocalWork& work);
+
+/// Convolutions and fully connected layers at so many flops per second; all else is free.
+class RONDO_TRAIN_API FlopRate final : public ComputeCosts {
+ public:
+  /// Throws std::invalid_argument unless `flops` is greater than 0; infinity makes all free.
+  explicit FlopRate(double flops);
+
+  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override;
+  [[nodiscard]] double update_seconds(std::size_t parameters) const override;
+
+ private:
+  double flops_;
+};
+
+}  // namespace rondo::train

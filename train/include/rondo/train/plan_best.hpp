@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/export.hpp>
+#include <rondo/train/layer_split.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
+#include <rondo/train/plan.hpp>
+
+namespace rondo::train {
+
+// The split of each layer that trains a model fastest on P ranks: what plan.hpp evaluates for one
+// split of all layers, searched layer by layer, with what it costs to change from one to the next.
+// Layers are split as in Dryden, Maruyama, Moon, Benson, Snir, Van Essen (SC 2019), fully connected
+// ones by the 1.5D algorithm of Gholami et al. (SPAA 2018). Nothing here runs or measures.
+//
+// On a grid of P = P_r x P_c every convolution and fully connected layer has a LayerSplit:
+//
+//     sample     P <= B
+//     group      all ranks of a group do the same
+//     space      h x w = P_r; convolutions
+//     channel    p_C x p_F = P_r for convolutions: P_r x 1 is stationary-X, 1 x P_r stationary-Y;
+//                outputs over P_r for fully connected layers
+//
+// Other layers follow the layout of their first input; a second one is brought to it. Where a layer
+// reads another layout than its input has, the value is redistributed, and its gradient back. The
+// model's input is loaded as it is wanted; logits lie by sample or by group.
+//
+// Seconds of a layer on one rank, n = B / P_c samples of a group, p = P_r, with the collective
+// c(n, g) of plan.hpp (ceil(log2 g) messages, on two levels), which is half an allreduce:
+//
+//     sample     2 c(|W|, P)
+//     group      2 c(|W|, P_c)
+//     space      h(x) + h(dy) + 2 c(|W|, P), of pooling layers h(x) + h(dy); global average
+//                pooling 2 c(n C, p)
+//     X          c(n |Y|, p) + c(n |Y|, p) + 2 c(|W|/p, P_c)
+//     Y          c(n |X|, p) + c(n |X|, p) + 2 c(|W|/p, P_c)
+//     W          2 c(n |X|/p_C, p_F) + 2 c(n |Y|/p_F, p_C) + 2 c(|W|/p, P_c)
+//     1.5D       c(n |Y|, p) + 2 c(n |X|, p) + 2 c(|W|/p, P_c)
+//
+// |X| and |Y| are words of a sample; biases and batch norm count as nothing. What computes or moves
+// dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo h and
+// a redistribution take alpha for each message that a rank receives and beta for each word, of the
+// rank that receives most, by the cuts of partition.hpp exactly. Messages travel one after another,
+// and nothing is hidden behind computation.
+
+/// One convolution or fully connected layer, with all that follows its layout.
+struct BestLayer {
+  std::string name = {};
+  LayerSplit split = {};
+  double compute_seconds = 0.0;
+  double exchange_seconds = 0.0;        ///< collectives of activations and halos
+  double reduction_seconds = 0.0;       ///< of weight gradients
+  double redistribution_seconds = 0.0;  ///< before the layer, and of the gradient behind it
+};
+
+/// The best splits on one grid.
+///
+/// **Memory** of a rank: (2 + optimizer_words) x its part of all parameters; every value as it lies
+/// there, redistributed ones and gathered ones again; the executor's buffers for gradients, each as
+/// large as the largest value. Packed weights, halos and buffers of the transport come on top.
+struct BestPlan {
+  ProcessGrid grid = {};
+  double compute_seconds = 0.0;
+  double exchange_seconds = 0.0;
+  double reduction_seconds = 0.0;
+  double redistribution_seconds = 0.0;
+  std::uint64_t bytes_per_rank = 0;
+  std::string refused = {};  ///< why there are no splits for this grid; empty: there are
+  std::vector<BestLayer> layers = {};
+
+  [[nodiscard]] double communication_seconds() const noexcept {
+    return exchange_seconds + reduction_seconds + redistribution_seconds;
+  }
+  [[nodiscard]] double seconds() const noexcept {
+    return compute_seconds + communication_seconds();
+  }
+};
+
+/// The best splits on every grid with P_c <= B, the fastest grid first, refused ones last.
+///
+/// **Exact**: dynamic programming over the model's layers in order. Its state is the layout of
+/// every value that is still to be read (two in a residual block), so branches are searched
+/// together. Without a memory limit no other splits have fewer seconds. With one, states keep all
+/// trade-offs of seconds against bytes; the buffers for gradients are added afterwards and, should
+/// they exceed the limit, the search is repeated with less.
+///
+/// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
+/// before it is split may still be split over its filters); pictures split into parts thinner than
+/// the halo, or into none; by sample with P > B.
+///
+/// Where P_r is no power of a prime, chains of stationary-W layers are considered only as long as
+/// blocks lie as after one transposition at the most.
+///
+/// `options.flops` is not used. Throws std::invalid_argument where an option is impossible, and for
+/// a model with more than 8 values to be read at the same time.
+[[nodiscard]] RONDO_TRAIN_API std::vector<BestPlan> best_plans(const Model& model,
+                                                               const PlanOptions& options,
+                                                               const ComputeCosts& costs);
+
+/// The splits of `plan`, an entry for each layer of the model; those of layers without weights mean
+/// nothing.
+[[nodiscard]] RONDO_TRAIN_API std::vector<LayerSplit> layer_splits(const Model& model,
+                                                                   const BestPlan& plan);
+
+/// As a configuration says it: "sample", "group", "height=A width=B" or "channel=A filter=B", where
+/// one part is left out.
+[[nodiscard]] RONDO_TRAIN_API std::string split_text(const LayerSplit& split);
+
+/// The [grid] section of a configuration that trains by `plan`.
+[[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan);
+
+/// All that the ranks of `plan` compute: an entry for each layer of the model, of the rank that has
+/// most to do. Empty for a refused plan.
+[[nodiscard]] RONDO_TRAIN_API std::vector<LocalWork> work_of(const Model& model,
+                                                             const PlanOptions& options,
+                                                             const BestPlan& plan);
+
+}  // namespace rondo::train

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <rondo/train/plan_best.hpp>
+
+#include "executor/backward_plan.hpp"
+#include "plan/check_options.hpp"
+#include "plan/grid_job.hpp"
+#include "plan/layer_cost.hpp"
+#include "plan/layer_options.hpp"
+#include "plan/layout_search.hpp"
+#include "plan/local_work.hpp"
+#include "plan/weight_layer.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr std::uint64_t word_bytes = 4;
+
+GridJob job_of(const Model& model, const PlanOptions& options, ProcessGrid grid) {
+  return {
+      .model = model, .options = options, .grid = grid, .shapes = shapes_of(model, options.batch)};
+}
+
+// The executor's buffers for gradients of values.
+std::uint64_t gradient_words(const GridJob& job, const std::vector<ValueLayout>& layouts,
+                             const FoundLayouts& found) {
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < found.layers.size(); ++i) {
+    const auto layout = static_cast<std::size_t>(found.layers[i].option.y);
+    largest = std::max(largest, largest_box(layouts[layout], job.shapes[i + 1], job.grid).size());
+  }
+  return plan_backward(job.model).elements.size() * static_cast<std::uint64_t>(largest);
+}
+
+// The best that fits, and its bytes.
+std::optional<std::pair<FoundLayouts, std::uint64_t>> search_within_memory(
+    const GridJob& job, const std::vector<ValueLayout>& layouts,
+    const std::vector<std::vector<LayerOption>>& options) {
+  const std::uint64_t limit = job.options.memory_limit / word_bytes;
+  std::uint64_t allowed = limit;
+  // Ends: each turn follows larger gradients than the last.
+  while (std::optional<FoundLayouts> found = search_layouts(job, layouts, options, allowed)) {
+    const std::uint64_t gradients = gradient_words(job, layouts, *found);
+    const std::uint64_t words = found->words + gradients;
+    if (limit == 0 || words <= limit) return std::pair(std::move(*found), word_bytes * words);
+    if (gradients >= limit) break;
+    allowed = limit - gradients;
+  }
+  return std::nullopt;
+}
+
+// Layers that follow are counted with the one that decided how their input lies; in front of all
+// splits, with the first.
+std::vector<std::size_t> owners_of(const Model& model) {
+  std::vector<std::size_t> owner(model.layers.size() + 1, 0);  // by value, the place in the plan
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerKind& kind = model.layers[i].kind;
+    const bool splits = std::holds_alternative<ConvolutionLayer>(kind) ||
+                        std::holds_alternative<FullyConnectedLayer>(kind);
+    owner[i + 1] = splits ? next++ : owner[model.layers[i].inputs[0]];
+  }
+  return owner;
+}
+
+void add_up(BestPlan& plan) {
+  for (const BestLayer& layer : plan.layers) {
+    plan.compute_seconds += layer.compute_seconds;
+    plan.exchange_seconds += layer.exchange_seconds;
+    plan.reduction_seconds += layer.reduction_seconds;
+    plan.redistribution_seconds += layer.redistribution_seconds;
+  }
+}
+
+void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
+  for (std::size_t i = 0; i < found.layers.size(); ++i) {
+    const JobLayer layer = layer_of(job, i);
+    if (!layer.has_split()) continue;
+    plan.layers.push_back({.name = layer.spec.name, .split = found.layers[i].option.split});
+  }
+  const std::vector<std::size_t> owners = owners_of(job.model);
+  for (std::size_t i = 0; i < found.layers.size(); ++i) {
+    const LayerOption& option = found.layers[i].option;
+    BestLayer& counted = plan.layers[owners[i + 1]];
+    counted.compute_seconds += option.compute;
+    counted.exchange_seconds += option.exchange;
+    counted.reduction_seconds += option.reduction;
+    counted.redistribution_seconds += found.layers[i].redistribution;
+  }
+  plan.layers.back().redistribution_seconds += found.closing;
+  add_up(plan);
+}
+
+BestPlan plan_grid(const GridJob& job, const ComputeCosts& costs) {
+  const std::vector<ValueLayout> layouts = possible_layouts(job);
+  std::vector<std::vector<LayerOption>> options;
+  for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
+    options.push_back(options_of(job, layer_of(job, i), layouts, costs));
+  }
+  BestPlan plan{.grid = job.grid};
+  const auto found = search_within_memory(job, layouts, options);
+  if (found) {
+    plan.bytes_per_rank = found->second;
+    describe(job, found->first, plan);
+  } else {
+    plan.refused = fmt::format("no splits of the layers fit into the {} bytes allowed",
+                               job.options.memory_limit);
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
+                                 const ComputeCosts& costs) {
+  check(options);
+  if (weight_layers(model).empty()) throw std::invalid_argument("plan: nothing to split");
+  std::vector<BestPlan> plans;
+  for (int pr = 1; pr <= options.ranks; ++pr) {
+    if (!is_grid(pr, options)) continue;
+    plans.push_back(plan_grid(job_of(model, options, {pr, options.ranks / pr}), costs));
+  }
+  std::ranges::sort(plans, {}, [](const BestPlan& plan) {
+    return std::tuple(!plan.refused.empty(), plan.seconds(), plan.grid.pr);
+  });
+  return plans;
+}
+
+std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
+                               const BestPlan& plan) {
+  const GridJob job = job_of(model, options, plan.grid);
+  std::vector<LocalWork> work;
+  std::size_t next = 0;
+  std::vector<LayerSplit> split(model.layers.size() + 1);  // by value, how it lies
+  for (std::size_t i = 0; i < model.layers.size() && !plan.layers.empty(); ++i) {
+    const JobLayer layer = layer_of(job, i);
+    split[i + 1] = layer.has_split() ? plan.layers[next++].split : split[model.layers[i].inputs[0]];
+    work.push_back(local_work(job, layer, split[i + 1]));
+    // Where sums or outputs are brought together, those behind follow that.
+    const bool gathers = std::holds_alternative<GlobalAveragePoolingLayer>(layer.spec.kind) &&
+                         split[i + 1].kind == SplitKind::space;
+    const bool connects = layer.is_fully_connected() && split[i + 1].kind == SplitKind::channel;
+    if (gathers || connects) split[i + 1] = {.kind = SplitKind::group};
+  }
+  return work;
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <variant>
+#include <vector>
+
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/plan_best.hpp>
+
+#include "plan/value_layout.hpp"
+
+namespace rondo::train {
+
+// What is searched on one grid.
+struct GridJob {
+  const Model& model;
+  const PlanOptions& options;
+  ProcessGrid grid = {};
+  std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
+
+  [[nodiscard]] Group group() const noexcept { return {.size = grid.pr, .stride = 1}; }
+  [[nodiscard]] Group across() const noexcept { return {.size = grid.pc, .stride = grid.pr}; }
+  [[nodiscard]] Group all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
+};
+
+// One layer of it.
+struct JobLayer {
+  const LayerSpec& spec;
+  tensor::Shape x = {};
+  tensor::Shape y = {};
+  bool input_gradient = true;
+
+  [[nodiscard]] bool is_convolution() const noexcept {
+    return std::holds_alternative<ConvolutionLayer>(spec.kind);
+  }
+  [[nodiscard]] bool is_fully_connected() const noexcept {
+    return std::holds_alternative<FullyConnectedLayer>(spec.kind);
+  }
+  // Convolutions and fully connected layers are split; others follow.
+  [[nodiscard]] bool has_split() const noexcept { return is_convolution() || is_fully_connected(); }
+};
+
+[[nodiscard]] inline JobLayer layer_of(const GridJob& job, std::size_t index) {
+  const LayerSpec& spec = job.model.layers[index];
+  return {.spec = spec,
+          .x = job.shapes[spec.inputs[0]],
+          .y = job.shapes[index + 1],
+          .input_gradient = spec.inputs[0] != 0};
+}
+
+// Weights of a convolution or fully connected layer without its bias; 0 of others.
+[[nodiscard]] inline std::int64_t weights_of(const JobLayer& layer) {
+  if (layer.is_fully_connected()) return layer.x.image() * layer.y.c;
+  const auto* convolution = std::get_if<ConvolutionLayer>(&layer.spec.kind);
+  if (convolution == nullptr) return 0;
+  return convolution->kernel * convolution->kernel * layer.x.c * layer.y.c;
+}
+
+// The layout that a split layer reads, where blocks are in order; a fully connected one reads whole
+// pictures.
+[[nodiscard]] inline ValueLayout layout_read_by(const JobLayer& layer, const LayerSplit& split) {
+  if (split.kind == SplitKind::channel && layer.is_fully_connected()) {
+    return {.kind = SplitKind::group};
+  }
+  return {.kind = split.kind, .h = split.h, .w = split.w};
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,163 @@
+#include "plan/layout_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "plan/label_front.hpp"
+#include "plan/open_values.hpp"
+#include "plan/relayout_table.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr int as_wanted = 0xFF;  // the layout of the model's input: what its readers wish
+
+// One decision; those before it follow from `before`.
+struct Step {
+  std::size_t before = 0;
+  std::size_t option = 0;
+  double redistribution = 0.0;
+};
+
+using Front = std::map<OpenLayouts, LabelFront>;
+
+class Search {
+ public:
+  Search(const GridJob& job, const std::vector<ValueLayout>& layouts,
+         const std::vector<std::vector<LayerOption>>& options, std::uint64_t most_words)
+      : job_(job),
+        layouts_(layouts),
+        options_(options),
+        most_words_(most_words),
+        relayouts_(job, layouts),
+        steps_(open_steps(job.model)) {}
+
+  std::optional<FoundLayouts> run() {
+    ways_.push_back({});
+    Front front;
+    front[OpenLayouts{as_wanted}].insert({}, false);
+    for (std::size_t layer = 0; layer < steps_.size(); ++layer) front = advance(layer, front);
+    return best_of(front);
+  }
+
+ private:
+  [[nodiscard]] bool words_matter() const noexcept { return most_words_ > 0; }
+
+  Front advance(std::size_t layer, const Front& front) {
+    Front next;
+    for (const auto& [state, labels] : front) {
+      for (std::size_t i = 0; i < options_[layer].size(); ++i) {
+        take(layer, i, state, labels, next);
+      }
+    }
+    return next;
+  }
+
+  // Goes on with one option from one state, if it may follow there.
+  void take(std::size_t layer, std::size_t index, OpenLayouts state, const LabelFront& labels,
+            Front& next) {
+    const LayerOption& option = options_[layer][index];
+    const OpenStep& step = steps_[layer];
+    const LayerSpec& spec = job_.model.layers[layer];
+    const int x = layout_in(state, step.x);
+    if (!may_read(layer, option, x)) return;
+    double moving = relayout_seconds(spec.inputs[0], x, option.x);
+    std::uint64_t words = option.words + copied_words(spec.inputs[0], x, option.x);
+    if (step.residual) {
+      const int other = layout_in(state, *step.residual);
+      moving += relayout_seconds(spec.inputs[1], other, option.x);
+      words += copied_words(spec.inputs[1], other, option.x);
+    }
+    LabelFront& reached = next[step.apply(state, option.y)];
+    for (const Label& label : labels.labels()) {
+      const double seconds = label.seconds + option.seconds() + moving;
+      const std::uint64_t all_words = label.words + words;
+      if (words_matter() && all_words > most_words_) continue;
+      if (!reached.wants(seconds, all_words, words_matter())) continue;
+      ways_.push_back({label.step, index, moving});
+      reached.insert({seconds, all_words, ways_.size() - 1}, words_matter());
+    }
+  }
+
+  // Layers without a split follow their input. Channel blocks are read in the order in which they
+  // lie; where there are none yet, they are made in order.
+  [[nodiscard]] bool may_read(std::size_t layer, const LayerOption& option, int x) const {
+    const ValueLayout& wanted = layouts_[static_cast<std::size_t>(option.x)];
+    const bool in_order = wanted.kind != SplitKind::channel || wanted.turn == 1;
+    if (x == as_wanted) return in_order;
+    if (!layer_of(job_, layer).has_split()) return option.x == x;
+    const bool has_blocks = layouts_[static_cast<std::size_t>(x)].kind == SplitKind::channel;
+    if (wanted.kind == SplitKind::channel && has_blocks) return option.x == x;
+    return in_order;
+  }
+
+  [[nodiscard]] double relayout_seconds(ValueId value, int from, int to) const {
+    return from == as_wanted || from == to ? 0.0 : relayouts_.seconds(value, from, to);
+  }
+
+  // A redistributed value is a second array; the model's input is made as it is wanted.
+  [[nodiscard]] std::uint64_t copied_words(ValueId value, int from, int to) const {
+    if (from == to) return 0;
+    const ValueLayout& layout = layouts_[static_cast<std::size_t>(to)];
+    const std::int64_t words = largest_box(layout, job_.shapes[value], job_.grid).size();
+    return static_cast<std::uint64_t>(words);
+  }
+
+  // Every rank needs whole logits of its samples.
+  [[nodiscard]] double closing_seconds(int layout) const {
+    const SplitKind kind = layouts_[static_cast<std::size_t>(layout)].kind;
+    if (kind == SplitKind::sample || kind == SplitKind::group) return 0.0;
+    const auto group = std::ranges::find(layouts_, SplitKind::group, &ValueLayout::kind);
+    return relayouts_.seconds(job_.model.layers.size(), layout,
+                              static_cast<int>(group - layouts_.begin()));
+  }
+
+  [[nodiscard]] std::optional<FoundLayouts> best_of(const Front& front) const {
+    double least = std::numeric_limits<double>::infinity();
+    FoundLayouts found;
+    std::size_t last = 0;
+    for (const auto& [state, labels] : front) {
+      const double closing = closing_seconds(layout_in(state, 0));
+      for (const Label& label : labels.labels()) {
+        if (label.seconds + closing >= least) continue;
+        least = label.seconds + closing;
+        found.closing = closing;
+        found.words = label.words;
+        last = label.step;
+      }
+    }
+    if (last == 0) return std::nullopt;
+    found.layers = chosen(last);
+    return found;
+  }
+
+  [[nodiscard]] std::vector<ChosenOption> chosen(std::size_t last) const {
+    std::vector<ChosenOption> layers(options_.size());
+    for (std::size_t layer = layers.size(); layer-- > 0;) {
+      const Step& step = ways_[last];
+      layers[layer] = {options_[layer][step.option], step.redistribution};
+      last = step.before;
+    }
+    return layers;
+  }
+
+  const GridJob& job_;
+  const std::vector<ValueLayout>& layouts_;
+  const std::vector<std::vector<LayerOption>>& options_;
+  std::uint64_t most_words_;
+  RelayoutTable relayouts_;
+  std::vector<OpenStep> steps_;
+  std::vector<Step> ways_;  // all decisions ever taken; the first is none
+};
+
+}  // namespace
+
+std::optional<FoundLayouts> search_layouts(const GridJob& job,
+                                           const std::vector<ValueLayout>& layouts,
+                                           const std::vector<std::vector<LayerOption>>& options,
+                                           std::uint64_t most_words) {
+  return Search(job, layouts, options, most_words).run();
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,101 @@
+#include "plan/value_layout.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace rondo::train {
+namespace {
+
+constexpr int all_positions = 16;  // up to here all ranks of a group are looked at
+
+Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
+  switch (layout.kind) {
+    case SplitKind::sample:
+      return {.n = grid.ranks()};
+    case SplitKind::group:
+      return {.n = grid.pc};
+    case SplitKind::space:
+      return {.n = grid.pc, .h = layout.h, .w = layout.w};
+    case SplitKind::channel:
+      break;
+  }
+  return {.n = grid.pc, .c = grid.pr};
+}
+
+int turned_block(int position, int turn, int pr) {
+  if (position == pr - 1) return position;
+  return static_cast<int>(std::int64_t{position} * turn % (pr - 1));
+}
+
+// How many of the parts of [0, total) have something of `range`.
+std::int64_t parts_met(std::int64_t total, int parts, Range range) {
+  if (range.empty()) return 0;
+  const auto part_of = [&](std::int64_t index) {  // the last whose first index is not behind
+    return ((index + 1) * parts + total - 1) / total - 1;
+  };
+  const std::int64_t first = part_of(range.first);
+  const std::int64_t last = part_of(range.last - 1);
+  return std::min(last - first + 1, range.size());  // parts may be empty
+}
+
+std::int64_t blocks_met(const Parts& parts, const tensor::Shape& extents, const Box& box) {
+  return parts_met(extents.n, parts.n, box.n) * parts_met(extents.h, parts.h, box.h) *
+         parts_met(extents.w, parts.w, box.w) * parts_met(extents.c, parts.c, box.c);
+}
+
+}  // namespace
+
+ValueLayout turned(const ValueLayout& x, ChannelGrid channels) {
+  const int pr = channels.ranks();
+  if (pr <= 2) return x;
+  ValueLayout y = x;
+  y.turn = static_cast<int>(std::int64_t{x.turn} * channels.channels % (pr - 1));
+  return y;
+}
+
+Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const ProcessGrid& grid,
+           int rank) {
+  const Parts parts = parts_of(layout, grid);
+  const int position = grid.position_of(rank);
+  Box box = whole(extents);
+  const bool over_all = layout.kind == SplitKind::sample;
+  box.n = even_range(extents.n, parts.n, over_all ? rank : grid.group_of(rank));
+  if (layout.kind == SplitKind::space) {
+    box.h = even_range(extents.h, parts.h, position / parts.w);
+    box.w = even_range(extents.w, parts.w, position % parts.w);
+  } else if (layout.kind == SplitKind::channel) {
+    box.c = even_range(extents.c, parts.c, turned_block(position, layout.turn, grid.pr));
+  }
+  return box;
+}
+
+tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,
+                          const ProcessGrid& grid) {
+  const Parts parts = parts_of(layout, grid);
+  const auto largest = [](std::int64_t total, int count) { return (total + count - 1) / count; };
+  return {largest(extents.n, parts.n), largest(extents.h, parts.h), largest(extents.w, parts.w),
+          largest(extents.c, parts.c)};
+}
+
+Exchange redistribution_of(const ValueLayout& from, const ValueLayout& to,
+                           const tensor::Shape& extents, const ProcessGrid& grid) {
+  std::set<int> positions = {0, grid.pr / 2, grid.pr - 1};
+  for (int position = 0; position < std::min(grid.pr, all_positions); ++position) {
+    positions.insert(position);
+  }
+  const Parts parts = parts_of(from, grid);
+  Exchange most;
+  for (const int position : positions) {
+    const int rank = grid.rank_at(grid.pc - 1, position);
+    const Box wanted = box_of(to, extents, grid, rank);
+    const Box kept = intersection(box_of(from, extents, grid, rank), wanted);
+    const Exchange exchange = {
+        .messages = blocks_met(parts, extents, wanted) - (kept.empty() ? 0 : 1),
+        .words = wanted.size() - kept.size()};
+    most.messages = std::max(most.messages, exchange.messages);
+    most.words = std::max(most.words, exchange.words);
+  }
+  return most;
+}
+
+}  // namespace rondo::train
