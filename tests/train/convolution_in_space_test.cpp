@@ -1,7 +1,6 @@
-// Convolutions split over samples and space give what the unsplit one does.
+// Convolutions split over samples, groups and space give what the unsplit one does.
 
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,55 +22,103 @@ struct Grid {
   LayerSplit split = {};
 };
 
-constexpr LayerSplit space(int h, int w) { return {.kind = SplitKind::space, .h = h, .w = w}; }
+Grid space(int h, int w, int groups = 1) {
+  return {{.pr = h * w, .pc = groups}, {.kind = SplitKind::space, .h = h, .w = w}};
+}
 
-/// One World for each grid, all layers in it.
+struct Case {
+  std::string name;
+  ConvolutionLayer layer;
+  tensor::Shape x;
+};
+
+/// A case of its own for every kernel, stride and padding.
+std::vector<Case> squares(tensor::Shape x, std::int64_t filters) {
+  std::vector<Case> cases;
+  for (const std::int64_t kernel : {1, 3, 5, 7}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (const std::int64_t padding : {std::int64_t{0}, (kernel - 1) / 2}) {
+        if (padding == 0 && kernel == 1 && stride == 1 && x.n > 1) continue;
+        cases.push_back(
+            {"n " + std::to_string(x.n) + " c " + std::to_string(x.c) + " k " +
+                 std::to_string(kernel) + " stride " + std::to_string(stride) + " padding " +
+                 std::to_string(padding),
+             {.filters = filters, .kernel = kernel, .stride = stride, .padding = padding},
+             x});
+        if (kernel == 1) break;
+      }
+    }
+  }
+  return cases;
+}
+
+/// What other layers of networks add: a bias and an activation, pictures in colour, and channels
+/// enough for the kernels of large layers.
+std::vector<Case> others() {
+  const auto relu = tensor::Activation::relu;
+  return {
+      {"first of ResNet", {.filters = 16, .kernel = 7, .stride = 2, .padding = 3}, {3, 14, 14, 3}},
+      {"bias", {.filters = 16, .bias = true}, {3, 9, 8, 8}},
+      {"bias and relu",
+       {.filters = 24, .kernel = 5, .padding = 2, .bias = true, .activation = relu},
+       {1, 13, 7, 16}},
+      {"relu", {.filters = 8, .stride = 2, .activation = relu}, {3, 9, 13, 16}},
+      {"more channels", {.filters = 32}, {1, 16, 12, 32}},
+      {"even", {.filters = 16, .kernel = 1, .stride = 2, .padding = 0}, {2, 12, 12, 16}},
+      {"few rows", {.filters = 16}, {2, 3, 3, 16}},
+  };
+}
+
 class ConvolutionInSpaceTest : public testing::TestWithParam<Grid> {
  protected:
-  static void expect_agreement(const ConvolutionLayer& layer, tensor::Shape x, Numbers numbers) {
+  /// All cases in one World.
+  static void expect_agreement(const std::vector<Case>& cases, Numbers numbers) {
     tensor::Engine engine;
-    const test::WholeLayer whole = test::run_whole(engine, layer, x, numbers);
+    std::vector<test::WholeLayer> wholes;
+    for (const Case& one : cases) {
+      wholes.push_back(test::run_whole(engine, one.layer, one.x, numbers));
+    }
     const auto& [process, split] = GetParam();
     World(process.ranks()).run([&](transport::World& world) {
       test::GridRank rank(world, process);
-      const GridLayer place = test::place_on(process, split, whole);
-      const auto kernel = make_convolution_in_space(rank.context, layer, place, true);
-      test::SplitLayer part = test::run_split(rank.context, *kernel, place, whole);
-      test::sum_gradients(rank.context, place, part.gradients);
-      test::expect_parts_of(whole, part, numbers);
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        SCOPED_TRACE(cases[i].name + ", rank " + std::to_string(world.rank()));
+        const GridLayer place = test::place_on(process, split, wholes[i]);
+        const auto kernel = make_convolution_in_space(rank.context, cases[i].layer, place, true);
+        test::SplitLayer part = test::run_split(rank.context, *kernel, place, wholes[i]);
+        test::sum_gradients(rank.context, place, part.gradients);
+        test::expect_parts_of(wholes[i], part, numbers);
+      }
     });
   }
 };
 
 TEST_P(ConvolutionInSpaceTest, GivesTheBitsOfTheUnsplitOneOnWholeNumbers) {
-  for (const std::int64_t n : {1, 3}) {
-    for (const std::int64_t kernel : {1, 3, 5, 7}) {
-      for (const std::int64_t stride : {1, 2}) {
-        for (const std::int64_t padding : {std::int64_t{0}, (kernel - 1) / 2}) {
-          SCOPED_TRACE("n " + std::to_string(n) + " k " + std::to_string(kernel) + " stride " +
-                       std::to_string(stride) + " padding " + std::to_string(padding));
-          expect_agreement({.filters = 16,
-                            .kernel = kernel,
-                            .stride = stride,
-                            .padding = padding,
-                            .bias = true,
-                            .activation = tensor::Activation::relu},
-                           {n, 13, 9, 8}, Numbers::whole);
-        }
-      }
-    }
-  }
+  expect_agreement(squares({1, 13, 9, 8}, 16), Numbers::whole);
+  expect_agreement(squares({3, 9, 7, 16}, 8), Numbers::whole);
+  expect_agreement(others(), Numbers::whole);
+}
+
+TEST_P(ConvolutionInSpaceTest, ComesCloseOnRealNumbers) {
+  expect_agreement(squares({1, 7, 13, 16}, 16), Numbers::real);
+  expect_agreement(others(), Numbers::real);
 }
 
 std::string name_of(const testing::TestParamInfo<Grid>& info) {
-  const LayerSplit& split = info.param.split;
-  return std::to_string(split.h) + "x" + std::to_string(split.w) + "In" +
-         std::to_string(info.param.process.pc) + "Groups";
+  const auto& [process, split] = info.param;
+  const std::string groups = "In" + std::to_string(process.pc) + "Groups";
+  if (split.kind == SplitKind::sample) return "Sample" + groups;
+  if (split.kind == SplitKind::group) return "Group" + groups;
+  return "Space" + std::to_string(split.h) + "x" + std::to_string(split.w) + groups;
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, ConvolutionInSpaceTest,
-                         testing::Values(Grid{{.pr = 2}, space(2, 1)}, Grid{{.pr = 2}, space(1, 2)},
-                                         Grid{{.pr = 4}, space(4, 1)}),
+                         testing::Values(Grid{{.pc = 2}, {}}, Grid{{.pr = 3}, {}},
+                                         Grid{{.pr = 2, .pc = 2}, {.kind = SplitKind::group}},
+                                         space(1, 2), space(2, 1), space(3, 1), space(1, 3),
+                                         space(2, 2), space(1, 4), space(4, 1), space(2, 3),
+                                         space(3, 2), space(2, 1, 2), space(1, 2, 2),
+                                         space(3, 1, 2)),
                          name_of);
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "executor/weighted_kernel.hpp"
 #include "grid/box_copy.hpp"
 #include "grid/grid_kernels.hpp"
+#include "grid/interior_first.hpp"
 #include "grid/local_windows.hpp"
 #include "grid/needed_part.hpp"
 #include "model/specs.hpp"
@@ -41,28 +42,25 @@ struct Geometry {
   Geometry(const ConvolutionLayer& layer, const GridLayer& place, int rank)
       : windows(windows_of(layer)),
         x(place.x.box_of(rank)),
-        y(place.y.box_of(rank)),
-        forward_needs(train::forward_needs(place.x, place.y, windows)),
-        backward_needs(train::backward_needs(place.x, place.y, windows)) {
-    const Halo forward = forward_halo(place.x, place.y, windows, rank);
-    forward_local = forward_windows(forward, windows, x);
-    reads = forward_local.inputs_of(x);
-    const Halo backward = backward_halo(place.x, place.y, windows, rank);
-    backward_reads = backward.needed;
-    if (!backward.needed.empty())
-      reached = (backward_local = backward_windows(backward, windows)).inputs_of(x);
+        height(place.x.extents().h),
+        forward(forward_halo(place.x, place.y, windows, rank)),
+        backward(backward_halo(place.x, place.y, windows, rank)),
+        forward_local(forward_windows(forward, windows, x)),
+        reads(forward_local.inputs_of(x)) {
+    if (backward.needed.empty()) return;
+    backward_local = backward_windows(backward, windows);
+    reached = backward_local.inputs_of(x);
   }
 
   Windows windows;
   Box x;
-  Box y;
-  std::vector<Box> forward_needs;
-  std::vector<Box> backward_needs;
+  std::int64_t height;  ///< of whole pictures
+  Halo forward;
+  Halo backward;
   LocalWindows forward_local;
   LocalWindows backward_local;
-  Box reads;           ///< of x, by forward and backward-weights
-  Box backward_reads;  ///< of dy, by backward-data
-  Box reached;         ///< of dx: the rest is zero
+  Box reads;    ///< of x, by forward and backward-weights
+  Box reached;  ///< of dx: the rest is zero
 };
 
 class ConvolutionInSpace final : public LayerKernel {
@@ -125,10 +123,11 @@ class ConvolutionInSpace final : public LayerKernel {
         weights_(static_cast<std::size_t>(spec_of(layer, place.x.extents()).weights())),
         own_(geometry.x),
         reached_(geometry.reached),
-        x_(context, place.x, geometry.forward_needs, geometry.reads) {
-    if (!geometry.y.empty()) make_forward(layer, geometry, input_gradient);
+        x_(context, place.x, forward_needs(place.x, place.y, geometry.windows), geometry.reads) {
+    if (!geometry.forward.own.empty()) make_forward(layer, geometry, input_gradient);
     if (!input_gradient) return;
-    dy_.emplace(context, place.y, geometry.backward_needs, geometry.backward_reads);
+    dy_.emplace(context, place.y, backward_needs(place.x, place.y, geometry.windows),
+                geometry.backward.needed);
     if (!reached_.empty()) make_data(layer, geometry);
   }
 
@@ -138,6 +137,9 @@ class ConvolutionInSpace final : public LayerKernel {
     const bool both = input_gradient && !reached_.empty() && same_pictures(spec, backward);
     if (!both) spec.input_gradient = tensor::InputGradient::unused;
     forward_.emplace(engine_, spec);
+    if (!InteriorFirst::pays(geometry.forward, geometry.x, geometry.reads)) return;
+    interior_first_.emplace(*forward_, geometry.forward, geometry.windows, geometry.height,
+                            geometry.x, geometry.reads);
   }
 
   void make_data(const ConvolutionLayer& layer, const Geometry& geometry) {
@@ -158,8 +160,14 @@ class ConvolutionInSpace final : public LayerKernel {
 
   void forward(const ForwardOperands& operands) {
     x_.start(operands.x);
+    const auto bias = operands.parameters.subspan(weights_);
+    if (interior_first_) interior_first_->inner(operands.x, bias, operands.y);
     const auto x = x_.finish();
-    if (forward_) forward_->forward(x, operands.parameters.subspan(weights_), operands.y);
+    if (interior_first_) {
+      interior_first_->border(x, bias, operands.y);
+    } else if (forward_) {
+      forward_->forward(x, bias, operands.y);
+    }
   }
 
   tensor::Engine& engine_;
@@ -167,10 +175,11 @@ class ConvolutionInSpace final : public LayerKernel {
   Box own_;      ///< of dx
   Box reached_;  ///< of that, what an output reaches
   NeededPart x_;
-  std::optional<NeededPart> dy_;                ///< none: no gradient of x is wanted
-  std::optional<tensor::Convolution> forward_;  ///< and backward-weights; none: no output is ours
-  std::optional<tensor::Convolution> data_;     ///< none: forward_ does it, or nobody
-  tensor::Tensor reached_dx_;                   ///< where that is not all of dx
+  std::optional<NeededPart> dy_;                 ///< none: no gradient of x is wanted
+  std::optional<tensor::Convolution> forward_;   ///< and backward-weights; none: no output is ours
+  std::optional<InteriorFirst> interior_first_;  ///< forward instead, where that pays
+  std::optional<tensor::Convolution> data_;      ///< none: forward_ does it, or nobody
+  tensor::Tensor reached_dx_;                    ///< where that is not all of dx
 };
 
 }  // namespace

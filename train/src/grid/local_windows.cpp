@@ -8,7 +8,8 @@ namespace {
 /// Up to stride - 1 inputs behind the last window make no output more.
 LocalWindow forward_window(const Reach& reach, const Window& window, Range held) noexcept {
   const std::int64_t skipped = held.last - reach.range.last;
-  const bool all = reach.range.first == held.first && 0 < skipped && skipped < window.stride;
+  const bool all = !reach.range.empty() && reach.range.first == held.first && 0 < skipped &&
+                   skipped < window.stride;
   return {all ? held : reach.range, reach.before, reach.after};
 }
 
@@ -24,11 +25,7 @@ LocalWindow backward_window(const Reach& reach, const Window& window, Range own)
 }  // namespace
 
 LocalWindows forward_windows(const Halo& halo, const Windows& windows, const Box& held) noexcept {
-  const LocalWindows local{forward_window(halo.h, windows.h, held.h),
-                           forward_window(halo.w, windows.w, held.w)};
-  const bool all = local.inputs_of(held) == held;
-  if (all) return local;
-  return {{halo.h.range, halo.h.before, halo.h.after}, {halo.w.range, halo.w.before, halo.w.after}};
+  return {forward_window(halo.h, windows.h, held.h), forward_window(halo.w, windows.w, held.w)};
 }
 
 LocalWindows backward_windows(const Halo& halo, const Windows& windows) noexcept {

@@ -29,7 +29,8 @@ struct LocalWindows {
 };
 
 /// Of a forward kernel that computes what `halo` says and whose rank holds `held` of the input.
-/// It is given what it needs, or all that is held where a stride merely skips the rest.
+/// It is given what it needs and, where a stride merely skips the rest of what is held, that, too;
+/// so it can often read the rank's own part where that lies.
 [[nodiscard]] LocalWindows forward_windows(const Halo& halo, const Windows& windows,
                                            const Box& held) noexcept;
 

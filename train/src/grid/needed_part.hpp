@@ -16,8 +16,8 @@ namespace rondo::train {
 /// more, else a copy of it with the halo around.
 class NeededPart {
  public:
-  /// The array lies by `held`; rank r needs `needs[r]`, and this rank's kernel reads `reads`: its
-  /// own part, or what it needs.
+  /// The array lies by `held`; rank r needs `needs[r]`. This rank's kernel is given `reads`, which
+  /// contains what it needs; what it does not need is zero there unless it reads its own part.
   NeededPart(const GridContext& context, const Partition& held, std::span<const Box> needs,
              const Box& reads);
 

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/tensor/view.hpp>
+#include <rondo/train/halo.hpp>
+
+namespace rondo::train {
+
+/// Forward of a convolution in two steps: the rows of y that need no halo while it travels, then
+/// those above and below.
+///
+/// Only for one picture that is cut between rows: then any rows of it are dense memory, and all
+/// kernels read and write where the whole one would. With more pictures oneDNN would have every
+/// part of them copied, or be called for each of them apart; copying what the rank has itself,
+/// which it does anyway, hides the halo there.
+class InteriorFirst {
+ public:
+  /// Is that so, and are at least half of the rows inner ones? A kernel for few rows is less
+  /// efficient than one for many.
+  [[nodiscard]] static bool pays(const Halo& halo, const Box& held, const Box& reads) noexcept;
+
+  /// `whole` computes all of halo.own from `reads`, of which the rank holds `held`; the parts share
+  /// its weights. Pictures have `height` rows.
+  InteriorFirst(tensor::Convolution& whole, const Halo& halo, const Windows& windows,
+                std::int64_t height, const Box& held, const Box& reads);
+
+  /// From the rank's own part of x.
+  void inner(tensor::View<const float> held, std::span<const float> bias, tensor::View<float> y);
+  /// From x with its halo.
+  void border(tensor::View<const float> read, std::span<const float> bias, tensor::View<float> y);
+
+ private:
+  struct Rows {
+    Range inputs = {};  ///< rows of what is given
+    Range outputs = {};
+    tensor::Convolution kernel;
+
+    void run(tensor::View<const float> x, std::span<const float> bias, tensor::View<float> y);
+  };
+  struct Maker;
+
+  std::vector<Rows> inner_;   ///< one
+  std::vector<Rows> border_;  ///< one or two
+};
+
+}  // namespace rondo::train
