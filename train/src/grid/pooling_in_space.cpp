@@ -1,0 +1,104 @@
+// Pooling whose pictures may be split in space. Windows that cross a cut are computed by the rank
+// that holds their output, from x with its halo; backward gives it gradients of the halo, too,
+// which go home and are added there. So ties go where the unsplit kernel puts them, and an average
+// counts what the unsplit one counts: padding is left at the picture's borders alone.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include <rondo/tensor/pooling.hpp>
+
+#include "executor/pooling_kernel.hpp"
+#include "grid/grid_kernels.hpp"
+#include "grid/halo_return.hpp"
+#include "grid/local_windows.hpp"
+#include "grid/needed_part.hpp"
+#include "model/specs.hpp"
+
+namespace rondo::train {
+namespace {
+
+class PoolingInSpace final : public LayerKernel {
+ public:
+  PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& place)
+      : PoolingInSpace(
+            context, layer, place,
+            forward_halo(place.x, place.y, windows_of(layer), context.communicators.rank()),
+            forward_needs(place.x, place.y, windows_of(layer))) {}
+
+  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
+    forward(operands);
+  }
+  void forward_inference(const ForwardOperands& operands,
+                         std::span<const float> /*statistics*/) override {
+    forward(operands);
+  }
+
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+
+  void backward_input(const BackwardOperands& operands) override {
+    float* dx = operands.dx.data;
+    if (x_.reads_own()) {
+      if (kernel_) kernel_->backward(operands.dy, operands.dx);
+      home_.start(dx);
+    } else {
+      if (kernel_) kernel_->backward(operands.dy, gradient_.view());
+      std::fill_n(dx, own_.size(), 0.0F);
+      home_.start(gradient_.data(), dx);
+    }
+    home_.finish(dx);
+  }
+
+  std::string implementation() const override {
+    return kernel_ ? kernel_->implementation() : std::string();
+  }
+
+ private:
+  PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& place,
+                 const Halo& halo, const std::vector<Box>& needs)
+      : own_(place.x.box_of(context.communicators.rank())),
+        local_(forward_windows(halo, windows_of(layer), own_)),
+        reads_(local_.inputs_of(own_)),
+        x_(context, place.x, needs, reads_),
+        home_(context.communicators.all(),
+              halo_return(place.x, needs, context.communicators.rank()), reads_, own_,
+              context.memory, Arrival::adds) {
+    if (halo.own.empty()) return;
+    if (!x_.reads_own()) gradient_ = tensor::Tensor(reads_.shape(), context.engine.memory());
+    tensor::PoolingSpec spec = spec_of(layer, reads_.shape());
+    spec.pad_top = local_.h.before;
+    spec.pad_bottom = local_.h.after;
+    spec.pad_left = local_.w.before;
+    spec.pad_right = local_.w.after;
+    kernel_.emplace(context.engine, spec);
+  }
+
+  void forward(const ForwardOperands& operands) {
+    x_.start(operands.x);
+    const auto x = x_.finish();
+    if (kernel_) kernel_->forward(x, operands.y);
+  }
+
+  Box own_;  ///< of x and dx
+  LocalWindows local_;
+  Box reads_;
+  NeededPart x_;
+  Exchange home_;
+  tensor::Tensor gradient_;                ///< of x with its halo
+  std::optional<tensor::Pooling> kernel_;  ///< none: no output is ours
+};
+
+}  // namespace
+
+std::unique_ptr<LayerKernel> make_pooling_in_space(const GridContext& context,
+                                                   const PoolingLayer& layer,
+                                                   const GridLayer& place) {
+  if (place.x.parts().h * place.x.parts().w > 1) {
+    return std::make_unique<PoolingInSpace>(context, layer, place);
+  }
+  const tensor::Shape x = place.x.box_of(context.communicators.rank()).shape();
+  return std::make_unique<PoolingKernel>(context.engine, spec_of(layer, x));
+}
+
+}  // namespace rondo::train
