@@ -1,0 +1,103 @@
+// The mean of every channel. Where pictures are split in space, sums over the pixels of each rank
+// meet within the group.
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <memory_resource>
+#include <stdexcept>
+#include <vector>
+
+#include <rondo/transport/plan.hpp>
+
+#include "executor/pooling_kernel.hpp"
+#include "grid/grid_kernels.hpp"
+#include "model/specs.hpp"
+
+namespace rondo::train {
+namespace {
+
+class GlobalAverageInSpace final : public LayerKernel {
+ public:
+  GlobalAverageInSpace(const GridContext& context, const GridLayer& place)
+      : own_(place.x.box_of(context.communicators.rank())),
+        pixels_(static_cast<float>(place.x.extents().h * place.x.extents().w)),
+        counts_(counts(place.x, context.communicators.rank())),
+        sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
+        meet_(context.communicators.group().plan_allreduce(std::span<float>(sums_))) {}
+
+  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
+    forward(operands);
+  }
+  void forward_inference(const ForwardOperands& operands,
+                         std::span<const float> /*statistics*/) override {
+    forward(operands);
+  }
+
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+
+  void backward_input(const BackwardOperands& operands) override {
+    float* dx = operands.dx.data;
+    const std::int64_t channels = own_.c.size();
+    for (std::int64_t n = 0; n < own_.n.size(); ++n) {
+      const float* dy = operands.dy.data + n * channels;
+      for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
+        for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / pixels_;
+        dx += channels;
+      }
+    }
+  }
+
+ private:
+  /// Of the ranks that hold the same pixels one counts them.
+  static bool counts(const Partition& x, int rank) {
+    return x.ranks_of(x.block_of(rank)).front() == rank;
+  }
+
+  void add_pixels(const float* x) {
+    const std::int64_t channels = own_.c.size();
+    float* sums = sums_.data();
+    for (std::int64_t n = 0; n < own_.n.size(); ++n) {
+      for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
+        for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[c];
+        x += channels;
+      }
+      sums += channels;
+    }
+  }
+
+  void forward(const ForwardOperands& operands) {
+    std::ranges::fill(sums_, 0.0F);
+    if (counts_) add_pixels(operands.x.data);
+    meet_.start().wait();
+    std::ranges::transform(sums_, operands.y.data, [this](float sum) { return sum / pixels_; });
+  }
+
+  Box own_;  ///< of x
+  float pixels_;
+  bool counts_;
+  std::pmr::vector<float> sums_;  ///< of own pixels, then of all: [n, c]
+  transport::Plan meet_;
+};
+
+}  // namespace
+
+std::unique_ptr<LayerKernel> make_global_average_on_grid(const GridContext& context,
+                                                         const GridLayer& place) {
+  const Parts& parts = place.x.parts();
+  const int rank = context.communicators.rank();
+  if (parts.h * parts.w == 1) {
+    return std::make_unique<PoolingKernel>(
+        context.engine, spec_of(GlobalAveragePoolingLayer(), place.x.box_of(rank).shape()));
+  }
+  const Box x = place.x.box_of(rank);
+  const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
+  if (parts.c > 1 || parts.n != context.communicators.grid().pc || place.y.box_of(rank) != means) {
+    throw std::invalid_argument(
+        "a global average of pictures split in space needs all channels of its group's samples "
+        "on every rank; bring its input into another layout first");
+  }
+  return std::make_unique<GlobalAverageInSpace>(context, place);
+}
+
+}  // namespace rondo::train
