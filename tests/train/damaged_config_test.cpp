@@ -20,6 +20,10 @@ shape = [28, 28, 1]
 flip = true
 [model]
 name = 'lenet5'
+[[model.layers]]
+kind = 'convolution'
+filters = 8
+bias = true
 [train]
 global_batch = 0x80
 label_smoothing = 1e-1

@@ -24,7 +24,7 @@ Pictures pictures_of(const train::Experiment::Data& data) {
 train::Model planned_model(const train::Experiment& experiment) {
   const Pictures pictures = pictures_of(experiment.data);
   try {
-    return train::make_model(experiment.model.name, pictures.shape, pictures.classes);
+    return train::model_of(experiment, pictures.shape, pictures.classes);
   } catch (const std::invalid_argument& error) {
     throw UsageError("model.name: " + experiment.model.name + " does not fit the pictures of " +
                      experiment.data.name + ": " + error.what());

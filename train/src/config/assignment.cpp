@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "config/key.hpp"
+#include "config/layer_list.hpp"
 #include "config/nearest.hpp"
 
 namespace rondo::train {
@@ -48,12 +49,18 @@ const Key& find_key(const Assignment& assignment) {
 // The value in the key's type: an integer will do where a number is expected.
 Value converted(const Assignment& assignment, const Key& key) {
   const Value expected = key.get(Experiment{});
+  if (!assignment.parts.empty() && std::holds_alternative<LayerList>(expected)) {
+    return read_layers(assignment.parts);
+  }
   if (assignment.usable) {
     if (assignment.value.index() == expected.index()) return assignment.value;
     const auto* integer = std::get_if<std::int64_t>(&assignment.value);
     if (integer != nullptr && std::holds_alternative<double>(expected)) {
       return static_cast<double>(*integer);
     }
+    const auto* array = std::get_if<std::vector<std::int64_t>>(&assignment.value);
+    const bool is_empty_array = array != nullptr && array->empty();
+    if (is_empty_array && std::holds_alternative<LayerList>(expected)) return LayerList{};
     const auto* table = std::get_if<NumberTable>(&assignment.value);
     const bool is_empty_table = table != nullptr && table->empty();
     if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};
@@ -79,7 +86,7 @@ void apply(const Assignment& assignment, Experiment& experiment) {
   expect_section(assignment.where, assignment.section);
   const Key& key = find_key(assignment);
   const Value value = converted(assignment, key);
-  const std::string problem = complaint(key, value);
+  const std::string problem = complaint(key.limits, value);
   if (!problem.empty()) {
     fail_on_config(assignment.where, fmt::format("{}: {}", key.full_name(), problem));
   }

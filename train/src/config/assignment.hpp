@@ -18,6 +18,8 @@ struct Assignment {
   std::string found = {};  // the value's type, in words
   Value value = {};        // meaningless when `usable` is false
   bool usable = false;     // is the value's type one that a key can have?
+  // Of an array of tables: the tables; of a table of such an array: its keys.
+  std::vector<Assignment> parts = {};
 };
 
 // "WHERE: problem", on one line.

@@ -11,6 +11,7 @@
 #include "config/assignment.hpp"
 #include "config/combinations.hpp"
 #include "config/key.hpp"
+#include "config/layer_list.hpp"
 
 namespace rondo::train {
 namespace {
@@ -49,9 +50,11 @@ Experiment read_experiment(const std::filesystem::path& file,
 Experiment parse_experiment(std::string_view text, std::string_view name,
                             const std::vector<std::string>& settings) {
   Experiment experiment;
-  for (const Assignment& assignment : read_assignments(text, name)) apply(assignment, experiment);
-  for (const std::string& setting : settings) apply(read_setting(setting), experiment);
+  std::vector<Assignment> assignments = read_assignments(text, name);
+  for (const std::string& setting : settings) assignments.push_back(read_setting(setting));
+  for (const Assignment& assignment : assignments) apply(assignment, experiment);
   expect_required(experiment, name);
+  check_layers(experiment, assignments, name);
   try {
     check_combinations(experiment);
   } catch (const ConfigError& error) {

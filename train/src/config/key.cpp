@@ -51,6 +51,8 @@ struct Checker {
 
   std::string operator()(bool) const { return {}; }
 
+  std::string operator()(const LayerList&) const { return {}; }
+
   std::string operator()(const std::vector<std::int64_t>& numbers) const {
     if (limits.length > 0 && !numbers.empty() && numbers.size() != limits.length) {
       return fmt::format("has {} numbers; must have {}, or none", numbers.size(), limits.length);
@@ -92,8 +94,8 @@ struct Checker {
 
 std::string Key::full_name() const { return fmt::format("{}.{}", section, name); }
 
-std::string complaint(const Key& key, const Value& value) {
-  return std::visit(Checker{key.limits}, value);
+std::string complaint(const Limits& limits, const Value& value) {
+  return std::visit(Checker{limits}, value);
 }
 
 }  // namespace rondo::train

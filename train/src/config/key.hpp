@@ -44,7 +44,7 @@ struct Key {
 // Every key that a configuration may have, in the order in which to_toml() writes them.
 [[nodiscard]] std::span<const Key> all_keys();
 
-// What is wrong with a value of the key's type; empty if nothing is.
-[[nodiscard]] std::string complaint(const Key& key, const Value& value);
+// What is wrong with a value of a key's type; empty if nothing is.
+[[nodiscard]] std::string complaint(const Limits& limits, const Value& value);
 
 }  // namespace rondo::train

@@ -13,6 +13,7 @@
 
 #include "config/key.hpp"
 #include "config/split_text.hpp"
+#include "model/described_model.hpp"
 
 namespace rondo::train {
 namespace {
@@ -95,6 +96,12 @@ Limits required(Limits limits) {
   return limits;
 }
 
+std::vector<std::string> names_of_models() {
+  std::vector<std::string> names = model_names();
+  names.emplace_back(custom_model);
+  return names;
+}
+
 std::vector<Key> make_keys() {
   return {
       data<&Data::name>("name", required(one_of({"fashion-mnist", "cifar10", "synthetic"}))),
@@ -105,7 +112,10 @@ std::vector<Key> make_keys() {
       data<&Data::test>("test", count_from(1)),
       data<&Data::crop>("crop", within(0, 4096)),
       data<&Data::flip>("flip"),
-      model<&Model::name>("name", required(one_of(model_names()))),
+      model<&Model::name>("name", required(one_of(names_of_models()))),
+      model<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
+      model<&Model::classes>("classes", within(0, 65536)),
+      model<&Model::layers>("layers"),
       train<&Train::global_batch>("global_batch", count_from(1)),
       train<&Train::epochs>("epochs", count_from(1)),
       train<&Train::max_steps>("max_steps", from(0)),

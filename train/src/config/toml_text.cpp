@@ -24,6 +24,16 @@ std::string place(std::string_view name, const toml::source_region& source) {
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
+// Where things stand: at lines of a file, or all in one setting.
+struct Places {
+  std::string_view name;
+  bool has_lines = true;
+
+  [[nodiscard]] std::string at(const toml::source_region& source) const {
+    return has_lines ? place(name, source) : std::string(name);
+  }
+};
+
 // The name of a node's type, as in "expected an integer, found a string".
 std::string found_type(const toml::node& node) {
   switch (node.type()) {
@@ -101,17 +111,34 @@ std::optional<Value> value_of(const toml::node& node) {
   return std::nullopt;
 }
 
-Assignment make_assignment(std::string where, std::string_view section, std::string_view name,
+std::vector<Assignment> parts_of(const toml::array& tables, const Places& places);
+
+Assignment make_assignment(const Places& places, const toml::source_region& source,
+                           std::string_view section, std::string_view name,
                            const toml::node& node) {
-  Assignment assignment{.where = std::move(where),
+  Assignment assignment{.where = places.at(source),
                         .section = std::string(section),
                         .name = std::string(name),
                         .found = found_type(node)};
-  if (auto value = value_of(node)) {
+  if (node.is_array_of_tables()) {
+    assignment.parts = parts_of(*node.as_array(), places);
+  } else if (auto value = value_of(node)) {
     assignment.value = *std::move(value);
     assignment.usable = true;
   }
   return assignment;
+}
+
+std::vector<Assignment> parts_of(const toml::array& tables, const Places& places) {
+  std::vector<Assignment> parts;
+  for (const toml::node& node : tables) {
+    Assignment table{.where = places.at(node.source())};
+    for (const auto& [key, content] : *node.as_table()) {
+      table.parts.push_back(make_assignment(places, key.source(), {}, key.str(), content));
+    }
+    parts.push_back(std::move(table));
+  }
+  return parts;
 }
 
 [[noreturn]] void fail_outside_of_sections(const std::string& where, std::string_view key,
@@ -170,6 +197,7 @@ bool expects_string(std::string_view section, std::string_view name) {
 }  // namespace
 
 std::vector<Assignment> read_assignments(std::string_view text, std::string_view name) {
+  const Places places{.name = name};
   std::vector<Assignment> assignments;
   for (const auto& [section, content] : parse(text, name)) {
     const toml::table* keys = content.as_table();
@@ -178,8 +206,7 @@ std::vector<Assignment> read_assignments(std::string_view text, std::string_view
     }
     expect_section(place(name, section.source()), section.str());
     for (const auto& [key, node] : *keys) {
-      assignments.push_back(
-          make_assignment(place(name, key.source()), section.str(), key.str(), node));
+      assignments.push_back(make_assignment(places, key.source(), section.str(), key.str(), node));
     }
   }
   return assignments;
@@ -200,12 +227,13 @@ Assignment read_setting(std::string_view setting) {
       !text.empty() && std::string_view("\"'[{").find(text[0]) != std::string_view::npos;
   std::optional<toml::table> value;
   if (marked || !expects_string(section, name)) value = parse_value(text);
-  if (value) return make_assignment(where, section, name, *value->get("value"));
+  const Places places{.name = where, .has_lines = false};
+  if (value) return make_assignment(places, {}, section, name, *value->get("value"));
   if (marked) fail_on_config(where, "the value is not TOML; close its quotes or brackets");
   // A bare word; as a quoted string it must still be one that TOML can hold.
   value = parse_value(to_toml_value(std::string(text)));
   if (!value) fail_on_config(where, "the value is not UTF-8 text");
-  return make_assignment(where, section, name, *value->get("value"));
+  return make_assignment(places, {}, section, name, *value->get("value"));
 }
 
 }  // namespace rondo::train

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "config/layer_keys.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -37,6 +39,17 @@ std::string float_text(double number) {
   return text;
 }
 
+// Of every layer what is not as usual.
+std::string layer_text(const Experiment::Layer& layer) {
+  std::string text;
+  for (const LayerKey& key : layer_keys()) {
+    const Value value = key.get(layer);
+    if (value == key.get(Experiment::Layer{})) continue;
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key.name, to_toml_value(value));
+  }
+  return "{" + text + "}";
+}
+
 struct Writer {
   std::string operator()(const std::string& value) const { return quoted_text(value); }
   std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
@@ -60,6 +73,12 @@ struct Writer {
     }
     return "{" + text + "}";
   }
+  std::string operator()(const LayerList& value) const {
+    if (value.empty()) return "[]";
+    std::string text = "[\n";
+    for (const Experiment::Layer& layer : value) text += "  " + layer_text(layer) + ",\n";
+    return text + "]";
+  }
 };
 
 }  // namespace
@@ -73,7 +92,8 @@ const char* type_name(const Value& value) {
                                 "true or false",
                                 "an array of integers",
                                 "a table of integers and numbers",
-                                "a table of names and strings"};
+                                "a table of names and strings",
+                                "an array of tables"};
   return names[value.index()];
 }
 

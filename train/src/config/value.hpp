@@ -13,9 +13,13 @@ namespace rondo::train {
 // {integer = number, ...}
 using NumberTable = std::map<std::int64_t, double>;
 
-// What a key of the configuration can hold. A table without entries is read as a NumberTable.
+// [[model.layers]]
+using LayerList = std::vector<Experiment::Layer>;
+
+// What a key of the configuration can hold. A table without entries is read as a NumberTable, an
+// array without any as one of integers.
 using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>,
-                           NumberTable, TextTable>;
+                           NumberTable, TextTable, LayerList>;
 
 // As TOML writes it, so that it reads back to the same value.
 [[nodiscard]] std::string to_toml_value(const Value& value);

@@ -4,12 +4,16 @@
 #include <string>
 #include <utility>
 
+#include "model/described_model.hpp"
+
 namespace rondo::train {
 namespace {
 
 Model usual_model(const Experiment& experiment) {
   try {
-    return make_model(experiment.model.name);
+    return model_of(experiment);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
   } catch (const std::invalid_argument& error) {
     throw ConfigError(std::string("model.name: ") + error.what());
   }
@@ -17,7 +21,9 @@ Model usual_model(const Experiment& experiment) {
 
 Model model_for(const Dataset& dataset, const Experiment& experiment) {
   try {
-    return make_model(experiment.model.name, dataset.training.shape.with_n(1), dataset.classes);
+    return model_of(experiment, dataset.training.shape, dataset.classes);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
   } catch (const std::invalid_argument& error) {
     throw ConfigError("model.name: " + experiment.model.name + " does not fit the pictures of " +
                       experiment.data.name + ": " + error.what());

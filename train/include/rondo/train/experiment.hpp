@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/tensor/shape.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {
@@ -19,6 +20,8 @@ class RONDO_TRAIN_API ConfigError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+struct Model;
 
 /// {name = text, ...} in the order in which they were written.
 using TextTable = std::vector<std::pair<std::string, std::string>>;
@@ -37,8 +40,30 @@ struct Experiment {
     std::int64_t crop = 0;           ///< padding of random crops, in pixels
     bool flip = false;
   } data;
+  /// One layer of a model that is described layer by layer. What is not its kind's means nothing.
+  struct Layer {
+    std::string kind = {};      ///< convolution, batch_norm, max_pooling, average_pooling,
+                                ///< global_average_pooling, fully_connected
+    std::string name = {};      ///< empty: its kind and number, counted from 1: convolution1
+    std::string from = {};      ///< the earlier layer that it reads, or input; empty: the last one
+    std::string residual = {};  ///< batch_norm: the earlier layer that is added; empty: none
+    std::int64_t filters = 0;   ///< convolution
+    std::int64_t outputs = 0;   ///< fully_connected
+    std::int64_t kernel = 3;    ///< convolution: rows and columns
+    std::int64_t window = 2;    ///< poolings: rows and columns
+    std::int64_t stride = 0;    ///< 0: 1, or the window of a pooling
+    std::int64_t padding = -1;  ///< on each side; -1: kernel / 2, and none of a pooling
+    bool bias = false;          ///< convolution
+    std::string activation = "auto";    ///< none, relu; auto: relu of batch_norm, else none
+    std::string initial = "he_normal";  ///< convolution: he_normal, uniform_fan_in
+
+    [[nodiscard]] bool operator==(const Layer&) const = default;
+  };
   struct Model {
-    std::string name = {};  ///< one of model_names()
+    std::string name = {};                 ///< one of model_names(), or custom
+    std::vector<std::int64_t> input = {};  ///< custom: {height, width, channels}
+    std::int64_t classes = 0;              ///< custom
+    std::vector<Layer> layers = {};        ///< custom: in an order in which they can run
   } model;
   struct Train {
     std::int64_t global_batch = 128;
@@ -129,6 +154,12 @@ read_experiment(const std::filesystem::path& file, const std::vector<std::string
 /// As read_experiment(), from text; `name` stands for the file's in messages.
 [[nodiscard]] RONDO_TRAIN_API Experiment parse_experiment(
     std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
+
+/// The model of [model] for pictures of `pictures` (n is ignored; {}: the model's own default) and
+/// `classes` (0: its default), as make_model(); a custom model takes no others than its own. Throws
+/// std::invalid_argument.
+[[nodiscard]] RONDO_TRAIN_API Model model_of(const Experiment& experiment,
+                                             tensor::Shape pictures = {}, std::int64_t classes = 0);
 
 /// All keys with their values, as a TOML file that reads back to the same Experiment.
 [[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);
