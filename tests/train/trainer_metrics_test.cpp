@@ -127,12 +127,13 @@ TEST(TrainerMetricsTest, EndLinesHaveTheirNames) {
   const json end = lines_of("end").at(0);
 
   EXPECT_THAT(names_in(end),
-              UnorderedElementsAre(
-                  "event", "reason", "scheme", "seconds", "epochs", "steps", "samples",
-                  "final_accuracy", "best_accuracy", "training_seconds", "communication_seconds",
-                  "wait_seconds", "global_reductions", "local_reductions", "synchronous_reductions",
-                  "global_bytes", "local_bytes", "synchronous_bytes", "bytes_sent",
-                  "synchronous_bytes_sent", "lazy_iterations", "lazy_reductions", "injected"));
+              UnorderedElementsAre("event", "reason", "scheme", "seconds", "epochs", "steps",
+                                   "samples", "final_accuracy", "best_accuracy", "training_seconds",
+                                   "communication_seconds", "wait_seconds", "global_reductions",
+                                   "local_reductions", "synchronous_reductions", "global_bytes",
+                                   "local_bytes", "synchronous_bytes", "bytes_sent",
+                                   "synchronous_bytes_sent", "lazy_iterations", "lazy_reductions",
+                                   "peak_bytes", "injected"));
   EXPECT_EQ(end.at("reason"), "completed");
   EXPECT_EQ(end.at("steps"), 18);
   EXPECT_EQ(end.at("final_accuracy"), told().returned.accuracy);

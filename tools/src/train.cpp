@@ -67,6 +67,11 @@ void add_train(CLI::App& app, int& status) {
                    "text, or json: stdout gets the lines of metrics.jsonl only")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");
+  train
+      ->add_option("--memory-limit", options->memory_limit,
+                   "The most that a rank's arrays may take, as in 512MiB (default: no limit)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("BYTES");
   add_launch_options(*train, options->request);
   add_fabric_options(*train, options->fabric);
   add_flight_record_option(*train, options->flight_record, "the run folder");

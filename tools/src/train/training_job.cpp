@@ -20,6 +20,9 @@ std::vector<std::string> all_settings(const TrainRequest& request) {
   set("interface", fabric.interface, "'");
   set("latency_us", fabric.latency_us, "");
   set("bandwidth_gbs", fabric.bandwidth_gbs, "");
+  if (request.memory_limit) {
+    settings.push_back(fmt::format("train.memory_limit={}", *request.memory_limit));
+  }
   return settings;
 }
 

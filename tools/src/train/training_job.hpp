@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +20,11 @@ struct TrainRequest {
   PlacementRequest request = {};
   FabricRequest fabric = {};
   std::filesystem::path config = {};
-  std::vector<std::string> settings = {};    ///< "section.key=value", after the file
-  std::filesystem::path folder = {};         ///< empty: a new one
-  std::filesystem::path flight_record = {};  ///< a folder; empty: the run folder
-  std::string format = "text";               ///< text, json
+  std::vector<std::string> settings = {};          ///< "section.key=value", after the file
+  std::filesystem::path folder = {};               ///< empty: a new one
+  std::filesystem::path flight_record = {};        ///< a folder; empty: the run folder
+  std::string format = "text";                     ///< text, json
+  std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
 };
 
 /// A training run as it would be started on this machine.
@@ -31,8 +34,8 @@ struct Training {
   FabricRequest fabric = {};
 };
 
-/// The settings, and what the command line says about links: that is part of the configuration,
-/// and so of the run folder.
+/// The settings, and what the command line says about links and memory: that is part of the
+/// configuration, and so of the run folder.
 [[nodiscard]] std::vector<std::string> all_settings(const TrainRequest& request);
 
 /// --threads, else [train] threads; 0: as the launcher decides.

@@ -124,6 +124,7 @@ std::vector<Key> make_keys() {
       train<&Train::log_every>("log_every", from(1)),
       train<&Train::label_smoothing>("label_smoothing", share()),
       train<&Train::accumulate>("accumulate", count_from(1)),
+      train<&Train::memory_limit>("memory_limit", from(0)),
       optimizer<&Optimizer::name>("name", one_of({"sgd", "adam", "adamw"})),
       optimizer<&Optimizer::learning_rate>("learning_rate", above(0)),
       optimizer<&Optimizer::momentum>("momentum", share()),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory/accounted_memory.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -13,10 +15,12 @@ tensor::Tensor make(tensor::Engine& engine, std::int64_t elements) {
 }  // namespace
 
 Activations::Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
-                         const BackwardPlan& backward) {
+                         const BackwardPlan& backward, const std::vector<std::string>& writers) {
   for (std::size_t value = 1; value < sizes.size(); ++value) {
+    const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
     values_.push_back(make(engine, sizes[value]));
   }
+  const MemoryScope scope(engine.memory(), "a gradient of activations");
   for (const std::int64_t elements : backward.elements) {
     gradients_.push_back(make(engine, elements));
   }

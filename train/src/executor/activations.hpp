@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
@@ -16,9 +17,10 @@ namespace rondo::train {
 /// batch sizes use the same memory: one step runs at a time.
 class Activations {
  public:
-  /// `sizes` are the most elements that each value has in any plan.
+  /// `sizes` are the most elements that each value has in any plan; `writers`, for messages, is
+  /// what writes each value but the first.
   Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
-              const BackwardPlan& backward);
+              const BackwardPlan& backward, const std::vector<std::string>& writers);
 
   /// The model's input, which is the caller's, or what a node wrote.
   [[nodiscard]] tensor::View<const float> read(ValueId value, const float* input,

@@ -31,6 +31,15 @@ std::vector<LayerPlace> places_of_nodes(const Program& program, const Model& mod
   return places;
 }
 
+std::vector<std::string> names_of_nodes(const Program& program, const Model& model) {
+  std::vector<std::string> names;
+  for (const GraphNode& node : program.graph().nodes) {
+    names.push_back(node.layer ? "layer " + model.layers[*node.layer].name
+                               : std::string("a change of layout"));
+  }
+  return names;
+}
+
 const BatchPlan* find(const std::vector<BatchPlan>& plans, std::int64_t images) {
   const auto found = std::ranges::find(plans, images, &BatchPlan::images);
   return found == plans.end() ? nullptr : &*found;
@@ -48,7 +57,7 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       options_(options),
       sizes_(program_->sizes(largest_batch(options))),
       backward_(plan_backward(program_->graph(), sizes_)),
-      activations_(engine, sizes_, backward_) {
+      activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)) {
   check_state();
   if (options_.evaluation_batch < 1) {
     throw std::invalid_argument("Executor: evaluation_batch must be positive");

@@ -1,5 +1,7 @@
 #include "executor/program.hpp"
 
+#include "memory/accounted_memory.hpp"
+
 namespace rondo::train {
 
 WholeModel::WholeModel(tensor::Engine& engine, const Model& model)
@@ -9,6 +11,7 @@ BatchPlan WholeModel::plan(std::int64_t images, const BatchPlan* like) {
   BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .judged = {0, images}};
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const LayerSpec& layer = model_.layers[i];
+    const MemoryScope scope(engine_.memory(), "layer " + layer.name);
     plan.kernels.push_back(like != nullptr
                                ? like->kernels[i]->for_images(images)
                                : make_layer_kernel(engine_, layer, plan.shapes[layer.inputs[0]]));

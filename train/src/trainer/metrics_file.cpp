@@ -146,6 +146,7 @@ void MetricsFile::write(const RunSummary& event) {
                       {"synchronous_bytes_sent", event.synchronous_bytes_sent},
                       {"lazy_iterations", event.lazy_iterations},
                       {"lazy_reductions", event.lazy_reductions},
+                      {"peak_bytes", event.peak_bytes},
                       {"injected", event.injected}}));
 }
 

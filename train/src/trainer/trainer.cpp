@@ -62,6 +62,20 @@ std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Exper
   return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, world));
 }
 
+std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
+  const MemoryScope scope(&memory, name);
+  return std::pmr::vector<float>(elements, 0.0F, &memory);
+}
+
+/// What the optimizer keeps for every parameter; it takes ordinary memory later, for the whole run.
+void book_optimizer(const Experiment::Optimizer& optimizer, const ParameterLayout& layout,
+                    AccountedMemory& memory) {
+  const std::size_t of_sgd = optimizer.momentum > 0.0 ? 1 : 0;
+  const std::size_t arrays = optimizer.name == "sgd" ? of_sgd : 2;
+  const MemoryScope scope(&memory, "the optimizer's state");
+  memory.account().take(arrays * layout.parameter_count * sizeof(float));
+}
+
 }  // namespace
 
 Trainer::Trainer(transport::World& world, const Experiment& experiment,
@@ -74,14 +88,19 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       threads_(options.threads),
       material_(make_material(experiment_)),
       layout_(layout_of(material_.model)),
-      parameters_(layout_.parameter_count, 0.0F, &world.arena()),
-      gradients_(layout_.parameter_count, 0.0F, &world.arena()),
-      statistics_(layout_.statistic_count, 0.0F),
-      evaluated_parameters_(layout_.parameter_count, 0.0F),
-      evaluated_statistics_(layout_.statistic_count, 0.0F),
+      account_(static_cast<std::size_t>(experiment_.train.memory_limit)),
+      memory_(account_),
+      arena_(account_, &world.arena()),
+      parameters_(array(arena_, "the array of parameters", layout_.parameter_count)),
+      gradients_(array(arena_, "the array of gradients", layout_.parameter_count)),
+      statistics_(array(memory_, "the array of statistics", layout_.statistic_count)),
+      evaluated_parameters_(
+          array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
+      evaluated_statistics_(
+          array(memory_, "the copy of statistics for evaluation", layout_.statistic_count)),
       batches_(material_.dataset, stream_options(experiment_, world)),
       own_batches_(make_own_stream(material_.dataset, experiment_, world)),
-      engine_(options.threads),
+      engine_(options.threads, &memory_),
       executor_(engine_, material_.model, {parameters_, gradients_, statistics_},
                 executor_options()),
       total_steps_(total_steps()),
@@ -91,6 +110,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       losses_(world),
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
+  book_optimizer(experiment_.optimizer, layout_, memory_);
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_, statistics_);
   if (experiment_.update.scheme == "lazy") {
     lazy_ = plan_lazy_layers(material_.model, lazy_layers_of(experiment_));

@@ -16,6 +16,8 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
+#include "memory/accounted_memory.hpp"
+#include "memory/memory_account.hpp"
 #include "trainer/batch_stream.hpp"
 #include "trainer/lazy_plan.hpp"
 #include "trainer/loss_meter.hpp"
@@ -115,11 +117,14 @@ class Trainer {
   int threads_;
   Material material_;
   ParameterLayout layout_;
-  std::pmr::vector<float> parameters_;  // these two in the World's arena
+  MemoryAccount account_;
+  AccountedMemory memory_;
+  AccountedMemory arena_;               // the World's
+  std::pmr::vector<float> parameters_;  // these two in the arena
   std::pmr::vector<float> gradients_;
-  std::vector<float> statistics_;
-  std::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
-  std::vector<float> evaluated_statistics_;
+  std::pmr::vector<float> statistics_;
+  std::pmr::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
+  std::pmr::vector<float> evaluated_statistics_;
   BatchStream batches_;
   std::unique_ptr<BatchStream> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;

@@ -225,6 +225,7 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .synchronous_bytes_sent = steps * 2 * (ranks - 1) * gradient_bytes,
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
+          .peak_bytes = account_.peak(),
           .injected = injections_};
 }
 

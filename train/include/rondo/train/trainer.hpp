@@ -92,6 +92,7 @@ struct RunSummary {
   /// Lazy only: iterations after its warm-up, and reductions of the lazy layers in them.
   std::int64_t lazy_iterations = 0;
   std::uint64_t lazy_reductions = 0;
+  std::uint64_t peak_bytes = 0;  ///< the most that rank 0's arrays took at once: see memory_limit
   std::vector<std::string> injected = {};  ///< what was slowed down on purpose, in words
 };
 
