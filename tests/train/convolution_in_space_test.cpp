@@ -65,6 +65,9 @@ std::vector<Case> others() {
       {"relu", {.filters = 8, .stride = 2, .activation = relu}, {3, 9, 13, 16}},
       {"more channels", {.filters = 32}, {1, 16, 12, 32}},
       {"even", {.filters = 16, .kernel = 1, .stride = 2, .padding = 0}, {2, 12, 12, 16}},
+      {"large", {.filters = 8, .kernel = 5, .padding = 2, .bias = true}, {1, 23, 24, 8}},
+      {"large, stride 2", {.filters = 8, .kernel = 7, .stride = 2, .padding = 3}, {1, 30, 28, 8}},
+      {"large, no padding", {.filters = 8, .padding = 0, .activation = relu}, {1, 21, 16, 8}},
       {"few rows", {.filters = 16}, {2, 3, 3, 16}},
   };
 }

@@ -137,7 +137,7 @@ class ConvolutionInSpace final : public LayerKernel {
     const bool both = input_gradient && !reached_.empty() && same_pictures(spec, backward);
     if (!both) spec.input_gradient = tensor::InputGradient::unused;
     forward_.emplace(engine_, spec);
-    if (!InteriorFirst::pays(geometry.forward, geometry.x, geometry.reads)) return;
+    if (!InteriorFirst::pays(geometry.forward, geometry.x, geometry.reads, spec.weights())) return;
     interior_first_.emplace(*forward_, geometry.forward, geometry.windows, geometry.height,
                             geometry.x, geometry.reads);
   }

@@ -36,10 +36,11 @@ struct InteriorFirst::Maker {
   }
 };
 
-bool InteriorFirst::pays(const Halo& halo, const Box& held, const Box& reads) noexcept {
+bool InteriorFirst::pays(const Halo& halo, const Box& held, const Box& reads,
+                         std::int64_t weights) noexcept {
   const bool rows_are_dense = held.n.size() == 1 && reads.w == held.w && halo.inner.w == halo.own.w;
-  return rows_are_dense && reads != held && !halo.inner.h.empty() &&
-         2 * halo.inner.h.size() >= halo.own.h.size();
+  const bool most_are_inner = !halo.inner.h.empty() && 2 * halo.inner.h.size() >= halo.own.h.size();
+  return reads != held && rows_are_dense && most_are_inner && weights <= 4 * held.size();
 }
 
 InteriorFirst::InteriorFirst(tensor::Convolution& whole, const Halo& halo, const Windows& windows,
