@@ -20,6 +20,13 @@ struct Step {
   double redistribution = 0.0;
 };
 
+// What reading its inputs costs a layer, and how they lie afterwards.
+struct Reading {
+  OpenLayouts state = 0;
+  double seconds = 0.0;
+  std::uint64_t words = 0;
+};
+
 using Front = std::map<OpenLayouts, LabelFront>;
 
 class Search {
@@ -36,7 +43,7 @@ class Search {
   std::optional<FoundLayouts> run() {
     ways_.push_back({});
     Front front;
-    front[OpenLayouts{as_wanted}].insert({}, false);
+    front[open_value(as_wanted, no_copy, 0)].insert({}, false);
     for (std::size_t layer = 0; layer < steps_.size(); ++layer) front = advance(layer, front);
     return best_of(front);
   }
@@ -62,20 +69,15 @@ class Search {
     const LayerSpec& spec = job_.model.layers[layer];
     const int x = layout_in(state, step.x);
     if (!may_read(layer, option, x)) return;
-    double moving = relayout_seconds(spec.inputs[0], x, option.x);
-    std::uint64_t words = option.words + copied_words(spec.inputs[0], x, option.x);
-    if (step.residual) {
-      const int other = layout_in(state, *step.residual);
-      moving += relayout_seconds(spec.inputs[1], other, option.x);
-      words += copied_words(spec.inputs[1], other, option.x);
-    }
-    LabelFront& reached = next[step.apply(state, option.y)];
+    Reading reading = read({.state = state}, step.x, spec.inputs[0], option.x);
+    if (step.residual) reading = read(reading, *step.residual, spec.inputs[1], option.x);
+    LabelFront& reached = next[step.apply(reading.state, option.y)];
     for (const Label& label : labels.labels()) {
-      const double seconds = label.seconds + option.seconds() + moving;
-      const std::uint64_t all_words = label.words + words;
+      const double seconds = label.seconds + option.seconds() + reading.seconds;
+      const std::uint64_t all_words = label.words + option.words + reading.words;
       if (words_matter() && all_words > most_words_) continue;
       if (!reached.wants(seconds, all_words, words_matter())) continue;
-      ways_.push_back({label.step, index, moving});
+      ways_.push_back({label.step, index, reading.seconds});
       reached.insert({seconds, all_words, ways_.size() - 1}, words_matter());
     }
   }
@@ -92,16 +94,22 @@ class Search {
     return in_order;
   }
 
-  [[nodiscard]] double relayout_seconds(ValueId value, int from, int to) const {
-    return from == as_wanted || from == to ? 0.0 : relayouts_.seconds(value, from, to);
-  }
-
-  // A redistributed value is a second array; the model's input is made as it is wanted.
-  [[nodiscard]] std::uint64_t copied_words(ValueId value, int from, int to) const {
-    if (from == to) return 0;
-    const ValueLayout& layout = layouts_[static_cast<std::size_t>(to)];
+  // Reads one more value in a layout. Where it does not lie so, it becomes a second array; the
+  // model's input is made as its first reader wants it.
+  [[nodiscard]] Reading read(const Reading& before, std::size_t slot, ValueId value, int as) const {
+    const int now = layout_in(before.state, slot);
+    if (now == as || copy_in(before.state, slot) == as) return before;
+    Reading after = before;
+    const ValueLayout& layout = layouts_[static_cast<std::size_t>(as)];
     const std::int64_t words = largest_box(layout, job_.shapes[value], job_.grid).size();
-    return static_cast<std::uint64_t>(words);
+    after.words += static_cast<std::uint64_t>(words);
+    if (now == as_wanted) {
+      after.state = replaced(before.state, slot, as, no_copy);
+    } else {
+      after.seconds += relayouts_.seconds(value, now, as);
+      after.state = replaced(before.state, slot, now, as);
+    }
+    return after;
   }
 
   // Every rank needs whole logits of its samples.

@@ -25,8 +25,9 @@ std::size_t slot_of(ValueId value, const std::vector<ValueId>& open) {
 OpenLayouts OpenStep::apply(OpenLayouts state, int y) const noexcept {
   OpenLayouts after = 0;
   for (std::size_t slot = 0; slot < next.size(); ++slot) {
-    const int layout = next[slot] ? layout_in(state, *next[slot]) : y;
-    after |= static_cast<OpenLayouts>(layout) << (8 * slot);
+    const std::optional<std::size_t>& from = next[slot];
+    after |= from ? open_value(layout_in(state, *from), copy_in(state, *from), slot)
+                  : open_value(y, no_copy, slot);
   }
   return after;
 }
@@ -51,7 +52,7 @@ std::vector<OpenStep> open_steps(const Model& model) {
     }
     if (after.size() > most_open_values) {
       throw std::invalid_argument("plan: behind " + model.layers[i].name +
-                                  " more than 8 values are still to be read");
+                                  " more than 4 values are still to be read");
     }
     steps.push_back(std::move(step));
     open = std::move(after);

@@ -27,8 +27,9 @@ namespace rondo::train {
 //                outputs over P_r for fully connected layers
 //
 // Other layers follow the layout of their first input; a second one is brought to it. Where a layer
-// reads another layout than its input has, the value is redistributed, and its gradient back. The
-// model's input is loaded as it is wanted; logits lie by sample or by group.
+// reads another layout than its input has, the value is redistributed, and its gradient back: once
+// where two readers want the same. The model's input is loaded as it is wanted; logits lie by
+// sample or by group.
 //
 // Seconds of a layer on one rank, n = B / P_c samples of a group, p = P_r, with the collective
 // c(n, g) of plan.hpp (ceil(log2 g) messages, on two levels), which is half an allreduce:
@@ -97,7 +98,7 @@ struct BestPlan {
 /// blocks lie as after one transposition at the most.
 ///
 /// `options.flops` is not used. Throws std::invalid_argument where an option is impossible, and for
-/// a model with more than 8 values to be read at the same time.
+/// a model with more than 4 values to be read at the same time.
 [[nodiscard]] RONDO_TRAIN_API std::vector<BestPlan> best_plans(const Model& model,
                                                                const PlanOptions& options,
                                                                const ComputeCosts& costs);
