@@ -1,0 +1,251 @@
+// Predictions of update schemes, held to numbers that were worked out by hand.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/scaling.hpp>
+
+#include "support/scratch_folder.hpp"
+
+namespace rondo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+constexpr double rounding = 1e-12;
+
+// Seconds by hand, whatever the shapes: forward 1, weights 2, data 3 per sample for convolutions,
+// and 10, 20, 30 for the fully connected layer. An update takes 5.
+class HandCosts final : public ComputeCosts {
+ public:
+  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
+    const double samples = static_cast<double>(work.input.n);
+    const bool last = std::holds_alternative<FullyConnectedLayer>(work.kind);
+    const double unit = last ? 10.0 * samples : samples;
+    return {.forward = unit,
+            .backward_weights = 2 * unit,
+            .backward_data = work.input_gradient ? 3 * unit : 0.0};
+  }
+  [[nodiscard]] double update_seconds(std::size_t /*parameters*/) const override { return 5.0; }
+};
+
+// Parameters: 9 * 4 * 4 = 144 for each convolution, 4 * 4 * 4 * 10 + 10 = 650.
+Model model() {
+  return {.name = "three",
+          .input = {1, 4, 4, 4},
+          .classes = 10,
+          .layers = {{"conv1", ConvolutionLayer{.filters = 4}, {0}},
+                     {"conv2", ConvolutionLayer{.filters = 4}, {1}},
+                     {"fc", FullyConnectedLayer{.outputs = 10}, {2}}}};
+}
+constexpr double convolution = 144.0;
+constexpr double connected = 650.0;
+constexpr double all = 2 * convolution + connected;
+
+// One sample: forward 12; fc final at 32, data until 62; conv2 final at 64, data until 67; conv1
+// final at 69, the end.
+constexpr double fc_final = 32.0;
+constexpr double end = 69.0;
+constexpr double update = 5.0;
+
+constexpr double alpha = 0.5;
+constexpr double beta = 0.125;  // seconds per word
+
+ScalingOptions on(int ranks) {
+  const LinkCost link{.alpha_seconds = alpha, .bandwidth = 4.0 / beta};
+  return {.first = ranks, .last = ranks, .batch = 1, .fabric = link, .node = link};
+}
+
+Experiment::Update scheme(const std::string& name) {
+  Experiment::Update keys;
+  keys.scheme = name;
+  keys.bucket_bytes = 1;  // every layer by itself
+  return keys;
+}
+
+double step(const Experiment::Update& keys, const ScalingOptions& options) {
+  return predict_scaling(model(), keys, options, HandCosts()).front().step_seconds;
+}
+
+void expect_near(double value, double expected) {
+  EXPECT_NEAR(value, expected, rounding * expected);
+}
+
+double allreduce2(double words) { return 2 * (alpha + beta * words / 2); }
+double allreduce4(double words) { return 2 * (2 * alpha + beta * words * 3 / 4); }
+
+TEST(ScalingTest, OneRankOnlyComputes) {
+  for (const char* name : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+    expect_near(step(scheme(name), on(1)), end + update);
+  }
+}
+
+// fc's reduction takes 82.25 from 32 on, longer than backward; the others follow it.
+TEST(ScalingTest, ReductionsFollowEachOther) {
+  const double reduced = fc_final + allreduce2(connected) + 2 * allreduce2(convolution);
+
+  expect_near(step(scheme("synchronous"), on(2)), reduced + update);
+}
+
+TEST(ScalingTest, ReductionsWaitForTheirGradients) {
+  ScalingOptions fast = on(2);
+  fast.fabric.bandwidth = 4e3 / beta;
+  const double last = 2 * (alpha + 1e-3 * beta * convolution / 2);
+
+  expect_near(step(scheme("synchronous"), fast), end + last + update);
+}
+
+// fc's 2,600 bytes are a bucket; both convolutions are the other one.
+TEST(ScalingTest, SmallLayersGoTogether) {
+  Experiment::Update keys = scheme("synchronous");
+  keys.bucket_bytes = 2600;
+  const double reduced = fc_final + allreduce2(connected) + allreduce2(2 * convolution);
+
+  expect_near(step(keys, on(2)), reduced + update);
+}
+
+TEST(ScalingTest, LazyLayersAreReducedOnceInAWindow) {
+  Experiment::Update keys = scheme("lazy");
+  keys.lazy_layers = "1";
+  ScalingOptions options = on(2);
+  options.tau = 4.0;
+  const double rest = fc_final + allreduce2(connected) + allreduce2(convolution);
+  const double last = rest + 2 * allreduce2(convolution);  // the probe, and the layer
+
+  expect_near(step(keys, options), (3 * rest + last) / 4 + update);
+}
+
+TEST(ScalingTest, WindowsOfOneIterationNeedNoProbe) {
+  Experiment::Update keys = scheme("lazy");
+  keys.lazy_layers = "2";
+
+  const double reduced = fc_final + allreduce2(connected) + allreduce2(2 * convolution);
+  expect_near(step(keys, on(2)), reduced + update);
+}
+
+TEST(ScalingTest, KStepAveragesOnceInAPeriod) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 8;
+
+  expect_near(step(keys, on(4)), end + update + allreduce4(all) / 8);
+}
+
+// Of 8 steps, 2 and 4 and 6 end with a mean of two ranks, and 8 with one of all four.
+TEST(ScalingTest, GroupsAverageMoreOften) {
+  Experiment::Update keys = scheme("hierarchical");
+  keys.period = 8;
+  keys.local_period = 2;
+  keys.group = 2;
+
+  expect_near(step(keys, on(4)), end + update + (3 * allreduce2(all) + allreduce4(all)) / 8);
+}
+
+constexpr double turn = 3 * alpha + 2 * beta * all + update;
+
+// 4 turns take longer than a mini-batch.
+TEST(ScalingTest, WorkersWaitForTheToken) {
+  Experiment::Update keys = scheme("cyclic");
+  keys.delay = "fixed";
+
+  ASSERT_GT(4 * turn, end + turn);
+  expect_near(step(keys, on(4)), 4 * turn);
+}
+
+TEST(ScalingTest, WorkersComputeUntilTheTokenComes) {
+  const double mini_batches = (4 * turn - turn) / end;
+
+  expect_near(step(scheme("cyclic"), on(4)), 4 * turn / mini_batches);
+}
+
+TEST(ScalingTest, TheTokenWaitsForSlowWorkers) {
+  ScalingOptions options = on(2);
+  options.batch = 100;
+  for (const char* delay : {"fixed", "dynamic"}) {
+    Experiment::Update keys = scheme("cyclic");
+    keys.delay = delay;
+
+    expect_near(step(keys, options), 100 * end + turn);
+  }
+}
+
+TEST(ScalingTest, WeakScalingKeepsARanksBatch) {
+  ScalingOptions options = on(1);
+  options.last = 5;
+  options.batch = 3;
+
+  const auto points = predict_scaling(model(), scheme("synchronous"), options, HandCosts());
+
+  ASSERT_THAT(points, SizeIs(3));  // 1, 2, 4
+  EXPECT_EQ(points[2].ranks, 4);
+  EXPECT_EQ(points[2].global_batch, 12);
+  expect_near(points[2].compute_seconds, 3 * end + update);
+  expect_near(points[2].images_per_second, 12 / points[2].step_seconds);
+  expect_near(points[2].speedup, points[2].images_per_second / points[0].images_per_second);
+  expect_near(points[2].efficiency, points[2].speedup / 4);
+  expect_near(points[0].efficiency, 1.0);
+}
+
+// 3 samples on 2 ranks: one of them has 2. 4 ranks have nothing for one of them.
+TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
+  ScalingOptions options = on(1);
+  options.last = 4;
+  options.batch = 3;
+  options.fixed = FixedBatch::global;
+
+  const auto points = predict_scaling(model(), scheme("k_step"), options, HandCosts());
+
+  ASSERT_THAT(points, SizeIs(2));
+  EXPECT_EQ(points[1].global_batch, 3);
+  expect_near(points[1].compute_seconds, 2 * end + update);
+  EXPECT_THAT(samples_of_ranks(options), ElementsAre(3, 3, 2));
+}
+
+TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
+  ScalingOptions options = on(2);
+  const double alone = 1 / (end + update);
+
+  const auto points = predict_scaling(model(), scheme("synchronous"), options, HandCosts());
+
+  expect_near(points[0].speedup, points[0].images_per_second / alone);
+}
+
+TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
+  test::ScratchFolder scratch;
+  scratch.write("metrics.jsonl",
+                "{\"event\": \"start\"}\n"
+                "{\"event\": \"window\", \"iterations\": 1, \"tau\": 2}\n"
+                "{\"event\": \"window\", \"iterations\": 2, \"tau\": 3}\n");
+  scratch.write("none.jsonl", "{\"event\": \"start\"}\n");
+
+  EXPECT_EQ(mean_window(scratch.path() / "metrics.jsonl"), 1.5);
+  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "none.jsonl"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
+  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "absent.jsonl"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("cannot be read")));
+}
+
+TEST(ScalingTest, RefusesOptionsThatMakeNoSense) {
+  ScalingOptions backwards = on(4);
+  backwards.last = 2;
+  ScalingOptions short_windows = on(2);
+  short_windows.tau = 0.5;
+
+  EXPECT_THAT([&] { (void)step(scheme("synchronous"), backwards); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
+  EXPECT_THAT([&] { (void)step(scheme("lazy"), short_windows); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("at least one iteration")));
+  EXPECT_THAT([&] { (void)step(scheme("lary"), on(2)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("no scheme is called lary")));
+}
+
+}  // namespace
+}  // namespace rondo::train
