@@ -1,0 +1,163 @@
+// Times of layers: what is measured, what is guessed, what is kept. No time is asserted.
+
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/compute_table.hpp>
+
+#include "support/scratch_folder.hpp"
+
+namespace rondo::train {
+namespace {
+
+LocalWork small_convolution(std::int64_t samples, std::int64_t filters = 16) {
+  return {.layer = "conv",
+          .kind = ConvolutionLayer{.filters = filters},
+          .input = {samples, 8, 8, 16},
+          .input_gradient = true};
+}
+
+LocalWork connected(std::int64_t samples) {
+  return {.layer = "fc",
+          .kind = FullyConnectedLayer{.outputs = 10},
+          .input = {samples, 1, 1, 64},
+          .input_gradient = false};
+}
+
+class ComputeTableTest : public testing::Test {
+ protected:
+  [[nodiscard]] std::filesystem::path file() const { return scratch_.path() / "a" / "times.json"; }
+
+  rondo::test::ScratchFolder scratch_;
+};
+
+TEST_F(ComputeTableTest, MeasuresEveryDirection) {
+  ComputeTable table(1);
+
+  table.measure(small_convolution(2));
+  table.measure(connected(2));
+
+  const WorkSeconds convolution = table.seconds(small_convolution(2));
+  EXPECT_GT(convolution.forward, 0.0);
+  EXPECT_GT(convolution.backward_weights, 0.0);
+  EXPECT_GT(convolution.backward_data, 0.0);
+  EXPECT_EQ(table.seconds(connected(2)).backward_data, 0.0);
+  EXPECT_EQ(table.measurements(), 2);
+}
+
+TEST_F(ComputeTableTest, MeasuresAShapeOnce) {
+  ComputeTable table(1);
+
+  table.measure(small_convolution(2));
+  table.measure(small_convolution(2));
+
+  EXPECT_TRUE(table.knows(small_convolution(2)));
+  EXPECT_FALSE(table.knows(small_convolution(3)));
+  EXPECT_EQ(table.measurements(), 1);
+}
+
+// 2 * 8 * 8 * 16 * 16 * 9 flops a sample: 1e9 are 3,390, of which 2,048 are measured.
+TEST_F(ComputeTableTest, MeasuresAPartOfManySamples) {
+  ComputeTable table(1);
+
+  table.measure(small_convolution(1 << 14));
+
+  EXPECT_TRUE(table.knows(small_convolution(1 << 12)));
+  EXPECT_DOUBLE_EQ(table.seconds(small_convolution(1 << 14)).forward,
+                   8.0 * table.seconds(small_convolution(1 << 11)).forward);
+}
+
+TEST_F(ComputeTableTest, GuessesAtTheRateOfTheSameLayer) {
+  ComputeTable table(1);
+  EXPECT_EQ(table.seconds(small_convolution(2, 32)).total(), 0.0);
+
+  table.measure(small_convolution(2, 16));
+
+  EXPECT_DOUBLE_EQ(table.seconds(small_convolution(2, 32)).forward,
+                   2.0 * table.seconds(small_convolution(2, 16)).forward);
+}
+
+TEST_F(ComputeTableTest, NoSamplesTakeNoTime) {
+  const ComputeTable table(1);
+
+  EXPECT_TRUE(table.knows(small_convolution(0)));
+  EXPECT_EQ(table.seconds(small_convolution(0)).total(), 0.0);
+}
+
+TEST_F(ComputeTableTest, KeepsTimesInAFile) {
+  ComputeTable first(1, file());
+  first.measure(small_convolution(2));
+  first.measure_update(1000);
+  first.save();
+
+  ComputeTable second(1, file());
+  second.measure(small_convolution(2));
+
+  EXPECT_EQ(second.measurements(), 0);
+  EXPECT_DOUBLE_EQ(second.seconds(small_convolution(2)).forward,
+                   first.seconds(small_convolution(2)).forward);
+  EXPECT_DOUBLE_EQ(second.update_seconds(500), first.update_seconds(500));
+  EXPECT_GT(second.update_seconds(500), 0.0);
+}
+
+TEST_F(ComputeTableTest, OtherNumbersOfThreadsAreMeasuredAnew) {
+  ComputeTable one(1, file());
+  one.measure(small_convolution(2));
+  one.save();
+
+  EXPECT_FALSE(ComputeTable(2, file()).knows(small_convolution(2)));
+}
+
+TEST_F(ComputeTableTest, KeepsWhatOthersHaveWritten) {
+  ComputeTable first(1, file());
+  ComputeTable second(1, file());
+  first.measure(small_convolution(2));
+  second.measure(connected(2));
+  first.save();
+  second.save();
+
+  EXPECT_TRUE(ComputeTable(1, file()).knows(small_convolution(2)));
+  EXPECT_TRUE(ComputeTable(1, file()).knows(connected(2)));
+}
+
+TEST_F(ComputeTableTest, ReplacesFilesThatItCannotUnderstand) {
+  scratch_.write("broken.json", "{\"format\": 1, \"seconds\": {\"x\": [1");
+  const std::filesystem::path broken = scratch_.path() / "broken.json";
+
+  ComputeTable table(1, broken);
+  table.measure(connected(2));
+  table.save();
+
+  EXPECT_TRUE(ComputeTable(1, broken).knows(connected(2)));
+}
+
+TEST_F(ComputeTableTest, TheWinnerOfASearchIsMeasuredWhole) {
+  const Model model{.name = "small",
+                    .input = {1, 8, 8, 16},
+                    .classes = 32,
+                    .layers = {{"conv", ConvolutionLayer{.filters = 32}, {0}},
+                               {"fc", FullyConnectedLayer{.outputs = 32}, {1}}}};
+  const PlanOptions options{.ranks = 2, .batch = 2};
+  ComputeTable table(1);
+
+  const BestPlan best = measured_best_plans(model, options, table, 1000).front();
+
+  for (const LocalWork& work : work_of(model, options, best)) EXPECT_TRUE(table.knows(work));
+}
+
+TEST_F(ComputeTableTest, MeasuresNoMoreThanAllowed) {
+  const Model model = make_model("resnet8");
+  ComputeTable table(1);
+
+  const auto plans = measured_best_plans(model, {.ranks = 4, .batch = 4}, table, 1);
+
+  EXPECT_FALSE(plans.empty());
+  EXPECT_LE(table.measurements(), static_cast<int>(model.layers.size()));
+}
+
+}  // namespace
+}  // namespace rondo::train

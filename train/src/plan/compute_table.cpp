@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/tensor/engine.hpp>
+#include <rondo/train/compute_table.hpp>
+
+#include "benchmark/layer_benchmark.hpp"
+#include "benchmark/median_time.hpp"
+#include "plan/time_file.hpp"
+#include "plan/work_key.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr double most_flops = 1e9;  // of a pass that is measured
+constexpr double most_elements = 4e6;
+constexpr std::int64_t least_connected = 32;  // fewer samples do not fill a matrix product
+constexpr std::size_t most_parameters = 1 << 22;
+constexpr std::chrono::milliseconds update_budget{15};
+
+// What a layer's time grows with.
+double amount_of(const LocalWork& work) {
+  const double flops = pass_flops(work);
+  return flops > 0.0 ? flops : static_cast<double>(work.input.size());
+}
+
+// The same layer for as many samples as are measured.
+LocalWork sample_of(LocalWork work) {
+  if (work.input.n == 0) return work;
+  const double most = pass_flops(work) > 0.0 ? most_flops : most_elements;
+  const double per_sample = amount_of(work) / static_cast<double>(work.input.n);
+  auto samples = static_cast<std::uint64_t>(std::max(most / std::max(per_sample, 1.0), 1.0));
+  samples = std::bit_floor(samples);
+  if (std::holds_alternative<FullyConnectedLayer>(work.kind)) {
+    samples = std::max<std::uint64_t>(samples, least_connected);
+  }
+  work.input.n = std::min(work.input.n, static_cast<std::int64_t>(samples));
+  return work;
+}
+
+WorkSeconds scaled(const WorkSeconds& seconds, double factor) {
+  return {.forward = seconds.forward * factor,
+          .backward_weights = seconds.backward_weights * factor,
+          .backward_data = seconds.backward_data * factor};
+}
+
+WorkSeconds sum_of(const std::vector<KernelTime>& kernels) {
+  WorkSeconds seconds;
+  for (const KernelTime& kernel : kernels) {
+    double& part = kernel.direction == "forward"            ? seconds.forward
+                   : kernel.direction == "backward_weights" ? seconds.backward_weights
+                                                            : seconds.backward_data;
+    part += 1e-6 * kernel.microseconds;
+  }
+  return seconds;
+}
+
+WorkSeconds run(tensor::Engine& engine, const LocalWork& work) {
+  const LayerSpec spec{
+      .name = work.layer, .kind = work.kind, .inputs = {work.input_gradient ? 1U : 0U}};
+  try {
+    return sum_of(measure_layer(engine, spec, work.input));
+  } catch (const std::runtime_error&) {
+    constexpr double forever = std::numeric_limits<double>::infinity();
+    return {.forward = forever, .backward_weights = forever, .backward_data = forever};
+  }
+}
+
+}  // namespace
+
+ComputeTable::ComputeTable(int threads, std::filesystem::path file)
+    : threads_(threads), file_(std::move(file)), machine_(machine_key(threads)) {
+  if (!file_.empty()) times_ = read_times(file_);
+}
+
+ComputeTable::~ComputeTable() = default;
+
+std::string ComputeTable::key_of(const LocalWork& work) const {
+  return machine_ + train::key_of(sample_of(work));
+}
+
+std::string ComputeTable::update_key() const { return machine_ + "sgd"; }
+
+WorkSeconds ComputeTable::seconds(const LocalWork& work) const {
+  if (work.input.size() == 0) return {};
+  const auto found = times_.find(key_of(work));
+  if (found != times_.end()) {
+    return scaled(found->second, amount_of(work) / amount_of(sample_of(work)));
+  }
+  const auto rate = rates_.find(work.layer);
+  return rate == rates_.end() ? WorkSeconds{} : scaled(rate->second, amount_of(work));
+}
+
+double ComputeTable::update_seconds(std::size_t parameters) const {
+  const auto found = times_.find(update_key());
+  return found == times_.end() ? 0.0 : found->second.forward * static_cast<double>(parameters);
+}
+
+bool ComputeTable::knows(const LocalWork& work) const {
+  return work.input.size() == 0 || times_.contains(key_of(work));
+}
+
+void ComputeTable::measure(const LocalWork& work) {
+  if (!knows(work)) {
+    if (!engine_) engine_ = std::make_unique<tensor::Engine>(threads_);
+    times_[key_of(work)] = run(*engine_, sample_of(work));
+    ++measurements_;
+  }
+  if (!rates_.contains(work.layer)) rates_[work.layer] = scaled(seconds(work), 1 / amount_of(work));
+}
+
+void ComputeTable::measure_update(std::size_t parameters) {
+  if (times_.contains(update_key())) return;
+  const std::size_t size = std::min(parameters, most_parameters);
+  const auto optimizer = sync::make_sgd(size, {});
+  std::vector<float> values(size, 1.0F);
+  const std::vector<float> gradients(size, 1.0F);
+  const double microseconds = median_microseconds(
+      update_budget, [&] { optimizer->update(0, values, gradients, {.learning_rate = 1e-6}); });
+  times_[update_key()].forward = 1e-6 * microseconds / static_cast<double>(size);
+  ++measurements_;
+}
+
+void ComputeTable::save() const {
+  if (file_.empty() || measurements_ == 0) return;
+  std::map<std::string, WorkSeconds> all = read_times(file_);
+  for (const auto& [key, seconds] : times_) all[key] = seconds;
+  write_times(file_, all);
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,22 @@
+#include <rondo/train/compute_table.hpp>
+#include <rondo/train/scaling.hpp>
+
+namespace rondo::train {
+std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions& options,
+                                          ComputeTable& table, int most_measurements) {
+  const std::int64_t samples = (options.batch + options.ranks - 1) / options.ranks;
+  for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
+  while (true) {
+    std::vector<BestPlan> plans = best_plans(model, options, table);
+    bool all_known = true;
+    for (const LocalWork& work : work_of(model, options, plans.front())) {
+      if (table.knows(work)) continue;
+      if (table.measurements() >= most_measurements) return plans;
+      all_known = false;
+      table.measure(work);
+    }
+    if (all_known) return plans;
+  }
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <rondo/train/compute_costs.hpp>
+
+namespace rondo::train {
+
+// Times by key, as a file of JSON.
+
+// Nothing where there is no such file, or none that can be understood.
+[[nodiscard]] std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file);
+
+// Makes the folder, writes aside and renames. Throws std::runtime_error that names the file.
+void write_times(const std::filesystem::path& file,
+                 const std::map<std::string, WorkSeconds>& times);
+
+}  // namespace rondo::train
