@@ -1,5 +1,6 @@
 // `rondo plan` as a program.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,14 @@ global_batch = 2048
 
 class PlanTest : public testing::Test {
  protected:
-  PlanTest() { scratch_.write("alexnet.toml", alexnet); }
+  PlanTest() {
+    scratch_.write("alexnet.toml", alexnet);
+    scratch_.write("lenet.toml", "data.name = \"synthetic\"\nmodel.name = \"lenet5\"\n");
+  }
+
+  [[nodiscard]] std::filesystem::path folder() const { return scratch_.path(); }
+  [[nodiscard]] std::filesystem::path lenet() const { return folder() / "lenet.toml"; }
+  void write(const std::string& name, const std::string& text) const { scratch_.write(name, text); }
 
   [[nodiscard]] Ended plan(const std::vector<std::string>& more) const {
     std::vector<std::string> words = {"plan", scratch_.path() / "alexnet.toml"};
@@ -103,11 +111,96 @@ TEST_F(PlanTest, RanksAllStrategiesInATable) {
   EXPECT_THAT(ended.out, HasSubstr("fc6                     filters 32 x batch 16"));
 }
 
-TEST_F(PlanTest, SaysThatThereIsNoSearchYet) {
-  const Ended ended = plan({"--ranks", "8", "--strategy", "best"});
+TEST_F(PlanTest, SearchesASplitForEachLayer) {
+  const auto array = plans({"--ranks", "8", "--strategy", "best", "--flops", "1e12"});
 
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("not there yet")));
+  ASSERT_THAT(array, SizeIs(4));  // P_r = 1, 2, 4, 8
+  const auto& best = array[0];
+  EXPECT_EQ(best["strategy"], "best");
+  EXPECT_EQ(best["pr"].get<int>() * best["pc"].get<int>(), 8);
+  EXPECT_THAT(best["layers"], SizeIs(8));
+  EXPECT_EQ(best["layers"][0]["split"], "sample");
+  EXPECT_EQ(best["layers"][5]["name"], "fc6");
+  EXPECT_THAT(best["layers"][5]["split"].get<std::string>(), HasSubstr("filter="));
+  EXPECT_TRUE(best["refused"].is_null());
+}
+
+TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
+  const Ended ended = plan({"--ranks", "8", "--strategy", "best", "--flops", "1e12"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("[grid]\nsample = "));
+  EXPECT_THAT(ended.out, HasSubstr("\"conv1\" = \"sample\"\n"));
+}
+
+TEST_F(PlanTest, MeasuresAndKeepsTimesWithoutAFlopRate) {
+  const std::vector<std::string> words = {"plan",       lenet(), "--ranks",  "2",
+                                          "--strategy", "best",  "--format", "json"};
+  const Program::Environment environment = {{"XDG_CACHE_HOME", folder()}};
+
+  const Ended first = rondo(words, environment);
+  const Ended second = rondo(words, environment);
+
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_GT(nlohmann::json::parse(first.out)[0]["compute_seconds"], 0.0);
+  EXPECT_TRUE(std::filesystem::exists(folder() / "rondo" / "kernel-times.json"));
+  EXPECT_EQ(second.out, first.out);  // nothing is measured again
+}
+
+TEST_F(PlanTest, PredictsScaling) {
+  const Ended ended = plan({"--scaling", "1:8", "--flops", "1e12", "--format", "csv"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const std::vector<std::string> text = lines(ended.out);
+  ASSERT_THAT(text, SizeIs(5));
+  EXPECT_EQ(text[0],
+            "ranks,global_batch,step_seconds,compute_seconds,exposed_seconds,images_per_second,"
+            "speedup,efficiency");
+  EXPECT_THAT(text[1], testing::StartsWith("1,2048,"));
+  EXPECT_THAT(text[4], testing::StartsWith("8,16384,"));
+}
+
+TEST_F(PlanTest, PredictsEveryScheme) {
+  for (const std::string scheme : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+    std::vector<std::string> words = {
+        "--scaling", "4:4", "--scheme", scheme, "--flops", "1e12", "--fixed-global-batch"};
+    if (scheme == "lazy") words.insert(words.end(), {"--tau", "4"});
+    const auto points = plans(words);
+
+    ASSERT_THAT(points, SizeIs(1)) << scheme;
+    EXPECT_EQ(points[0]["global_batch"], 2048);
+    EXPECT_GT(points[0]["images_per_second"], 0.0);
+  }
+}
+
+TEST_F(PlanTest, TakesLinksFromTuning) {
+  const std::filesystem::path file = folder() / "tune.json";
+  write("tune.json", R"({"levels": [
+    {"level": "node", "alpha_seconds": 1, "beta_seconds_per_byte": 0.25}]})");
+
+  const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--tuning", file})[0];
+  const auto other =
+      plans({"--ranks", "2", "--strategy", "batch", "--tuning", file, "--alpha", "2"})[0];
+
+  EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
+  EXPECT_DOUBLE_EQ(other["communication_seconds"], 2 * (16 + 62'367'776.0 / 2));
+}
+
+TEST_F(PlanTest, RefusesQuestionsThatMakeNoSense) {
+  write("no.json", "{}");
+  const auto complaint = [&](const std::vector<std::string>& words) {
+    const Ended ended = plan(words);
+    EXPECT_EQ(ended.status, 2);
+    return ended.err;
+  };
+
+  EXPECT_THAT(complaint({}), HasSubstr("--ranks is required"));
+  EXPECT_THAT(complaint({"--scaling", "4"}), HasSubstr("write one like 1:4096"));
+  EXPECT_THAT(complaint({"--scaling", "4:2", "--flops", "1"}), HasSubstr("not behind their end"));
+  EXPECT_THAT(complaint({"--scaling", "1:2", "--scheme", "lazy"}), HasSubstr("needs the mean"));
+  EXPECT_THAT(complaint({"--ranks", "2", "--format", "csv"}), HasSubstr("csv is for --scaling"));
+  EXPECT_THAT(complaint({"--ranks", "2", "--tuning", folder() / "no.json"}),
+              HasSubstr("has no levels"));
 }
 
 TEST_F(PlanTest, RefusesModelsThatDoNotFitThePictures) {

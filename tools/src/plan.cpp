@@ -2,23 +2,26 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
-#include <filesystem>
+#include <charconv>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <rondo/train/compute_table.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
 
 #include "command.hpp"
 #include "exit_status.hpp"
+#include "plan/best_report.hpp"
 #include "plan/plan_report.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/planned_run.hpp"
+#include "plan/scaling_report.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -28,129 +31,176 @@ using train::Strategy;
 constexpr std::array closed_forms = {Strategy::batch, Strategy::model, Strategy::grid,
                                      Strategy::domain, Strategy::integrated};
 
-struct Options {
-  std::filesystem::path config = {};
-  std::vector<std::string> settings = {};
-  std::string strategy = "all";
-  std::string format = "table";
-  train::PlanOptions plan = {};
-  std::optional<double> node_alpha = {};
-  std::optional<double> node_bandwidth = {};
+// A job: what is asked, and what the configuration says of it.
+struct Job {
+  const PlanRequest& request;
+  train::Experiment experiment;
+  train::Model model;
+  train::PlanOptions plan;
 };
 
-bool is_wanted(Strategy strategy, const std::string& name) {
-  return name == "all" || name == name_of(strategy);
+Job job_of(const PlanRequest& request) {
+  Job job{.request = request,
+          .experiment = train::read_experiment(request.config, request.settings),
+          .model = {},
+          .plan = request.plan};
+  job.model = planned_model(job.experiment);
+  job.plan.batch = job.experiment.train.global_batch;
+  job.plan.optimizer_words = optimizer_words(job.experiment.optimizer);
+  set_links(request, job.plan);
+  return job;
 }
 
-train::PlanOptions plan_options(const Options& options, const train::Experiment& experiment) {
-  train::PlanOptions plan = options.plan;
-  plan.batch = experiment.train.global_batch;
-  plan.optimizer_words = optimizer_words(experiment.optimizer);
-  plan.node.alpha_seconds = options.node_alpha.value_or(plan.fabric.alpha_seconds);
-  plan.node.bandwidth = options.node_bandwidth.value_or(plan.fabric.bandwidth);
-  return plan;
+void print_title(const Job& job) {
+  fmt::print("{}, {} samples a step on {} ranks, {} per node; {:.3g} us and {:.3g} GB/s\n",
+             job.model.name, job.plan.batch, job.plan.ranks, job.plan.ranks_per_node,
+             1e6 * job.plan.fabric.alpha_seconds, 1e-9 * job.plan.fabric.bandwidth);
 }
 
-std::vector<train::GridPlan> plan_all(const train::Model& model, const Options& options,
-                                      const train::PlanOptions& plan) {
+void plan_by_forms(const Job& job) {
   std::vector<train::GridPlan> plans;
   for (const Strategy strategy : closed_forms) {
-    if (!is_wanted(strategy, options.strategy)) continue;
-    std::ranges::move(train::plan(model, strategy, plan), std::back_inserter(plans));
+    const std::string& wanted = job.request.strategy;
+    if (wanted != "all" && wanted != name_of(strategy)) continue;
+    std::ranges::move(train::plan(job.model, strategy, job.plan), std::back_inserter(plans));
   }
   train::rank(plans);
+  if (job.request.format == "json") {
+    fmt::print("{}", plans_as_json(plans));
+    return;
+  }
+  print_title(job);
+  fmt::print("{}", plans_as_table(plans));
+}
+
+std::vector<train::BestPlan> best_plans(const Job& job) {
+  if (job.plan.flops > 0.0) {
+    return train::best_plans(job.model, job.plan, train::FlopRate(job.plan.flops));
+  }
+  train::ComputeTable table(measured_threads(job.request, job.experiment), times_file());
+  std::vector<train::BestPlan> plans =
+      train::measured_best_plans(job.model, job.plan, table, job.request.measurements);
+  table.save();
   return plans;
 }
 
-int run_plan(const Options& options) {
-  if (options.strategy == "best") {
-    throw UsageError(
-        "--strategy best, the search for a split of each layer, is not there yet; the others are "
-        "evaluated and ranked without --strategy");
+void plan_best(const Job& job) {
+  const std::vector<train::BestPlan> plans = best_plans(job);
+  if (job.request.format == "json") {
+    fmt::print("{}", best_as_json(plans));
+    return;
   }
-  const train::Experiment experiment = train::read_experiment(options.config, options.settings);
-  const train::Model model = planned_model(experiment);
-  const train::PlanOptions plan = plan_options(options, experiment);
-  try {
-    const std::vector<train::GridPlan> plans = plan_all(model, options, plan);
-    if (options.format == "json") {
-      fmt::print("{}", plans_as_json(plans));
-      return exit_done;
+  print_title(job);
+  fmt::print("{}", best_as_table(plans));
+}
+
+// "FIRST:LAST"
+void read_range(const std::string& text, train::ScalingOptions& options) {
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, options.first);
+  const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
+  if (colon) {
+    const auto last = std::from_chars(first.ptr + 1, end, options.last);
+    if (last.ec == std::errc() && last.ptr == end) return;
+  }
+  throw UsageError("--scaling: " + text + " is no range of ranks; write one like 1:4096");
+}
+
+double tau_of(const PlanRequest& request) {
+  if (!request.metrics.empty()) return train::mean_window(request.metrics);
+  if (request.tau > 0.0) return request.tau;
+  throw UsageError(
+      "--scheme lazy needs the mean iterations of a window: --tau, or --metrics with a run's "
+      "metrics.jsonl");
+}
+
+train::ScalingOptions scaling_options(const Job& job) {
+  const PlanRequest& request = job.request;
+  train::ScalingOptions options{.batch = job.experiment.train.global_batch,
+                                .fabric = job.plan.fabric,
+                                .node = job.plan.node,
+                                .ranks_per_node = job.plan.ranks_per_node};
+  read_range(request.scaling, options);
+  if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
+  if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
+  if (job.experiment.update.scheme == "lazy") options.tau = tau_of(request);
+  return options;
+}
+
+std::vector<train::ScalingPoint> scaling_points(const Job& job,
+                                                const train::ScalingOptions& options) {
+  const train::Experiment::Update& update = job.experiment.update;
+  if (job.plan.flops > 0.0) {
+    return train::predict_scaling(job.model, update, options, train::FlopRate(job.plan.flops));
+  }
+  train::ComputeTable table(measured_threads(job.request, job.experiment), times_file());
+  for (const std::int64_t samples : train::samples_of_ranks(options)) {
+    for (const train::LocalWork& work : train::unsplit_work(job.model, samples)) {
+      table.measure(work);
     }
-    fmt::print("{}, {} samples a step on {} ranks, {} per node; {:.3g} us and {:.3g} GB/s\n",
-               model.name, plan.batch, plan.ranks, plan.ranks_per_node,
-               1e6 * plan.fabric.alpha_seconds, 1e-9 * plan.fabric.bandwidth);
-    fmt::print("{}", plans_as_table(plans));
-    return exit_done;
+  }
+  table.measure_update(train::layout_of(job.model).parameter_count);
+  table.save();
+  return train::predict_scaling(job.model, update, options, table);
+}
+
+void predict_scaling(Job job) {
+  if (!job.request.scheme.empty()) job.experiment.update.scheme = job.request.scheme;
+  const train::ScalingOptions options = scaling_options(job);
+  const std::vector<train::ScalingPoint> points = scaling_points(job, options);
+  if (job.request.format == "json") {
+    fmt::print("{}", scaling_as_json(points));
+  } else if (job.request.format == "csv") {
+    fmt::print("{}", scaling_as_csv(points));
+  } else {
+    const bool strong = options.fixed == train::FixedBatch::global;
+    fmt::print("{}, {}, {} samples {}; {} per node; {:.3g} us and {:.3g} GB/s\n", job.model.name,
+               job.experiment.update.scheme, options.batch,
+               strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
+               options.ranks_per_node, 1e6 * options.fabric.alpha_seconds,
+               1e-9 * options.fabric.bandwidth);
+    fmt::print("{}", scaling_as_table(points));
+  }
+}
+
+int run_plan(const PlanRequest& request, bool has_ranks) {
+  const bool scaling = !request.scaling.empty();
+  if (!scaling && !has_ranks) {
+    throw UsageError("--ranks is required, or --scaling with a range of them");
+  }
+  if (!scaling && request.format == "csv") throw UsageError("--format csv is for --scaling");
+  const Job job = job_of(request);
+  try {
+    if (scaling) {
+      predict_scaling(job);
+    } else if (request.strategy == "best") {
+      plan_best(job);
+    } else {
+      plan_by_forms(job);
+    }
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
-}
-
-void add_job_options(CLI::App& app, Options& options) {
-  app.add_option("config", options.config, "As for rondo train; its data are not read")
-      ->required()
-      ->type_name("CONFIG");
-  app.add_option("-n,--ranks", options.plan.ranks, "Ranks of the job")
-      ->required()
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("P");
-  app.add_option("--set", options.settings, "Override a key: section.key=value; repeatable")
-      ->type_name("SETTING")
-      ->take_all()
-      ->expected(1);
-  app.add_option("--ranks-per-node", options.plan.ranks_per_node,
-                 "Collectives on two levels (default: 1, flat)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("R");
-}
-
-void add_machine_options(CLI::App& app, Options& options) {
-  app.add_option("--alpha", options.plan.fabric.alpha_seconds,
-                 "Seconds a message takes, on all levels (default: 2e-6)")
-      ->check(CLI::Range(0.0, 10.0))
-      ->type_name("SECONDS");
-  app.add_option("--bandwidth", options.plan.fabric.bandwidth,
-                 "Bytes per second of a rank, on all levels (default: 6e9)")
-      ->check(CLI::Range(1.0, 1e15))
-      ->type_name("BYTES/S");
-  app.add_option("--node-alpha", options.node_alpha, "Inside a node (default: --alpha)")
-      ->check(CLI::Range(0.0, 10.0))
-      ->type_name("SECONDS");
-  app.add_option("--node-bandwidth", options.node_bandwidth, "Inside a node (default: --bandwidth)")
-      ->check(CLI::Range(1.0, 1e15))
-      ->type_name("BYTES/S");
-  app.add_option("--flops", options.plan.flops,
-                 "Per second and rank: predicts compute time (default: not predicted)")
-      ->check(CLI::Range(1.0, 1e18))
-      ->type_name("FLOPS");
-  app.add_option("--memory-limit", options.plan.memory_limit,
-                 "Refuse grids that need more on a rank, as in 16GiB (default: no limit)")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("BYTES");
+  return exit_done;
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app, int& status) {
   CLI::App* plan = app.add_subcommand("plan", "Predict communication and memory on process grids");
-  auto options = std::make_shared<Options>();
-  add_job_options(*plan, *options);
-  add_machine_options(*plan, *options);
-  plan->add_option("--strategy", options->strategy,
-                   "batch, model, grid, domain, integrated (default: all of them), or best")
-      ->check(CLI::IsMember({"all", "batch", "model", "grid", "domain", "integrated", "best"}))
-      ->type_name("STRATEGY");
-  plan->add_option("--format", options->format, "table, or json: an array of objects")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->type_name("FORMAT");
+  auto request = std::make_shared<PlanRequest>();
+  add_options(*plan, *request);
   plan->footer(
       "Evaluates the closed forms of Gholami et al. (SPAA 2018) for the model and the global "
       "batch\n"
-      "of the configuration: nothing is run, measured or read. Usable grids come first, the "
-      "fastest\n"
-      "before the others; a refused one says why.");
-  plan->callback([&status, options] { status = run_plan(*options); });
+      "of the configuration: usable grids come first, the fastest before the others; a refused "
+      "one\n"
+      "says why. --strategy best searches a split for each layer, --scaling predicts an update\n"
+      "scheme; both measure kernels here and keep their times, unless --flops is given. Nothing "
+      "is\n"
+      "trained, and no data are read.");
+  plan->callback(
+      [plan, &status, request] { status = run_plan(*request, plan->count("--ranks") > 0); });
 }
 
 }  // namespace rondo::tools
