@@ -1,7 +1,9 @@
 // The search for the best splits against all splits there are, on networks small enough for that.
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -11,6 +13,7 @@
 
 #include "plan/grid_job.hpp"
 #include "plan/layer_options.hpp"
+#include "plan/layout_search.hpp"
 
 namespace rondo::train {
 namespace {
@@ -67,26 +70,39 @@ class BruteForce {
     }
   }
 
-  double least_seconds() {
-    go_on(0, 0.0);
+  // Infinity if nothing takes so few words. 0: any number.
+  double least_seconds(std::uint64_t most_words = 0) {
+    most_words_ = most_words;
+    go_on(0, {});
     return least_;
   }
 
+  [[nodiscard]] const std::vector<ValueLayout>& layouts() const { return layouts_; }
+  [[nodiscard]] const std::vector<std::vector<LayerOption>>& options() const { return options_; }
+
  private:
-  void go_on(std::size_t layer, double seconds) {
-    if (seconds >= least_) return;
+  struct Price {
+    double seconds = 0.0;
+    std::uint64_t words = 0;
+  };
+
+  void go_on(std::size_t layer, const Price& price) {
+    if (price.seconds >= least_ || (most_words_ > 0 && price.words > most_words_)) return;
     if (layer == options_.size()) {
-      least_ = seconds;  // a fully connected layer is the last: logits are whole
+      least_ = price.seconds;  // a fully connected layer is the last: logits are whole
       return;
     }
     const std::vector<ValueId>& inputs = job_.model.layers[layer].inputs;
     for (const LayerOption& option : options_[layer]) {
       if (!follows(layer, option, inputs[0])) continue;
       const std::vector<std::set<int>> before = copies_;
-      double moved = 0.0;
-      for (const ValueId value : inputs) moved += move(value, option.x);
+      Price after{price.seconds + option.seconds(), price.words + option.words};
+      for (const ValueId value : inputs) {
+        const Price moved = move(value, option.x);
+        after = {after.seconds + moved.seconds, after.words + moved.words};
+      }
       layout_[layer + 1] = option.y;
-      go_on(layer + 1, seconds + option.seconds() + moved);
+      go_on(layer + 1, after);
       copies_ = before;
     }
   }
@@ -104,17 +120,19 @@ class BruteForce {
     return both ? option.x == layout_[x] : in_order;
   }
 
-  // Once for all that want it so.
-  double move(ValueId value, int to) {
-    if (value == 0 || !copies_[value].insert(to).second) return 0.0;
-    const ValueLayout& a = layout(layout_[value]);
+  // Once for all that want it so. The model's input is made, not moved.
+  Price move(ValueId value, int to) {
     const ValueLayout& b = layout(to);
     const tensor::Shape& extents = job_.shapes[value];
+    const auto words = static_cast<std::uint64_t>(largest_box(b, extents, job_.grid).size());
+    if (value == 0) return {0.0, words};
+    if (to == layout_[value] || !copies_[value].insert(to).second) return {};
+    const ValueLayout& a = layout(layout_[value]);
     const auto seconds = [&](const ValueLayout& from, const ValueLayout& onto) {
       return exchange_seconds(redistribution_of(from, onto, extents, job_.grid), job_.group(),
                               job_.options);
     };
-    return a == b ? 0.0 : seconds(a, b) + seconds(b, a);
+    return {seconds(a, b) + seconds(b, a), words};
   }
 
   const GridJob& job_;
@@ -122,6 +140,7 @@ class BruteForce {
   std::vector<std::vector<LayerOption>> options_;
   std::vector<int> layout_;            // by value, as it was written
   std::vector<std::set<int>> copies_;  // and as it was read
+  std::uint64_t most_words_ = 0;
   double least_ = std::numeric_limits<double>::infinity();
 };
 
@@ -139,6 +158,44 @@ void expect_best_of_all(const Model& model, const PlanOptions& options, double f
     EXPECT_NEAR(plan.seconds(), least, rounding * least)
         << model.name << ", " << plan.grid.pr << " x " << plan.grid.pc;
   }
+}
+
+double seconds_of(const FoundLayouts& found) {
+  double seconds = found.closing;
+  for (const ChosenOption& layer : found.layers) {
+    seconds += layer.option.seconds() + layer.redistribution;
+  }
+  return seconds;
+}
+
+// Less and less memory, until nothing fits. Returns how many limits something did fit.
+int expect_best_within_memory(const Model& model, const PlanOptions& options, double flops) {
+  const FlopRate costs(flops);
+  const GridJob job{.model = model,
+                    .options = options,
+                    .grid = {.pr = options.ranks, .pc = 1},
+                    .shapes = shapes_of(model, options.batch)};
+  const BruteForce space(job, costs);
+  const auto search = [&](std::uint64_t words) {
+    return search_layouts(job, space.layouts(), space.options(), words);
+  };
+  std::uint64_t words = search(0)->words;
+  int fitting = 0;
+  for (; words > 0; words = words * 97 / 100) {
+    const double least = BruteForce(job, costs).least_seconds(words);
+    const std::optional<FoundLayouts> found = search(words);
+    EXPECT_EQ(found.has_value(), std::isfinite(least)) << words;
+    if (!found) break;
+    EXPECT_LE(found->words, words);
+    EXPECT_NEAR(seconds_of(*found), least, rounding * least) << words;
+    ++fitting;
+  }
+  return fitting;
+}
+
+TEST(PlanSearchTest, FindsTheBestWithinMemory) {
+  EXPECT_GT(expect_best_within_memory(chain(), job(4, 2, 1e-3), 1e12), 3);
+  EXPECT_GT(expect_best_within_memory(residual(), job(4, 2, 1e-3), 1e12), 3);
 }
 
 TEST(PlanSearchTest, FindsTheBestOfAllSplitsOfAChain) {
