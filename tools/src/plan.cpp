@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
@@ -47,6 +48,9 @@ Job job_of(const PlanRequest& request) {
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
   job.plan.optimizer_words = optimizer_words(job.experiment.optimizer);
+  if (job.plan.memory_limit == 0) {
+    job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
+  }
   set_links(request, job.plan);
   return job;
 }

@@ -57,7 +57,7 @@ void add_machine_options(CLI::App& app, PlanRequest& request) {
       ->default_val(200)
       ->type_name("M");
   app.add_option("--memory-limit", request.plan.memory_limit,
-                 "Refuse grids that need more on a rank, as in 16GiB (default: no limit)")
+                 "Refuse grids that need more on a rank, as in 16GiB (default: train.memory_limit)")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("BYTES");
 }
