@@ -154,6 +154,27 @@ TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
 
+// LeNet-5's parameters take 241 KiB, and its gradients as many.
+TEST_F(TrainTest, NamesWhatExceedsTheMemoryLimitOnce) {
+  const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(
+      complaints(ended.err),
+      ElementsAre(HasSubstr("train.memory_limit: the array of gradients wants 246824 bytes, "
+                            "and 246824 of the 409600 allowed to a rank are in use")));
+  EXPECT_THAT(file("config.toml"), HasSubstr("memory_limit = 409600"));
+}
+
+TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
+  const Ended ended = train({"-n", "1", "--set", "train.max_steps=1", "--memory-limit", "64MiB"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const auto end = nlohmann::json::parse(lines(file("metrics.jsonl")).back());
+  EXPECT_LE(end["peak_bytes"], 64 << 20);
+  EXPECT_GT(end["peak_bytes"], 2 * 246824);
+}
+
 TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
   const Ended ended = train({"-n", "2", "--set", "train.epoch=1"});
 
