@@ -9,6 +9,7 @@
 namespace rondo::train {
 namespace {
 
+using rondo::test::Backend;
 using tensor::Activation;
 using test::Chain;
 using test::Measured;
@@ -63,17 +64,32 @@ TEST(ChannelChainTest, AnyGridFollowsStationaryW) {
   expect_equal({{2, 2}, {2, 2}, {2, 2}});
 }
 
-// With one or two filters of a channel each, most ranks have nothing to compute.
-TEST(ChannelChainTest, RanksWithoutChannelsOrFiltersOnlyCommunicate) {
-  const std::vector<ConvolutionLayer> narrow{
-      {.filters = 2, .kernel = 3, .bias = true, .activation = Activation::relu},
-      {.filters = 3, .kernel = 3, .bias = true}};
-  std::vector<Measured> measured;
-  measured.emplace_back(Chain{.x = {2, 4, 4, 3}, .layers = narrow});
+// With a few channels and filters, most ranks have nothing to compute.
+const std::vector<Measured>& narrow_chains() {
+  static const std::vector<Measured> all = [] {
+    const std::vector<ConvolutionLayer> layers{
+        {.filters = 2, .kernel = 3, .bias = true, .activation = Activation::relu},
+        {.filters = 3, .kernel = 3, .bias = true}};
+    std::vector<Measured> made;
+    made.emplace_back(Chain{.x = {2, 4, 4, 3}, .layers = layers});
+    return made;
+  }();
+  return all;
+}
 
-  test::expect_equal(measured, {x_of(4), y_of(4)}, 1);
-  test::expect_equal(measured, {y_of(4), x_of(4)}, 1);
-  test::expect_equal(measured, {{2, 3}, {3, 2}}, 1);
+TEST(ChannelChainTest, RanksWithoutChannelsOrFiltersOnlyCommunicate) {
+  test::expect_equal(narrow_chains(), {x_of(4), y_of(4)}, 1);
+  test::expect_equal(narrow_chains(), {y_of(4), x_of(4)}, 1);
+  test::expect_equal(narrow_chains(), {{2, 3}, {3, 2}}, 1);
+}
+
+TEST(ChannelChainTest, NodesAreNoObstacle) {
+  for (const Backend backend : {Backend::shm_nodes, Backend::hierarchy}) {
+    SCOPED_TRACE(rondo::test::name_of(backend));
+    test::expect_equal(chains_of(2), {x_of(3), y_of(3)}, 2, backend);
+    test::expect_equal(chains_of(2), {{2, 2}, {2, 2}}, 1, backend);
+    test::expect_equal(narrow_chains(), {{2, 3}, {3, 2}}, 1, backend);
+  }
 }
 
 }  // namespace

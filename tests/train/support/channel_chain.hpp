@@ -248,7 +248,7 @@ struct Measured {
 /// Runs `measured` on a grid of `groups` groups whose ranks split layer i by grids[i], twice, and
 /// expects what the unsplit layers gave.
 inline void expect_equal(const std::vector<Measured>& all, const std::vector<ChannelGrid>& grids,
-                         int groups) {
+                         int groups, rondo::test::Backend backend = rondo::test::Backend::shm) {
   const ProcessGrid grid{.pr = grids.front().ranks(), .pc = groups};
   std::vector<std::unique_ptr<Assembled>> whole;
   std::vector<std::unique_ptr<Assembled>> real;
@@ -256,7 +256,7 @@ inline void expect_equal(const std::vector<Measured>& all, const std::vector<Cha
     whole.push_back(std::make_unique<Assembled>(measured.whole));
     real.push_back(std::make_unique<Assembled>(measured.real));
   }
-  rondo::test::World(grid.ranks()).run([&](transport::World& world) {
+  rondo::test::World(backend, grid.ranks()).run([&](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), grid);
     const GridContext context{engine, communicators, &world.arena()};
