@@ -112,7 +112,7 @@ TEST(ConvolutionHaloTest, IsHalfAKernelOfRowsOnEachSideOfAnEvenSplit) {
   }
 }
 
-TEST(ConvolutionHaloTest, OfDyIsSentBeforeGradientsAreComputed) {
+TEST(ConvolutionHaloTest, OfDyLeavesWithTheFirstHalfOfBackward) {
   for_each_rank(2, 1, {.filters = 16}, {1, 8, 6, 8}, true,
                 [](transport::World&, const GridLayer&, const Sent& sent) {
                   EXPECT_EQ(sent.parameters, 6 * 16);

@@ -71,8 +71,8 @@ class ConvolutionInSpace final : public LayerKernel {
                            Geometry(layer, place, context.communicators.rank())) {}
 
   void load(std::span<const float> parameters) override {
-    if (forward_) forward_->pack_weights(parameters.first(weights_));
-    if (data_ && !forward_) data_->pack_weights(parameters.first(weights_));
+    std::optional<tensor::Convolution>& any = forward_ ? forward_ : data_;
+    if (any) any->pack_weights(parameters.first(weights_));  // all share their weights
   }
 
   void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
