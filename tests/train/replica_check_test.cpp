@@ -21,7 +21,8 @@ using testing::ThrowsMessage;
 TEST(ReplicaCheckTest, EqualRanksPass) {
   for (const int ranks : {1, 2, 3}) {
     World{ranks}.run([](transport::World& world) {
-      EXPECT_NO_THROW(check_replicas(world, ParameterHash{1, 2, 3}, 1));
+      EXPECT_NO_THROW(
+          check_replicas(world.communicator(), world.rank(), ParameterHash{1, 2, 3}, 1));
     });
   }
 }
@@ -31,7 +32,7 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
     ParameterHash mine{1, 2, 3};
     if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
 
-    EXPECT_THAT([&] { check_replicas(world, mine, 7); },
+    EXPECT_THAT([&] { check_replicas(world.communicator(), world.rank(), mine, 7); },
                 ThrowsMessage<NumericError>(
                     AllOf(HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
   });

@@ -91,8 +91,8 @@ void check_grid(const Experiment::Grid& grid) {
         "set one pair to 1, and give single layers another split under [grid.layers]",
         grid.channel, grid.filter, grid.height, grid.width);
   }
-  if (grid != Experiment::Grid{}) {
-    refuse("grid", "training on grids is not possible in this version; leave its keys out");
+  if (grid.plan == "auto") {
+    refuse("grid.plan", "\"auto\" is not possible in this version; give the grid's numbers");
   }
 }
 

@@ -1,6 +1,7 @@
 #include <rondo/train/executor.hpp>
 
 #include "executor/executor_impl.hpp"
+#include "grid/grid_program.hpp"
 
 namespace rondo::train {
 
@@ -10,6 +11,11 @@ Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState&
                    const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(engine, model, std::make_unique<WholeModel>(engine, model),
                                    state, options)) {}
+
+Executor::Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
+                   const ModelState& state, const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(
+          engine, model, std::make_unique<GridProgram>(engine, model, part), state, options)) {}
 
 Executor::~Executor() = default;
 

@@ -32,6 +32,12 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
            config.sample, pr, config.sample * pr, ranks, pc);
   }
   if (global_batch < pc) {
+    if (pc == ranks) {
+      refuse("train.global_batch",
+             "a batch of {} is smaller than the ranks ({}); give every rank a sample, or start "
+             "fewer ranks",
+             global_batch, ranks);
+    }
     refuse("train.global_batch", "{} samples leave some of {} groups without one", global_batch,
            pc);
   }

@@ -61,6 +61,13 @@ std::vector<std::int64_t> BatchStream::piece_sizes() const {
   return sizes;
 }
 
+bool BatchStream::has_empty_pieces() const {
+  for (const std::int64_t step : {std::int64_t{0}, steps_ - 1}) {
+    if (own_samples(step) < options_.pieces) return true;
+  }
+  return false;
+}
+
 SampleRange BatchStream::range(std::int64_t step, std::int64_t piece) const noexcept {
   const Share whole = share(step);
   const std::int64_t pieces = options_.pieces;

@@ -39,6 +39,9 @@ class BatchStream {
   /// How many samples a piece can have, each number once, but 0.
   [[nodiscard]] std::vector<std::int64_t> piece_sizes() const;
 
+  /// May a piece have none?
+  [[nodiscard]] bool has_empty_pieces() const;
+
   /// Piece `piece` of this rank's share of step `step`; valid until the next load().
   [[nodiscard]] Batch load(std::int64_t step, std::int64_t piece);
 

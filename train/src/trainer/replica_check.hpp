@@ -5,13 +5,15 @@
 #include "trainer/parameter_hash.hpp"
 
 namespace rondo::transport {
-class World;
+class Communicator;
 }
 
 namespace rondo::train {
 
-/// Compares `mine`, the hash of what all ranks must hold in equal bits, over the ranks; throws
-/// NumericError that names the ranks that differ from rank 0, on every rank. Collective.
-void check_replicas(transport::World& world, const ParameterHash& mine, std::int64_t epoch);
+/// Compares `mine`, the hash of what all of `replicas` must hold in equal bits; throws NumericError
+/// on every rank that names those that differ from the first one. This one's name is `rank`.
+/// Collective.
+void check_replicas(transport::Communicator& replicas, int rank, const ParameterHash& mine,
+                    std::int64_t epoch);
 
 }  // namespace rondo::train

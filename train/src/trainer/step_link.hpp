@@ -10,6 +10,8 @@
 #include <rondo/train/parameters.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "trainer/grid_place.hpp"
+
 namespace rondo::train {
 
 /// Hands the executor's progress through a step on to the update scheme and the transport. Layer
@@ -21,8 +23,8 @@ class StepLink final : public StepObserver {
  public:
   /// All is lent.
   StepLink(sync::UpdateScheme& scheme, transport::World& world, const ParameterLayout& layout,
-           std::span<float> gradients) noexcept
-      : scheme_(scheme), world_(world), layout_(layout), gradients_(gradients) {}
+           std::span<float> gradients, GridPlace& grid) noexcept
+      : scheme_(scheme), world_(world), layout_(layout), gradients_(gradients), grid_(grid) {}
 
   /// Sums up the gradients of several pieces from now on, on the threads of `team`.
   void expect_pieces(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
@@ -38,7 +40,9 @@ class StepLink final : public StepObserver {
   }
   void gradients_final(std::size_t group) override {
     if (sum_) add_up(layout_.groups[group]);
-    if (last_) scheme_.gradients_final(group);
+    if (!last_) return;
+    if (scheme_.wants_inner_sums()) sum_over_inner(group);
+    scheme_.gradients_final(group);
   }
   void between_layers() override { world_.progress(); }
 
@@ -52,10 +56,18 @@ class StepLink final : public StepObserver {
     }
   }
 
+  // A replica of several ranks steps by itself, and needs its sums at once.
+  void sum_over_inner(std::size_t group) {
+    transport::Communicator* inner = grid_.groups_of(group).inner;
+    const ParameterGroup& place = layout_.groups[group];
+    if (inner != nullptr) inner->allreduce(gradients_.subspan(place.offset, place.size)).wait();
+  }
+
   sync::UpdateScheme& scheme_;
   transport::World& world_;
   const ParameterLayout& layout_;
   std::span<float> gradients_;
+  GridPlace& grid_;
   std::optional<sync::GradientSum> sum_ = {};
   bool first_ = true;
   bool last_ = true;

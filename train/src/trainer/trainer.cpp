@@ -26,29 +26,23 @@ void check_slow_ranks(const Experiment& experiment, int ranks) {
 const Experiment& checked(const Experiment& experiment, const transport::World& world) {
   check_combinations(experiment);
   check_slow_ranks(experiment, world.size());
-  if (experiment.train.global_batch < world.size()) {
-    throw ConfigError("train.global_batch: a batch of " +
-                      std::to_string(experiment.train.global_batch) +
-                      " is smaller than the ranks (" + std::to_string(world.size()) +
-                      "); give every rank a sample, or start fewer ranks");
-  }
   return experiment;
 }
 
-BatchStreamOptions stream_options(const Experiment& experiment, const transport::World& world) {
+BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
                      .flip = experiment.data.flip},
-          .rank = world.rank(),
-          .ranks = world.size(),
+          .rank = grid.group(),
+          .ranks = grid.grid().pc,
           .pieces = experiment.train.accumulate,
           .whole_batches = needs_whole_batches(experiment)};
 }
 
 /// Of a rank that draws mini-batches of its own.
-BatchStreamOptions own_stream_options(const Experiment& experiment, const transport::World& world) {
-  BatchStreamOptions options = stream_options(experiment, world);
+BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid) {
+  BatchStreamOptions options = stream_options(experiment, grid);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch /= options.ranks;
   options.rank = 0;
@@ -57,9 +51,9 @@ BatchStreamOptions own_stream_options(const Experiment& experiment, const transp
 }
 
 std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
-                                             const transport::World& world) {
+                                             const GridPlace& grid) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, world));
+  return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, grid));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -87,7 +81,8 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       experiment_(checked(experiment, world)),
       threads_(options.threads),
       material_(make_material(experiment_)),
-      layout_(layout_of(material_.model)),
+      grid_(world, material_.model, experiment_),
+      layout_(grid_.layout()),
       account_(static_cast<std::size_t>(experiment_.train.memory_limit)),
       memory_(account_),
       arena_(account_, &world.arena()),
@@ -98,11 +93,9 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", layout_.statistic_count)),
-      batches_(material_.dataset, stream_options(experiment_, world)),
-      own_batches_(make_own_stream(material_.dataset, experiment_, world)),
+      batches_(material_.dataset, stream_options(experiment_, grid_)),
+      own_batches_(make_own_stream(material_.dataset, experiment_, grid_)),
       engine_(options.threads, &memory_),
-      executor_(engine_, material_.model, {parameters_, gradients_, statistics_},
-                executor_options()),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
       learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
@@ -110,13 +103,15 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       losses_(world),
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
+  if (grid_.is_whole()) make_executor();
   book_optimizer(experiment_.optimizer, layout_, memory_);
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_, statistics_);
   if (experiment_.update.scheme == "lazy") {
     lazy_ = plan_lazy_layers(material_.model, lazy_layers_of(experiment_));
+    grid_.check_lazy(lazy_.layers);
   }
   if (experiment_.update.scheme == "hierarchical") {
-    rank_groups_ = rank_groups(experiment_, world.ranks());
+    rank_groups_ = rank_groups(experiment_, grid_.leaders());
   }
   if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
     script_ = read_token_trace(experiment_.update.replay, world.size());
@@ -132,6 +127,7 @@ std::int64_t Trainer::total_steps() const {
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
   options.training_batches = batches_.piece_sizes();
+  if (batches_.has_empty_pieces()) options.training_batches.push_back(0);
   if (own_batches_) {
     for (const std::int64_t size : own_batches_->piece_sizes()) {
       options.training_batches.push_back(size);
@@ -141,20 +137,32 @@ ExecutorOptions Trainer::executor_options() const {
   return options;
 }
 
-// Data-parallel: every rank is a replica of its own, and holds all of every layer.
+void Trainer::make_executor() {
+  const ModelState state{parameters_, gradients_, statistics_};
+  if (grid_.is_whole()) {
+    executor_.emplace(engine_, material_.model, state, executor_options());
+  } else {
+    executor_.emplace(engine_, material_.model, grid_.part(&arena_), state, executor_options());
+  }
+}
+
 sync::Replica Trainer::replica() {
-  transport::Communicator& all = world_.communicator();
-  sync::Replica result{&world_, parameters_, gradients_, statistics_, {}};
-  for (const ParameterGroup& group : layout_.groups) {
-    result.layers.push_back({group.name, group.offset, group.size, {nullptr, &all, &all}});
+  sync::Replica result{.world = &world_,
+                       .parameters = parameters_,
+                       .gradients = gradients_,
+                       .statistics = statistics_,
+                       .statistics_over = &grid_.replicas()};
+  for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
+    const ParameterGroup& group = layout_.groups[i];
+    result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});
   }
   return result;
 }
 
 void Trainer::make_groups() {
   for (const RankGroups& level : rank_groups_) {
-    const int group = level.group_of[static_cast<std::size_t>(world_.rank())];
-    groups_.push_back(world_.communicator().split(group));
+    const int group = level.group_of[static_cast<std::size_t>(grid_.group())];
+    groups_.push_back(grid_.replicas().split(group));
   }
 }
 
@@ -163,11 +171,14 @@ void Trainer::choose_lazy_layers() {
   const LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
   const std::size_t unhidden = measure_unhidden_layers(
-      world_, executor_, batches_.load(0, 0), layout_, {parameters_, gradients_, statistics_});
+      world_, *executor_, batches_.load(0, 0), layout_, {parameters_, gradients_, statistics_});
   lazy_ = plan_lazy_layers(material_.model, choice, unhidden);
+  grid_.check_lazy(lazy_.layers);
 }
 
 void Trainer::join() {
+  grid_.join();
+  if (!executor_) make_executor();
   make_groups();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
@@ -183,7 +194,7 @@ void Trainer::join() {
   const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
   parts.total_samples = paced_steps * experiment_.train.global_batch;
   scheme_ = make_scheme(experiment_, std::move(parts));
-  link_.emplace(*scheme_, world_, layout_, gradients_);
+  link_.emplace(*scheme_, world_, layout_, gradients_, grid_);
   if (batches_.pieces() > 1) link_->expect_pieces(team_);
 }
 
@@ -222,7 +233,7 @@ void Trainer::run_step() {
   const tensor::Loss loss = compute(batches_, step_);
   scheme_->finish();
   ++step_;
-  losses_.add(step_, loss, mine);
+  losses_.add(step_, loss, grid_.speaks() ? mine : 0);
   if (on_step_) on_step_();
 }
 
@@ -231,7 +242,7 @@ tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
   for (std::int64_t piece = 0; piece < batches.pieces(); ++piece) {
     const Batch batch = batches.load(step, piece);
     link_->begin_piece(piece, batches.pieces());
-    const tensor::Loss loss = slow_rank_.slowed([&] { return executor_.train(batch, *link_); });
+    const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }

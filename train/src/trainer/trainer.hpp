@@ -19,6 +19,7 @@
 #include "memory/accounted_memory.hpp"
 #include "memory/memory_account.hpp"
 #include "trainer/batch_stream.hpp"
+#include "trainer/grid_place.hpp"
 #include "trainer/lazy_plan.hpp"
 #include "trainer/loss_meter.hpp"
 #include "trainer/material.hpp"
@@ -86,6 +87,7 @@ class Trainer {
   [[nodiscard]] sync::Replica replica();
   [[nodiscard]] std::int64_t total_steps() const;
   void make_groups();
+  void make_executor();
   void choose_lazy_layers();
   [[nodiscard]] StartEvent start_event() const;
   void announce_updates() const;
@@ -116,7 +118,8 @@ class Trainer {
   Experiment experiment_;
   int threads_;
   Material material_;
-  ParameterLayout layout_;
+  GridPlace grid_;
+  ParameterLayout layout_;  // of what this rank holds
   MemoryAccount account_;
   AccountedMemory memory_;
   AccountedMemory arena_;               // the World's
@@ -128,7 +131,7 @@ class Trainer {
   BatchStream batches_;
   std::unique_ptr<BatchStream> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;
-  Executor executor_;
+  std::optional<Executor> executor_;  // made by the group together where it splits layers
   std::int64_t total_steps_;
   std::int64_t warm_up_steps_;
   sync::LearningRate learning_rate_;

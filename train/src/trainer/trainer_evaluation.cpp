@@ -17,15 +17,17 @@ namespace rondo::train {
 
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
-  check_replicas(world_, hash_of(scheme_->replicated()), epoch_);
+  check_replicas(grid_.replicas(), world_.rank(), hash_of(scheme_->replicated()), epoch_);
   scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+  grid_.average_statistics(evaluated_statistics_);
 
   LossSums own;
-  const Share share = share_of(material_.dataset.test.shape.n, world_.rank(), world_.size());
+  const Share share = share_of(material_.dataset.test.shape.n, grid_.group(), grid_.grid().pc);
   const std::int64_t most = ExecutorOptions{}.evaluation_batch;
   for (std::int64_t first = share.first; first < share.last; first += most) {
     const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
-    own.add(executor_.evaluate(batch, evaluated_parameters_, evaluated_statistics_), batch.samples);
+    own.add(executor_->evaluate(batch, evaluated_parameters_, evaluated_statistics_),
+            grid_.speaks() ? batch.samples : 0);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =

@@ -7,6 +7,7 @@
 
 #include <rondo/transport/world.hpp>
 
+#include "trainer/grid_report.hpp"
 #include "trainer/rank_sums.hpp"
 #include "trainer/trainer.hpp"
 
@@ -28,26 +29,28 @@ double images_per_second(double samples, double seconds) {
 }  // namespace
 
 StartEvent Trainer::start_event() const {
-  StartEvent event{.config = to_toml(experiment_),
-                   .ranks = world_.size(),
-                   .threads = threads_,
-                   .nodes = world_.nodes(),
-                   .route = world_.route(),
-                   .global_batch = experiment_.train.global_batch,
-                   .data = experiment_.data.name,
-                   .training_images = material_.dataset.training.shape.n,
-                   .test_images = material_.dataset.test.shape.n,
-                   .model = material_.model.name,
-                   .parameters = static_cast<std::int64_t>(layout_.parameter_count),
-                   .seed = experiment_.train.seed,
-                   .steps_per_epoch = batches_.steps(),
-                   .total_steps = total_steps_,
-                   .scheme = experiment_.update.scheme,
-                   .lazy_layers = lazy_.names,
-                   .injected = injections_};
+  StartEvent event{
+      .config = to_toml(experiment_),
+      .ranks = world_.size(),
+      .threads = threads_,
+      .nodes = world_.nodes(),
+      .route = world_.route(),
+      .global_batch = experiment_.train.global_batch,
+      .data = experiment_.data.name,
+      .training_images = material_.dataset.training.shape.n,
+      .test_images = material_.dataset.test.shape.n,
+      .model = material_.model.name,
+      .parameters = static_cast<std::int64_t>(layout_of(material_.model).parameter_count),
+      .seed = experiment_.train.seed,
+      .steps_per_epoch = batches_.steps(),
+      .total_steps = total_steps_,
+      .scheme = experiment_.update.scheme,
+      .lazy_layers = lazy_.names,
+      .injected = injections_};
   for (const transport::RankInfo& rank : world_.ranks()) event.hosts.push_back(rank.host);
   for (int rank = 0; rank < world_.size(); ++rank) {
-    event.rank_batches.push_back(share_of(event.global_batch, rank, world_.size()).size());
+    const ProcessGrid grid = grid_.grid();
+    event.rank_batches.push_back(share_of(event.global_batch, grid.group_of(rank), grid.pc).size());
   }
   return event;
 }
@@ -65,11 +68,15 @@ void Trainer::announce() const {
             size_of_pictures(material_.model.input));
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
+  for (const std::string& line : grid_report(material_.model, grid_.choice(), event.global_batch)) {
+    log_.note(line);
+  }
   if (event.nodes > 1) {
     log_.note("nodes " + std::to_string(event.nodes) + ", joined by " + event.route);
   }
   log_.note("batch " + std::to_string(event.global_batch) + " in all, " +
-            (smallest == largest ? smallest : smallest + " or " + largest) + " per rank; " +
+            (smallest == largest ? smallest : smallest + " or " + largest) +
+            (grid_.grid().pr > 1 ? " per group; " : " per rank; ") +
             counted(event.steps_per_epoch, "step") + " per epoch, " +
             std::to_string(event.total_steps) + " in all");
   announce_updates();
@@ -207,7 +214,6 @@ RunSummary Trainer::summary(const std::string& reason) const {
   const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
   const bool lazy = experiment_.update.scheme == "lazy";
-  const std::uint64_t gradient_bytes = layout_.parameter_count * sizeof(float);
   return {.reason = reason,
           .scheme = experiment_.update.scheme,
           .steps = step_,
@@ -220,9 +226,9 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .synchronous_reductions = ranks > 1 ? steps : 0,
           .global_bytes = work_.counters.global_bytes,
           .local_bytes = work_.counters.local_bytes,
-          .synchronous_bytes = ranks > 1 ? steps * ranks * gradient_bytes : 0,
+          .synchronous_bytes = ranks > 1 ? steps * grid_.held_by_all() * sizeof(float) : 0,
           .bytes_sent = work_.bytes_sent,
-          .synchronous_bytes_sent = steps * 2 * (ranks - 1) * gradient_bytes,
+          .synchronous_bytes_sent = steps * grid_.sent_by_all() * sizeof(float),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
           .peak_bytes = account_.peak(),

@@ -10,6 +10,7 @@
 #include <rondo/tensor/cross_entropy.hpp>
 #include <rondo/train/batch.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
 
@@ -62,6 +63,12 @@ class RONDO_TRAIN_API Executor {
  public:
   Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
            const ExecutorOptions& options);
+  /// This rank's part of a model that a group of ranks runs together; `state` is laid out by
+  /// layout_of(model, part.splits, ...). Batches are the group's, every rank is given all of them.
+  /// Losses are to be added up over the ranks. Made by the whole group together, as are all calls;
+  /// errors of the transport pass through.
+  Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
+           const ModelState& state, const ExecutorOptions& options);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
@@ -75,7 +82,8 @@ class RONDO_TRAIN_API Executor {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics);
 
-  /// The logits of the last evaluate(): samples x classes.
+  /// The logits of the last evaluate(): samples x classes, on a grid of the samples that this rank
+  /// has judged.
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
   /// "layer: kernel names", one line per layer that has a oneDNN kernel.

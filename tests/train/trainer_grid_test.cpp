@@ -1,0 +1,156 @@
+// Whole runs on grids: a group of ranks trains as one rank does, under every scheme that allows it,
+// and sends what the report before the run says.
+
+#include <cstdint>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/grid.hpp>
+
+#include "grid/layer_traffic.hpp"
+#include "train/error_text.hpp"
+#include "train/experiments.hpp"
+#include "train/outcome.hpp"
+#include "trainer/grid_report.hpp"
+
+namespace rondo::train {
+namespace {
+
+using test::Outcome;
+using test::train_on;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr double tolerance = 1e-4;  // of losses, relative
+
+// 200 pictures in batches of 24: 8 whole ones and a short one an epoch.
+Experiment experiment_of(const std::string& scheme) {
+  Experiment experiment = test::small_experiment("lenet5");
+  experiment.update.scheme = scheme;
+  experiment.update.warmup_epochs = 0.0;
+  experiment.update.period = 4;
+  experiment.update.local_period = 2;
+  experiment.train.max_steps = 8;
+  return experiment;
+}
+
+Experiment on_grid(Experiment experiment, Experiment::Grid grid) {
+  experiment.grid = std::move(grid);
+  return experiment;
+}
+
+void expect_same_training(const Outcome& grid, const Outcome& alone) {
+  EXPECT_NEAR(grid.metrics[0].loss, alone.metrics[0].loss, tolerance * alone.metrics[0].loss);
+  EXPECT_NEAR(grid.metrics[0].test_loss, alone.metrics[0].test_loss,
+              tolerance * alone.metrics[0].test_loss);
+  EXPECT_EQ(grid.metrics[0].accuracy, alone.metrics[0].accuracy);
+}
+
+TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
+  const Experiment experiment = experiment_of("synchronous");
+  const Outcome alone = train_on(1, experiment);
+
+  for (const Experiment::Grid& grid :
+       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+    expect_same_training(train_on(2, on_grid(experiment, grid)), alone);
+    expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
+  }
+}
+
+TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
+  Experiment experiment = experiment_of("synchronous");
+  const Outcome alone = train_on(1, experiment);
+  experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
+
+  expect_same_training(train_on(4, experiment), alone);
+}
+
+TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.global_batch = 199;  // then one sample is left for two groups
+  experiment.train.max_steps = 4;
+
+  expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
+}
+
+TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme);
+    if (experiment.update.scheme == "hierarchical") experiment.update.group = 2;
+    const Outcome alone = train_on(4, experiment);
+
+    for (const Experiment::Grid& grid : {Experiment::Grid{.filter = 2}, {.height = 2}}) {
+      expect_same_training(train_on(8, on_grid(experiment, grid)), alone);
+    }
+  }
+}
+
+TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
+  Experiment experiment = experiment_of("lazy");
+  experiment.update.lazy_layers = "0.5";
+
+  expect_same_training(train_on(4, on_grid(experiment, {.height = 2})), train_on(2, experiment));
+}
+
+// By ring collectives: small ones are made by every rank reading all others.
+TEST(TrainerGridTest, SendsWhatTheReportSays) {
+  transport::WorldOptions options = rondo::test::quick_options();
+  options.small_bytes = 0;
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.max_steps = 1;
+  const Model model = make_model("lenet5");
+  for (const Experiment::Grid& grid :
+       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+    const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
+    std::uint64_t words = 0;
+    const Lowering group = lower(model, choice.splits, 2, experiment.train.global_batch / 2);
+    for (const LayerTraffic& layer : traffic_of(model, group)) words += 2 * layer.words();
+    for (const std::uint64_t gradient : gradient_words(model, choice.splits, choice.grid)) {
+      words += gradient;
+    }
+
+    const Outcome outcome = train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
+
+    EXPECT_EQ(outcome.summaries[0].bytes_sent, words * sizeof(float));
+  }
+}
+
+TEST(TrainerGridTest, ReportsEveryLayersSplit) {
+  const Model model = make_model("lenet5");
+
+  const auto lines = grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24);
+
+  EXPECT_THAT(lines.at(0), HasSubstr("2 groups of 2 ranks"));
+  EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
+  EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
+  EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
+  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), IsEmpty());
+}
+
+TEST(TrainerGridTest, RefusesWhatGroupsCannotDo) {
+  const auto refusal = [](const Experiment& experiment) {
+    std::string reason;
+    rondo::test::World{2}.run([&](transport::World& world) {
+      RunLog log({}, world.rank());
+      const std::string text =
+          rondo::test::error_text<ConfigError>([&] { Trainer(world, experiment, {}, log); });
+      if (world.rank() == 0) reason = text;
+    });
+    return reason;
+  };
+
+  EXPECT_THAT(refusal(on_grid(experiment_of("cyclic"), {.channel = 2})),
+              HasSubstr("takes whole replicas"));
+  Experiment lazy = experiment_of("lazy");
+  lazy.update.lazy_layers = "2";
+  EXPECT_THAT(refusal(on_grid(lazy, {.filter = 2})),
+              HasSubstr("lazy layers are judged whole, and [grid] cuts conv2"));
+  Experiment clipped = on_grid(experiment_of("synchronous"), {.channel = 2});
+  clipped.optimizer.clip_norm = 1.0;
+  EXPECT_THAT(refusal(clipped), HasSubstr("no rank knows the norm of the whole gradient"));
+}
+
+}  // namespace
+}  // namespace rondo::train

@@ -1,0 +1,103 @@
+#include "grid/grid_program.hpp"
+
+#include <type_traits>
+#include <variant>
+
+#include "grid/slices.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr ValueId model_input = 0;
+
+// The kernel of each kind of layer where it lies on a grid.
+class Maker {
+ public:
+  Maker(const GridContext& context, const LayerSpec& layer, const GridLayer& place,
+        bool input_gradient, BatchNormGroup statistics)
+      : context_(context),
+        layer_(layer),
+        place_(place),
+        input_gradient_(input_gradient),
+        statistics_(statistics) {}
+
+  std::unique_ptr<LayerKernel> operator()(const ConvolutionLayer& layer) const {
+    return is_by_channel() ? make_convolution_by_channel(context_, layer, place_, input_gradient_)
+                           : make_convolution_in_space(context_, layer, place_, input_gradient_);
+  }
+  std::unique_ptr<LayerKernel> operator()(const FullyConnectedLayer& layer) const {
+    if (is_by_channel()) return make_connected_by_output(context_, layer, place_, input_gradient_);
+    const Box x = place_.x.box_of(context_.communicators.rank());
+    return make_layer_kernel(context_.engine, layer_, x.shape());
+  }
+  std::unique_ptr<LayerKernel> operator()(const BatchNormLayer& layer) const {
+    return make_batch_norm_on_grid(context_, layer, place_, statistics_);
+  }
+  std::unique_ptr<LayerKernel> operator()(const PoolingLayer& layer) const {
+    return make_pooling_in_space(context_, layer, place_);
+  }
+  std::unique_ptr<LayerKernel> operator()(const GlobalAveragePoolingLayer& /*layer*/) const {
+    return make_global_average_on_grid(context_, place_);
+  }
+
+ private:
+  [[nodiscard]] bool is_by_channel() const { return place_.split.kind == SplitKind::channel; }
+
+  const GridContext& context_;
+  const LayerSpec& layer_;
+  const GridLayer& place_;
+  bool input_gradient_;
+  BatchNormGroup statistics_;
+};
+
+}  // namespace
+
+GridProgram::GridProgram(tensor::Engine& engine, const Model& model, const GridPart& part)
+    : model_(model),
+      part_(part),
+      communicators_(*part.group, {.pr = part.group->size(), .pc = 1}),
+      context_{engine, communicators_, part.memory, part.across},
+      lowering_(lowered(1)),
+      layout_(layout_of(model, lowering_, communicators_.rank())) {}
+
+Lowering GridProgram::lowered(std::int64_t images) const {
+  return lower(model_, part_.splits, communicators_.grid().pr, images);
+}
+
+std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GraphNode& node,
+                                                      const NodeLayout& layout) {
+  if (!node.layer) return make_redistribution(context_, layout.x, layout.y);
+  const LayerSpec& layer = model_.layers[*node.layer];
+  const GridLayer place{layout.split, layout.x, layout.y};
+  const bool input_gradient = node.inputs[0] != model_input;
+  return std::visit(Maker(context_, layer, place, input_gradient, part_.batch_norm), layer.kind);
+}
+
+BatchPlan GridProgram::plan(std::int64_t images, const BatchPlan* /*like*/) {
+  const Lowering lowering = lowered(images);
+  const int rank = communicators_.rank();
+  BatchPlan plan{.images = images};
+  for (const Partition& value : lowering.values) plan.shapes.push_back(value.box_of(rank).shape());
+  for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
+    plan.kernels.push_back(make_kernel(lowering.graph.nodes[i], lowering.layouts[i]));
+  }
+  const Partition& input = lowering.values.front();
+  if (input.blocks() > 1) plan.input = input.box_of(rank);
+  const Partition& logits = lowering.values.back();
+  plan.judged = logits.box_of(rank).n;
+  plan.counts = logits.replicas() == 1 || rank == 0;
+  return plan;
+}
+
+// Fewer images may leave a rank one more than its part of the most.
+std::vector<std::int64_t> GridProgram::sizes(std::int64_t images) const {
+  std::vector<std::int64_t> sizes;
+  for (const Partition& value : lowered(images).values) {
+    const tensor::Shape own = value.box_of(communicators_.rank()).shape();
+    const std::int64_t spare = value.parts().n > 1 ? 1 : 0;
+    sizes.push_back(own.with_n(own.n + spare).size());
+  }
+  return sizes;
+}
+
+}  // namespace rondo::train

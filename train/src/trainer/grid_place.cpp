@@ -1,0 +1,140 @@
+#include "trainer/grid_place.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "grid/layer_traffic.hpp"
+namespace rondo::train {
+namespace {
+
+std::string layer_of(const Parameter& parameter) {
+  return parameter.name.substr(0, parameter.name.rfind('.'));
+}
+
+[[noreturn]] void refuse(const std::string& key, const std::string& why) {
+  throw ConfigError(key + ": " + why);
+}
+
+bool is_cut(const ParameterLayout& layout) {
+  return std::ranges::any_of(layout.parameters,
+                             [](const Parameter& parameter) { return !parameter.whole.empty(); });
+}
+
+void check_update(const Experiment& experiment, const ParameterLayout& layout) {
+  const std::string& scheme = experiment.update.scheme;
+  if (scheme == "cyclic") {
+    refuse("update.scheme",
+           "\"cyclic\" takes whole replicas, one per rank; leave [grid] to sample");
+  }
+  if (!is_cut(layout)) return;
+  if (experiment.optimizer.clip_norm > 0.0) {
+    refuse("optimizer.clip_norm",
+           "no rank knows the norm of the whole gradient where [grid] cuts layers; leave it out");
+  }
+}
+
+}  // namespace
+
+GridPlace::GridPlace(transport::World& world, const Model& model, const Experiment& experiment)
+    : world_(world),
+      choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
+      layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
+      adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)) {
+  if (choice_.grid.pr > 1) check_update(experiment, layout_);
+  for (const Parameter& statistic : layout_.statistics) {
+    const auto found =
+        std::ranges::find(layout_.groups, layer_of(statistic), &ParameterGroup::name);
+    if (adds_up_[static_cast<std::size_t>(found - layout_.groups.begin())]) {
+      shared_.push_back(&statistic);
+    }
+  }
+  count_words(model);
+}
+
+int GridPlace::group() const noexcept { return choice_.grid.group_of(world_.rank()); }
+
+int GridPlace::position() const noexcept { return choice_.grid.position_of(world_.rank()); }
+
+bool GridPlace::is_whole() const noexcept {
+  return choice_.grid.pr == 1 && choice_.batch_norm != BatchNormGroup::all;
+}
+
+std::vector<transport::RankInfo> GridPlace::leaders() const {
+  std::vector<transport::RankInfo> leaders;
+  for (std::size_t rank = 0; rank < world_.ranks().size(); ++rank) {
+    if (choice_.grid.position_of(static_cast<int>(rank)) == 0) {
+      leaders.push_back(world_.ranks()[rank]);
+    }
+  }
+  return leaders;
+}
+
+void GridPlace::count_words(const Model& model) {
+  const ProcessGrid grid = choice_.grid;
+  for (int place = 0; place < grid.pr; ++place) {
+    const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, place);
+    held_by_all_ += held.parameter_count * static_cast<std::uint64_t>(grid.pc);
+  }
+  for (const std::uint64_t words : gradient_words(model, choice_.splits, grid)) {
+    sent_by_all_ += words;
+  }
+}
+
+void GridPlace::check_lazy(std::size_t layers) const {
+  for (std::size_t i = 0; i < layers; ++i) {
+    const std::string& name = layout_.groups[i].name;
+    const bool cut = std::ranges::any_of(layout_.parameters, [&](const Parameter& parameter) {
+      return layer_of(parameter) == name && !parameter.whole.empty();
+    });
+    if (!cut) continue;
+    refuse("update.lazy_layers", "lazy layers are judged whole, and [grid] cuts " + name +
+                                     "; split them over samples or space");
+  }
+}
+
+void GridPlace::join() {
+  if (is_whole()) return;
+  transport::Communicator& all = world_.communicator();
+  group_.emplace(all.split(group(), position()));
+  across_.emplace(all.split(position(), group()));
+  kernels_across_.emplace(all.split(position(), group()));
+}
+
+GridPart GridPlace::part(std::pmr::memory_resource* memory) {
+  return {.group = &own_group(),
+          .across = &*kernels_across_,
+          .splits = choice_.splits,
+          .batch_norm = choice_.batch_norm,
+          .memory = memory};
+}
+
+sync::Groups GridPlace::groups_of(std::size_t group) {
+  transport::Communicator& all = world_.communicator();
+  if (choice_.grid.pr == 1) return {nullptr, &all, &all};
+  if (adds_up_[group]) return {&own_group(), &replicas(), &all};
+  return {nullptr, &replicas(), &replicas()};
+}
+
+transport::Communicator& GridPlace::replicas() {
+  return choice_.grid.pr == 1 ? world_.communicator() : *across_;
+}
+
+transport::Communicator& GridPlace::own_group() { return *group_; }
+
+void GridPlace::average_statistics(std::span<float> statistics) {
+  if (choice_.grid.pr == 1 || shared_.empty()) return;
+  std::vector<double> sums;
+  for (const Parameter* parameter : shared_) {
+    const auto values = statistics.subspan(parameter->offset, parameter->size());
+    sums.insert(sums.end(), values.begin(), values.end());
+  }
+  own_group().allreduce(std::span(sums)).wait();
+  auto next = sums.begin();
+  for (const Parameter* parameter : shared_) {
+    for (float& value : statistics.subspan(parameter->offset, parameter->size())) {
+      value = static_cast<float>(*next++ / choice_.grid.pr);
+    }
+  }
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/replica.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/grid.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "grid/grid_choice.hpp"
+
+namespace rondo::train {
+
+/// Where one rank stands on the grid of a run: a group is one replica of the model, and has samples
+/// of its own; its ranks split the layers.
+class GridPlace {
+ public:
+  /// Decides, and tells nobody: all ranks decide alike. Throws ConfigError as choose_grid(), and
+  /// for settings that no grid allows. `world` is lent.
+  GridPlace(transport::World& world, const Model& model, const Experiment& experiment);
+
+  /// Throws ConfigError if one of the first `layers` parameter groups is cut, for these are judged
+  /// whole.
+  void check_lazy(std::size_t layers) const;
+
+  /// Makes the communicators. Collective; before all that follows the next line.
+  void join();
+
+  [[nodiscard]] const GridChoice& choice() const noexcept { return choice_; }
+  [[nodiscard]] ProcessGrid grid() const noexcept { return choice_.grid; }
+  [[nodiscard]] int group() const noexcept;
+  [[nodiscard]] int position() const noexcept;
+  /// Does this rank run all layers by itself, so that no other takes part in its steps?
+  [[nodiscard]] bool is_whole() const noexcept;
+  /// What all ranks of a group know alike is told and counted by one of them.
+  [[nodiscard]] bool speaks() const noexcept { return position() == 0; }
+  /// The first rank of every group.
+  [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
+  /// The parameters that this rank holds.
+  [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
+  /// Elements that all ranks hold together, and that they send in a synchronous step.
+  [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
+  [[nodiscard]] std::uint64_t sent_by_all() const noexcept { return sent_by_all_; }
+
+  /// Of the executor; what travels comes from `memory`.
+  [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
+  /// Of parameter group `group`.
+  [[nodiscard]] sync::Groups groups_of(std::size_t group);
+  /// The ranks that hold the same parameters and statistics as this one, one per group of the grid.
+  [[nodiscard]] transport::Communicator& replicas();
+  /// The ranks of this rank's group.
+  [[nodiscard]] transport::Communicator& own_group();
+
+  /// Takes the mean over the group where its ranks have measured statistics of the same channels.
+  /// Collective over the group.
+  void average_statistics(std::span<float> statistics);
+
+ private:
+  void count_words(const Model& model);
+
+  transport::World& world_;
+  GridChoice choice_;
+  ParameterLayout layout_;
+  std::vector<bool> adds_up_;             // by parameter group
+  std::vector<const Parameter*> shared_;  // statistics that several ranks of the group measure
+  std::uint64_t held_by_all_ = 0;
+  std::uint64_t sent_by_all_ = 0;
+  std::optional<transport::Communicator> group_;
+  std::optional<transport::Communicator> across_;
+  std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another
+};
+
+}  // namespace rondo::train

@@ -1,0 +1,70 @@
+#include "trainer/grid_report.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "config/split_text.hpp"
+#include "grid/layer_traffic.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr double kib = 1024.0;
+
+double kib_of(std::uint64_t words) { return static_cast<double>(words * sizeof(float)) / kib; }
+
+// Words that the groups send for each layer of the model.
+std::vector<std::uint64_t> activation_words(const Model& model, const GridChoice& choice,
+                                            std::int64_t global_batch) {
+  std::vector<std::uint64_t> words(model.layers.size());
+  for (int group = 0; group < choice.grid.pc; ++group) {
+    const std::int64_t images = even_range(global_batch, choice.grid.pc, group).size();
+    const std::vector<LayerTraffic> layers =
+        traffic_of(model, lower(model, choice.splits, choice.grid.pr, images));
+    for (std::size_t i = 0; i < layers.size(); ++i) words[i] += layers[i].words();
+  }
+  return words;
+}
+
+bool has_split(const LayerSpec& layer) {
+  return std::holds_alternative<ConvolutionLayer>(layer.kind) ||
+         std::holds_alternative<FullyConnectedLayer>(layer.kind);
+}
+
+}  // namespace
+
+std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
+                                     std::int64_t global_batch) {
+  if (choice.grid.pr == 1) return {};
+  const std::vector<std::uint64_t> activations = activation_words(model, choice, global_batch);
+  const std::vector<std::uint64_t> gradients = gradient_words(model, choice.splits, choice.grid);
+  const std::vector<ParameterGroup> groups = layout_of(model).groups;
+  std::vector<std::string> lines{fmt::format("grid {} groups of {} ranks, which split every layer",
+                                             choice.grid.pc, choice.grid.pr),
+                                 fmt::format("{:<24} {:<20} {:>16} {:>15}", "layer", "split",
+                                             "activations KiB", "gradients KiB")};
+  std::uint64_t all_activations = 0;
+  std::uint64_t since_last = 0;  // of layers without weights, told with the next that has some
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    since_last += activations[i];
+    all_activations += activations[i];
+    const LayerSpec& layer = model.layers[i];
+    if (!has_split(layer)) continue;
+    const auto group = std::ranges::find(groups, layer.name, &ParameterGroup::name);
+    const auto index = static_cast<std::size_t>(group - groups.begin());
+    lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
+                                to_text(choice.splits[i]), kib_of(since_last),
+                                kib_of(gradients[index])));
+    since_last = 0;
+  }
+  std::uint64_t all_gradients = 0;
+  for (const std::uint64_t words : gradients) all_gradients += words;
+  lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", "all, by all ranks, a step", "",
+                              kib_of(all_activations), kib_of(all_gradients)));
+  return lines;
+}
+
+}  // namespace rondo::train
