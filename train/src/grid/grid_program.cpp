@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "grid/slices.hpp"
+#include "memory/accounted_memory.hpp"
 
 namespace rondo::train {
 namespace {
@@ -68,6 +69,7 @@ std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GraphNode& node,
                                                       const NodeLayout& layout) {
   if (!node.layer) return make_redistribution(context_, layout.x, layout.y);
   const LayerSpec& layer = model_.layers[*node.layer];
+  const MemoryScope scope(context_.engine.memory(), "layer " + layer.name);
   const GridLayer place{layout.split, layout.x, layout.y};
   const bool input_gradient = node.inputs[0] != model_input;
   return std::visit(Maker(context_, layer, place, input_gradient, part_.batch_norm), layer.kind);
