@@ -8,7 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/assignment.hpp"
 #include "config/split_text.hpp"
+#include "config/value.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train {
@@ -100,6 +102,23 @@ TEST(GridChoiceTest, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(splits.at("fc"), "channel=1 filter=4");
   EXPECT_EQ(splits.at("layer3.2.conv2"), "group");
   EXPECT_EQ(splits.at("layer2.0.conv1"), "channel=4 filter=1");
+}
+
+// Not in that of the alphabet, which is the TOML library's.
+TEST(GridChoiceTest, PatternsStandInTheOrderOfTheFile) {
+  const auto written =
+      ElementsAre(Pair("z*", "sample"), Pair("a", "filter=2"), Pair("m?", "group"));
+  Experiment experiment;
+
+  for (const Assignment& assignment :
+       read_assignments("[grid.layers]\n'z*' = 'sample'\na = 'filter=2'\n'm?' = 'group'\n", "e")) {
+    apply(assignment, experiment);
+  }
+  EXPECT_THAT(experiment.grid.layers, written);
+
+  Experiment again;
+  apply(read_setting("grid.layers=" + to_toml_value(experiment.grid.layers)), again);
+  EXPECT_THAT(again.grid.layers, written);
 }
 
 TEST(GridChoiceTest, OnePartIsTheGroup) {
