@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
 
 namespace rondo::train {
 namespace {
@@ -222,6 +223,29 @@ TEST(PlanBestTest, TellsWhatEveryLayerComputes) {
     double sum = 0.0;
     for (const LocalWork& work : work_of(model, options, plan)) sum += costs.seconds(work).total();
     EXPECT_NEAR(sum, plan.compute_seconds, rounding * sum);
+  }
+}
+
+// By sample alone it is a synchronous step, layers reduced by themselves.
+TEST(PlanBestTest, HidesReductionsBehindBackward) {
+  const Model model = two_convolutions(16, 16);
+  const PlanOptions options = job(4, 4);
+  for (const double flops : {1e2, 1e4, 1e6}) {
+    const FlopRate costs(flops);
+    Experiment::Update synchronous;
+    synchronous.bucket_bytes = 1;
+    const ScalingOptions scaling{.first = 4,
+                                 .last = 4,
+                                 .fixed = FixedBatch::global,
+                                 .batch = 4,
+                                 .fabric = link,
+                                 .node = link};
+
+    const BestPlan plan = on_grid(best_plans(model, options, costs), 1);
+
+    const double step = predict_scaling(model, synchronous, scaling, costs)[0].step_seconds;
+    EXPECT_NEAR(plan.overlapped_seconds, step, rounding * step);
+    EXPECT_LE(plan.overlapped_seconds, plan.seconds());
   }
 }
 

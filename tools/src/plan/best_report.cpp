@@ -32,6 +32,7 @@ Json plan_object(const BestPlan& plan) {
           {"pc", plan.grid.pc},
           {"communication_seconds", plan.communication_seconds()},
           {"compute_seconds", plan.compute_seconds},
+          {"overlapped_seconds", plan.overlapped_seconds},
           {"bytes_per_rank", plan.bytes_per_rank},
           {"refused", plan.refused.empty() ? Json(nullptr) : Json(plan.refused)},
           {"layers", layers}};
@@ -41,8 +42,9 @@ std::string grid_line(const BestPlan& plan) {
   const std::string begin = fmt::format("{:>5} x {:<5}", plan.grid.pr, plan.grid.pc);
   if (!plan.refused.empty()) return begin + "  refused: " + plan.refused + "\n";
   constexpr double mebibyte = 1 << 20;
-  return begin + fmt::format("{:>12}{:>12}{:>12}{:>12}{:>12}{:>12.1f}\n",
-                             milliseconds(plan.seconds()), milliseconds(plan.compute_seconds),
+  return begin + fmt::format("{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12.1f}\n",
+                             milliseconds(plan.seconds()), milliseconds(plan.overlapped_seconds),
+                             milliseconds(plan.compute_seconds),
                              milliseconds(plan.exchange_seconds),
                              milliseconds(plan.reduction_seconds),
                              milliseconds(plan.redistribution_seconds),
@@ -65,9 +67,9 @@ std::string best_as_json(const std::vector<BestPlan>& plans) {
 }
 
 std::string best_as_table(const std::vector<BestPlan>& plans) {
-  std::string table =
-      fmt::format("{:>5} x {:<5}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "pr", "pc", "step ms",
-                  "compute", "exchange", "reduction", "relayout", "MiB/rank");
+  std::string table = fmt::format("{:>5} x {:<5}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "pr",
+                                  "pc", "step ms", "overlapped", "compute", "exchange", "reduction",
+                                  "relayout", "MiB/rank");
   for (const BestPlan& plan : plans) table += grid_line(plan);
   const BestPlan& first = plans.front();
   if (!first.refused.empty()) return table;

@@ -96,6 +96,35 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
   add_up(plan);
 }
 
+// What each layer computes in the plan that was found.
+WorkSeconds work_seconds(const GridJob& job, const FoundLayouts& found, std::size_t layer,
+                         const ComputeCosts& costs) {
+  return costs.seconds(local_work(job, layer_of(job, layer), found.layers[layer].option.split));
+}
+
+// BestPlan::overlapped_seconds.
+double overlapped_seconds(const GridJob& job, const FoundLayouts& found,
+                          const ComputeCosts& costs) {
+  double computed = 0.0;  // up to here, with exchanges
+  for (std::size_t i = 0; i < found.layers.size(); ++i) {
+    const ChosenOption& layer = found.layers[i];
+    computed += (layer.option.exchange + layer.redistribution) / 2.0 +
+                work_seconds(job, found, i, costs).forward;
+  }
+  computed += found.closing;
+  double reduced = 0.0;
+  for (std::size_t i = found.layers.size(); i-- > 0;) {
+    const ChosenOption& layer = found.layers[i];
+    const WorkSeconds seconds = work_seconds(job, found, i, costs);
+    computed += seconds.backward_weights;
+    if (layer.option.reduction > 0.0) {
+      reduced = std::max(reduced, computed) + layer.option.reduction;
+    }
+    computed += seconds.backward_data + (layer.option.exchange + layer.redistribution) / 2.0;
+  }
+  return std::max(computed, reduced);
+}
+
 BestPlan plan_grid(const GridJob& job, const ComputeCosts& costs) {
   const std::vector<ValueLayout> layouts = possible_layouts(job);
   std::vector<std::vector<LayerOption>> options;
@@ -107,6 +136,7 @@ BestPlan plan_grid(const GridJob& job, const ComputeCosts& costs) {
   if (found) {
     plan.bytes_per_rank = found->second;
     describe(job, found->first, plan);
+    plan.overlapped_seconds = overlapped_seconds(job, found->first, costs);
   } else {
     plan.refused = fmt::format("no splits of the layers fit into the {} bytes allowed",
                                job.options.memory_limit);

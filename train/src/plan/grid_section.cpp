@@ -17,13 +17,24 @@ std::vector<LayerSplit> layer_splits(const Model& model, const BestPlan& plan) {
 
 std::string split_text(const LayerSplit& split) { return to_text(split); }
 
-std::string grid_section(const BestPlan& plan) {
-  std::string text = fmt::format("[grid]\nsample = {}\n", plan.grid.pc);
-  if (plan.grid.pr == 1) return text;
-  text += fmt::format("filter = {}\n\n[grid.layers]\n", plan.grid.pr);
+Experiment::Grid grid_keys(const BestPlan& plan) {
+  Experiment::Grid grid;
+  grid.sample = plan.grid.pc;
+  if (plan.grid.pr == 1) return grid;
+  grid.filter = plan.grid.pr;
   for (const BestLayer& layer : plan.layers) {
-    text += fmt::format("\"{}\" = \"{}\"\n", layer.name, to_text(layer.split));
+    grid.layers.emplace_back(layer.name, to_text(layer.split));
   }
+  return grid;
+}
+
+std::string grid_section(const BestPlan& plan) {
+  const Experiment::Grid grid = grid_keys(plan);
+  std::string text = fmt::format("[grid]\nsample = {}\n", grid.sample);
+  if (grid.layers.empty()) return text;
+  text += fmt::format("filter = {}\n\n[grid.layers]\n", grid.filter);
+  for (const auto& [name, split] : grid.layers)
+    text += fmt::format("\"{}\" = \"{}\"\n", name, split);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <rondo/train/compute_costs.hpp>
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/layer_split.hpp>
 #include <rondo/train/model.hpp>
@@ -70,6 +71,10 @@ struct BestPlan {
   double exchange_seconds = 0.0;
   double reduction_seconds = 0.0;
   double redistribution_seconds = 0.0;
+  /// The same step if weight gradients are reduced while backward goes on: one after another, each
+  /// from when it is final. Activations are exchanged half in forward, half in backward. The search
+  /// does not look at it.
+  double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
   std::vector<BestLayer> layers = {};
@@ -112,7 +117,10 @@ struct BestPlan {
 /// one part is left out.
 [[nodiscard]] RONDO_TRAIN_API std::string split_text(const LayerSplit& split);
 
-/// The [grid] section of a configuration that trains by `plan`.
+/// The keys of [grid] that train by `plan`, with a split for each layer.
+[[nodiscard]] RONDO_TRAIN_API Experiment::Grid grid_keys(const BestPlan& plan);
+
+/// The same as a section of a configuration.
 [[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan);
 
 /// All that the ranks of `plan` compute: an entry for each layer of the model, of the rank that has
