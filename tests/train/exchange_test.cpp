@@ -1,5 +1,6 @@
 // Exchanges: halos around parts, sums on their way home, and no memory made on the way.
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -79,16 +80,36 @@ TEST(ExchangeTest, AllocatesNothingWhenItRuns) {
     test::GridRank rank(world, grid);
     NeededPart part(rank.context, cut.x, cut.needs, cut.need_of(world.rank()));
     const tensor::Tensor own(cut.x.box_of(world.rank()).shape());
-    const auto run = [&] {
+    // The transport's stores grow when a peer is further ahead than ever before; what we allocate
+    // ourselves we would allocate every time.
+    std::size_t least = 1;
+    for (int i = 0; i < 10; ++i) {
+      const std::size_t before = rondo::test::allocations_of_this_thread();
       part.start(own.view());
       static_cast<void>(part.finish());
-    };
-    for (int i = 0; i < 3; ++i) run();  // what happens once is not part of a step
+      least = std::min(least, rondo::test::allocations_of_this_thread() - before);
+    }
 
-    const std::size_t before = rondo::test::allocations_of_this_thread();
-    run();
+    EXPECT_EQ(least, 0U);
+  });
+}
 
-    EXPECT_EQ(rondo::test::allocations_of_this_thread(), before);
+TEST(ExchangeTest, BeginsAfreshAfterARunThatWasGivenUp) {
+  const Cut cut;
+  const tensor::Tensor whole = test::filled(extents, Numbers::real, 1);
+  World(grid.pr).run([&](transport::World& world) {
+    test::GridRank rank(world, grid);
+    const Box needed = cut.need_of(world.rank());
+    NeededPart part(rank.context, cut.x, cut.needs, needed);
+    const tensor::Tensor own = test::part_of(whole, cut.x.box_of(world.rank()));
+    const tensor::Tensor given_up(own.shape());
+
+    part.start(given_up.view());
+    part.start(own.view());
+    const auto got = part.finish();
+
+    const std::span values(got.data, static_cast<std::size_t>(got.shape.size()));
+    EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
   });
 }
 

@@ -49,6 +49,7 @@ Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, B
 }
 
 void Exchange::start(const float* from) {
+  request_.wait();  // if the last run was given up: what it sends must not change
   for_each_packed(plan_.sends, sent_.data(), [&](const Transfer& transfer, float* data) {
     copy_box(transfer.box, {from, held_}, {data, transfer.box});
   });

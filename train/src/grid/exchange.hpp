@@ -19,8 +19,9 @@ enum class Arrival : std::uint8_t { replaces, adds };
 /// One rank's part in a change of layout, made once and run many times. Halos travel so, too.
 ///
 /// What is sent is packed into buffers of its own, so the caller's memory is free again when
-/// start() returns. Running allocates nothing. Several exchanges may be under way between the same
-/// ranks if all ranks start them in the same order.
+/// start() returns. Running allocates nothing. A run that is never finished does no harm, if all
+/// ranks give it up: the next start() waits for it. Several exchanges may be under way between the
+/// same ranks if all ranks start them in the same order.
 class Exchange {
  public:
   /// `communicator` numbers ranks as `plan` does; `held` and `wanted` are the boxes that this
