@@ -112,9 +112,13 @@ TEST(CombinationsTest, ConvolutionsAreSplitByChannelsOrInSpace) {
               StartsWith("grid: channel = 1, filter = 2 and height = 3, width = 1 would split"));
 }
 
-TEST(CombinationsTest, NobodyChoosesAGridAsYet) {
-  EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.grid.plan = "auto"; }),
-              StartsWith("grid.plan: \"auto\" is not possible"));
+TEST(CombinationsTest, AGridIsEitherChosenOrGiven) {
+  const auto chosen_and_given = [](Experiment& e) {
+    e.grid.plan = "auto";
+    e.grid.height = 2;
+  };
+  EXPECT_THAT(refusal("synchronous", chosen_and_given),
+              StartsWith("grid.plan: \"auto\" chooses all splits"));
 }
 
 TEST(CombinationsTest, TheWarmUpIsNotNegative) {

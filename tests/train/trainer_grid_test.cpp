@@ -67,6 +67,16 @@ TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   expect_same_training(train_on(4, experiment), alone);
 }
 
+// One sample for two ranks leaves one of them without any, unless layers are split.
+TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.global_batch = 1;
+  const Outcome alone = train_on(1, experiment);
+  experiment.grid.plan = "auto";
+
+  expect_same_training(train_on(2, experiment), alone);
+}
+
 TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
   Experiment experiment = experiment_of("synchronous");
   experiment.train.global_batch = 199;  // then one sample is left for two groups

@@ -91,8 +91,11 @@ void check_grid(const Experiment::Grid& grid) {
         "set one pair to 1, and give single layers another split under [grid.layers]",
         grid.channel, grid.filter, grid.height, grid.width);
   }
-  if (grid.plan == "auto") {
-    refuse("grid.plan", "\"auto\" is not possible in this version; give the grid's numbers");
+  const bool has_numbers = grid.sample > 0 || planes > 1 || space > 1 || !grid.layers.empty();
+  if (grid.plan == "auto" && has_numbers) {
+    refuse("grid.plan",
+           "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "
+           "\"given\"");
   }
 }
 

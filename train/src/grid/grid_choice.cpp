@@ -44,11 +44,6 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
   return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
 }
 
-BatchNormGroup batch_norm_of(const Experiment::Grid& config) {
-  if (config.batch_norm == "group") return BatchNormGroup::group;
-  return config.batch_norm == "all" ? BatchNormGroup::all : BatchNormGroup::rank;
-}
-
 bool is_convolution(const LayerSpec& layer) {
   return std::holds_alternative<ConvolutionLayer>(layer.kind);
 }
@@ -162,6 +157,11 @@ class Chooser {
 };
 
 }  // namespace
+
+BatchNormGroup batch_norm_of(const Experiment::Grid& config) {
+  if (config.batch_norm == "group") return BatchNormGroup::group;
+  return config.batch_norm == "all" ? BatchNormGroup::all : BatchNormGroup::rank;
+}
 
 GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
                        std::int64_t global_batch) {

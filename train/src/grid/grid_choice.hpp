@@ -20,6 +20,9 @@ struct GridChoice {
   [[nodiscard]] bool operator==(const GridChoice&) const = default;
 };
 
+/// What grid.batch_norm says, one of its three words.
+[[nodiscard]] BatchNormGroup batch_norm_of(const Experiment::Grid& config);
+
 /// What the keys of [grid] say for `model` on so many ranks; grid.plan is not looked at.
 ///
 /// A convolution or fully connected layer takes the split of the first pattern in grid.layers that

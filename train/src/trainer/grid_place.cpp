@@ -4,6 +4,7 @@
 #include <string>
 
 #include "grid/layer_traffic.hpp"
+#include "trainer/automatic_grid.hpp"
 namespace rondo::train {
 namespace {
 
@@ -33,11 +34,16 @@ void check_update(const Experiment& experiment, const ParameterLayout& layout) {
   }
 }
 
+GridChoice chosen(const transport::World& world, const Model& model, const Experiment& experiment) {
+  if (experiment.grid.plan == "auto") return choose_grid_automatically(model, experiment, world);
+  return choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch);
+}
+
 }  // namespace
 
 GridPlace::GridPlace(transport::World& world, const Model& model, const Experiment& experiment)
     : world_(world),
-      choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
+      choice_(chosen(world, model, experiment)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)) {
   if (choice_.grid.pr > 1) check_update(experiment, layout_);

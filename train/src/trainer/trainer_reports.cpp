@@ -71,6 +71,9 @@ void Trainer::announce() const {
   for (const std::string& line : grid_report(material_.model, grid_.choice(), event.global_batch)) {
     log_.note(line);
   }
+  constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+  log_.note("memory " + std::to_string(account_.in_use() / mebibyte) +
+            " MiB in the arrays of rank " + std::to_string(world_.rank()));
   if (event.nodes > 1) {
     log_.note("nodes " + std::to_string(event.nodes) + ", joined by " + event.route);
   }

@@ -1,0 +1,57 @@
+#include "trainer/automatic_grid.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/plan_best.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::train {
+namespace {
+
+constexpr double flops_of_a_thread = 5e10;
+constexpr LinkCost within_a_node{.alpha_seconds = 1e-6, .bandwidth = 1e10};
+
+LinkCost between_nodes(const Experiment::Transport& transport) {
+  LinkCost cost;
+  if (transport.latency_us > 0.0) cost.alpha_seconds = transport.latency_us * 1e-6;
+  if (transport.bandwidth_gbs > 0.0) cost.bandwidth = transport.bandwidth_gbs * 1e9;
+  return cost;
+}
+
+int words_of(const Experiment::Optimizer& optimizer) {
+  if (optimizer.name != "sgd") return 2;
+  return optimizer.momentum > 0.0 ? 1 : 0;
+}
+
+PlanOptions options_of(const Experiment& experiment, const transport::World& world) {
+  const bool one_node = world.nodes() <= 1;
+  return {.ranks = world.size(),
+          .batch = experiment.train.global_batch,
+          .fabric = one_node ? within_a_node : between_nodes(experiment.transport),
+          .node = within_a_node,
+          .ranks_per_node = one_node ? 1 : std::max(1, world.size() / world.nodes()),
+          .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
+          .optimizer_words = words_of(experiment.optimizer)};
+}
+
+}  // namespace
+
+GridChoice choose_grid_automatically(const Model& model, const Experiment& experiment,
+                                     const transport::World& world) {
+  const auto threads = static_cast<double>(std::max<std::int64_t>(experiment.train.threads, 1));
+  const FlopRate rate(flops_of_a_thread * threads);
+  const std::vector<BestPlan> plans = best_plans(model, options_of(experiment, world), rate);
+  const BestPlan& best = plans.front();
+  if (!best.refused.empty()) {
+    throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
+                      " ranks: " + best.refused);
+  }
+  return {.grid = best.grid,
+          .splits = layer_splits(model, best),
+          .batch_norm = batch_norm_of(experiment.grid)};
+}
+
+}  // namespace rondo::train
