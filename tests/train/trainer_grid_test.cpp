@@ -115,8 +115,9 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
        {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
     const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
     std::uint64_t words = 0;
-    const Lowering group = lower(model, choice.splits, 2, experiment.train.global_batch / 2);
-    for (const LayerTraffic& layer : traffic_of(model, group)) words += 2 * layer.words();
+    for (const std::uint64_t layer : activation_words(model, choice.splits, choice.grid, 24)) {
+      words += layer;
+    }
     for (const std::uint64_t gradient : gradient_words(model, choice.splits, choice.grid)) {
       words += gradient;
     }
@@ -124,6 +125,7 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
     const Outcome outcome = train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
 
     EXPECT_EQ(outcome.summaries[0].bytes_sent, words * sizeof(float));
+    EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, words * sizeof(float));
   }
 }
 

@@ -110,6 +110,18 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
   return layers;
 }
 
+std::vector<std::uint64_t> activation_words(const Model& model,
+                                            const std::vector<LayerSplit>& splits, ProcessGrid grid,
+                                            std::int64_t images) {
+  std::vector<std::uint64_t> words(model.layers.size());
+  for (int group = 0; group < grid.pc; ++group) {
+    const std::int64_t own = even_range(images, grid.pc, group).size();
+    const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
+    for (std::size_t i = 0; i < layers.size(); ++i) words[i] += layers[i].words();
+  }
+  return words;
+}
+
 std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<LayerSplit>& splits,
                                           ProcessGrid grid) {
   const std::vector<bool> adds_up = adds_up_in_group(model, splits, grid.pr);

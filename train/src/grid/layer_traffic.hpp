@@ -22,6 +22,12 @@ struct LayerTraffic {
 /// (g-1) n, a reduce-scatter likewise. What batch norm shares is left out: two numbers a channel.
 [[nodiscard]] std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowering);
 
+/// Elements that all ranks of a grid send for each layer in a step of `images`: traffic_of() of all
+/// groups.
+[[nodiscard]] std::vector<std::uint64_t> activation_words(const Model& model,
+                                                          const std::vector<LayerSplit>& splits,
+                                                          ProcessGrid grid, std::int64_t images);
+
 /// Elements that all ranks of a grid send for each parameter group when its gradients meet over
 /// everybody: 2 (g-1)/g of a slice by each of the g ranks that hold it.
 [[nodiscard]] std::vector<std::uint64_t> gradient_words(const Model& model,

@@ -54,7 +54,7 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
       shared_.push_back(&statistic);
     }
   }
-  count_words(model);
+  count_held(model);
 }
 
 int GridPlace::group() const noexcept { return choice_.grid.group_of(world_.rank()); }
@@ -75,15 +75,24 @@ std::vector<transport::RankInfo> GridPlace::leaders() const {
   return leaders;
 }
 
-void GridPlace::count_words(const Model& model) {
+void GridPlace::count_held(const Model& model) {
   const ProcessGrid grid = choice_.grid;
   for (int place = 0; place < grid.pr; ++place) {
     const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, place);
     held_by_all_ += held.parameter_count * static_cast<std::uint64_t>(grid.pc);
   }
-  for (const std::uint64_t words : gradient_words(model, choice_.splits, grid)) {
-    sent_by_all_ += words;
+}
+
+std::uint64_t GridPlace::sent_by_all(const Model& model, std::int64_t images) const {
+  std::uint64_t words = 0;
+  for (const std::uint64_t gradient : gradient_words(model, choice_.splits, choice_.grid)) {
+    words += gradient;
   }
+  for (const std::uint64_t activation :
+       activation_words(model, choice_.splits, choice_.grid, images)) {
+    words += activation;
+  }
+  return words;
 }
 
 void GridPlace::check_lazy(std::size_t layers) const {

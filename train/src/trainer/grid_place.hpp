@@ -47,9 +47,9 @@ class GridPlace {
   [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
   /// The parameters that this rank holds.
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
-  /// Elements that all ranks hold together, and that they send in a synchronous step.
+  /// Elements that all ranks hold together, and that they send in a synchronous step of `images`.
   [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
-  [[nodiscard]] std::uint64_t sent_by_all() const noexcept { return sent_by_all_; }
+  [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images) const;
 
   /// Of the executor; what travels comes from `memory`.
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
@@ -65,7 +65,7 @@ class GridPlace {
   void average_statistics(std::span<float> statistics);
 
  private:
-  void count_words(const Model& model);
+  void count_held(const Model& model);
 
   transport::World& world_;
   GridChoice choice_;
@@ -73,7 +73,6 @@ class GridPlace {
   std::vector<bool> adds_up_;             // by parameter group
   std::vector<const Parameter*> shared_;  // statistics that several ranks of the group measure
   std::uint64_t held_by_all_ = 0;
-  std::uint64_t sent_by_all_ = 0;
   std::optional<transport::Communicator> group_;
   std::optional<transport::Communicator> across_;
   std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another

@@ -16,19 +16,6 @@ constexpr double kib = 1024.0;
 
 double kib_of(std::uint64_t words) { return static_cast<double>(words * sizeof(float)) / kib; }
 
-// Words that the groups send for each layer of the model.
-std::vector<std::uint64_t> activation_words(const Model& model, const GridChoice& choice,
-                                            std::int64_t global_batch) {
-  std::vector<std::uint64_t> words(model.layers.size());
-  for (int group = 0; group < choice.grid.pc; ++group) {
-    const std::int64_t images = even_range(global_batch, choice.grid.pc, group).size();
-    const std::vector<LayerTraffic> layers =
-        traffic_of(model, lower(model, choice.splits, choice.grid.pr, images));
-    for (std::size_t i = 0; i < layers.size(); ++i) words[i] += layers[i].words();
-  }
-  return words;
-}
-
 bool has_split(const LayerSpec& layer) {
   return std::holds_alternative<ConvolutionLayer>(layer.kind) ||
          std::holds_alternative<FullyConnectedLayer>(layer.kind);
@@ -39,7 +26,8 @@ bool has_split(const LayerSpec& layer) {
 std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
                                      std::int64_t global_batch) {
   if (choice.grid.pr == 1) return {};
-  const std::vector<std::uint64_t> activations = activation_words(model, choice, global_batch);
+  const std::vector<std::uint64_t> activations =
+      activation_words(model, choice.splits, choice.grid, global_batch);
   const std::vector<std::uint64_t> gradients = gradient_words(model, choice.splits, choice.grid);
   const std::vector<ParameterGroup> groups = layout_of(model).groups;
   std::vector<std::string> lines{fmt::format("grid {} groups of {} ranks, which split every layer",

@@ -109,6 +109,7 @@ class Trainer {
   void report_progress() const;
   Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
+  [[nodiscard]] std::uint64_t synchronous_words_sent() const;
   EpochMetrics epoch_metrics(const sync::SchemeCounters& before);
 
   transport::World& world_;

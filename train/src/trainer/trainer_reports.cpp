@@ -213,6 +213,16 @@ EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
   return metrics;
 }
 
+// An epoch's last batch may be short.
+std::uint64_t Trainer::synchronous_words_sent() const {
+  const std::int64_t last = step_ / batches_.steps();
+  const auto words = [&](std::int64_t step, std::int64_t count) {
+    return static_cast<std::uint64_t>(count) *
+           grid_.sent_by_all(material_.model, batches_.samples(step));
+  };
+  return words(0, step_ - last) + words(batches_.steps() - 1, last);
+}
+
 RunSummary Trainer::summary(const std::string& reason) const {
   const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
@@ -231,7 +241,7 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .local_bytes = work_.counters.local_bytes,
           .synchronous_bytes = ranks > 1 ? steps * grid_.held_by_all() * sizeof(float) : 0,
           .bytes_sent = work_.bytes_sent,
-          .synchronous_bytes_sent = steps * grid_.sent_by_all() * sizeof(float),
+          .synchronous_bytes_sent = synchronous_words_sent() * sizeof(float),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
           .peak_bytes = account_.peak(),
