@@ -43,7 +43,7 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const GridLayer& plac
   const BackwardOperands operands{.x = x.view(),
                                   .y = y.view(),
                                   .dy = dy.view(),
-                                  .dx = dx.view(),
+                                  .dx = test::wanted(dx),
                                   .parameters = whole.parameters,
                                   .gradients = gradients};
   const auto words = [&](auto call) {

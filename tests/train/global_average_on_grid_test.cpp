@@ -63,6 +63,18 @@ TEST(GlobalAverageOnGridTest, FollowsAnyOtherLayout) {
   expect_agreement(grid, by_sample(x, 4), by_sample(y, 4), Numbers::whole);
 }
 
+TEST(GlobalAverageOnGridTest, LeavesOutTheGradientOfTheModelsInput) {
+  const ProcessGrid grid{.pr = 2};
+  World(2).run([&](transport::World& world) {
+    test::GridRank rank(world, grid);
+    const GridLayer place{.x = by_space({2, 4, 4, 8}, grid, 2, 1),
+                          .y = by_group({2, 1, 1, 8}, grid)};
+    tensor::Tensor dy({2, 1, 1, 8});
+    EXPECT_NO_THROW(
+        make_global_average_on_grid(rank.context, place)->backward_input({.dy = dy.view()}));
+  });
+}
+
 TEST(GlobalAverageOnGridTest, RefusesMeansThatLieElsewhere) {
   const ProcessGrid grid{.pr = 2};
   World(2).run([&](transport::World& world) {

@@ -86,6 +86,24 @@ TEST(PoolingInSpaceTest, GivesEveryHolderOfABlockItsWholeGradient) {
                    [&](const auto& extents) { return on_grid(extents, grid, {.h = 2}); });
 }
 
+TEST(PoolingInSpaceTest, LeavesOutTheGradientOfTheModelsInput) {
+  const ProcessGrid grid{.pr = 2};
+  const Partition x = by_space({1, 8, 8, 8}, grid, 2, 1);
+  World(grid.ranks()).run([&](transport::World& world) {
+    test::GridRank rank(world, grid);
+    const GridLayer place{.x = x, .y = x};
+    const PoolingLayer layer{.window = 3, .stride = 1, .padding = 1};
+    const auto kernel = make_pooling_in_space(rank.context, layer, place);
+    tensor::Tensor part(x.box_of(world.rank()).shape());
+    kernel->forward_training({.x = part.view(), .y = part.view()}, {});
+    const auto before = world.counters().sent_messages;
+
+    kernel->backward_input({.dy = part.view()});
+
+    EXPECT_EQ(world.counters().sent_messages, before);
+  });
+}
+
 TEST(PoolingInSpaceTest, FollowsAnyOtherLayout) {
   const ProcessGrid grid{.pr = 2, .pc = 2};
   const tensor::Shape x{3, 9, 7, 32};

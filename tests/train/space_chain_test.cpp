@@ -53,12 +53,12 @@ struct Link {
     const BackwardOperands operands{.x = x.view(),
                                     .y = part.y.view(),
                                     .dy = dy.view(),
-                                    .dx = part.dx.view(),
+                                    .dx = test::wanted(part.dx),
                                     .parameters = whole.parameters,
                                     .gradients = part.gradients};
     kernel->backward_parameters(operands);
     kernel->backward_input(operands);
-    move->backward_input({.dy = part.dx.view(), .dx = dx_before.view()});
+    move->backward_input({.dy = part.dx.view(), .dx = test::wanted(dx_before)});
   }
 
   GridLayer place;

@@ -90,6 +90,12 @@ struct WholeLayer {
   std::vector<float> gradients;
 };
 
+/// For a kernel to write. A view of no elements has an address, too, which says that it is wanted.
+inline tensor::View<float> wanted(tensor::Tensor& values) {
+  static float nowhere = 0.0F;
+  return {values.data() != nullptr ? values.data() : &nowhere, values.shape()};
+}
+
 /// Runs `kernel` forward and backward with what `layer` holds and into what it holds; dy is used
 /// up where the layer has an activation.
 inline void run(LayerKernel& kernel, WholeLayer& layer) {
@@ -99,7 +105,7 @@ inline void run(LayerKernel& kernel, WholeLayer& layer) {
   const BackwardOperands operands{.x = layer.x.view(),
                                   .y = layer.y.view(),
                                   .dy = layer.dy.view(),
-                                  .dx = layer.dx.view(),
+                                  .dx = wanted(layer.dx),
                                   .parameters = layer.parameters,
                                   .gradients = layer.gradients};
   kernel.backward_parameters(operands);

@@ -38,6 +38,7 @@ class GlobalAverageInSpace final : public LayerKernel {
 
   void backward_input(const BackwardOperands& operands) override {
     float* dx = operands.dx.data;
+    if (dx == nullptr) return;
     const std::int64_t channels = own_.c.size();
     for (std::int64_t n = 0; n < own_.n.size(); ++n) {
       const float* dy = operands.dy.data + n * channels;

@@ -39,6 +39,7 @@ class PoolingInSpace final : public LayerKernel {
 
   void backward_input(const BackwardOperands& operands) override {
     float* dx = operands.dx.data;
+    if (dx == nullptr) return;
     if (x_.reads_own()) {
       if (kernel_) kernel_->backward(operands.dy, operands.dx);
       home_.start(dx);

@@ -28,6 +28,7 @@ class RedistributionKernel final : public LayerKernel {
   }
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
+    if (operands.dx.data == nullptr) return;  // the model's input: nobody wants its gradient
     back_.start(operands.dy.data, operands.dx.data);
     back_.finish(operands.dx.data);
   }
