@@ -129,6 +129,25 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
   }
 }
 
+TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
+  Experiment experiment = test::small_experiment("resnet8");
+  experiment.train.max_steps = 2;
+  experiment.train.memory_limit = std::int64_t{1} << 40U;
+  const std::uint64_t needed = train_on(1, experiment).summaries[0].peak_bytes;
+  experiment.train.memory_limit = static_cast<std::int64_t>(needed) * 2 / 3;
+
+  const std::string refusal = rondo::test::error_text<ConfigError>([&] {
+    std::vector<transport::World> worlds = transport::World::make_threads(1, {});
+    RunLog log({}, 0);
+    Trainer(worlds[0], experiment, {}, log);
+  });
+  const Outcome four = train_on(4, on_grid(experiment, {.height = 2}));
+
+  EXPECT_THAT(refusal, HasSubstr("layer"));
+  EXPECT_LE(four.summaries[0].peak_bytes, needed * 2 / 3);
+  EXPECT_GT(four.metrics[0].loss, 0.0);
+}
+
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
 

@@ -95,7 +95,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
           array(memory_, "the copy of statistics for evaluation", layout_.statistic_count)),
       batches_(material_.dataset, stream_options(experiment_, grid_)),
       own_batches_(make_own_stream(material_.dataset, experiment_, grid_)),
-      engine_(options.threads, &memory_),
+      engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
       learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
@@ -124,6 +124,13 @@ std::int64_t Trainer::total_steps() const {
   return most > 0 ? std::min(most, all) : all;
 }
 
+// Where memory is short, evaluation takes no more than training.
+std::int64_t Trainer::evaluation_batch() const {
+  const std::int64_t usual = ExecutorOptions{}.evaluation_batch;
+  if (experiment_.train.memory_limit == 0) return usual;
+  return std::min(usual, batches_.piece_sizes().front());
+}
+
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
   options.training_batches = batches_.piece_sizes();
@@ -133,6 +140,7 @@ ExecutorOptions Trainer::executor_options() const {
       options.training_batches.push_back(size);
     }
   }
+  options.evaluation_batch = evaluation_batch();
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
   return options;
 }

@@ -83,6 +83,7 @@ class Trainer {
     std::uint64_t bytes_sent = 0;        ///< sum over the ranks
   };
 
+  [[nodiscard]] std::int64_t evaluation_batch() const;
   [[nodiscard]] ExecutorOptions executor_options() const;
   [[nodiscard]] sync::Replica replica();
   [[nodiscard]] std::int64_t total_steps() const;

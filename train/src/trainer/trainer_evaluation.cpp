@@ -23,7 +23,7 @@ Trainer::Evaluation Trainer::evaluate() {
 
   LossSums own;
   const Share share = share_of(material_.dataset.test.shape.n, grid_.group(), grid_.grid().pc);
-  const std::int64_t most = ExecutorOptions{}.evaluation_batch;
+  const std::int64_t most = evaluation_batch();
   for (std::int64_t first = share.first; first < share.last; first += most) {
     const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
     own.add(executor_->evaluate(batch, evaluated_parameters_, evaluated_statistics_),
