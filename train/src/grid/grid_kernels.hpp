@@ -25,7 +25,7 @@ namespace rondo::train {
 /// pixels, which are all of its group's samples where the split is `channel` or `group`.
 ///
 /// Made by all ranks together, in the same order. Boxes may be empty; every call communicates all
-/// the same.
+/// the same. A view of no elements has an address: where dx has none, no rank wants it.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
                                                                      const ConvolutionLayer& layer,
                                                                      const GridLayer& place,
