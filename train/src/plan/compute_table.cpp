@@ -47,6 +47,12 @@ WorkSeconds scaled(const WorkSeconds& seconds, double factor) {
           .backward_data = seconds.backward_data * factor};
 }
 
+WorkSeconds fastest(const WorkSeconds& a, const WorkSeconds& b) {
+  return {.forward = std::min(a.forward, b.forward),
+          .backward_weights = std::min(a.backward_weights, b.backward_weights),
+          .backward_data = std::min(a.backward_data, b.backward_data)};
+}
+
 WorkSeconds sum_of(const std::vector<KernelTime>& kernels) {
   WorkSeconds seconds;
   for (const KernelTime& kernel : kernels) {
@@ -104,12 +110,15 @@ bool ComputeTable::knows(const LocalWork& work) const {
 }
 
 void ComputeTable::measure(const LocalWork& work) {
+  if (work.input.size() == 0) return;
   if (!knows(work)) {
     if (!engine_) engine_ = std::make_unique<tensor::Engine>(threads_);
     times_[key_of(work)] = run(*engine_, sample_of(work));
     ++measurements_;
   }
-  if (!rates_.contains(work.layer)) rates_[work.layer] = scaled(seconds(work), 1 / amount_of(work));
+  const WorkSeconds rate = scaled(seconds(work), 1 / amount_of(work));
+  const auto [known, is_new] = rates_.try_emplace(work.layer, rate);
+  if (!is_new) known->second = fastest(known->second, rate);
 }
 
 void ComputeTable::measure_update(std::size_t parameters) {

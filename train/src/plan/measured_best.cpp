@@ -10,10 +10,10 @@ std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions&
     std::vector<BestPlan> plans = best_plans(model, options, table);
     bool all_known = true;
     for (const LocalWork& work : work_of(model, options, plans.front())) {
-      if (table.knows(work)) continue;
-      if (table.measurements() >= most_measurements) return plans;
-      all_known = false;
-      table.measure(work);
+      const bool known = table.knows(work);
+      if (!known && table.measurements() >= most_measurements) return plans;
+      all_known = all_known && known;
+      table.measure(work);  // what is known still teaches the layer's rate
     }
     if (all_known) return plans;
   }

@@ -60,7 +60,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   std::filesystem::path file_;
   std::string machine_;
   std::map<std::string, WorkSeconds> times_;  ///< by key
-  std::map<std::string, WorkSeconds> rates_;  ///< by layer: seconds per flop or element
+  std::map<std::string, WorkSeconds> rates_;  ///< by layer, seconds per flop or element: the least
   std::unique_ptr<tensor::Engine> engine_;
   int measurements_ = 0;
 };
