@@ -101,16 +101,16 @@ class ConvolutionInSpace final : public LayerKernel {
     if (!dy_) return;
     const tensor::View<const float> dy = dy_->finish();
     if (reached_ == own_) {
-      if (!own_.empty()) data_kernel().backward_data(dy, operands.dx);
+      if (!own_.empty()) data_kernel_->backward_data(dy, operands.dx);
       return;
     }
     std::fill_n(operands.dx.data, own_.size(), 0.0F);
     if (reached_.empty()) return;
-    data_kernel().backward_data(dy, reached_dx_.view());
+    data_kernel_->backward_data(dy, reached_dx_.view());
     copy_box(reached_, {reached_dx_.data(), reached_}, {operands.dx.data, own_});
   }
 
-  std::string implementation() const override {
+  [[nodiscard]] std::string implementation() const override {
     std::string names = forward_ ? forward_->implementation() : std::string();
     if (data_) names += (names.empty() ? "" : "; dx: ") + data_->implementation();
     return names;
@@ -144,19 +144,16 @@ class ConvolutionInSpace final : public LayerKernel {
 
   void make_data(const ConvolutionLayer& layer, const Geometry& geometry) {
     if (reached_ != own_) reached_dx_ = tensor::Tensor(reached_.shape(), engine_.memory());
-    if (forward_ && forward_->spec().input_gradient == tensor::InputGradient::wanted) return;
+    if (forward_ && forward_->spec().input_gradient == tensor::InputGradient::wanted) {
+      data_kernel_ = &*forward_;
+      return;
+    }
     auto spec = local_spec(layer, reached_.shape(), geometry.backward_local);
     spec.bias = false;
     spec.activation = tensor::Activation::none;
     spec.weight_gradient = tensor::WeightGradient::unused;
-    if (forward_) {
-      data_.emplace(*forward_, spec);
-    } else {
-      data_.emplace(engine_, spec);
-    }
+    data_kernel_ = forward_ ? &data_.emplace(*forward_, spec) : &data_.emplace(engine_, spec);
   }
-
-  tensor::Convolution& data_kernel() { return data_ ? *data_ : *forward_; }
 
   void forward(const ForwardOperands& operands) {
     x_.start(operands.x);
@@ -179,6 +176,7 @@ class ConvolutionInSpace final : public LayerKernel {
   std::optional<tensor::Convolution> forward_;   ///< and backward-weights; none: no output is ours
   std::optional<InteriorFirst> interior_first_;  ///< forward instead, where that pays
   std::optional<tensor::Convolution> data_;      ///< none: forward_ does it, or nobody
+  tensor::Convolution* data_kernel_ = nullptr;   ///< the one that does it
   tensor::Tensor reached_dx_;                    ///< where that is not all of dx
 };
 

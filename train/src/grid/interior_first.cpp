@@ -18,8 +18,8 @@ Range from(std::int64_t origin, Range range) { return {range.first - origin, ran
 struct InteriorFirst::Maker {
   tensor::Convolution& whole;
   const Window& window;
-  std::int64_t height;
-  Range own;
+  std::int64_t height = 0;
+  Range own = {};
 
   /// The rows `outputs` from memory that begins with row `origin`.
   void make(Range outputs, std::int64_t origin, std::vector<Rows>& into) const {

@@ -51,7 +51,7 @@ class PoolingInSpace final : public LayerKernel {
     home_.finish(dx);
   }
 
-  std::string implementation() const override {
+  [[nodiscard]] std::string implementation() const override {
     return kernel_ ? kernel_->implementation() : std::string();
   }
 
