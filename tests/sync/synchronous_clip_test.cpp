@@ -72,6 +72,48 @@ TEST(SynchronousClipMisuseTest, RefusesANormThatIsNone) {
   });
 }
 
+// Two replicas of two ranks: layer 0 is held by all, layers 1 and 2 are the two halves of one.
+TEST(SynchronousClipSlicesTest, ClipsByTheNormOfTheWholeModel) {
+  World{4}.run([](transport::World& world) {
+    const int position = world.rank() % 2;
+    transport::Communicator group = world.communicator().split(world.rank() / 2, position);
+    transport::Communicator across = world.communicator().split(position, world.rank());
+    Arrays arrays(world, {1, 2});
+    Replica replica = arrays.replica();
+    replica.layers[1].groups = {nullptr, &across, &across};
+    replica.slices.over = &group;
+    replica.slices.counted = {{1, 2}};
+    if (position == 0) replica.slices.counted = {{0, 3}};
+    const auto scheme =
+        make_synchronous(replica, make_sgd(3, {.momentum = 0.0F}), {.clip_norm = 3.5});
+    scheme->begin({.index = 0, .local_samples = 1, .global_samples = 2, .learning_rate = 1.0});
+    // The mean over two samples is 4, (2, 2), (3, 4): its norm is 7. Layer 0 adds up over all
+    // ranks.
+    arrays.gradients[0] = 2.0F;
+    arrays.gradients[1] = position == 0 ? 2.0F : 3.0F;
+    arrays.gradients[2] = position == 0 ? 2.0F : 4.0F;
+    scheme->gradients_final(1);
+    scheme->gradients_final(0);
+    scheme->finish();
+
+    EXPECT_THAT(arrays.parameters, position == 0 ? ElementsAre(-2.0F, -1.0F, -1.0F)
+                                                 : ElementsAre(-2.0F, -1.5F, -2.0F));
+  });
+}
+
+TEST(SynchronousClipMisuseTest, RefusesSlicesThatAreNotThere) {
+  World{1}.run([](transport::World& world) {
+    Arrays arrays(world, {5});
+    for (const Slices::Part part : {Slices::Part{3, 3}, {6, 0}}) {
+      Replica replica = arrays.replica();
+      replica.slices = {&world.communicator(), {part}};
+
+      EXPECT_THAT([&] { static_cast<void>(make_synchronous(replica, make_sgd(5, {}))); },
+                  ThrowsMessage<std::invalid_argument>(HasSubstr("out of order or not there")));
+    }
+  });
+}
+
 TEST(SynchronousClipMisuseTest, RefusesLayersThatOtherRanksDoNotHold) {
   World{2}.run([](transport::World& world) {
     transport::Communicator alone = world.communicator().split(world.rank());

@@ -54,6 +54,7 @@ AveragingScheme::AveragingScheme(std::string_view name, Replica replica,
       optimizer_(checked(name, replica_, std::move(optimizer))),
       local_state_(options.local_state),
       clip_norm_(checked(name, options.clip_norm)),
+      sums_(replica_, 1),
       on_round_(options.on_round),
       schedule_(name, options, outer_),
       model_(name, options.momentum, replica_.parameters.size()),
@@ -93,7 +94,7 @@ void AveragingScheme::step_locally() {
   if (step.local_samples == 0) return;
   double scale = 1.0 / static_cast<double>(step.local_samples);
   if (clip_norm_ > 0.0) {
-    scale *= flat::clip_factor(flat::squared_norm(replica_.gradients), scale, clip_norm_);
+    scale *= flat::clip_factor(sums_.squared_norm(replica_.gradients), scale, clip_norm_);
   }
   optimizer_->update(0, replica_.parameters, replica_.gradients,
                      {static_cast<float>(scale), step.learning_rate, place_.updates});
@@ -119,7 +120,9 @@ void AveragingScheme::end_round(Ending ending) {
     counters_.global_bytes += mean_.bytes();
   }
   Round round{place_.round, place_.steps, place_.samples, 0.0};
-  if (on_round_) round.displacement = std::sqrt(flat::squared_norm(mean_.displacement()));
+  if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
+    round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));
+  }
   advance(ending);
   take_over_the_rest();
   ++place_.round;

@@ -15,6 +15,7 @@
 #include "averaging/common_model.hpp"
 #include "averaging/packed_mean.hpp"
 #include "replica/iteration.hpp"
+#include "replica/model_sums.hpp"
 
 namespace rondo::sync {
 
@@ -55,6 +56,7 @@ class AveragingScheme final : public UpdateScheme {
   std::shared_ptr<Optimizer> optimizer_;
   LocalState local_state_;
   double clip_norm_;
+  ModelSums sums_;
   std::function<void(const Round&)> on_round_;
   AveragingSchedule schedule_;
   CommonModel model_;

@@ -9,7 +9,6 @@
 #include <rondo/transport/world.hpp>
 
 #include "flat/clip.hpp"
-#include "flat/flat.hpp"
 #include "replica/check_replica.hpp"
 #include "replica/whole_layers.hpp"
 #include "state/byte_reader.hpp"
@@ -32,7 +31,8 @@ void check_clipping(const Replica& replica, double clip_norm) {
   if (!(clip_norm >= 0.0)) {
     throw std::invalid_argument("synchronous: clip_norm must be 0 (no clipping) or positive");
   }
-  if (clip_norm > 0.0) expect_whole_layers("synchronous: clip_norm", replica, replica.layers);
+  if (clip_norm == 0.0 || replica.slices.over != nullptr) return;
+  expect_whole_layers("synchronous: clip_norm", replica, replica.layers);
 }
 
 std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {
@@ -49,6 +49,7 @@ SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer>
       iteration_(state_name, replica_.layers),
       buckets_(replica_, 0, {options.bucket_bytes, options.last_bucket_bytes}),
       clip_norm_(options.clip_norm),
+      sums_(replica_, 1),
       statistics_mean_(replica_) {
   check_clipping(replica_, clip_norm_);
 }
@@ -79,7 +80,7 @@ double SynchronousScheme::gradient_scale() {
   const double mean = 1.0 / static_cast<double>(iteration_.step().global_samples);
   if (clip_norm_ == 0.0) return mean;
   buckets_.wait();
-  return mean * flat::clip_factor(flat::squared_norm(replica_.gradients), mean, clip_norm_);
+  return mean * flat::clip_factor(sums_.squared_norm(replica_.gradients), mean, clip_norm_);
 }
 
 void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,

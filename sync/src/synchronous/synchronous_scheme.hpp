@@ -10,6 +10,7 @@
 
 #include "buckets/bucket_reduction.hpp"
 #include "replica/iteration.hpp"
+#include "replica/model_sums.hpp"
 #include "replica/statistics_mean.hpp"
 
 namespace rondo::sync {
@@ -39,6 +40,7 @@ class SynchronousScheme final : public UpdateScheme {
   Iteration iteration_;
   BucketReduction buckets_;
   double clip_norm_;
+  ModelSums sums_;
   StatisticsMean statistics_mean_;
   SchemeCounters counters_;
 };

@@ -16,22 +16,14 @@ std::string layer_of(const Parameter& parameter) {
   throw ConfigError(key + ": " + why);
 }
 
-bool is_cut(const ParameterLayout& layout) {
-  return std::ranges::any_of(layout.parameters,
-                             [](const Parameter& parameter) { return !parameter.whole.empty(); });
+void check_update(const Experiment& experiment) {
+  if (experiment.update.scheme != "cyclic") return;
+  refuse("update.scheme", "\"cyclic\" takes whole replicas, one per rank; leave [grid] to sample");
 }
 
-void check_update(const Experiment& experiment, const ParameterLayout& layout) {
-  const std::string& scheme = experiment.update.scheme;
-  if (scheme == "cyclic") {
-    refuse("update.scheme",
-           "\"cyclic\" takes whole replicas, one per rank; leave [grid] to sample");
-  }
-  if (!is_cut(layout)) return;
-  if (experiment.optimizer.clip_norm > 0.0) {
-    refuse("optimizer.clip_norm",
-           "no rank knows the norm of the whole gradient where [grid] cuts layers; leave it out");
-  }
+/// Slices are the same or apart.
+bool is_same_slice(const Parameter& a, const Parameter& b) {
+  return a.first == b.first && a.shape == b.shape;
 }
 
 GridChoice chosen(const transport::World& world, const Model& model, const Experiment& experiment) {
@@ -46,7 +38,7 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
       choice_(chosen(world, model, experiment)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)) {
-  if (choice_.grid.pr > 1) check_update(experiment, layout_);
+  if (choice_.grid.pr > 1) check_update(experiment);
   for (const Parameter& statistic : layout_.statistics) {
     const auto found =
         std::ranges::find(layout_.groups, layer_of(statistic), &ParameterGroup::name);
@@ -55,6 +47,7 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
     }
   }
   count_held(model);
+  count_once(model);
 }
 
 int GridPlace::group() const noexcept { return choice_.grid.group_of(world_.rank()); }
@@ -80,6 +73,20 @@ void GridPlace::count_held(const Model& model) {
   for (int place = 0; place < grid.pr; ++place) {
     const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, place);
     held_by_all_ += held.parameter_count * static_cast<std::uint64_t>(grid.pc);
+  }
+}
+
+void GridPlace::count_once(const Model& model) {
+  std::vector<bool> counts(layout_.parameters.size(), true);
+  for (int place = 0; place < position(); ++place) {
+    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, place);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (is_same_slice(held.parameters[i], layout_.parameters[i])) counts[i] = false;
+    }
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const Parameter& parameter = layout_.parameters[i];
+    if (counts[i]) counted_.push_back({parameter.offset, parameter.size()});
   }
 }
 
@@ -128,6 +135,11 @@ sync::Groups GridPlace::groups_of(std::size_t group) {
   if (choice_.grid.pr == 1) return {nullptr, &all, &all};
   if (adds_up_[group]) return {&own_group(), &replicas(), &all};
   return {nullptr, &replicas(), &replicas()};
+}
+
+sync::Slices GridPlace::slices() {
+  if (choice_.grid.pr == 1) return {};
+  return {&own_group(), counted_};
 }
 
 transport::Communicator& GridPlace::replicas() {

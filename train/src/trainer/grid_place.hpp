@@ -55,6 +55,8 @@ class GridPlace {
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
   /// Of parameter group `group`.
   [[nodiscard]] sync::Groups groups_of(std::size_t group);
+  /// What this rank counts of its group's model.
+  [[nodiscard]] sync::Slices slices();
   /// The ranks that hold the same parameters and statistics as this one, one per group of the grid.
   [[nodiscard]] transport::Communicator& replicas();
   /// The ranks of this rank's group.
@@ -66,12 +68,14 @@ class GridPlace {
 
  private:
   void count_held(const Model& model);
+  void count_once(const Model& model);
 
   transport::World& world_;
   GridChoice choice_;
   ParameterLayout layout_;
-  std::vector<bool> adds_up_;             // by parameter group
-  std::vector<const Parameter*> shared_;  // statistics that several ranks of the group measure
+  std::vector<bool> adds_up_;                // by parameter group
+  std::vector<const Parameter*> shared_;     // statistics that several ranks of the group measure
+  std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
   std::uint64_t held_by_all_ = 0;
   std::optional<transport::Communicator> group_;
   std::optional<transport::Communicator> across_;

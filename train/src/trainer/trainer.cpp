@@ -159,7 +159,9 @@ sync::Replica Trainer::replica() {
                        .parameters = parameters_,
                        .gradients = gradients_,
                        .statistics = statistics_,
-                       .statistics_over = &grid_.replicas()};
+                       .statistics_over = &grid_.replicas(),
+                       .layers = {},
+                       .slices = grid_.slices()};
   for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
     const ParameterGroup& group = layout_.groups[i];
     result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});

@@ -34,6 +34,24 @@ struct Layer {
   Groups groups = {};
 };
 
+/// Which elements this rank counts where something is summed over all elements of the model: the
+/// norm of a gradient, say.
+///
+/// A replica of one rank counts them all. Where the ranks of a replica hold different slices of its
+/// layers, some of them perhaps all, each element of the model is counted by one of them.
+struct Slices {
+  /// An array's elements [offset, offset + size).
+  struct Part {
+    std::size_t offset = 0;
+    std::size_t size = 0;
+  };
+
+  /// The ranks of this replica, in the same order in every replica; lent. Null: there is but one.
+  transport::Communicator* over = nullptr;
+  /// Of the flat arrays, in ascending order; only if `over` is given.
+  std::vector<Part> counted = {};
+};
+
 /// What a scheme updates: one rank's parameters as flat fp32 arrays, cut into layers.
 ///
 /// All memory is lent and outlives the scheme. Layers are in forward order, adjacent, and cover
@@ -51,6 +69,7 @@ struct Replica {
   std::span<float> statistics = {};
   transport::Communicator* statistics_over = nullptr;
   std::vector<Layer> layers = {};
+  Slices slices = {};
 };
 
 }  // namespace rondo::sync

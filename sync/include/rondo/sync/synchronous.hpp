@@ -33,7 +33,8 @@ struct SynchronousOptions {
 ///
 /// With clipping, finish() waits for all buckets first: the norm is that of the whole gradient,
 /// which every rank computes from the same reduced bits, in double and in a fixed order. Nothing
-/// more is sent. A gradient that is short enough is updated by as without clipping, bit for bit.
+/// more is sent, but for one number per rank of a replica that holds the model in slices (Slices).
+/// A gradient that is short enough is updated by as without clipping, bit for bit.
 ///
 /// Sends, per iteration and rank, one allreduce of each bucket: 2 (P-1)/P of the gradients' bytes.
 /// A slice that one rank holds alone is not reduced. Counts one global reduction per iteration.
@@ -42,7 +43,7 @@ struct SynchronousOptions {
 ///
 /// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together,
 /// when clip_norm is negative or not a number, and when there is clipping although a rank does not
-/// hold all layers, or they have different groups.
+/// hold all layers, or they have different groups, and the replica does not say what it counts.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_synchronous(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const SynchronousOptions& options = {});
 
