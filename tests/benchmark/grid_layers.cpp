@@ -239,11 +239,32 @@ class Step {
   std::pmr::vector<float> gradients_;
 };
 
+/// Where the ranks meet.
+class Meeting {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Waits for the others; gives the time at which the last one came.
+  Clock::time_point arrive() {
+    barrier_.arrive_and_wait();
+    return last_came_;
+  }
+
+ private:
+  struct Note {
+    Clock::time_point* last_came;
+    void operator()() const noexcept { *last_came = Clock::now(); }
+  };
+
+  Clock::time_point last_came_ = {};
+  std::barrier<Note> barrier_{ranks, Note{&last_came_}};
+};
+
 /// One rank of the measurement.
 class Rank {
  public:
-  Rank(transport::World& world, std::barrier<>& together, const Setting& setting)
-      : world_(world), together_(together), setting_(setting) {}
+  Rank(transport::World& world, Meeting& meeting, const Setting& setting)
+      : world_(world), meeting_(meeting), setting_(setting) {}
 
   void run() {
     if (world_.rank() == 0) print_head();
@@ -293,15 +314,13 @@ class Rank {
   /// Of what all ranks do together, until the last has finished.
   template <typename Work>
   double median_ms(const Work& work) {
-    using Clock = std::chrono::steady_clock;
     work();
     std::vector<double> times;
     for (std::size_t i = 0; i < setting_.repeats; ++i) {
-      together_.arrive_and_wait();
-      const Clock::time_point start = Clock::now();
+      const auto start = meeting_.arrive();
       work();
-      together_.arrive_and_wait();
-      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+      const std::chrono::duration<double, std::milli> taken = meeting_.arrive() - start;
+      times.push_back(taken.count());
     }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::ranges::nth_element(times, middle);
@@ -309,7 +328,7 @@ class Rank {
   }
 
   transport::World& world_;
-  std::barrier<>& together_;
+  Meeting& meeting_;
   const Setting& setting_;
   tensor::Engine engine_;
 };
@@ -349,13 +368,13 @@ int main(int count, char** arguments) {
       .fake_nodes = ranks,
       .injected_latency = std::chrono::nanoseconds(std::llround(setting.latency_us * 1e3)),
       .injected_bytes_per_second = setting.megabytes_per_second * 1e6};
-  std::barrier<> together(ranks);
+  Meeting meeting;
   std::vector<std::jthread> threads;
   for (transport::World& world : transport::World::make_threads(ranks, options)) {
     threads.emplace_back([&, mine = std::move(world)]() mutable {
       try {
         pin(mine.rank());
-        Rank(mine, together, setting).run();
+        Rank(mine, meeting, setting).run();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", mine.rank(), error.what());
         std::_Exit(1);  // the others wait for this one
