@@ -72,6 +72,8 @@ TEST(LazyMisuseTest, RefusesProbesThatLieWithinNoLazyLayer) {
     EXPECT_THAT(refusal([probe](LazyOptions& o) { o.probes = {probe}; }),
                 HasSubstr("lies within no lazy layer"));
   }
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 0}}; }),
+              HasSubstr("the probe at 10 is empty"));
   EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {}; }), HasSubstr("no probe was given"));
   EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 5}, {0, 10}}; }),
               HasSubstr("out of order"));

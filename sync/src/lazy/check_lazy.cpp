@@ -8,10 +8,14 @@
 namespace rondo::sync {
 namespace {
 
-void check_probes(std::span<const Layer> layers, std::span<const Probe> probes) {
+void check_probes(std::span<const Layer> layers, std::span<const Probe> probes, bool in_slices) {
   std::size_t end = 0;
   for (const Probe& probe : probes) {
     static_cast<void>(layer_of(layers, probe));
+    if (probe.size == 0 && !in_slices) {
+      throw std::invalid_argument("lazy: the probe at " + std::to_string(probe.offset) +
+                                  " is empty");
+    }
     if (probe.offset < end) {
       throw std::invalid_argument("lazy: the probe at " + std::to_string(probe.offset) +
                                   " overlaps the one before it, or is out of order");
@@ -32,8 +36,9 @@ std::span<const Layer> checked_lazy_layers(const Replica& replica, const LazyOpt
     throw std::invalid_argument("lazy: max_interval is negative; 0 means no cap");
   }
   const auto layers = std::span<const Layer>(replica.layers).first(options.lazy_layers);
-  expect_whole_layers("lazy", replica, layers);
-  check_probes(layers, options.probes);
+  const bool in_slices = replica.slices.over != nullptr;
+  if (!in_slices) expect_whole_layers("lazy", replica, layers);
+  check_probes(layers, options.probes, in_slices);
   if (!layers.empty() && options.probes.empty()) {
     throw std::invalid_argument(
         "lazy: no probe was given; the interval is judged by the weights of a lazy layer");
@@ -42,12 +47,11 @@ std::span<const Layer> checked_lazy_layers(const Replica& replica, const LazyOpt
 }
 
 std::size_t layer_of(std::span<const Layer> layers, const Probe& probe) {
-  for (std::size_t i = 0; i < layers.size() && probe.size > 0; ++i) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::size_t end = layers[i].offset + layers[i].size;
-    if (probe.offset >= layers[i].offset && probe.offset < end &&
-        probe.size <= end - probe.offset) {
-      return i;
-    }
+    const bool begins_within = probe.offset >= layers[i].offset && probe.offset < end;
+    const bool fits = begins_within && probe.size > 0 && probe.size <= end - probe.offset;
+    if (fits || (probe.size == 0 && probe.offset == layers[i].offset)) return i;
   }
   throw std::invalid_argument("lazy: the probe of " + std::to_string(probe.size) + " values at " +
                               std::to_string(probe.offset) + " lies within no lazy layer");

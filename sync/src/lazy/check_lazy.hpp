@@ -8,7 +8,8 @@
 namespace rondo::sync {
 
 /// The lazy layers of `replica`. Throws std::invalid_argument, naming what does not fit, unless
-/// they are there, all ranks hold all of them, and every probe lies within one of them.
+/// they are there, all ranks hold all of them or say what they count, and every probe lies within
+/// one of them. Only of a layer in slices a probe may be empty.
 [[nodiscard]] std::span<const Layer> checked_lazy_layers(const Replica& replica,
                                                          const LazyOptions& options);
 

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
-#include "flat/flat.hpp"
-
 namespace rondo::sync {
 
-ProbeTests test_probe(std::span<const float> last, std::span<const float> sum,
-                      std::int64_t iterations) {
-  const double last_squared = flat::squared_norm(last);
-  return {flat::dot(last, sum) - last_squared >= 0.0,
-          static_cast<double>(iterations) * last_squared <= flat::squared_norm(sum)};
+ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations) {
+  return {products.last_sum - products.last_last >= 0.0,
+          static_cast<double>(iterations) * products.last_last <= products.sum_sum};
 }
 
 std::int64_t next_interval(LazyController controller, const WindowTests& tests,

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <rondo/sync/lazy.hpp>
 
@@ -14,9 +13,15 @@ struct ProbeTests {
   bool magnitude = true;  ///< n |f|^2 <= |G|^2: the sum is as long as if steps were orthogonal
 };
 
-/// Both are sums over the ranks. Numbers that are none fail both.
-[[nodiscard]] ProbeTests test_probe(std::span<const float> last, std::span<const float> sum,
-                                    std::int64_t iterations);
+/// Scalar products of f and G, both of which are sums over the ranks.
+struct ProbeProducts {
+  double last_sum = 0.0;   ///< f.G
+  double last_last = 0.0;  ///< |f|^2
+  double sum_sum = 0.0;    ///< |G|^2
+};
+
+/// Numbers that are none fail both.
+[[nodiscard]] ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations);
 
 /// What all probes that the controller looks at say.
 struct WindowTests {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <rondo/sync/lazy.hpp>
-#include <rondo/transport/request.hpp>
-
 #include "lazy/lazy_controller.hpp"
+#include "lazy/slice_allreduce.hpp"
+#include "replica/model_sums.hpp"
 
 namespace rondo::sync {
 
@@ -35,8 +35,9 @@ class LazyGradients {
   void post(SchemeCounters& counters);
   void wait();
 
-  /// After wait(): what the probes say about a window of so many iterations.
-  [[nodiscard]] WindowTests test(std::int64_t iterations) const;
+  /// After wait(): what the probes say about a window of so many iterations. Collective over the
+  /// ranks of a replica that holds its layers in slices.
+  [[nodiscard]] WindowTests test(std::int64_t iterations);
 
   /// Sums of the window: of this rank, and after wait() or reduce() of all.
   [[nodiscard]] std::span<float> sums() noexcept { return sums_; }
@@ -44,6 +45,7 @@ class LazyGradients {
 
   /// Sums `values`, as many as sums(), over the ranks, now.
   void reduce(std::span<float> values);
+  void reduce(std::span<float> values, SchemeCounters& counters);
 
   /// Is there another rank to meet?
   [[nodiscard]] bool reduces() const noexcept;
@@ -58,11 +60,10 @@ class LazyGradients {
   };
 
   void watch(std::span<const Probe> probes);
-  void allreduce(std::span<float> values, transport::Request& request, SchemeCounters& counters);
+  void measure();
 
   const Replica& replica_;
   std::span<const Layer> layers_;
-  transport::Communicator* ranks_ = nullptr;
   std::vector<Watched> watched_;
   std::size_t watched_layers_ = 0;
   std::pmr::vector<float> sums_;  // in the arena, as last_
@@ -72,8 +73,10 @@ class LazyGradients {
   std::size_t watched_missing_ = 0;  // of them, those of watched probes
   bool last_posted_ = false;
   bool sums_posted_ = false;
-  transport::Request last_request_;
-  transport::Request sums_request_;
+  SliceAllreduce last_reduction_;
+  SliceAllreduce sums_reduction_;
+  ModelSums model_sums_;
+  std::vector<double> products_;  // what the tests look at, of every watched probe
 };
 
 }  // namespace rondo::sync

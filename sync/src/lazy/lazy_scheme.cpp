@@ -140,12 +140,8 @@ void LazyScheme::copy_for_evaluation(std::span<float> parameters, std::span<floa
 void LazyScheme::flush() {
   iteration_.expect_between("flush()");
   if (window_.iterations == 0) return;
-  lazy_.reduce(lazy_.sums());
-  if (lazy_.reduces()) {
-    ++counters_.global_reductions;
-    ++counters_.collectives;
-    counters_.global_bytes += lazy_.sums().size_bytes();
-  }
+  lazy_.reduce(lazy_.sums(), counters_);
+  if (lazy_.reduces()) ++counters_.global_reductions;
   apply_window();
 }
 

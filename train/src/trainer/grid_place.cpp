@@ -102,18 +102,6 @@ std::uint64_t GridPlace::sent_by_all(const Model& model, std::int64_t images) co
   return words;
 }
 
-void GridPlace::check_lazy(std::size_t layers) const {
-  for (std::size_t i = 0; i < layers; ++i) {
-    const std::string& name = layout_.groups[i].name;
-    const bool cut = std::ranges::any_of(layout_.parameters, [&](const Parameter& parameter) {
-      return layer_of(parameter) == name && !parameter.whole.empty();
-    });
-    if (!cut) continue;
-    refuse("update.lazy_layers", "lazy layers are judged whole, and [grid] cuts " + name +
-                                     "; split them over samples or space");
-  }
-}
-
 void GridPlace::join() {
   if (is_whole()) return;
   transport::Communicator& all = world_.communicator();

@@ -28,10 +28,6 @@ class GridPlace {
   /// for settings that no grid allows. `world` is lent.
   GridPlace(transport::World& world, const Model& model, const Experiment& experiment);
 
-  /// Throws ConfigError if one of the first `layers` parameter groups is cut, for these are judged
-  /// whole.
-  void check_lazy(std::size_t layers) const;
-
   /// Makes the communicators. Collective; before all that follows the next line.
   void join();
 

@@ -27,8 +27,7 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
 }
 
 /// Up to the first layer with parameters that is neither a convolution nor its batch norm.
-std::vector<Candidate> candidates_of(const Model& model) {
-  const ParameterLayout layout = layout_of(model);
+std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
   std::size_t group = 0;
   for (std::size_t i = 0; i < model.layers.size() && group < layout.groups.size(); ++i) {
@@ -66,7 +65,12 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
 }  // namespace
 
 LazyPlan plan_lazy_layers(const Model& model, const LazyLayers& choice, std::size_t unhidden) {
-  const std::vector<Candidate> candidates = candidates_of(model);
+  return plan_lazy_layers(model, layout_of(model), choice, unhidden);
+}
+
+LazyPlan plan_lazy_layers(const Model& model, const ParameterLayout& layout,
+                          const LazyLayers& choice, std::size_t unhidden) {
+  const std::vector<Candidate> candidates = candidates_of(model, layout);
   const std::size_t count = count_of(candidates, choice, unhidden);
   if (count > candidates.size()) {
     throw ConfigError("update.lazy_layers: " + model.name + " has " +

@@ -6,6 +6,7 @@
 
 #include <rondo/sync/lazy.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
 
 #include "config/combinations.hpp"
 
@@ -25,5 +26,9 @@ struct LazyPlan {
 /// For "auto", the convolutions among the first `unhidden` parameter groups, one at least.
 [[nodiscard]] LazyPlan plan_lazy_layers(const Model& model, const LazyLayers& choice,
                                         std::size_t unhidden = 0);
+
+/// The same for a rank that holds the model's parameters as `layout` says.
+[[nodiscard]] LazyPlan plan_lazy_layers(const Model& model, const ParameterLayout& layout,
+                                        const LazyLayers& choice, std::size_t unhidden = 0);
 
 }  // namespace rondo::train

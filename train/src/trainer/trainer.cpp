@@ -107,8 +107,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
   book_optimizer(experiment_.optimizer, layout_, memory_);
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_, statistics_);
   if (experiment_.update.scheme == "lazy") {
-    lazy_ = plan_lazy_layers(material_.model, lazy_layers_of(experiment_));
-    grid_.check_lazy(lazy_.layers);
+    lazy_ = plan_lazy_layers(material_.model, layout_, lazy_layers_of(experiment_));
   }
   if (experiment_.update.scheme == "hierarchical") {
     rank_groups_ = rank_groups(experiment_, grid_.leaders());
@@ -180,10 +179,10 @@ void Trainer::choose_lazy_layers() {
   if (experiment_.update.scheme != "lazy") return;
   const LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
-  const std::size_t unhidden = measure_unhidden_layers(
-      world_, *executor_, batches_.load(0, 0), layout_, {parameters_, gradients_, statistics_});
-  lazy_ = plan_lazy_layers(material_.model, choice, unhidden);
-  grid_.check_lazy(lazy_.layers);
+  const std::size_t unhidden =
+      measure_unhidden_layers(world_, *executor_, batches_.load(0, 0), replica().layers,
+                              {parameters_, gradients_, statistics_});
+  lazy_ = plan_lazy_layers(material_.model, layout_, choice, unhidden);
 }
 
 void Trainer::join() {

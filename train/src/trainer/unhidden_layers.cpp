@@ -52,16 +52,16 @@ std::vector<double> backward_left(Executor& executor, const Batch& batch, std::s
 }
 
 /// By group: the shortest time of its allreduce, once all ranks are there.
-std::vector<double> reduction_times(transport::World& world, const ParameterLayout& layout,
+std::vector<double> reduction_times(transport::World& world, std::span<const sync::Layer> layers,
                                     std::span<float> gradients) {
   transport::Communicator& all = world.communicator();
-  std::vector<double> times(layout.groups.size(), std::numeric_limits<double>::max());
+  std::vector<double> times(layers.size(), std::numeric_limits<double>::max());
   for (int i = 0; i < repetitions; ++i) {
     for (std::size_t group = 0; group < times.size(); ++group) {
-      const ParameterGroup& place = layout.groups[group];
+      const sync::Layer& layer = layers[group];
       all.barrier().wait();
       const Clock::time_point began = Clock::now();
-      all.allreduce(gradients.subspan(place.offset, place.size)).wait();
+      layer.groups.slice->allreduce(gradients.subspan(layer.offset, layer.size)).wait();
       if (i > 0) times[group] = std::min(times[group], seconds_between(began, Clock::now()));
     }
   }
@@ -71,12 +71,12 @@ std::vector<double> reduction_times(transport::World& world, const ParameterLayo
 }  // namespace
 
 std::size_t measure_unhidden_layers(transport::World& world, Executor& executor, const Batch& batch,
-                                    const ParameterLayout& layout, const ModelState& state) {
+                                    std::span<const sync::Layer> layers, const ModelState& state) {
   const std::vector<float> statistics(state.statistics.begin(), state.statistics.end());
-  const std::vector<double> left = backward_left(executor, batch, layout.groups.size());
+  const std::vector<double> left = backward_left(executor, batch, layers.size());
   std::ranges::copy(statistics, state.statistics.begin());
   std::ranges::fill(state.gradients, 0.0F);
-  const std::vector<double> reduction = reduction_times(world, layout, state.gradients);
+  const std::vector<double> reduction = reduction_times(world, layers, state.gradients);
   std::array unhidden{static_cast<std::int64_t>(sync::count_unhidden_layers(left, reduction))};
   world.communicator().broadcast(std::span<std::int64_t>(unhidden), 0).wait();
   return static_cast<std::size_t>(unhidden[0]);

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <span>
 
+#include <rondo/sync/replica.hpp>
 #include <rondo/train/batch.hpp>
 #include <rondo/train/executor.hpp>
-#include <rondo/train/parameters.hpp>
 
 namespace rondo::transport {
 class World;
@@ -17,7 +17,8 @@ namespace rondo::train {
 /// of: a few passes over `batch`, and a few allreduces of each group. Rank 0's times decide for
 /// all. Parameters and statistics are as before afterwards, gradients are zero. Collective.
 [[nodiscard]] std::size_t measure_unhidden_layers(transport::World& world, Executor& executor,
-                                                  const Batch& batch, const ParameterLayout& layout,
+                                                  const Batch& batch,
+                                                  std::span<const sync::Layer> layers,
                                                   const ModelState& state);
 
 }  // namespace rondo::train

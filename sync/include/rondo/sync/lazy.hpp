@@ -14,7 +14,8 @@
 
 namespace rondo::sync {
 
-/// A range of the flat arrays: the weights of a lazy convolution.
+/// A range of the flat arrays: the weights of a lazy convolution. Where a layer is cut it may be
+/// empty, and then begins where its layer does.
 struct Probe {
   std::size_t offset = 0;
   std::size_t size = 0;
@@ -96,13 +97,17 @@ struct LazyOptions {
 /// Replicated: the parameters. State, of each rank its own: tau, the window so far, the counters,
 /// and the optimizer's. Memory: the lazy layers once more, and the probes, in the arena.
 ///
+/// On replicas that hold layers in slices (Slices), a rank's probe is its part of the weights, and
+/// may be empty; adjacent lazy layers with the same `slice` group are reduced together; and the
+/// tests' sums are added up over the replica's ranks, so that all decide alike.
+///
 /// Clipping by the global norm is not offered: while a window is open, the norm of its reduced
 /// gradient does not exist anywhere.
 ///
 /// Throws std::invalid_argument when the replica's arrays, layers and groups do not fit together;
-/// when lazy layers or probes are not there; when a lazy layer is not whole on every rank, or
-/// has a group of its own; and when the optimizer ignores scale (Adam): the sum over a window would
-/// have no more effect than one iteration's gradient.
+/// when lazy layers or probes are not there; when a lazy layer is not whole on every rank, or has a
+/// group of its own, and the replica does not say what it counts; and when the optimizer ignores
+/// scale (Adam): the sum over a window would have no more effect than one iteration's gradient.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_lazy(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const LazyOptions& options);
 
