@@ -102,6 +102,23 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
   }
 }
 
+TEST(TrainerGridTest, GroupsTakeTurnsAsSingleRanksDo) {
+  Experiment experiment = experiment_of("cyclic");
+  experiment.update.delay = "fixed";
+  for (const double clip_norm : {0.0, 0.1}) {
+    experiment.optimizer.clip_norm = clip_norm;
+    const Outcome alone = train_on(2, experiment);
+
+    for (const Experiment::Grid& grid :
+         {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
+      const Outcome outcome = train_on(4, on_grid(experiment, grid));
+
+      expect_same_training(outcome, alone);
+      EXPECT_EQ(outcome.summaries[0].samples, alone.summaries[0].samples);
+    }
+  }
+}
+
 TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
   Experiment experiment = experiment_of("lazy");
   for (const char* layers : {"1", "2", "auto"}) {
@@ -220,7 +237,7 @@ TEST(TrainerGridTest, RefusesWhatGroupsCannotDo) {
   };
 
   EXPECT_THAT(refusal(on_grid(experiment_of("cyclic"), {.channel = 2})),
-              HasSubstr("takes whole replicas"));
+              HasSubstr("takes the delay \"fixed\""));
 }
 
 }  // namespace

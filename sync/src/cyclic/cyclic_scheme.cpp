@@ -27,9 +27,14 @@ void check(const CyclicOptions& options) {
 }
 
 /// A communicator for the token alone: its order is not that of anything else.
-transport::Communicator workers_of(const Replica& replica) {
+transport::Communicator workers_of(const Replica& replica, const CyclicOptions& options) {
   check_replica(replica);
-  expect_no_inner("cyclic", replica);
+  const bool one_rank = replica.slices.over == nullptr;
+  if (one_rank) expect_no_inner("cyclic", replica);
+  if (!one_rank && options.delay != Delay::fixed) {
+    throw std::invalid_argument(
+        "cyclic: the ranks of a replica would not find the token alike; use fixed delay");
+  }
   transport::Communicator& workers = common_outer("cyclic", replica);
   return workers.split(0, workers.rank());
 }
@@ -55,11 +60,12 @@ CyclicScheme::CyclicScheme(Replica replica, std::shared_ptr<Optimizer> optimizer
     : replica_(std::move(replica)),
       optimizer_(checked(std::move(optimizer), replica_)),
       options_(checked(options)),
-      workers_(workers_of(replica_)),
+      workers_(workers_of(replica_, options_)),
       store_(*replica_.world, workers_, replica_.parameters.size(), optimizer_->state().size()),
       script_(options_.script, workers_.rank(), workers_.size()),
       iteration_("cyclic", replica_.layers),
-      statistics_mean_(replica_) {
+      statistics_mean_(replica_),
+      sums_(replica_, 1) {
   if (!alone()) ring_.emplace(*replica_.world, workers_, store_);
   rest_.holder = workers_.size() - 1;  // as if it had had its turn: the next is worker 0
   pending_.sum.resize(replica_.parameters.size());

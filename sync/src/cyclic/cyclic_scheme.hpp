@@ -15,6 +15,7 @@
 #include "cyclic/script.hpp"
 #include "cyclic/token_ring.hpp"
 #include "replica/iteration.hpp"
+#include "replica/model_sums.hpp"
 #include "replica/statistics_mean.hpp"
 
 namespace rondo::sync {
@@ -37,6 +38,7 @@ class CyclicScheme final : public UpdateScheme {
   [[nodiscard]] std::vector<std::byte> save() const override;
   void restore(std::span<const std::byte> state) override;
   [[nodiscard]] SchemeCounters counters() const noexcept override { return counters_; }
+  [[nodiscard]] bool wants_inner_sums() const noexcept override { return true; }
   [[nodiscard]] std::optional<Pace> pace() const noexcept override;
 
  private:
@@ -99,6 +101,7 @@ class CyclicScheme final : public UpdateScheme {
   Script script_;
   Iteration iteration_;
   StatisticsMean statistics_mean_;
+  ModelSums sums_;
 
   bool started_ = false;              // has the store been filled?
   bool open_ = false;                 // does the store hold what is trained?

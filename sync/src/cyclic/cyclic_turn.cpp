@@ -71,7 +71,7 @@ void CyclicScheme::push() {
   const std::int64_t version = store_.get(StoreWord::version);
   const std::int64_t staleness = version - pulled_.version;
   const double scale = scaling(staleness);
-  const double clip = options_.clip_norm > 0.0 ? flat::clip_factor(flat::squared_norm(pending_.sum),
+  const double clip = options_.clip_norm > 0.0 ? flat::clip_factor(sums_.squared_norm(pending_.sum),
                                                                    scale, options_.clip_norm)
                                                : 1.0;
   optimizer_->update(0, store_.parameters(), pending_.sum,

@@ -17,8 +17,10 @@ std::string layer_of(const Parameter& parameter) {
 }
 
 void check_update(const Experiment& experiment) {
-  if (experiment.update.scheme != "cyclic") return;
-  refuse("update.scheme", "\"cyclic\" takes whole replicas, one per rank; leave [grid] to sample");
+  if (experiment.update.scheme != "cyclic" || experiment.update.delay == "fixed") return;
+  refuse("update.delay",
+         "the ranks of a group would not find the token alike; where [grid] splits layers, "
+         "\"cyclic\" takes the delay \"fixed\"");
 }
 
 /// Slices are the same or apart.

@@ -113,7 +113,7 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
     rank_groups_ = rank_groups(experiment_, grid_.leaders());
   }
   if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
-    script_ = read_token_trace(experiment_.update.replay, world.size());
+    script_ = read_token_trace(experiment_.update.replay, grid_.grid().pc);
   }
 }
 

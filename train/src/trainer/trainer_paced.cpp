@@ -53,11 +53,12 @@ void Trainer::run_paced_step() {
   scheme_->finish();
   ++minibatch_;
   step_ = step_at(paced_samples());
-  losses_.add(step_ + 1, loss, mine);
+  losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
   if (on_step_) on_step_();
 }
 
 void Trainer::report_pushes() {
+  if (!grid_.speaks()) traces_.pushes.clear();
   traffic_.begin_bookkeeping();
   log_.pushes(gather_pushes(world_, traces_.pushes));
   traffic_.end_bookkeeping();

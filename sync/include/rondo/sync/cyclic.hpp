@@ -121,6 +121,11 @@ struct CyclicOptions {
 /// more once the scheme is gone. With `local_step` or batch norm's statistics, what a rank has
 /// parked with shows in its evaluation: that is why parks are part of a trace.
 ///
+/// **Replicas of several ranks** (Slices) are one worker. Each of their ranks has a token and a
+/// store for what it holds, shared with the ranks that hold the same in other replicas; all tokens
+/// go the same way, with fixed delay only: otherwise the ranks of a replica would not find theirs
+/// after the same mini-batch. They give the same script, and what on_push tells is alike on all.
+///
 /// **Failures.** When a rank that must have or pass the token is lost, every rank gets a
 /// transport::Error whose text names it as the token's holder, at the latest after its mini-batch:
 /// the rank that notices aborts the World with that text.
@@ -128,8 +133,8 @@ struct CyclicOptions {
 /// Replicated: nothing. State: mini-batches and gradients not yet pushed, versions, the token's
 /// place, the counters, and the store. One worker alone is plain SGD, bit for bit.
 ///
-/// Throws std::invalid_argument when layers have different `outer` groups or an `inner` one, or
-/// options are out of range.
+/// Throws std::invalid_argument when layers have different `outer` groups, when a replica of one
+/// rank has an `inner` one or one of several has dynamic delay, or options are out of range.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_cyclic(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const CyclicOptions& options = {});
 
