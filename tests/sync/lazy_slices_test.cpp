@@ -59,7 +59,7 @@ std::vector<Result> train(const std::vector<Held>& held, LazyController controll
     transport::Communicator across = world.communicator().split(position, replica_index);
     Arrays arrays(world, mine.layer_sizes);
     Replica replica = arrays.replica();
-    for (const std::size_t layer : {1, 2}) {
+    for (const std::size_t layer : {1U, 2U}) {
       if (positions > 1) replica.layers[layer].groups = {nullptr, &across, &across};
     }
     if (positions > 1) replica.slices = {&group, mine.counted};
