@@ -111,8 +111,12 @@ TEST(MemoryLimitTest, NamesTheLayerWhoseOutputDoesNotFit) {
                          "18816 of the 18816 allowed"));
 }
 
+// A limit that nothing exceeds; without one, evaluation takes larger batches.
+constexpr std::int64_t plenty = std::int64_t{1} << 40U;
+
 TEST(MemoryLimitTest, ARunWithinTheLimitIsUnchanged) {
   Experiment experiment = test::small_experiment();
+  experiment.train.memory_limit = plenty;
   const test::Outcome free = test::train_on(2, experiment);
   experiment.train.memory_limit = static_cast<std::int64_t>(free.summaries[0].peak_bytes);
 
@@ -125,6 +129,7 @@ TEST(MemoryLimitTest, ARunWithinTheLimitIsUnchanged) {
 
 TEST(MemoryLimitTest, OneByteLessIsTooLittle) {
   Experiment experiment = test::small_experiment();
+  experiment.train.memory_limit = plenty;
   const test::Outcome free = test::train_on(1, experiment);
   experiment.train.memory_limit = static_cast<std::int64_t>(free.summaries[0].peak_bytes) - 1;
 

@@ -123,9 +123,10 @@ std::int64_t Trainer::total_steps() const {
   return most > 0 ? std::min(most, all) : all;
 }
 
-// Where memory is short, evaluation takes no more than training.
+// No more than there are to test; where memory is short, no more than training takes.
 std::int64_t Trainer::evaluation_batch() const {
-  const std::int64_t usual = ExecutorOptions{}.evaluation_batch;
+  const std::int64_t most = ExecutorOptions{}.evaluation_batch;
+  const std::int64_t usual = std::clamp<std::int64_t>(test_share().size(), 1, most);
   if (experiment_.train.memory_limit == 0) return usual;
   return std::min(usual, batches_.piece_sizes().front());
 }

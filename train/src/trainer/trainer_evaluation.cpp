@@ -15,6 +15,10 @@
 
 namespace rondo::train {
 
+Share Trainer::test_share() const {
+  return share_of(material_.dataset.test.shape.n, grid_.group(), grid_.grid().pc);
+}
+
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
   check_replicas(grid_.replicas(), world_.rank(), hash_of(scheme_->replicated()), epoch_);
@@ -22,7 +26,7 @@ Trainer::Evaluation Trainer::evaluate() {
   grid_.average_statistics(evaluated_statistics_);
 
   LossSums own;
-  const Share share = share_of(material_.dataset.test.shape.n, grid_.group(), grid_.grid().pc);
+  const Share share = test_share();
   const std::int64_t most = evaluation_batch();
   for (std::int64_t first = share.first; first < share.last; first += most) {
     const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
