@@ -159,8 +159,8 @@ sync::Replica Trainer::replica() {
                        .parameters = parameters_,
                        .gradients = gradients_,
                        .statistics = statistics_,
-                       .statistics_over = &grid_.replicas(),
                        .layers = {},
+                       .statistics_over = &grid_.replicas(),
                        .slices = grid_.slices()};
   for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
     const ParameterGroup& group = layout_.groups[i];

@@ -67,8 +67,8 @@ struct Replica {
   std::span<float> parameters = {};
   std::span<float> gradients = {};
   std::span<float> statistics = {};
-  transport::Communicator* statistics_over = nullptr;
   std::vector<Layer> layers = {};
+  transport::Communicator* statistics_over = nullptr;
   Slices slices = {};
 };
 
