@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/engine.hpp>
+#include <rondo/train/box.hpp>
+#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/model.hpp>
 
 #include "executor/layer_kernel.hpp"
@@ -62,9 +64,42 @@ class ZooKernelsTest : public testing::Test {
     }
   }
 
+  /// What ranks run where the channels and filters of convolutions are cut into parts, and the
+  /// outputs of fully connected layers.
+  void make_parts(const Model& model, std::int64_t images, ChannelGrid grid) {
+    const std::vector<tensor::Shape> shapes = shapes_of(model, images);
+    for (const LayerSpec& whole : model.layers) {
+      for (const int part : {0, 1}) {
+        LayerSpec layer = whole;
+        tensor::Shape input = shapes[layer.inputs[0]];
+        if (!cut(layer.kind, input, grid, part)) continue;
+        const std::string wanted =
+            fmt::format("{} of {}", std::visit(Wanted{}, layer.kind), text(input));
+        if (!seen_.insert(wanted).second) continue;
+        SCOPED_TRACE(model.name + ", part of layer " + layer.name + ": " + wanted);
+        expect_fast(layer, input);
+      }
+    }
+  }
+
   [[nodiscard]] std::size_t made() const { return seen_.size(); }
 
  private:
+  /// Turns a layer and its input into one rank's part; false where [grid] leaves it whole.
+  static bool cut(LayerKind& kind, tensor::Shape& input, ChannelGrid grid, int part) {
+    if (auto* layer = std::get_if<ConvolutionLayer>(&kind)) {
+      if (input.c < grid.ranks() || layer->filters < grid.ranks()) return false;
+      layer->filters = even_range(layer->filters, grid.filters, part % grid.filters).size();
+      input.c = even_range(input.c, grid.channels, part % grid.channels).size();
+      return true;
+    }
+    if (auto* layer = std::get_if<FullyConnectedLayer>(&kind)) {
+      layer->outputs = even_range(layer->outputs, grid.ranks(), part).size();
+      return true;
+    }
+    return false;
+  }
+
   static void expect_fast(const LayerSpec& layer, const tensor::Shape& input) {
     tensor::Engine engine;
     std::unique_ptr<LayerKernel> kernel;
@@ -86,6 +121,16 @@ TEST_F(ZooKernelsTest, AreNoReferenceKernels) {
   }
 
   EXPECT_GT(made(), 200U);
+}
+
+TEST_F(ZooKernelsTest, NoPartOfALayerNeedsAReferenceKernel) {
+  for (const std::string& name : model_names()) {
+    for (const ChannelGrid grid :
+         {ChannelGrid{2, 1}, {1, 2}, {2, 2}, {3, 1}, {1, 3}, {2, 3}, {8, 1}, {1, 8}}) {
+      make_parts(make_model(name), 1, grid);
+    }
+  }
+  EXPECT_GT(made(), 300U);
 }
 
 }  // namespace
