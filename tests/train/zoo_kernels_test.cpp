@@ -91,7 +91,8 @@ class ZooKernelsTest : public testing::Test {
       if (input.c < grid.ranks() || layer->filters < grid.ranks()) return false;
       layer->filters = even_range(layer->filters, grid.filters, part % grid.filters).size();
       input.c = even_range(input.c, grid.channels, part % grid.channels).size();
-      return true;
+      const bool broken_on_avx2 = layer->kernel == 1 && layer->stride > 1 && input.c < 8;
+      return !broken_on_avx2;  // there the tensor library refuses to make it
     }
     if (auto* layer = std::get_if<FullyConnectedLayer>(&kind)) {
       layer->outputs = even_range(layer->outputs, grid.ranks(), part).size();
