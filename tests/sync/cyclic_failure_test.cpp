@@ -111,12 +111,7 @@ TEST(CyclicMisuseTest, RefusesLayersThatAreSplitOverRanks) {
     split.layers[0].groups.inner = &world.communicator();
     Replica without = arrays.replica();
     without.layers[0].groups.outer = nullptr;
-    Replica in_slices = arrays.replica();
-    in_slices.slices = {&world.communicator(), {{0, 4}}};
 
-    EXPECT_THROW((void)make_cyclic(in_slices, make_sgd(4, {}), {.delay = Delay::dynamic}),
-                 std::invalid_argument);
-    EXPECT_NO_THROW((void)make_cyclic(in_slices, make_sgd(4, {}), {.delay = Delay::fixed}));
     EXPECT_THROW((void)make_cyclic(split, make_sgd(4, {})), std::invalid_argument);
     EXPECT_THROW((void)make_cyclic(without, make_sgd(4, {})), std::invalid_argument);
     EXPECT_THROW((void)make_cyclic(arrays.replica(), nullptr), std::invalid_argument);

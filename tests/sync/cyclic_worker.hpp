@@ -13,6 +13,16 @@
 
 namespace rondo::sync::test {
 
+/// A rank's place in a replica of several: it holds the model's elements from `first` on, as many
+/// as its layers have.
+struct CyclicPlace {
+  int worker = 0;
+  std::size_t first = 0;
+  std::vector<std::size_t> layers = {};
+  transport::Communicator* across = nullptr;  ///< the workers' holders of these elements
+  transport::Communicator* group = nullptr;   ///< the ranks of this worker
+};
+
 /// One rank of a cyclic scheme around a model whose gradient is w/4 + (rank + 1) per sample, plus
 /// the number of the mini-batch: every mini-batch and every pull shows in the parameters.
 class CyclicWorker {
@@ -22,9 +32,16 @@ class CyclicWorker {
 
   CyclicWorker(transport::World& world, CyclicOptions options,
                const SgdOptions& sgd = {.momentum = 0.5F, .weight_decay = 0.0F})
-      : world_(world), arrays(world, {5, 3}, 1) {
+      : CyclicWorker(world, options, sgd,
+                     {world.rank(), 0, {5, 3}, &world.communicator(), nullptr}) {}
+  CyclicWorker(transport::World& world, CyclicOptions options, const SgdOptions& sgd,
+               const CyclicPlace& place)
+      : worker_(place.worker), first_(place.first), arrays(world, place.layers, 1) {
+    Replica replica = arrays.replica();
+    for (Layer& layer : replica.layers) layer.groups = {nullptr, place.across, place.across};
+    if (place.group != nullptr) replica.slices = {place.group, {{0, arrays.parameters.size()}}};
     options.on_push = [this](const Push& push) { pushes.push_back(push); };
-    scheme = make_cyclic(arrays.replica(), make_sgd(8, sgd), options);
+    scheme = make_cyclic(replica, make_sgd(arrays.parameters.size(), sgd), options);
   }
 
   void compute_minibatch() {
@@ -33,8 +50,9 @@ class CyclicWorker {
                    .global_samples = samples,
                    .learning_rate = rate});
     for (std::size_t layer = 0; layer < 2; ++layer) scheme->make_ready(layer);
-    for (std::size_t i = 0; i < 8; ++i) {
-      arrays.gradients[i] = static_cast<float>(samples) * gradient(arrays.parameters[i], i);
+    for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
+      arrays.gradients[i] =
+          static_cast<float>(samples) * gradient(arrays.parameters[i], first_ + i);
     }
     for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
     ++done;
@@ -51,7 +69,7 @@ class CyclicWorker {
 
   /// The mean gradient of the next mini-batch.
   [[nodiscard]] float gradient(float w, std::size_t element) const {
-    return gradient_of(world_.rank(), done, w, element);
+    return gradient_of(worker_, done, w, element);
   }
   [[nodiscard]] static float gradient_of(int rank, int minibatch, float w, std::size_t element) {
     return 0.25F * w + static_cast<float>(rank + 1) + static_cast<float>(minibatch % 4) +
@@ -68,7 +86,8 @@ class CyclicWorker {
   }
 
  private:
-  transport::World& world_;
+  int worker_;
+  std::size_t first_;
 
  public:
   Arrays arrays;

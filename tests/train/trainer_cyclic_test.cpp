@@ -133,6 +133,20 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
   EXPECT_EQ(replayed.test_loss, recorded.test_loss);
 }
 
+TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
+  const ScratchFolder folder;
+  Experiment alone = cyclic();
+  Experiment groups = alone;
+  groups.grid.channel = 2;
+  const EpochMetrics recorded = train_in(folder.path(), 4, groups);
+  alone.update.replay = folder.path() / "token_trace.jsonl";
+
+  const EpochMetrics replayed = train_on(2, alone).metrics.at(0);
+
+  EXPECT_NEAR(recorded.loss, replayed.loss, 1e-4 * replayed.loss);
+  EXPECT_NEAR(recorded.test_loss, replayed.test_loss, 1e-4 * replayed.test_loss);
+}
+
 TEST(TrainerCyclicTest, ProgressIsInSamples) {
   const ScratchFolder folder;
   std::vector<Progress> progress;

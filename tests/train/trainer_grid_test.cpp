@@ -224,21 +224,5 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), IsEmpty());
 }
 
-TEST(TrainerGridTest, RefusesWhatGroupsCannotDo) {
-  const auto refusal = [](const Experiment& experiment) {
-    std::string reason;
-    rondo::test::World{2}.run([&](transport::World& world) {
-      RunLog log({}, world.rank());
-      const std::string text =
-          rondo::test::error_text<ConfigError>([&] { Trainer(world, experiment, {}, log); });
-      if (world.rank() == 0) reason = text;
-    });
-    return reason;
-  };
-
-  EXPECT_THAT(refusal(on_grid(experiment_of("cyclic"), {.channel = 2})),
-              HasSubstr("takes the delay \"fixed\""));
-}
-
 }  // namespace
 }  // namespace rondo::train

@@ -27,14 +27,9 @@ void check(const CyclicOptions& options) {
 }
 
 /// A communicator for the token alone: its order is not that of anything else.
-transport::Communicator workers_of(const Replica& replica, const CyclicOptions& options) {
+transport::Communicator workers_of(const Replica& replica) {
   check_replica(replica);
-  const bool one_rank = replica.slices.over == nullptr;
-  if (one_rank) expect_no_inner("cyclic", replica);
-  if (!one_rank && options.delay != Delay::fixed) {
-    throw std::invalid_argument(
-        "cyclic: the ranks of a replica would not find the token alike; use fixed delay");
-  }
+  if (replica.slices.over == nullptr) expect_no_inner("cyclic", replica);
   transport::Communicator& workers = common_outer("cyclic", replica);
   return workers.split(0, workers.rank());
 }
@@ -60,8 +55,9 @@ CyclicScheme::CyclicScheme(Replica replica, std::shared_ptr<Optimizer> optimizer
     : replica_(std::move(replica)),
       optimizer_(checked(std::move(optimizer), replica_)),
       options_(checked(options)),
-      workers_(workers_of(replica_, options_)),
+      workers_(workers_of(replica_)),
       store_(*replica_.world, workers_, replica_.parameters.size(), optimizer_->state().size()),
+      first_rank_(replica_),
       script_(options_.script, workers_.rank(), workers_.size()),
       iteration_("cyclic", replica_.layers),
       statistics_mean_(replica_),

@@ -14,6 +14,7 @@
 #include "cyclic/cyclic_store.hpp"
 #include "cyclic/script.hpp"
 #include "cyclic/token_ring.hpp"
+#include "replica/first_rank.hpp"
 #include "replica/iteration.hpp"
 #include "replica/model_sums.hpp"
 #include "replica/statistics_mean.hpp"
@@ -74,6 +75,7 @@ class CyclicScheme final : public UpdateScheme {
   void accumulate();
   void step_alone();
   [[nodiscard]] bool comes();
+  [[nodiscard]] bool has_arrived();
   void meet();
   void push();
   void pull();
@@ -98,6 +100,7 @@ class CyclicScheme final : public UpdateScheme {
   transport::Communicator workers_;
   CyclicStore store_;
   std::optional<TokenRing> ring_;  // none for one worker
+  FirstRank first_rank_;
   Script script_;
   Iteration iteration_;
   StatisticsMean statistics_mean_;

@@ -35,8 +35,6 @@ void CyclicScheme::step_alone() {
   flat::add_scaled(replica_.parameters, -rate, replica_.gradients);
 }
 
-// A park that was announced on this node comes round as well: then it is waited for, so that it
-// goes on to others soon.
 bool CyclicScheme::comes() {
   const int cap = options_.delay == Delay::fixed ? 1 : options_.minibatch_cap;
   bool waits = cap > 0 && pending_.minibatches >= cap;
@@ -45,9 +43,17 @@ bool CyclicScheme::comes() {
     waits = true;
   }
   if (alone()) return true;
-  if (!waits && store_.get(StoreWord::parks) == parks_) return ring_->test();
+  if (!waits && !has_arrived()) return false;
   ring_->wait();
   return true;
+}
+
+// Or will it soon? A park that was announced on this node comes round as well: then it is waited
+// for, so that it goes on to others soon. Where one rank of a replica has its token those of the
+// others are on their way: they go the same way, and each worker passes all of them on.
+bool CyclicScheme::has_arrived() {
+  return first_rank_.sees(
+      [this] { return store_.get(StoreWord::parks) != parks_ || ring_->test(); });
 }
 
 void CyclicScheme::meet() {
@@ -140,7 +146,9 @@ void CyclicScheme::follow_skips() {
     skip();
   }
   if (script_.next() != nullptr || options_.when_empty == WhenEmpty::wait) return;
-  if (ring_->test() && ring_->come() == Handover::token) skip();
+  if (!first_rank_.sees([this] { return ring_->test(); })) return;
+  ring_->wait();
+  if (ring_->come() == Handover::token) skip();
 }
 
 }  // namespace rondo::sync

@@ -5,22 +5,12 @@
 
 #include "grid/layer_traffic.hpp"
 #include "trainer/automatic_grid.hpp"
+
 namespace rondo::train {
 namespace {
 
 std::string layer_of(const Parameter& parameter) {
   return parameter.name.substr(0, parameter.name.rfind('.'));
-}
-
-[[noreturn]] void refuse(const std::string& key, const std::string& why) {
-  throw ConfigError(key + ": " + why);
-}
-
-void check_update(const Experiment& experiment) {
-  if (experiment.update.scheme != "cyclic" || experiment.update.delay == "fixed") return;
-  refuse("update.delay",
-         "the ranks of a group would not find the token alike; where [grid] splits layers, "
-         "\"cyclic\" takes the delay \"fixed\"");
 }
 
 /// Slices are the same or apart.
@@ -40,7 +30,6 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
       choice_(chosen(world, model, experiment)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)) {
-  if (choice_.grid.pr > 1) check_update(experiment);
   for (const Parameter& statistic : layout_.statistics) {
     const auto found =
         std::ranges::find(layout_.groups, layer_of(statistic), &ParameterGroup::name);

@@ -123,8 +123,9 @@ struct CyclicOptions {
 ///
 /// **Replicas of several ranks** (Slices) are one worker. Each of their ranks has a token and a
 /// store for what it holds, shared with the ranks that hold the same in other replicas; all tokens
-/// go the same way, with fixed delay only: otherwise the ranks of a replica would not find theirs
-/// after the same mini-batch. They give the same script, and what on_push tells is alike on all.
+/// go the same way. The first rank of a replica looks for its token and tells the others (4 bytes
+/// to each, after every mini-batch that need not wait), who then wait for theirs. They give the
+/// same script, and what on_push tells is alike on all but for the seconds.
 ///
 /// **Failures.** When a rank that must have or pass the token is lost, every rank gets a
 /// transport::Error whose text names it as the token's holder, at the latest after its mini-batch:
@@ -134,7 +135,7 @@ struct CyclicOptions {
 /// place, the counters, and the store. One worker alone is plain SGD, bit for bit.
 ///
 /// Throws std::invalid_argument when layers have different `outer` groups, when a replica of one
-/// rank has an `inner` one or one of several has dynamic delay, or options are out of range.
+/// rank has an `inner` one, or options are out of range.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_cyclic(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const CyclicOptions& options = {});
 
