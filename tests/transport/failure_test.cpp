@@ -23,6 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // What waiting for `request` throws.
 std::optional<Error> error_of(Request request) {
@@ -164,6 +165,25 @@ TEST(FailureTest, EndsAWaitAtItsDeadline) {
       Request request = group.barrier();
       EXPECT_THROW(request.wait_for(20ms), Error);
       EXPECT_EQ(request.status(), Errc::deadline_exceeded);
+    }
+    world.communicator().barrier().wait();
+  });
+}
+
+TEST(FailureTest, NamesAPeerOnceThatIsToSendAndToReceive) {
+  test::World(2).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    const std::vector<float> mine(4, 0.0F);
+    std::vector<float> theirs(4);
+    if (world.rank() == 0) {
+      Request request = group.sendrecv(
+          std::vector{Neighbour(1, Strided<const float>(mine), Strided<float>(theirs))});
+      try {
+        request.wait_for(20ms);
+        ADD_FAILURE() << "rank 1 sends nothing";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("sendrecv with rank 1"), Not(HasSubstr("1, 1"))));
+      }
     }
     world.communicator().barrier().wait();
   });

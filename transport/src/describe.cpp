@@ -1,6 +1,9 @@
 // What operations and their failures are called in messages.
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "collective/slots.hpp"
 #include "communicator_core.hpp"
@@ -9,6 +12,7 @@
 #include "world_core.hpp"
 
 namespace rondo::transport {
+
 std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
   std::string text = name_of(fingerprint.collective);
   text += " #" + std::to_string(number);
@@ -36,10 +40,12 @@ std::string CommunicatorCore::describe(const OperationRecord& record) const {
 
 std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
   std::string text = name_of(record.call);
+  std::vector<std::size_t> named;
   for (std::size_t i = 0; i < record.parts.size(); ++i) {
-    const Part& part = record.parts[i];
-    text +=
-        (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[part.member].world_rank);
+    const std::size_t member = record.parts[i].member;
+    if (std::ranges::find(named, member) != named.end()) continue;  // it sends and receives
+    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[member].world_rank);
+    named.push_back(member);
   }
   return text;
 }
