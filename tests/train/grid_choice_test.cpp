@@ -136,7 +136,7 @@ TEST(GridChoiceTest, RefusesNumbersThatDoNotMakeTheRanks) {
 
 TEST(GridChoiceTest, EveryGroupNeedsASample) {
   EXPECT_THAT(refusal("lenet5", {.height = 2}, 8, 3),
-              StrEq("train.global_batch: 3 samples leave some of 4 groups without one"));
+              StrEq("train.global_batch: a batch of 3 leaves some of 4 groups without a sample"));
 }
 
 TEST(GridChoiceTest, RefusesPatternsOfNothing) {

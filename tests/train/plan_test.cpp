@@ -264,7 +264,7 @@ TEST(PlanTest, RefusesRowsThinnerThanTheHalo) {
 
 TEST(PlanTest, RefusesMoreRanksThanSamplesByBatch) {
   EXPECT_THAT(planned(small_model(), Strategy::batch, 1, job(4, 2)).refused,
-              HasSubstr("2 samples leave some of 4 columns without one"));
+              HasSubstr("a batch of 2 leaves some of 4 columns without a sample"));
 }
 
 TEST(PlanTest, RefusesMoreMemoryThanThereIs) {

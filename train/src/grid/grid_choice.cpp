@@ -38,8 +38,8 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
              "fewer ranks",
              global_batch, ranks);
     }
-    refuse("train.global_batch", "{} samples leave some of {} groups without one", global_batch,
-           pc);
+    refuse("train.global_batch", "a batch of {} leaves some of {} groups without a sample",
+           global_batch, pc);
   }
   return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
 }

@@ -33,7 +33,8 @@ std::string complaint(const WeightLayer& layer, const FormSplit& split) {
 std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& grid,
                        const PlanOptions& options) {
   if (grid.pc > options.batch) {
-    return fmt::format("{} samples leave some of {} columns without one", options.batch, grid.pc);
+    return fmt::format("a batch of {} leaves some of {} columns without a sample", options.batch,
+                       grid.pc);
   }
   for (const WeightLayer& layer : layers) {
     std::string reason =
