@@ -21,7 +21,7 @@ using testing::ThrowsMessage;
 
 constexpr tensor::Shape array{.n = 4, .h = 6, .w = 5, .c = 7};
 
-TEST(EvenRangeTest, PartsAreAdjacentAndDifferByOneAtMost) {
+TEST(EvenRangeTest, PartsAreAdjacentAndDifferByOneAtMostAndTheLastIsTheLargest) {
   for (std::int64_t total = 0; total <= 40; ++total) {
     for (int parts = 1; parts <= 16; ++parts) {
       std::int64_t next = 0;
@@ -30,6 +30,8 @@ TEST(EvenRangeTest, PartsAreAdjacentAndDifferByOneAtMost) {
         ASSERT_EQ(range.first, next);
         ASSERT_GE(range.size(), total / parts);
         ASSERT_LE(range.size(), (total + parts - 1) / parts);
+        ASSERT_GE(range.size(), even_range(total, parts, 0).size());
+        ASSERT_LE(range.size(), even_range(total, parts, parts - 1).size());
         next = range.last;
       }
       ASSERT_EQ(next, total);

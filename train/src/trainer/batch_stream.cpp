@@ -43,8 +43,8 @@ std::int64_t BatchStream::epoch_samples() const noexcept {
   return (steps_ - 1) * options_.loader.global_batch + loader_.samples(steps_ - 1);
 }
 
-Share BatchStream::share(std::int64_t step) const noexcept {
-  return share_of(samples(step), options_.rank, options_.ranks);
+Range BatchStream::share(std::int64_t step) const noexcept {
+  return even_range(samples(step), options_.ranks, options_.rank);
 }
 
 std::vector<std::int64_t> BatchStream::piece_sizes() const {
@@ -69,7 +69,7 @@ bool BatchStream::has_empty_pieces() const {
 }
 
 SampleRange BatchStream::range(std::int64_t step, std::int64_t piece) const noexcept {
-  const Share whole = share(step);
+  const Range whole = share(step);
   const std::int64_t pieces = options_.pieces;
   return {.epoch = step / steps_,
           .step = step % steps_,

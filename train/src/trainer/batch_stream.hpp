@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include <rondo/train/box.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/loader.hpp>
-
-#include "trainer/share.hpp"
 
 namespace rondo::train {
 
@@ -50,7 +49,7 @@ class BatchStream {
   }
 
  private:
-  [[nodiscard]] Share share(std::int64_t step) const noexcept;
+  [[nodiscard]] Range share(std::int64_t step) const noexcept;
   [[nodiscard]] SampleRange range(std::int64_t step, std::int64_t piece) const noexcept;
 
   BatchStreamOptions options_;

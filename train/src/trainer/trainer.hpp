@@ -25,7 +25,6 @@
 #include "trainer/material.hpp"
 #include "trainer/rank_groups.hpp"
 #include "trainer/run_log.hpp"
-#include "trainer/share.hpp"
 #include "trainer/slow_rank.hpp"
 #include "trainer/step_link.hpp"
 #include "trainer/traces.hpp"
@@ -84,7 +83,7 @@ class Trainer {
     std::uint64_t bytes_sent = 0;        ///< sum over the ranks
   };
 
-  [[nodiscard]] Share test_share() const;  // of this rank's group
+  [[nodiscard]] Range test_share() const;  // of this rank's group
   [[nodiscard]] std::int64_t evaluation_batch() const;
   [[nodiscard]] ExecutorOptions executor_options() const;
   [[nodiscard]] sync::Replica replica();

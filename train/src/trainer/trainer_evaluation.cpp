@@ -15,8 +15,8 @@
 
 namespace rondo::train {
 
-Share Trainer::test_share() const {
-  return share_of(material_.dataset.test.shape.n, grid_.group(), grid_.grid().pc);
+Range Trainer::test_share() const {
+  return even_range(material_.dataset.test.shape.n, grid_.grid().pc, grid_.group());
 }
 
 Trainer::Evaluation Trainer::evaluate() {
@@ -26,7 +26,7 @@ Trainer::Evaluation Trainer::evaluate() {
   grid_.average_statistics(evaluated_statistics_);
 
   LossSums own;
-  const Share share = test_share();
+  const Range share = test_share();
   const std::int64_t most = evaluation_batch();
   for (std::int64_t first = share.first; first < share.last; first += most) {
     const Batch batch = batches_.load_test(first, std::min(first + most, share.last));

@@ -50,7 +50,8 @@ StartEvent Trainer::start_event() const {
   for (const transport::RankInfo& rank : world_.ranks()) event.hosts.push_back(rank.host);
   for (int rank = 0; rank < world_.size(); ++rank) {
     const ProcessGrid grid = grid_.grid();
-    event.rank_batches.push_back(share_of(event.global_batch, grid.group_of(rank), grid.pc).size());
+    event.rank_batches.push_back(
+        even_range(event.global_batch, grid.pc, grid.group_of(rank)).size());
   }
   return event;
 }
