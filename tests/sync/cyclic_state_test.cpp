@@ -97,6 +97,22 @@ TEST_P(CyclicStateTest, AnEvaluationCopyLeavesTheStateAsItWas) {
   });
 }
 
+// What is parked with is pushed at the rate of the step that it came from.
+TEST_P(CyclicStateTest, ARestoredRunMayBeFlushedAtOnce) {
+  world().run([](transport::World& world) {
+    CyclicWorker worker(world, fixed_delay);
+    worker.compute_until_parked();
+    CyclicWorker other(world, fixed_delay);
+
+    other.scheme->restore(worker.scheme->save());
+    worker.scheme->flush();
+    other.scheme->flush();
+
+    EXPECT_EQ(other.parameters(), worker.parameters());
+    EXPECT_EQ(other.scheme->save(), worker.scheme->save());
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, CyclicStateTest,
                          testing::Values(Backend::shm, Backend::hierarchy, Backend::shm_nodes));
 

@@ -233,6 +233,22 @@ TEST(CyclicAloneTest, IsPlainSgd) {
   });
 }
 
+TEST(CyclicAloneTest, AFlushChangesNothing) {
+  World{1}.run([](transport::World& world) {
+    CyclicWorker worker(world, {.scaling = PushScaling::staleness});
+    CyclicWorker flushed(world, {.scaling = PushScaling::staleness});
+    worker.compute_minibatches(5);
+    flushed.compute_minibatches(5);
+
+    flushed.scheme->flush();
+    EXPECT_EQ(flushed.scheme->pace()->samples, worker.scheme->pace()->samples);
+    worker.compute_minibatches(3);
+    flushed.compute_minibatches(3);
+
+    EXPECT_EQ(flushed.parameters(), worker.parameters());
+  });
+}
+
 TEST(CyclicLocalStepTest, MovesTheCopyBetweenTurns) {
   const std::vector<Turn> turns{{.worker = 0, .minibatches = 2}};
   World{2}.run([&](transport::World& world) {

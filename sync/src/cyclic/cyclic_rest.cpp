@@ -82,12 +82,12 @@ void CyclicScheme::rest() {
 void CyclicScheme::flush() {
   iteration_.expect_between("flush()");
   if (!open_) open();
-  if (!alone()) {
+  if (alone()) {
+    rest();
+  } else {
     if (rest_.resting) resume();
     push_the_rest();
   }
-  rest_.resting = true;
-  rest_.parked = false;
   read_store(replica_.parameters);
   pulled_ = {.version = rest_.version, .samples = rest_.samples, .when = Clock::now()};
 }

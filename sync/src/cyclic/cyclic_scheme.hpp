@@ -50,6 +50,7 @@ class CyclicScheme final : public UpdateScheme {
     std::vector<float> sum = {};  ///< of mean gradients
     int minibatches = 0;
     std::int64_t samples = 0;
+    double learning_rate = 0.0;  ///< of the last mini-batch's step
   };
   /// The parameters that this worker computes with.
   struct Pulled {

@@ -14,7 +14,7 @@ namespace rondo::sync {
 namespace {
 
 constexpr std::string_view state_name = "cyclic";
-constexpr std::uint32_t state_version = 1;
+constexpr std::uint32_t state_version = 2;
 
 }  // namespace
 
@@ -36,6 +36,7 @@ std::vector<std::byte> CyclicScheme::save() const {
   writer.put(pulled_.samples);
   writer.put(pending_.minibatches);
   writer.put(pending_.samples);
+  writer.put(pending_.learning_rate);
   writer.put_array(std::span<const float>(pending_.sum));
   if (!started_) {
     writer.put_array(std::span<const std::byte>(optimizer_->save()));
@@ -77,6 +78,7 @@ void CyclicScheme::restore(std::span<const std::byte> state) {
   Pending pending;
   pending.minibatches = reader.get<int>();
   pending.samples = reader.get<std::int64_t>();
+  pending.learning_rate = reader.get<double>();
   pending.sum.resize(pending_.sum.size());
   reader.get_array(std::span(pending.sum));
   std::vector<float> store(started && rest.holder == rank ? store_.all().size() : 0);

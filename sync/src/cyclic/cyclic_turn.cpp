@@ -27,6 +27,7 @@ void CyclicScheme::accumulate() {
   }
   pending_.minibatches += 1;
   pending_.samples += static_cast<std::int64_t>(iteration_.step().local_samples);
+  pending_.learning_rate = iteration_.step().learning_rate;
 }
 
 void CyclicScheme::step_alone() {
@@ -82,7 +83,7 @@ void CyclicScheme::push() {
                                                : 1.0;
   optimizer_->update(0, store_.parameters(), pending_.sum,
                      {.gradient_scale = static_cast<float>(scale * clip),
-                      .learning_rate = iteration_.step().learning_rate,
+                      .learning_rate = pending_.learning_rate,
                       .index = updates_before_ + version});
   store_.set(StoreWord::version, version + 1);
   store_.set(StoreWord::samples, store_.get(StoreWord::samples) + pending_.samples);
