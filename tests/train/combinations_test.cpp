@@ -98,6 +98,20 @@ TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
               StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));
 }
 
+TEST(CombinationsTest, CyclicWithFixedDelaySkipsNothing) {
+  EXPECT_THAT(refusal("cyclic",
+                      [](Experiment& e) {
+                        e.update.delay = "fixed";
+                        e.update.when_empty = "skip";
+                      }),
+              StartsWith("update.when_empty: with delay = \"fixed\" every turn has a mini-batch"));
+}
+
+TEST(CombinationsTest, CyclicRanksDoNotMeetInBatchNorm) {
+  EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.grid.batch_norm = "all"; }),
+              StartsWith("grid.batch_norm: \"all\" makes all ranks meet in every mini-batch"));
+}
+
 TEST(CombinationsTest, AScheduleOfStepsHasMilestones) {
   EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.optimizer.schedule = "steps"; }),
               StartsWith("optimizer.milestones: "));

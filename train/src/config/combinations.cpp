@@ -79,6 +79,16 @@ void check_cyclic(const Experiment& experiment) {
            "cannot begin; give whole epochs",
            warmup);
   }
+  if (experiment.update.delay == "fixed" && experiment.update.when_empty == "skip") {
+    refuse("update.when_empty",
+           "with delay = \"fixed\" every turn has a mini-batch, and none can be skipped; give "
+           "\"wait\"");
+  }
+  if (experiment.grid.batch_norm == "all") {
+    refuse("grid.batch_norm",
+           "\"all\" makes all ranks meet in every mini-batch, and with update.scheme = \"cyclic\" "
+           "they go each at a pace of its own; give \"rank\" or \"group\"");
+  }
 }
 
 void check_grid(const Experiment::Grid& grid) {
