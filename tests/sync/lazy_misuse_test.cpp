@@ -62,6 +62,13 @@ TEST(LazyMisuseTest, RefusesNoOptimizer) {
               HasSubstr("no optimizer"));
 }
 
+TEST(LazyMisuseTest, RefusesAnOptimizerOfAnotherSize) {
+  EXPECT_THAT(refusal([](Replica&, std::shared_ptr<Optimizer>& optimizer, LazyOptions&) {
+                optimizer = make_sgd(61, {});
+              }),
+              HasSubstr("lazy: the optimizer is for 61 parameters, the replica has 60"));
+}
+
 TEST(LazyMisuseTest, RefusesLayersThatAreNotThere) {
   EXPECT_THAT(refusal([](LazyOptions& o) { o.lazy_layers = 4; }),
               HasSubstr("4 layers cannot be lazy, there are 3"));

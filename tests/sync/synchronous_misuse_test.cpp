@@ -123,11 +123,13 @@ TEST(SynchronousMisuseTest, RefusesReplicasThatDoNotFitTogether) {
               HasSubstr("layers cover 5 of 11 parameters"));
 }
 
-TEST(SynchronousMisuseTest, RefusesNoOptimizer) {
+TEST(SynchronousMisuseTest, RefusesNoOptimizerAndOneOfAnotherSize) {
   rondo::test::World{1}.run([](transport::World& world) {
     Arrays arrays(world, {5});
 
     EXPECT_THROW(static_cast<void>(make_synchronous(arrays.replica(), nullptr)),
+                 std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(make_synchronous(arrays.replica(), make_sgd(6, {}))),
                  std::invalid_argument);
   });
 }

@@ -25,18 +25,6 @@ const Replica& checked(const Replica& replica) {
   return replica;
 }
 
-std::shared_ptr<Optimizer> checked(std::string_view scheme, const Replica& replica,
-                                   std::shared_ptr<Optimizer> optimizer) {
-  const std::string name(scheme);
-  if (optimizer == nullptr) throw std::invalid_argument(name + ": no optimizer was given");
-  if (optimizer->size() != replica.parameters.size()) {
-    throw std::invalid_argument(
-        name + ": the optimizer is for " + std::to_string(optimizer->size()) +
-        " parameters, the replica has " + std::to_string(replica.parameters.size()));
-  }
-  return optimizer;
-}
-
 double checked(std::string_view scheme, double clip_norm) {
   if (clip_norm >= 0.0) return clip_norm;
   throw std::invalid_argument(std::string(scheme) + ": a clip_norm of " +
@@ -51,7 +39,7 @@ AveragingScheme::AveragingScheme(std::string_view name, Replica replica,
     : name_(name),
       replica_(checked(replica)),
       outer_(common_outer(name, replica_)),
-      optimizer_(checked(name, replica_, std::move(optimizer))),
+      optimizer_(checked_optimizer(name, replica_, std::move(optimizer))),
       local_state_(options.local_state),
       clip_norm_(checked(name, options.clip_norm)),
       sums_(replica_, 1),
@@ -166,11 +154,7 @@ void AveragingScheme::take_over_the_rest() {
 void AveragingScheme::copy_for_evaluation(std::span<float> parameters,
                                           std::span<float> statistics) {
   iteration_.expect_between("copy_for_evaluation()");
-  if (parameters.size() != replica_.parameters.size() ||
-      statistics.size() != replica_.statistics.size()) {
-    throw std::invalid_argument(std::string(name_) +
-                                ": the evaluation copy's sizes are not the replica's");
-  }
+  expect_copy_of(replica_, name_, parameters, statistics);
   std::ranges::copy(replica_.parameters, parameters.begin());
   std::ranges::copy(replica_.statistics, statistics.begin());
   if (is_alone()) return;

@@ -34,15 +34,6 @@ transport::Communicator workers_of(const Replica& replica) {
   return workers.split(0, workers.rank());
 }
 
-std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer, const Replica& replica) {
-  if (optimizer == nullptr) throw std::invalid_argument("cyclic: no optimizer was given");
-  if (optimizer->size() != replica.parameters.size()) {
-    throw std::invalid_argument("cyclic: an optimizer of " + std::to_string(optimizer->size()) +
-                                " parameters for " + std::to_string(replica.parameters.size()));
-  }
-  return optimizer;
-}
-
 const CyclicOptions& checked(const CyclicOptions& options) {
   check(options);
   return options;
@@ -53,7 +44,7 @@ const CyclicOptions& checked(const CyclicOptions& options) {
 CyclicScheme::CyclicScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                            const CyclicOptions& options)
     : replica_(std::move(replica)),
-      optimizer_(checked(std::move(optimizer), replica_)),
+      optimizer_(checked_optimizer("cyclic", replica_, std::move(optimizer))),
       options_(checked(options)),
       workers_(workers_of(replica_)),
       store_(*replica_.world, workers_, replica_.parameters.size(), optimizer_->state().size()),
@@ -97,10 +88,7 @@ void CyclicScheme::finish() {
 void CyclicScheme::copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) {
   iteration_.expect_between("copy_for_evaluation()");
   expect_rest("copy_for_evaluation()");
-  if (parameters.size() != replica_.parameters.size() ||
-      statistics.size() != replica_.statistics.size()) {
-    throw std::invalid_argument("cyclic: the evaluation copy's sizes are not the replica's");
-  }
+  expect_copy_of(replica_, "cyclic", parameters, statistics);
   read_store(parameters);
   statistics_mean_.compute(replica_.statistics, statistics);
   if (!alone()) ++counters_.evaluation_reductions;

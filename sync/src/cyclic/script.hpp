@@ -12,7 +12,6 @@ namespace rondo::sync {
 /// One worker's part of a scripted trace, entry by entry.
 class Script {
  public:
-  Script() = default;
   /// Throws std::invalid_argument when an entry does not make sense.
   Script(std::span<const Turn> trace, int worker, int workers);
 

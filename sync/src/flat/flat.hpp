@@ -31,8 +31,4 @@ void scale(std::span<float> out, float factor, std::span<const float> from);
 /// The scalar product.
 [[nodiscard]] double dot(std::span<const float> a, std::span<const float> b);
 
-[[nodiscard]] inline double squared_norm(std::span<const float> values) {
-  return dot(values, values);
-}
-
 }  // namespace rondo::sync::flat

@@ -57,9 +57,8 @@ std::size_t layer_of(std::span<const Layer> layers, const Probe& probe) {
                               std::to_string(probe.offset) + " lies within no lazy layer");
 }
 
-void check_lazy_optimizer(const Optimizer* optimizer) {
-  if (optimizer == nullptr) throw std::invalid_argument("lazy: no optimizer was given");
-  if (optimizer->ignores_scale()) {
+void check_lazy_optimizer(const Optimizer& optimizer) {
+  if (optimizer.ignores_scale()) {
     throw std::invalid_argument(
         "lazy: this optimizer ignores the scale of gradients, so that the sum over a window would "
         "do no more than one iteration's gradient; use SGD, with or without momentum");

@@ -17,6 +17,6 @@ namespace rondo::sync {
 [[nodiscard]] std::size_t layer_of(std::span<const Layer> layers, const Probe& probe);
 
 /// Throws std::invalid_argument unless the window's sum has an effect under `optimizer`.
-void check_lazy_optimizer(const Optimizer* optimizer);
+void check_lazy_optimizer(const Optimizer& optimizer);
 
 }  // namespace rondo::sync

@@ -26,8 +26,9 @@ const Replica& checked(const Replica& replica, const LazyOptions& options) {
   return replica;
 }
 
-std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {
-  check_lazy_optimizer(optimizer.get());
+std::shared_ptr<Optimizer> checked(const Replica& replica, std::shared_ptr<Optimizer> optimizer) {
+  optimizer = checked_optimizer(state_name, replica, std::move(optimizer));
+  check_lazy_optimizer(*optimizer);
   return optimizer;
 }
 
@@ -40,7 +41,7 @@ BucketLimits limits_of(const LazyOptions& options) {
 LazyScheme::LazyScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                        const LazyOptions& options)
     : replica_(checked(replica, options)),
-      optimizer_(checked(std::move(optimizer))),
+      optimizer_(checked(replica_, std::move(optimizer))),
       options_(options),
       iteration_(state_name, replica_.layers),
       buckets_(replica_, options.lazy_layers, limits_of(options)),
@@ -121,10 +122,7 @@ std::span<float> LazyScheme::lazy_part(std::span<float> values) const {
 
 void LazyScheme::copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) {
   iteration_.expect_between("copy_for_evaluation()");
-  if (parameters.size() != replica_.parameters.size() ||
-      statistics.size() != replica_.statistics.size()) {
-    throw std::invalid_argument("lazy: the evaluation copy's sizes are not the replica's");
-  }
+  expect_copy_of(replica_, state_name, parameters, statistics);
   std::ranges::copy(replica_.parameters, parameters.begin());
   if (window_.iterations > 0) {
     const std::span<float> sums = lazy_part(replica_.gradients);  // nobody needs them until begin()

@@ -1,6 +1,7 @@
 #include "replica/check_replica.hpp"
 
 #include <stdexcept>
+#include <string>
 
 namespace rondo::sync {
 namespace {
@@ -43,6 +44,28 @@ void check_replica(const Replica& replica) {
     throw std::invalid_argument("replica: layers cover " + std::to_string(end) + " of " +
                                 std::to_string(size) + " parameters");
   }
+}
+
+std::shared_ptr<Optimizer> checked_optimizer(std::string_view scheme, const Replica& replica,
+                                             std::shared_ptr<Optimizer> optimizer) {
+  const std::string name(scheme);
+  if (optimizer == nullptr) throw std::invalid_argument(name + ": no optimizer was given");
+  if (optimizer->size() != replica.parameters.size()) {
+    throw std::invalid_argument(
+        name + ": the optimizer is for " + std::to_string(optimizer->size()) +
+        " parameters, the replica has " + std::to_string(replica.parameters.size()));
+  }
+  return optimizer;
+}
+
+void expect_copy_of(const Replica& replica, std::string_view scheme,
+                    std::span<const float> parameters, std::span<const float> statistics) {
+  if (parameters.size() == replica.parameters.size() &&
+      statistics.size() == replica.statistics.size()) {
+    return;
+  }
+  throw std::invalid_argument(std::string(scheme) +
+                              ": the evaluation copy's sizes are not the replica's");
 }
 
 }  // namespace rondo::sync

@@ -12,7 +12,8 @@ namespace rondo::sync {
 
 /// The plain mean of the statistics of the ranks that hold the same, for evaluation.
 ///
-/// Summed in double, in rank order: ranks that agree get back exactly what they gave.
+/// Summed in double, where sums of equal floats are exact: ranks that agree get back what they
+/// gave.
 class StatisticsMean {
  public:
   explicit StatisticsMean(const Replica& replica);

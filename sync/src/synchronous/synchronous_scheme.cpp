@@ -35,17 +35,12 @@ void check_clipping(const Replica& replica, double clip_norm) {
   expect_whole_layers("synchronous: clip_norm", replica, replica.layers);
 }
 
-std::shared_ptr<Optimizer> checked(std::shared_ptr<Optimizer> optimizer) {
-  if (optimizer == nullptr) throw std::invalid_argument("synchronous: no optimizer was given");
-  return optimizer;
-}
-
 }  // namespace
 
 SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                                      const SynchronousOptions& options)
     : replica_(checked(replica)),
-      optimizer_(checked(std::move(optimizer))),
+      optimizer_(checked_optimizer("synchronous", replica_, std::move(optimizer))),
       iteration_(state_name, replica_.layers),
       buckets_(replica_, 0, {options.bucket_bytes, options.last_bucket_bytes}),
       clip_norm_(options.clip_norm),
@@ -86,10 +81,7 @@ double SynchronousScheme::gradient_scale() {
 void SynchronousScheme::copy_for_evaluation(std::span<float> parameters,
                                             std::span<float> statistics) {
   iteration_.expect_between("copy_for_evaluation()");
-  if (parameters.size() != replica_.parameters.size() ||
-      statistics.size() != replica_.statistics.size()) {
-    throw std::invalid_argument("synchronous: the evaluation copy's sizes are not the replica's");
-  }
+  expect_copy_of(replica_, "synchronous", parameters, statistics);
   std::ranges::copy(replica_.parameters, parameters.begin());
   statistics_mean_.compute(replica_.statistics, statistics);
   if (statistics_mean_.reduces()) ++counters_.evaluation_reductions;

@@ -110,12 +110,13 @@ struct CyclicOptions {
 /// finish() returns when its predecessor has stopped, and pace() says `parked`. The next begin()
 /// goes on. The store then holds up to a few pushes more than the epoch.
 ///
-/// **Collective** are make_cyclic(), the first begin() (the parameters and the optimizer's state
-/// are taken over then: a warm-up by another scheme may come first), copy_for_evaluation() and
-/// flush(). copy_for_evaluation() needs all ranks parked, before their first step, or after
-/// flush(); it gives all the store's parameters. flush() may be called at any time: the token goes
-/// round until every worker has pushed what it had; then all pull. save() and restore() need
-/// the same as copy_for_evaluation(); states differ by rank, and the store is in one of them.
+/// **Collective** are make_cyclic(), the first begin(), also after restore() (the parameters and
+/// the optimizer's state are taken over then: a warm-up by another scheme may come first),
+/// copy_for_evaluation() and flush(). copy_for_evaluation() needs all ranks parked, before their
+/// first step, or after flush(); it gives all the store's parameters. flush() may be called at any
+/// time: the token goes round until every worker has pushed what it had; then all pull. save() and
+/// restore() need the same as copy_for_evaluation(); states differ by rank, and the store is in one
+/// of them.
 ///
 /// The optimizer keeps its state in the store from the first begin() on, and is not to be used any
 /// more once the scheme is gone. With `local_step` or batch norm's statistics, what a rank has
@@ -124,12 +125,15 @@ struct CyclicOptions {
 /// **Replicas of several ranks** (Slices) are one worker. Each of their ranks has a token and a
 /// store for what it holds, shared with the ranks that hold the same in other replicas; all tokens
 /// go the same way. The first rank of a replica looks for its token and tells the others (4 bytes
-/// to each, after every mini-batch that need not wait), who then wait for theirs. They give the
-/// same script, and what on_push tells is alike on all but for the seconds.
+/// to each, after every mini-batch that need not wait, and with WhenEmpty::skip before each one),
+/// who then wait for theirs; so begin() and finish() are collective over the replica, as is with
+/// clip_norm every push (8 bytes from each). They give the same script, and what on_push tells is
+/// alike on all but for the seconds.
 ///
 /// **Failures.** When a rank that must have or pass the token is lost, every rank gets a
 /// transport::Error whose text names it as the token's holder, at the latest after its mini-batch:
-/// the rank that notices aborts the World with that text.
+/// the rank that notices aborts the World with that text. (Ranks of the lost rank's own replica may
+/// meet it in a collective of theirs first, and name that.)
 ///
 /// Replicated: nothing. State: mini-batches and gradients not yet pushed, versions, the token's
 /// place, the counters, and the store. One worker alone is plain SGD, bit for bit.

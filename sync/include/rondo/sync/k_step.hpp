@@ -46,10 +46,10 @@ struct KStepOptions {
 ///     D = mean over all P ranks of (w_j - W)                               global average
 ///     W = W + D, or as the ReductionMomentum says
 ///
-/// Sends nothing in K-1 of K iterations. Each K-th ends in one allreduce over `outer` of
-/// M = 4 (parameters + statistics [+ optimizer state, if averaged]) bytes: 2 (P-1)/P M/K bytes
-/// per iteration and rank, and K times fewer reductions than synchronous. K = 1 with plain SGD is
-/// synchronous SGD, to rounding.
+/// Sends nothing in K-1 of K iterations (with Slices and clip_norm 8 bytes per rank). Each K-th
+/// ends in one allreduce over `outer` of M = 4 (parameters + statistics [+ optimizer state, if
+/// averaged]) bytes: 2 (P-1)/P M/K bytes per iteration and rank, and K times fewer reductions than
+/// synchronous. K = 1 with plain SGD is synchronous SGD, to rounding.
 ///
 /// - **Parameters** are equal on all ranks when the first begin() is called; W is taken there, and
 ///   rounds count from there on, whatever Step::index is, across epochs. Averages run on copies

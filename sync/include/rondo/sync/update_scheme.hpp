@@ -56,9 +56,10 @@ struct Pace {
 /// change inside finish(), begin() and make_ready() only; after make_ready(l) those of layer l
 /// stay as they are until finish().
 ///
-/// Calls out of this order throw std::logic_error, a layer that does not exist or is final twice
-/// std::invalid_argument. Errors of the transport (transport::Error) pass through every call;
-/// after one, the scheme can only be destroyed. No call of an iteration allocates.
+/// Calls out of this order, but for make_ready(), throw std::logic_error, a layer that does not
+/// exist or is final twice std::invalid_argument. Errors of the transport (transport::Error) pass
+/// through every call; after one, the scheme can only be destroyed. No call of an iteration
+/// allocates.
 class RONDO_SYNC_API UpdateScheme {
  public:
   UpdateScheme() = default;
