@@ -147,6 +147,16 @@ TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
   EXPECT_NEAR(recorded.test_loss, replayed.test_loss, 1e-4 * replayed.test_loss);
 }
 
+// A group's own mini-batch of 9 / 2 samples has fewer than its pieces, its share of a step as many.
+TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
+  Experiment experiment = cyclic(1);
+  experiment.grid.channel = 2;
+  experiment.train.global_batch = 9;
+  experiment.train.accumulate = 5;
+
+  EXPECT_GE(train_on(4, experiment).summaries.at(0).samples, 9 * 21);
+}
+
 TEST(TrainerCyclicTest, ProgressIsInSamples) {
   const ScratchFolder folder;
   std::vector<Progress> progress;

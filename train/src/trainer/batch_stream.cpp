@@ -39,7 +39,6 @@ std::int64_t BatchStream::own_samples(std::int64_t step) const noexcept {
 }
 
 std::int64_t BatchStream::epoch_samples() const noexcept {
-  if (steps_ == 0) return 0;
   return (steps_ - 1) * options_.loader.global_batch + loader_.samples(steps_ - 1);
 }
 

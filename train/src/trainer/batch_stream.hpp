@@ -25,7 +25,7 @@ class BatchStream {
   /// `dataset` is lent.
   BatchStream(const Dataset& dataset, const BatchStreamOptions& options);
 
-  /// Of one epoch; 0 when there is no whole batch in it.
+  /// Of one epoch; at least 1.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::int64_t pieces() const noexcept { return options_.pieces; }
   /// Of all ranks in step `step`, counted over all epochs.

@@ -21,9 +21,6 @@ struct Traffic {
   [[nodiscard]] double communication_share() const noexcept {
     return seconds > 0.0 ? communicating / seconds : 0.0;
   }
-  [[nodiscard]] double wait_share() const noexcept {
-    return seconds > 0.0 ? waiting / seconds : 0.0;
-  }
 };
 
 /// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()

@@ -134,11 +134,13 @@ std::int64_t Trainer::evaluation_batch() const {
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
   options.training_batches = batches_.piece_sizes();
-  if (batches_.has_empty_pieces()) options.training_batches.push_back(0);
   if (own_batches_) {
     for (const std::int64_t size : own_batches_->piece_sizes()) {
       options.training_batches.push_back(size);
     }
+  }
+  if (batches_.has_empty_pieces() || (own_batches_ && own_batches_->has_empty_pieces())) {
+    options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
