@@ -13,6 +13,7 @@
 
 #include <rondo/train/compute_table.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/optimizer_words.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
@@ -47,7 +48,7 @@ Job job_of(const PlanRequest& request) {
           .plan = request.plan};
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
-  job.plan.optimizer_words = optimizer_words(job.experiment.optimizer);
+  job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }

@@ -31,9 +31,4 @@ train::Model planned_model(const train::Experiment& experiment) {
   }
 }
 
-int optimizer_words(const train::Experiment::Optimizer& optimizer) {
-  if (optimizer.name != "sgd") return 2;  // Adam's two moments
-  return optimizer.momentum > 0.0 ? 1 : 0;
-}
-
 }  // namespace rondo::tools

@@ -9,7 +9,4 @@ namespace rondo::tools {
 /// fashion-mnist and cifar10 have known shapes.
 [[nodiscard]] train::Model planned_model(const train::Experiment& experiment);
 
-/// Words that the experiment's optimizer keeps for each parameter.
-[[nodiscard]] int optimizer_words(const train::Experiment::Optimizer& optimizer);
-
 }  // namespace rondo::tools

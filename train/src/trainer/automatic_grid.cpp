@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <rondo/train/compute_costs.hpp>
+#include <rondo/train/optimizer_words.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -21,11 +22,6 @@ LinkCost between_nodes(const Experiment::Transport& transport) {
   return cost;
 }
 
-int words_of(const Experiment::Optimizer& optimizer) {
-  if (optimizer.name != "sgd") return 2;
-  return optimizer.momentum > 0.0 ? 1 : 0;
-}
-
 PlanOptions options_of(const Experiment& experiment, const transport::World& world) {
   const bool one_node = world.nodes() <= 1;
   return {.ranks = world.size(),
@@ -34,7 +30,7 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .node = within_a_node,
           .ranks_per_node = one_node ? 1 : std::max(1, world.size() / world.nodes()),
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
-          .optimizer_words = words_of(experiment.optimizer)};
+          .optimizer_words = optimizer_words(experiment.optimizer)};
 }
 
 }  // namespace

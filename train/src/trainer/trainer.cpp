@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <rondo/train/optimizer_words.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
@@ -64,8 +65,7 @@ std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::si
 /// What the optimizer keeps for every parameter; it takes ordinary memory later, for the whole run.
 void book_optimizer(const Experiment::Optimizer& optimizer, const ParameterLayout& layout,
                     AccountedMemory& memory) {
-  const std::size_t of_sgd = optimizer.momentum > 0.0 ? 1 : 0;
-  const std::size_t arrays = optimizer.name == "sgd" ? of_sgd : 2;
+  const auto arrays = static_cast<std::size_t>(optimizer_words(optimizer));
   const MemoryScope scope(&memory, "the optimizer's state");
   memory.account().take(arrays * layout.parameter_count * sizeof(float));
 }
