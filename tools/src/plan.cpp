@@ -78,11 +78,15 @@ void plan_by_forms(const Job& job) {
   fmt::print("{}", plans_as_table(plans));
 }
 
+train::ComputeTable table_of(const Job& job) {
+  return train::ComputeTable(measured_threads(job.request, job.experiment), times_file());
+}
+
 std::vector<train::BestPlan> best_plans(const Job& job) {
   if (job.plan.flops > 0.0) {
     return train::best_plans(job.model, job.plan, train::FlopRate(job.plan.flops));
   }
-  train::ComputeTable table(measured_threads(job.request, job.experiment), times_file());
+  train::ComputeTable table = table_of(job);
   std::vector<train::BestPlan> plans =
       train::measured_best_plans(job.model, job.plan, table, job.request.measurements);
   table.save();
@@ -138,7 +142,7 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
   if (job.plan.flops > 0.0) {
     return train::predict_scaling(job.model, update, options, train::FlopRate(job.plan.flops));
   }
-  train::ComputeTable table(measured_threads(job.request, job.experiment), times_file());
+  train::ComputeTable table = table_of(job);
   for (const std::int64_t samples : train::samples_of_ranks(options)) {
     for (const train::LocalWork& work : train::unsplit_work(job.model, samples)) {
       table.measure(work);

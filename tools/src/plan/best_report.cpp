@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plan/milliseconds.hpp"
+
 namespace rondo::tools {
 namespace {
 
@@ -11,8 +13,6 @@ using Json = nlohmann::ordered_json;
 using train::BestLayer;
 using train::BestPlan;
 using train::SplitKind;
-
-std::string milliseconds(double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); }
 
 Json layer_object(const BestLayer& layer) {
   return {{"name", layer.name},

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "plan/milliseconds.hpp"
+
 namespace rondo::tools {
 namespace {
 
@@ -15,8 +17,6 @@ using train::LayerPlan;
 Json seconds_or_null(const std::optional<double>& seconds) {
   return seconds ? Json(*seconds) : Json(nullptr);
 }
-
-std::string milliseconds(double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); }
 
 std::string grid_line(const GridPlan& plan) {
   constexpr double mebibyte = 1 << 20;

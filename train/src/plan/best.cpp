@@ -151,8 +151,7 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
   check(options);
   if (weight_layers(model).empty()) throw std::invalid_argument("plan: nothing to split");
   std::vector<BestPlan> plans;
-  for (int pr = 1; pr <= options.ranks; ++pr) {
-    if (!is_grid(pr, options)) continue;
+  for (const int pr : grid_rows(options)) {
     plans.push_back(plan_grid(job_of(model, options, {pr, options.ranks / pr}), costs));
   }
   std::ranges::sort(plans, {}, [](const BestPlan& plan) {

@@ -16,7 +16,6 @@ bool LabelFront::wants(double seconds, std::uint64_t words, bool words_matter) c
 }
 
 void LabelFront::insert(const Label& label, bool words_matter) {
-  if (!wants(label.seconds, label.words, words_matter)) return;
   std::erase_if(labels_, [&](const Label& other) {
     return label.seconds <= other.seconds && (!words_matter || label.words <= other.words);
   });

@@ -22,6 +22,7 @@ class LabelFront {
  public:
   // Would a way with these numbers be kept?
   [[nodiscard]] bool wants(double seconds, std::uint64_t words, bool words_matter) const noexcept;
+  // A way that is wanted.
   void insert(const Label& label, bool words_matter);
 
   [[nodiscard]] const std::vector<Label>& labels() const noexcept { return labels_; }

@@ -60,15 +60,18 @@ FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
   return {.domain = true, .pr = pr, .pc = pc};
 }
 
-bool is_grid(int pr, const PlanOptions& options) {
-  return options.ranks % pr == 0 && options.ranks / pr <= options.batch;
+std::vector<int> grid_rows(const PlanOptions& options) {
+  std::vector<int> rows;
+  for (int pr = 1; pr <= options.ranks; ++pr) {
+    if (options.ranks % pr == 0 && options.ranks / pr <= options.batch) rows.push_back(pr);
+  }
+  return rows;
 }
 
 int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
   int best = options.ranks;
   double least = std::numeric_limits<double>::infinity();
-  for (int pr = 1; pr <= options.ranks; ++pr) {
-    if (!is_grid(pr, options)) continue;
+  for (const int pr : grid_rows(options)) {
     const FormSplit split{.domain = false, .pr = pr, .pc = options.ranks / pr};
     const double seconds = layer_seconds(layer, split, options);
     if (seconds < least) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <rondo/train/plan.hpp>
 
 #include "plan/weight_layer.hpp"
@@ -24,8 +26,8 @@ struct FormSplit {
 [[nodiscard]] FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
                                  const PlanOptions& options);
 
-// Is there a grid pr x (P/pr) that gives every column a sample?
-[[nodiscard]] bool is_grid(int pr, const PlanOptions& options);
+// The rows P_r of all grids P_r x (P/P_r) that give every column a sample, rising.
+[[nodiscard]] std::vector<int> grid_rows(const PlanOptions& options);
 
 // The P_r with the least grid terms of this layer alone; the smaller of equal ones.
 [[nodiscard]] int cheapest_pr(const WeightLayer& layer, const PlanOptions& options);

@@ -4,13 +4,12 @@
 #include <optional>
 
 #include "plan/halo_cost.hpp"
+#include "plan/least_channels.hpp"
 #include "plan/local_work.hpp"
 #include "plan/split_cost.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::int64_t least_channels = 16;  // one vector of AVX-512, oneDNN's block of channels
 
 std::vector<int> divisors_of(int number) {
   std::vector<int> divisors;

@@ -2,6 +2,7 @@
 #include <rondo/train/scaling.hpp>
 
 namespace rondo::train {
+
 std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions& options,
                                           ComputeTable& table, int most_measurements) {
   const std::int64_t samples = (options.batch + options.ranks - 1) / options.ranks;

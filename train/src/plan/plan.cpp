@@ -16,11 +16,7 @@ namespace {
 std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
   if (strategy == Strategy::batch) return {1};
   if (strategy == Strategy::model || strategy == Strategy::domain) return {options.ranks};
-  std::vector<int> rows;
-  for (int pr = 1; pr <= options.ranks; ++pr) {
-    if (is_grid(pr, options)) rows.push_back(pr);
-  }
-  return rows;
+  return grid_rows(options);
 }
 
 LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanOptions& options) {
@@ -29,8 +25,7 @@ LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanO
           .domain = split.domain,
           .pr = split.pr,
           .pc = split.pc,
-          .communication_seconds = layer_seconds(layer, split, options),
-          .cheapest_pr = cheapest_pr(layer, options)};
+          .communication_seconds = layer_seconds(layer, split, options)};
 }
 
 double compute_seconds(const std::vector<WeightLayer>& layers, const PlanOptions& options) {
@@ -76,6 +71,10 @@ std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOpti
   std::vector<GridPlan> plans;
   for (const int pr : rows_of(strategy, options)) {
     plans.push_back(plan_grid(model, layers, strategy, pr, options));
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const int cheapest = cheapest_pr(layers[i], options);
+    for (GridPlan& grid : plans) grid.layers[i].cheapest_pr = cheapest;
   }
   return plans;
 }

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 
 #include "plan/layer_cost.hpp"
+#include "plan/least_channels.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::int64_t least_channels = 16;  // one vector of AVX-512, oneDNN's block of channels
 
 // A layer that is not split has as few filters as the model says; nothing better is to be had.
 std::string complaint(const WeightLayer& layer, const FormSplit& split) {

@@ -30,7 +30,6 @@ double by_output_seconds(const GridJob& job, const JobLayer& layer) {
 }  // namespace
 
 double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (job.grid.pr == 1) return 0.0;
   if (split.kind == SplitKind::space) return halo_seconds(job, layer, split);
   if (split.kind != SplitKind::channel) return 0.0;
   if (layer.is_fully_connected()) return by_output_seconds(job, layer);
