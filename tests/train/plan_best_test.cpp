@@ -182,12 +182,42 @@ TEST(PlanBestTest, AddsLayersUp) {
   }
 }
 
-// Values 16, then 32 words for each of 2 samples; 3 copies of 512 weights; a buffer for logits'
-// gradients.
+// Values 16, then 32 words for each of 2 samples; 3 copies of 512 weights and 32 biases; a buffer
+// for logits' gradients.
 TEST(PlanBestTest, CountsTheMemoryOfARank) {
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), job(1, 2));
 
-  EXPECT_EQ(plans[0].bytes_per_rank, 4 * (2 * 16 + 2 * 32 + 3 * 512 + 2 * 32));
+  EXPECT_EQ(plans[0].bytes_per_rank, 4 * (2 * 16 + 2 * 32 + 3 * 544 + 2 * 32));
+}
+
+// The convolution's output lies by sample; the layer behind it reads those of the group, 8 times as
+// many, and leaves as large a gradient of them.
+TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
+  const Model model = {.name = "wide",
+                       .input = {1, 8, 8, 3},
+                       .classes = 128,
+                       .layers = {{"conv", ConvolutionLayer{.filters = 16, .bias = true}, {0}},
+                                  {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
+  const PlanOptions options = job(64, 64, {.alpha_seconds = 0.0, .bandwidth = 6e9});
+
+  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1e9)), 8);
+
+  ASSERT_EQ(plan.layers[0].split.kind, SplitKind::sample);
+  ASSERT_EQ(plan.layers[1].split.kind, SplitKind::channel);
+  const std::uint64_t read = 8 * 1024;
+  const std::uint64_t values = 192 + 1024 + read + 8 * 128;
+  const std::uint64_t parameters = (9 * 3 * 16 + 16) + (1024 * 128 + 128) / 8;
+  EXPECT_EQ(plan.bytes_per_rank, 4 * (values + 3 * parameters + 2 * read));
+}
+
+// Of 4 samples in 4 pieces one is held at a time.
+TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
+  PlanOptions options = job(1, 4);
+  options.pieces = 4;
+
+  const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), options);
+
+  EXPECT_EQ(plans[0].bytes_per_rank, 4 * (16 + 32 + 3 * 544 + 32));
 }
 
 // Where messages take long all ranks would rather hold all weights.
@@ -203,6 +233,46 @@ TEST(PlanBestTest, StaysBelowTheMemoryLimit) {
   EXPECT_EQ(limited.layers[0].split.kind, SplitKind::channel);
   EXPECT_LE(limited.bytes_per_rank, options.memory_limit);
   EXPECT_GT(limited.seconds(), unlimited.seconds());
+}
+
+// The fastest lets both ranks do everything, and its gradients alone take all there is; half the
+// columns of the picture on each rank have half of them.
+TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
+  const Model model = {.name = "early",
+                       .input = {1, 64, 64, 3},
+                       .classes = 10,
+                       .layers = {{"conv", convolution(16), {0}},
+                                  {"mean", GlobalAveragePoolingLayer{}, {1}},
+                                  {"fc", FullyConnectedLayer{.outputs = 10}, {2}}}};
+  PlanOptions options = job(2, 1, {});
+  const BestPlan fastest = best_plans(model, options, FlopRate(1e12))[0];
+  ASSERT_EQ(fastest.layers[0].split.kind, SplitKind::group);
+  for (const std::uint64_t limit : {500'000U, 600'000U}) {
+    options.memory_limit = limit;
+
+    const BestPlan plan = best_plans(model, options, FlopRate(1e12))[0];
+
+    EXPECT_EQ(plan.refused, "");
+    EXPECT_LE(plan.bytes_per_rank, limit);
+    EXPECT_EQ(plan.layers[0].split.kind, SplitKind::space);
+  }
+}
+
+// Less than a word is not no limit.
+TEST(PlanBestTest, KeepsTheSmallestLimits) {
+  PlanOptions options = job(1, 1);
+  options.memory_limit = 3;
+
+  EXPECT_THAT(without_compute(one_connected(16, 16), options)[0].refused,
+              HasSubstr("fit into the 3 bytes"));
+}
+
+// 83,160 has 128 divisors: as many splits in space, about as many orders of channels.
+TEST(PlanBestTest, RefusesGroupsWithTooManySplits) {
+  const std::vector<BestPlan> plans = without_compute(one_connected(16, 16), job(83'160, 1));
+
+  ASSERT_THAT(plans, SizeIs(1));
+  EXPECT_THAT(plans[0].refused, HasSubstr("in more than 254 ways"));
 }
 
 TEST(PlanBestTest, RefusesWhatDoesNotFitHoweverItIsSplit) {

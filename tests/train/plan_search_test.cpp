@@ -1,5 +1,6 @@
 // The search for the best splits against all splits there are, on networks small enough for that.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,6 +12,7 @@
 
 #include <rondo/train/plan_best.hpp>
 
+#include "executor/backward_plan.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
@@ -71,8 +73,10 @@ class BruteForce {
   }
 
   // Infinity if nothing takes so few words. 0: any number.
-  double least_seconds(std::uint64_t most_words = 0) {
+  // With `buffers`, each as large as the largest gradient, on top.
+  double least_seconds(std::uint64_t most_words = 0, std::uint64_t buffers = 0) {
     most_words_ = most_words;
+    buffers_ = buffers;
     go_on(0, {});
     return least_;
   }
@@ -84,10 +88,12 @@ class BruteForce {
   struct Price {
     double seconds = 0.0;
     std::uint64_t words = 0;
+    std::uint64_t gradient = 0;
   };
 
   void go_on(std::size_t layer, const Price& price) {
-    if (price.seconds >= least_ || (most_words_ > 0 && price.words > most_words_)) return;
+    const std::uint64_t words = price.words + buffers_ * price.gradient;
+    if (price.seconds >= least_ || (most_words_ > 0 && words > most_words_)) return;
     if (layer == options_.size()) {
       least_ = price.seconds;  // a fully connected layer is the last: logits are whole
       return;
@@ -96,10 +102,12 @@ class BruteForce {
     for (const LayerOption& option : options_[layer]) {
       if (!follows(layer, option, inputs[0])) continue;
       const std::vector<std::set<int>> before = copies_;
-      Price after{price.seconds + option.seconds(), price.words + option.words};
+      Price after{price.seconds + option.seconds(), price.words + option.words,
+                  std::max(price.gradient, option.gradient)};
       for (const ValueId value : inputs) {
         const Price moved = move(value, option.x);
-        after = {after.seconds + moved.seconds, after.words + moved.words};
+        after.seconds += moved.seconds;
+        after.words += moved.words;
       }
       layout_[layer + 1] = option.y;
       go_on(layer + 1, after);
@@ -141,6 +149,7 @@ class BruteForce {
   std::vector<int> layout_;            // by value, as it was written
   std::vector<std::set<int>> copies_;  // and as it was read
   std::uint64_t most_words_ = 0;
+  std::uint64_t buffers_ = 0;
   double least_ = std::numeric_limits<double>::infinity();
 };
 
@@ -176,8 +185,9 @@ int expect_best_within_memory(const Model& model, const PlanOptions& options, do
                     .grid = {.pr = options.ranks, .pc = 1},
                     .shapes = shapes_of(model, options.batch)};
   const BruteForce space(job, costs);
+  const RelayoutTable relayouts(job, space.layouts());
   const auto search = [&](std::uint64_t words) {
-    return search_layouts(job, space.layouts(), space.options(), words);
+    return search_layouts(job, space.layouts(), relayouts, space.options(), words);
   };
   std::uint64_t words = search(0)->words;
   int fitting = 0;
@@ -191,6 +201,67 @@ int expect_best_within_memory(const Model& model, const PlanOptions& options, do
     ++fitting;
   }
   return fitting;
+}
+
+// The same with the buffers for gradients. Returns how many limits something did fit.
+int expect_best_plan_within_memory(const Model& model, PlanOptions options, double flops) {
+  const FlopRate costs(flops);
+  const ProcessGrid grid{.pr = options.ranks, .pc = 1};
+  const auto on_grid = [&] {
+    const std::vector<BestPlan> plans = best_plans(model, options, costs);
+    return *std::ranges::find(plans, grid, &BestPlan::grid);
+  };
+  const std::uint64_t buffers = plan_backward(model).elements.size();
+  std::uint64_t bytes = on_grid().bytes_per_rank;
+  int fitting = 0;
+  for (; bytes > 0; bytes = bytes * 95 / 100) {
+    options.memory_limit = bytes;
+    const GridJob job{.model = model,
+                      .options = options,
+                      .grid = grid,
+                      .shapes = shapes_of(model, options.batch)};
+    const double least = BruteForce(job, costs).least_seconds(bytes / 4, buffers);
+    const BestPlan plan = on_grid();
+    EXPECT_EQ(plan.refused.empty(), std::isfinite(least)) << bytes;
+    if (!plan.refused.empty()) break;
+    EXPECT_LE(plan.bytes_per_rank, bytes);
+    EXPECT_NEAR(plan.seconds(), least, rounding * least) << bytes;
+    ++fitting;
+  }
+  return fitting;
+}
+
+TEST(PlanSearchTest, LeavesRoomForGradients) {
+  EXPECT_GT(expect_best_plan_within_memory(chain(), job(4, 2, 1e-3), 1e12), 3);
+  EXPECT_GT(expect_best_plan_within_memory(residual(), job(4, 2, 1e-3), 1e12), 3);
+}
+
+// A mean of channels that lie apart is brought together behind the last layer.
+TEST(PlanSearchTest, CountsTheWordsOfWholeLogits) {
+  const Model model = {
+      .name = "late",
+      .input = {1, 2, 2, 64},
+      .classes = 64,
+      .layers = {{"conv", convolution(64), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
+  const PlanOptions options = job(4, 4, 0.0);
+  const GridJob on_group{.model = model,
+                         .options = options,
+                         .grid = {.pr = 4, .pc = 1},
+                         .shapes = shapes_of(model, 4)};
+  const std::vector<ValueLayout> layouts = possible_layouts(on_group);
+  std::vector<std::vector<LayerOption>> all;
+  for (std::size_t i = 0; i < 2; ++i) {
+    all.push_back(options_of(on_group, layer_of(on_group, i), layouts, FlopRate(1e9)));
+  }
+
+  const auto found = search_layouts(on_group, layouts, RelayoutTable(on_group, layouts), all, 0);
+
+  ASSERT_GT(found->closing, 0.0);
+  const LayerOption& first = found->layers[0].option;
+  const LayerOption& last = found->layers[1].option;
+  const std::uint64_t input =
+      held_words(on_group, layouts[static_cast<std::size_t>(first.x)], on_group.shapes[0]);
+  EXPECT_EQ(found->words, input + first.words + last.words + 4 * 64);
 }
 
 TEST(PlanSearchTest, FindsTheBestWithinMemory) {

@@ -1,5 +1,5 @@
-// The closed forms of the cost model: numbers worked out by hand for a network of two layers,
-// symmetries, and what the literature found for the AlexNet of 2012.
+// The closed forms of the cost model: numbers worked out by hand for a network of two layers, and
+// symmetries. What the literature found is in plan_alexnet_test.
 
 #include <algorithm>
 #include <cmath>
@@ -240,6 +240,23 @@ TEST(PlanTest, CountsTheMemoryOfARank) {
   EXPECT_EQ(bytes(Strategy::domain, 4), 4 * (3 * (576 + 32'832) + 4 * sample));
   EXPECT_EQ(bytes(Strategy::model, 4), 4 * (3 * (144 + 8'208) + 16 * sample));
   EXPECT_EQ(bytes(Strategy::grid, 2), 4 * (3 * (288 + 16'416) + 8 * sample));
+}
+
+// In two pieces half the samples; of one sample over 32 ranks no less than without pieces.
+TEST(PlanTest, HoldsOnePieceOfABatchAtATime) {
+  const std::uint64_t sample = 128 + 2048 + 512 + 64 + 2048 + 512;
+  const auto values = [&](Strategy strategy, int ranks, std::int64_t batch, int pieces) {
+    PlanOptions options = job(ranks, batch);
+    options.pieces = pieces;
+    const int pr = strategy == Strategy::domain ? ranks : 1;
+    const std::uint64_t bytes = planned(small_model(), strategy, pr, options).bytes_per_rank;
+    return bytes / 4 - 3 * (576 + 32'832);
+  };
+
+  EXPECT_EQ(values(Strategy::batch, 4, 16, 2), 2 * sample);
+  EXPECT_EQ(values(Strategy::domain, 4, 16, 2), 2 * sample);
+  EXPECT_EQ(values(Strategy::domain, 32, 2, 2), sample / 32);
+  EXPECT_EQ(values(Strategy::domain, 32, 1, 2), sample / 32);
 }
 
 TEST(PlanTest, HoldsWholeSamplesOfFullyConnectedLayersWhenIntegrated) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <tuple>
 
@@ -7,13 +6,14 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "executor/backward_plan.hpp"
 #include "plan/check_options.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_cost.hpp"
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
 #include "plan/local_work.hpp"
+#include "plan/memory_search.hpp"
+#include "plan/open_values.hpp"
 #include "plan/weight_layer.hpp"
 
 namespace rondo::train {
@@ -24,34 +24,6 @@ constexpr std::uint64_t word_bytes = 4;
 GridJob job_of(const Model& model, const PlanOptions& options, ProcessGrid grid) {
   return {
       .model = model, .options = options, .grid = grid, .shapes = shapes_of(model, options.batch)};
-}
-
-// The executor's buffers for gradients of values.
-std::uint64_t gradient_words(const GridJob& job, const std::vector<ValueLayout>& layouts,
-                             const FoundLayouts& found) {
-  std::int64_t largest = 0;
-  for (std::size_t i = 0; i < found.layers.size(); ++i) {
-    const auto layout = static_cast<std::size_t>(found.layers[i].option.y);
-    largest = std::max(largest, largest_box(layouts[layout], job.shapes[i + 1], job.grid).size());
-  }
-  return plan_backward(job.model).elements.size() * static_cast<std::uint64_t>(largest);
-}
-
-// The best that fits, and its bytes.
-std::optional<std::pair<FoundLayouts, std::uint64_t>> search_within_memory(
-    const GridJob& job, const std::vector<ValueLayout>& layouts,
-    const std::vector<std::vector<LayerOption>>& options) {
-  const std::uint64_t limit = job.options.memory_limit / word_bytes;
-  std::uint64_t allowed = limit;
-  // Ends: each turn follows larger gradients than the last.
-  while (std::optional<FoundLayouts> found = search_layouts(job, layouts, options, allowed)) {
-    const std::uint64_t gradients = gradient_words(job, layouts, *found);
-    const std::uint64_t words = found->words + gradients;
-    if (limit == 0 || words <= limit) return std::pair(std::move(*found), word_bytes * words);
-    if (gradients >= limit) break;
-    allowed = limit - gradients;
-  }
-  return std::nullopt;
 }
 
 // Layers that follow are counted with the one that decided how their input lies; in front of all
@@ -126,17 +98,17 @@ double overlapped_seconds(const GridJob& job, const FoundLayouts& found,
 }
 
 BestPlan plan_grid(const GridJob& job, const ComputeCosts& costs) {
-  const std::vector<ValueLayout> layouts = possible_layouts(job);
-  std::vector<std::vector<LayerOption>> options;
-  for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
-    options.push_back(options_of(job, layer_of(job, i), layouts, costs));
-  }
   BestPlan plan{.grid = job.grid};
-  const auto found = search_within_memory(job, layouts, options);
-  if (found) {
-    plan.bytes_per_rank = found->second;
-    describe(job, found->first, plan);
-    plan.overlapped_seconds = overlapped_seconds(job, found->first, costs);
+  const std::vector<ValueLayout> layouts = possible_layouts(job);
+  if (layouts.size() > most_layouts) {
+    plan.refused = fmt::format("a group of {} ranks can be split in more than {} ways", job.grid.pr,
+                               most_layouts);
+    return plan;
+  }
+  if (const auto found = search_within_memory(job, layouts, costs)) {
+    plan.bytes_per_rank = word_bytes * found->words;
+    describe(job, found->layouts, plan);
+    plan.overlapped_seconds = overlapped_seconds(job, found->layouts, costs);
   } else {
     plan.refused = fmt::format("no splits of the layers fit into the {} bytes allowed",
                                job.options.memory_limit);

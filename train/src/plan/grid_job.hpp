@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <variant>
 #include <vector>
 
@@ -54,6 +55,22 @@ struct JobLayer {
   const auto* convolution = std::get_if<ConvolutionLayer>(&layer.spec.kind);
   if (convolution == nullptr) return 0;
   return convolution->kernel * convolution->kernel * layer.x.c * layer.y.c;
+}
+
+// Parameters of a layer: weights, and what comes with them.
+[[nodiscard]] inline std::int64_t parameters_of(const JobLayer& layer) {
+  if (std::holds_alternative<BatchNormLayer>(layer.spec.kind)) return 2 * layer.y.c;
+  const auto* convolution = std::get_if<ConvolutionLayer>(&layer.spec.kind);
+  const bool bias = layer.is_fully_connected() || (convolution != nullptr && convolution->bias);
+  return weights_of(layer) + (bias ? layer.y.c : 0);
+}
+
+// Words that a rank holds at once of a value that lies so.
+[[nodiscard]] inline std::uint64_t held_words(const GridJob& job, const ValueLayout& layout,
+                                              const tensor::Shape& extents) {
+  tensor::Shape box = largest_box(layout, extents, job.grid);
+  box.n = (box.n + job.options.pieces - 1) / job.options.pieces;
+  return static_cast<std::uint64_t>(box.size());
 }
 
 // The layout that a split layer reads, where blocks are in order; a fully connected one reads whole

@@ -52,19 +52,20 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
          are_enough(layer.y.c, split.channels.filters);
 }
 
-std::int64_t parameters_of(const JobLayer& layer) {
-  if (std::holds_alternative<BatchNormLayer>(layer.spec.kind)) return 2 * layer.y.c;
-  return weights_of(layer);
-}
-
 std::uint64_t words_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
                        const ValueLayout& y) {
   const int parts = weight_parts(job, split);
   const std::int64_t parameters = (parameters_of(layer) + parts - 1) / parts;
-  const std::int64_t words = (2 + job.options.optimizer_words) * parameters +
-                             largest_box(y, layer.y, job.grid).size() +
-                             gathered_words(job, layer, split);
-  return static_cast<std::uint64_t>(words);
+  const std::int64_t words =
+      (2 + job.options.optimizer_words) * parameters + gathered_words(job, layer, split);
+  return static_cast<std::uint64_t>(words) + held_words(job, y, layer.y);
+}
+
+// Of the larger gradient: of what the layer writes, or of what it reads, which may be a copy.
+std::uint64_t gradient_of(const GridJob& job, const JobLayer& layer, const ValueLayout& x,
+                          const ValueLayout& y) {
+  const std::uint64_t of_y = held_words(job, y, layer.y);
+  return layer.input_gradient ? std::max(of_y, held_words(job, x, layer.x)) : of_y;
 }
 
 // The number of a layout, if it is one that values can have.
@@ -98,12 +99,14 @@ class OptionList {
                        .exchange = exchange_seconds(job_, layer_, split),
                        .reduction = reduction_seconds(job_, layer_, split)};
     for (const int x : inputs) {
-      const ValueLayout y = written(layer_, split, layouts_[static_cast<std::size_t>(x)]);
+      const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
+      const ValueLayout y = written(layer_, split, lies);
       const std::optional<int> number = number_of(y, layouts_);
       if (!number) continue;
       option.x = x;
       option.y = *number;
       option.words = words_of(job_, layer_, split, y);
+      option.gradient = gradient_of(job_, layer_, lies, y);
       options_.push_back(option);
     }
   }
@@ -135,6 +138,12 @@ LayerSplit split_like(const ValueLayout& layout) {
 }
 
 }  // namespace
+
+std::optional<int> closing_layout(int logits, const std::vector<ValueLayout>& layouts) {
+  const SplitKind kind = layouts[static_cast<std::size_t>(logits)].kind;
+  if (kind == SplitKind::sample || kind == SplitKind::group) return std::nullopt;
+  return number_of({.kind = SplitKind::group}, layouts);
+}
 
 std::vector<ValueLayout> possible_layouts(const GridJob& job) {
   std::vector<ValueLayout> layouts;

@@ -6,7 +6,6 @@
 
 #include "plan/label_front.hpp"
 #include "plan/open_values.hpp"
-#include "plan/relayout_table.hpp"
 
 namespace rondo::train {
 namespace {
@@ -32,12 +31,13 @@ using Front = std::map<OpenLayouts, LabelFront>;
 class Search {
  public:
   Search(const GridJob& job, const std::vector<ValueLayout>& layouts,
-         const std::vector<std::vector<LayerOption>>& options, std::uint64_t most_words)
+         const RelayoutTable& relayouts, const std::vector<std::vector<LayerOption>>& options,
+         std::uint64_t most_words)
       : job_(job),
         layouts_(layouts),
+        relayouts_(relayouts),
         options_(options),
         most_words_(most_words),
-        relayouts_(job, layouts),
         steps_(open_steps(job.model)) {}
 
   std::optional<FoundLayouts> run() {
@@ -100,9 +100,7 @@ class Search {
     const int now = layout_in(before.state, slot);
     if (now == as || copy_in(before.state, slot) == as) return before;
     Reading after = before;
-    const ValueLayout& layout = layouts_[static_cast<std::size_t>(as)];
-    const std::int64_t words = largest_box(layout, job_.shapes[value], job_.grid).size();
-    after.words += static_cast<std::uint64_t>(words);
+    after.words += words_of(value, as);
     if (now == as_wanted) {
       after.state = replaced(before.state, slot, as, no_copy);
     } else {
@@ -112,26 +110,30 @@ class Search {
     return after;
   }
 
-  // Every rank needs whole logits of its samples.
-  [[nodiscard]] double closing_seconds(int layout) const {
-    const SplitKind kind = layouts_[static_cast<std::size_t>(layout)].kind;
-    if (kind == SplitKind::sample || kind == SplitKind::group) return 0.0;
-    const auto group = std::ranges::find(layouts_, SplitKind::group, &ValueLayout::kind);
-    return relayouts_.seconds(job_.model.layers.size(), layout,
-                              static_cast<int>(group - layouts_.begin()));
+  [[nodiscard]] std::uint64_t words_of(ValueId value, int layout) const {
+    return held_words(job_, layouts_[static_cast<std::size_t>(layout)], job_.shapes[value]);
+  }
+
+  // The last step: whole logits.
+  [[nodiscard]] Reading close(int layout) const {
+    const std::optional<int> as = closing_layout(layout, layouts_);
+    if (!as) return {};
+    const ValueId logits = job_.model.layers.size();
+    return {.seconds = relayouts_.seconds(logits, layout, *as), .words = words_of(logits, *as)};
   }
 
   [[nodiscard]] std::optional<FoundLayouts> best_of(const Front& front) const {
-    double least = std::numeric_limits<double>::infinity();
-    FoundLayouts found;
+    FoundLayouts found{.seconds = std::numeric_limits<double>::infinity()};
     std::size_t last = 0;
     for (const auto& [state, labels] : front) {
-      const double closing = closing_seconds(layout_in(state, 0));
+      const Reading closing = close(layout_in(state, 0));
       for (const Label& label : labels.labels()) {
-        if (label.seconds + closing >= least) continue;
-        least = label.seconds + closing;
-        found.closing = closing;
-        found.words = label.words;
+        const std::uint64_t words = label.words + closing.words;
+        if (words_matter() && words > most_words_) continue;
+        if (label.seconds + closing.seconds >= found.seconds) continue;
+        found.seconds = label.seconds + closing.seconds;
+        found.closing = closing.seconds;
+        found.words = words;
         last = label.step;
       }
     }
@@ -152,9 +154,9 @@ class Search {
 
   const GridJob& job_;
   const std::vector<ValueLayout>& layouts_;
+  const RelayoutTable& relayouts_;
   const std::vector<std::vector<LayerOption>>& options_;
   std::uint64_t most_words_;
-  RelayoutTable relayouts_;
   std::vector<OpenStep> steps_;
   std::vector<Step> ways_;  // all decisions ever taken; the first is none
 };
@@ -163,9 +165,10 @@ class Search {
 
 std::optional<FoundLayouts> search_layouts(const GridJob& job,
                                            const std::vector<ValueLayout>& layouts,
+                                           const RelayoutTable& relayouts,
                                            const std::vector<std::vector<LayerOption>>& options,
                                            std::uint64_t most_words) {
-  return Search(job, layouts, options, most_words).run();
+  return Search(job, layouts, relayouts, options, most_words).run();
 }
 
 }  // namespace rondo::train

@@ -53,17 +53,19 @@ std::vector<std::uint64_t> value_words(const Model& model, Strategy strategy, in
   const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
   const std::vector<bool> whole = whole_values(model, strategy);
   const auto batch = static_cast<std::uint64_t>(options.batch);
+  const auto pieces = static_cast<std::uint64_t>(options.pieces);
   std::vector<std::uint64_t> words;
   for (std::size_t value = 0; value < shapes.size(); ++value) {
     const auto image = static_cast<std::uint64_t>(shapes[value].image());
     const auto columns = static_cast<std::uint64_t>(pc);
     const auto ranks = static_cast<std::uint64_t>(options.ranks);
     if (whole[value]) {
-      words.push_back(divided(batch, columns) * image);
+      words.push_back(divided(batch, columns * pieces) * image);
     } else if (ranks <= batch) {
-      words.push_back(divided(batch, ranks) * image);
-    } else {
-      words.push_back(divided(batch * image, ranks));  // less than a sample
+      words.push_back(divided(batch, ranks * pieces) * image);
+    } else {  // less than a sample, of each of a column's
+      const std::uint64_t samples = divided(batch, columns);
+      words.push_back(divided(batch * image * divided(samples, pieces), ranks * samples));
     }
   }
   return words;

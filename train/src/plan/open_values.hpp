@@ -16,6 +16,7 @@ using OpenLayouts = std::uint64_t;
 
 constexpr std::size_t most_open_values = 4;
 constexpr int no_copy = 0xFE;
+constexpr std::size_t most_layouts = 0xFE;  // two more numbers mean something else
 
 [[nodiscard]] constexpr int layout_in(OpenLayouts state, std::size_t slot) noexcept {
   return static_cast<int>((state >> (16 * slot)) & 0xFFU);

@@ -45,7 +45,8 @@ double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerS
 
 std::int64_t gathered_words(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (split.kind != SplitKind::channel || !layer.is_convolution()) return 0;
-  const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
+  const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.pieces;
+  const std::int64_t samples = (layer.x.n + parts - 1) / parts;
   std::int64_t words = 0;
   if (split.channels.filters > 1) words += samples * layer.x.image() / split.channels.channels;
   if (split.channels.channels > 1) words += samples * layer.y.image() / split.channels.filters;

@@ -23,8 +23,8 @@ namespace rondo::train {
 /// stays warm. Of many samples only a part, as many as make about 1e9 flops (a fully connected
 /// layer: at least 32), a power of two; time is taken to grow with the samples.
 ///
-/// **What is not** is guessed at the rate of the same layer's first measurement: flops of layers
-/// with weights, elements of others. Of a layer without any measurement nothing is known: it is
+/// **What is not** is guessed at the fastest rate that the same layer had: flops of layers with
+/// weights, elements of others. Of a layer without any measurement nothing is known: it is
 /// free.
 ///
 /// **The file** is an object of JSON. An entry is found by oneDNN's version, processor, threads and

@@ -63,6 +63,7 @@ struct PlanOptions {
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   int optimizer_words = 1;         ///< that the optimizer keeps for a parameter: 1 is momentum
+  int pieces = 1;  ///< in which a rank computes its part of a batch; only memory follows it
 };
 
 /// One layer on a grid.
@@ -85,7 +86,7 @@ struct LayerPlan {
 ///     the layer is split by batch or domain (parameters of batch norm: all);
 ///   - its values: what every layer writes and the model's input, B/P_c samples of each on the grid
 ///     (allgathered, so whole), B/P by batch and domain; in `integrated` what a fully connected
-///     layer reads or writes is whole, all else B/P;
+///     layer reads or writes is whole, all else B/P; of several pieces, those of one;
 ///   - the executor's buffers for gradients of values, each as large as its largest.
 /// Counts of samples and parts are rounded up. Packed weights, halos and buffers of the transport
 /// come on top.

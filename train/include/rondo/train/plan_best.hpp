@@ -47,8 +47,9 @@ namespace rondo::train {
 // |X| and |Y| are words of a sample; biases and batch norm count as nothing. What computes or moves
 // dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo h and
 // a redistribution take alpha for each message that a rank receives and beta for each word, of the
-// rank that receives most, by the cuts of partition.hpp exactly. Messages travel one after another,
-// and nothing is hidden behind computation.
+// rank that receives most, by the cuts of partition.hpp; for a redistribution among the first 16
+// ranks of a group, its middle and its last. Messages travel one after another, and nothing is
+// hidden behind computation.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
@@ -64,7 +65,8 @@ struct BestLayer {
 ///
 /// **Memory** of a rank: (2 + optimizer_words) x its part of all parameters; every value as it lies
 /// there, redistributed ones and gathered ones again; the executor's buffers for gradients, each as
-/// large as the largest value. Packed weights, halos and buffers of the transport come on top.
+/// large as the largest of which there is one: of what a layer writes, or reads redistributed. Of
+/// several pieces, what one takes. Packed weights, halos and buffers of the transport come on top.
 struct BestPlan {
   ProcessGrid grid = {};
   double compute_seconds = 0.0;
@@ -89,15 +91,20 @@ struct BestPlan {
 
 /// The best splits on every grid with P_c <= B, the fastest grid first, refused ones last.
 ///
-/// **Exact**: dynamic programming over the model's layers in order. Its state is the layout of
-/// every value that is still to be read (two in a residual block), so branches are searched
-/// together. Without a memory limit no other splits have fewer seconds. With one, states keep all
-/// trade-offs of seconds against bytes; the buffers for gradients are added afterwards and, should
-/// they exceed the limit, the search is repeated with less.
+/// Dynamic programming over the model's layers in order. Its state is the layout of every value
+/// that is still to be read (two in a residual block), so branches are searched together. Without a
+/// memory limit no other splits have fewer seconds, but for values with more than two readers: of
+/// the layouts to which such a one is brought, the search remembers the last. With a limit the
+/// search is repeated for every size that the buffers for gradients may have, as far as that can
+/// still pay, and a state keeps trade-offs of seconds against bytes, at most 64 of them: where
+/// there are more, something faster that fits may be missed.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
 /// before it is split may still be split over its filters); pictures split into parts thinner than
 /// the halo, or into none; by sample with P > B.
+///
+/// Refused: what does not fit into memory_limit, and groups that can be split in more than 254
+/// ways.
 ///
 /// Where P_r is no power of a prime, chains of stationary-W layers are considered only as long as
 /// blocks lie as after one transposition at the most.
