@@ -1,6 +1,7 @@
 #include "trainer/automatic_grid.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,24 +23,39 @@ LinkCost between_nodes(const Experiment::Transport& transport) {
   return cost;
 }
 
+// Where nodes are of different sizes, every rank counts as a node of its own.
+int ranks_per_node(const transport::World& world) {
+  const int nodes = world.nodes();
+  return nodes > 1 && world.size() % nodes == 0 ? world.size() / nodes : 1;
+}
+
 PlanOptions options_of(const Experiment& experiment, const transport::World& world) {
   const bool one_node = world.nodes() <= 1;
   return {.ranks = world.size(),
           .batch = experiment.train.global_batch,
           .fabric = one_node ? within_a_node : between_nodes(experiment.transport),
           .node = within_a_node,
-          .ranks_per_node = one_node ? 1 : std::max(1, world.size() / world.nodes()),
+          .ranks_per_node = ranks_per_node(world),
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
-          .optimizer_words = optimizer_words(experiment.optimizer)};
+          .optimizer_words = optimizer_words(experiment.optimizer),
+          .pieces = static_cast<int>(experiment.train.accumulate)};
+}
+
+std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,
+                               const transport::World& world) {
+  const auto threads = static_cast<double>(std::max<std::int64_t>(experiment.train.threads, 1));
+  try {
+    return best_plans(model, options_of(experiment, world), FlopRate(flops_of_a_thread * threads));
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(std::string("grid.plan: \"auto\" is impossible: ") + error.what());
+  }
 }
 
 }  // namespace
 
 GridChoice choose_grid_automatically(const Model& model, const Experiment& experiment,
                                      const transport::World& world) {
-  const auto threads = static_cast<double>(std::max<std::int64_t>(experiment.train.threads, 1));
-  const FlopRate rate(flops_of_a_thread * threads);
-  const std::vector<BestPlan> plans = best_plans(model, options_of(experiment, world), rate);
+  const std::vector<BestPlan> plans = plans_of(model, experiment, world);
   const BestPlan& best = plans.front();
   if (!best.refused.empty()) {
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
