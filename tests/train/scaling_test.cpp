@@ -82,6 +82,7 @@ void expect_near(double value, double expected) {
 
 double allreduce2(double words) { return 2 * (alpha + beta * words / 2); }
 double allreduce4(double words) { return 2 * (2 * alpha + beta * words * 3 / 4); }
+double allreduce8(double words) { return 2 * (3 * alpha + beta * words * 7 / 8); }
 
 TEST(ScalingTest, OneRankOnlyComputes) {
   for (const char* name : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
@@ -124,6 +125,19 @@ TEST(ScalingTest, LazyLayersAreReducedOnceInAWindow) {
   expect_near(step(keys, options), (3 * rest + last) / 4 + update);
 }
 
+// Both convolutions' weights, when the first one's gradients are final.
+TEST(ScalingTest, EveryLayersControllerLooksAtAllProbes) {
+  Experiment::Update keys = scheme("lazy");
+  keys.lazy_layers = "2";
+  keys.controller = "every_layer";
+  ScalingOptions fast = on(2);
+  fast.fabric.bandwidth = 4e3 / beta;
+  fast.tau = 4.0;
+  const double both = 2 * (alpha + 1e-3 * beta * 2 * convolution / 2);
+
+  expect_near(step(keys, fast), (3 * end + end + 2 * both) / 4 + update);  // the probes, the layers
+}
+
 TEST(ScalingTest, WindowsOfOneIterationNeedNoProbe) {
   Experiment::Update keys = scheme("lazy");
   keys.lazy_layers = "2";
@@ -149,21 +163,101 @@ TEST(ScalingTest, GroupsAverageMoreOften) {
   expect_near(step(keys, on(4)), end + update + (3 * allreduce2(all) + allreduce4(all)) / 8);
 }
 
-constexpr double turn = 3 * alpha + 2 * beta * all + update;
+// Of 16 steps, 4 and 12 end with a mean of two ranks, 8 with one of four, and 16 with one of all.
+TEST(ScalingTest, LevelsAverageWhereNoSlowerOneDoes) {
+  Experiment::Update keys = scheme("hierarchical");
+  keys.period = 16;
+  keys.local_period = 4;
+  keys.group = 2;
+  keys.levels = {{8, 4.0}};
+  const double averages = 2 * allreduce2(all) + allreduce4(all) + allreduce8(all);
+
+  expect_near(step(keys, on(8)), end + update + averages / 16);
+}
+
+// SGD keeps as much as there are parameters, Adam twice that.
+TEST(ScalingTest, AveragesTheOptimizersStateIfAsked) {
+  Experiment::Update steps = scheme("k_step");
+  steps.period = 8;
+  steps.optimizer_state = "average";
+  Experiment::Update groups = scheme("hierarchical");
+  groups.period = groups.local_period = 8;
+  groups.optimizer_state = "average";
+  ScalingOptions adam = on(4);
+  adam.optimizer_words = 2;
+
+  expect_near(step(steps, on(4)), end + update + allreduce4(2 * all) / 8);
+  expect_near(step(steps, adam), end + update + allreduce4(3 * all) / 8);
+  expect_near(step(groups, adam), end + update + allreduce4(3 * all) / 8);
+}
+
+constexpr double node_alpha = 0.25;
+
+ScalingOptions on_nodes(int ranks, int ranks_per_node) {
+  ScalingOptions options = on(ranks);
+  options.ranks_per_node = ranks_per_node;
+  options.node = {.alpha_seconds = node_alpha, .bandwidth = 40.0 / beta};
+  return options;
+}
+
+// 4 ranks on a node with room for 6, which 4 does not divide.
+TEST(ScalingTest, AJobSmallerThanANodeStaysInside) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 1;
+  const double inside = 2 * (2 * node_alpha + 0.1 * beta * all * 3 / 4);
+
+  expect_near(step(keys, on_nodes(4, 6)), end + update + inside);
+}
+
+// Every rank is a node: the store is parameters and momenta.
+constexpr double between = 2 * alpha + 2 * beta * all;
+constexpr double turn = update + between;
 
 // 4 turns take longer than a mini-batch.
 TEST(ScalingTest, WorkersWaitForTheToken) {
   Experiment::Update keys = scheme("cyclic");
   keys.delay = "fixed";
 
-  ASSERT_GT(4 * turn, end + turn);
+  ASSERT_GT(4 * turn, end + update);
   expect_near(step(keys, on(4)), 4 * turn);
 }
 
 TEST(ScalingTest, WorkersComputeUntilTheTokenComes) {
-  const double mini_batches = (4 * turn - turn) / end;
+  const double mini_batches = (4 * turn - update) / end;
 
   expect_near(step(scheme("cyclic"), on(4)), 4 * turn / mini_batches);
+}
+
+TEST(ScalingTest, WorkersComputeNoMoreThanTheirCap) {
+  Experiment::Update keys = scheme("cyclic");
+  keys.minibatch_cap = 1;
+  const double fixed = step(keys, on(4));
+  keys.minibatch_cap = 2;
+  const double two = step(keys, on(4));
+  keys.minibatch_cap = 1000;
+
+  expect_near(fixed, 4 * turn);
+  expect_near(two, 2 * turn);
+  EXPECT_EQ(step(keys, on(4)), step(scheme("cyclic"), on(4)));
+}
+
+// Of 8 handovers 6 stay on a node.
+TEST(ScalingTest, TheStoreTravelsOnceForEachNode) {
+  Experiment::Update keys = scheme("cyclic");
+  keys.delay = "fixed";
+  ScalingOptions adam = on_nodes(8, 4);
+  adam.optimizer_words = 2;
+
+  expect_near(step(keys, on_nodes(8, 4)), 8 * update + 6 * node_alpha + 2 * between);
+  expect_near(step(keys, adam), 8 * update + 6 * node_alpha + 2 * (2 * alpha + 3 * beta * all));
+}
+
+TEST(ScalingTest, InsideANodeTheTokenIsANumber) {
+  Experiment::Update keys = scheme("cyclic");
+  keys.delay = "fixed";
+  const ScalingOptions many = on_nodes(32, 48);
+
+  expect_near(step(keys, many), 32 * (update + node_alpha));
 }
 
 TEST(ScalingTest, TheTokenWaitsForSlowWorkers) {
@@ -173,7 +267,7 @@ TEST(ScalingTest, TheTokenWaitsForSlowWorkers) {
     Experiment::Update keys = scheme("cyclic");
     keys.delay = delay;
 
-    expect_near(step(keys, options), 100 * end + turn);
+    expect_near(step(keys, options), 100 * end + update);
   }
 }
 
@@ -243,8 +337,30 @@ TEST(ScalingTest, RefusesOptionsThatMakeNoSense) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
   EXPECT_THAT([&] { (void)step(scheme("lazy"), short_windows); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("at least one iteration")));
+  ScalingOptions long_windows = on(2);
+  long_windows.tau = 17.0;
+  EXPECT_THAT([&] { (void)step(scheme("lazy"), long_windows); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("longer than update.max_interval")));
+  ScalingOptions starved = on(4);
+  starved.fixed = FixedBatch::global;
+  starved.batch = 3;
+  EXPECT_THAT([&] { (void)step(scheme("synchronous"), starved); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("no sample for each")));
   EXPECT_THAT([&] { (void)step(scheme("lary"), on(2)); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("no scheme is called lary")));
+}
+
+// With no ranks to begin with, twice as many would be none for ever.
+TEST(ScalingTest, ChecksRangesBeforeItCountsThem) {
+  ScalingOptions backwards = on(4);
+  backwards.last = 2;
+  ScalingOptions from_none = on(0);
+  from_none.last = 4;
+
+  ASSERT_THAT([&] { (void)samples_of_ranks(backwards); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
+  EXPECT_THAT([&] { (void)samples_of_ranks(from_none); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("at least one")));
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ void check(const ScalingOptions& options) {
           "ranks must begin with at least one, and not behind their end");
   require(options.ranks_per_node >= 1, "needs at least one rank per node");
   require(options.tau >= 1.0, "a window has at least one iteration");
+  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
+  require(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
+          "the batch of all ranks has no sample for each of the fewest ranks");
 }
 
 std::int64_t samples_on(int ranks, const ScalingOptions& options) {
@@ -59,6 +62,9 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
                                           const ScalingOptions& options,
                                           const ComputeCosts& costs) {
   check(options);
+  const bool lazy = update.scheme == "lazy" && update.max_interval > 0;
+  require(!lazy || options.tau <= static_cast<double>(update.max_interval),
+          "windows are longer than update.max_interval on average");
   const double alone = point(model, update, options, costs, 1).images_per_second;
   std::vector<ScalingPoint> points;
   for (const int ranks : ranks_of(options)) {
@@ -71,6 +77,7 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
 }
 
 std::vector<std::int64_t> samples_of_ranks(const ScalingOptions& options) {
+  check(options);
   std::vector<std::int64_t> samples = {samples_on(1, options)};
   for (const int ranks : ranks_of(options)) samples.push_back(samples_on(ranks, options));
   return samples;

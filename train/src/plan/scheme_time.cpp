@@ -14,10 +14,12 @@ namespace {
 
 constexpr double word_bytes = 4.0;
 
+// All ranks of a job that is smaller than a node are on one.
 double allreduce_seconds(const SchemeJob& job, double words, int ranks) {
+  const bool one_node = job.ranks <= job.options.ranks_per_node;
   const PlanOptions links{.fabric = job.options.fabric,
                           .node = job.options.node,
-                          .ranks_per_node = job.options.ranks_per_node};
+                          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
   return 2.0 * collective_seconds(words, {.size = ranks, .stride = 1}, links);
 }
 
@@ -51,19 +53,32 @@ LazyPlan lazy_plan(const SchemeJob& job) {
                           sync::count_unhidden_layers(left, reduction));
 }
 
+// When the gradients are final of which this is a part.
+double final_seconds(const SchemeJob& job, const sync::Probe& probe) {
+  std::size_t group = 0;
+  for (std::size_t offset = 0; offset < probe.offset; ++group) {
+    offset += job.backward.groups[group].words;
+  }
+  return job.backward.groups[group].seconds;
+}
+
+// When the probes that the controller looks at have been reduced, where `end` is when all before
+// them have.
+double probes_end(const SchemeJob& job, const LazyPlan& plan, double end) {
+  const bool every = job.update.controller == "every_layer";
+  const std::size_t first = every ? 0 : plan.probes.size() - 1;
+  double words = 0.0;
+  for (std::size_t probe = first; probe < plan.probes.size(); ++probe) {
+    words += static_cast<double>(plan.probes[probe].size);
+  }
+  return std::max(end, final_seconds(job, plan.probes[first])) +
+         allreduce_seconds(job, words, job.ranks);
+}
+
 // The iteration that ends a window.
 double window_end_seconds(const SchemeJob& job, const LazyPlan& plan, double rest) {
   const double all_final = job.backward.groups.front().seconds;
-  double end = rest;
-  if (job.options.tau > 1.0) {
-    const sync::Probe& probe = plan.probes.back();
-    std::size_t group = 0;
-    for (std::size_t offset = 0; offset < probe.offset; ++group) {
-      offset += job.backward.groups[group].words;
-    }
-    end = std::max(end, job.backward.groups[group].seconds) +
-          allreduce_seconds(job, static_cast<double>(probe.size), job.ranks);
-  }
+  double end = job.options.tau > 1.0 ? probes_end(job, plan, rest) : rest;
   double lazy_words = 0.0;
   for (std::size_t group = 0; group < plan.layers; ++group) {
     lazy_words += static_cast<double>(job.backward.groups[group].words);
@@ -81,31 +96,63 @@ double lazy_seconds(const SchemeJob& job) {
   return ((job.options.tau - 1.0) * others + last) / job.options.tau + job.update_seconds;
 }
 
+// What an average is of.
+double averaged_words(const SchemeJob& job) {
+  const bool state = job.update.optimizer_state == "average";
+  return parameters_of(job) * (state ? 1 + job.options.optimizer_words : 1);
+}
+
 double k_step_seconds(const SchemeJob& job) {
-  const double average = allreduce_seconds(job, parameters_of(job), job.ranks);
+  const double average = allreduce_seconds(job, averaged_words(job), job.ranks);
   return job.backward.end + job.update_seconds + average / static_cast<double>(job.update.period);
 }
 
 double hierarchical_seconds(const SchemeJob& job) {
-  const std::int64_t wanted = job.update.group > 0 ? job.update.group : job.options.ranks_per_node;
-  const auto group = static_cast<int>(std::min<std::int64_t>(wanted, job.ranks));
-  const double locals = static_cast<double>(job.update.period / job.update.local_period - 1);
-  const double words = parameters_of(job);
-  const double averages =
-      locals * allreduce_seconds(job, words, group) + allreduce_seconds(job, words, job.ranks);
+  const double words = averaged_words(job);
+  double averages = allreduce_seconds(job, words, job.ranks);
+  std::int64_t period = job.update.local_period;
+  double group = static_cast<double>(
+      job.update.group > 0 ? job.update.group : std::int64_t{job.options.ranks_per_node});
+  // The averages of a level on which no slower one falls.
+  const auto add_level = [&](std::int64_t slower) {
+    const auto times = static_cast<double>(job.update.period / period - job.update.period / slower);
+    const int ranks = static_cast<int>(std::min(group, static_cast<double>(job.ranks)));
+    averages += times * allreduce_seconds(job, words, ranks);
+  };
+  for (const auto& [slower, ranks] : job.update.levels) {
+    add_level(slower);
+    period = slower;
+    group = ranks;
+  }
+  add_level(job.update.period);
   return job.backward.end + job.update_seconds + averages / static_cast<double>(job.update.period);
 }
 
-double cyclic_seconds(const SchemeJob& job) {
+// All that the token's way takes in a round: inside a node a number, to the next one the store.
+double handover_seconds(const SchemeJob& job) {
+  const ScalingOptions& options = job.options;
+  const int nodes = (job.ranks - 1) / options.ranks_per_node + 1;
+  if (nodes == 1) return job.ranks * options.node.alpha_seconds;
+  const double store = (1 + options.optimizer_words) * parameters_of(job);
+  const double between =
+      2.0 * options.fabric.alpha_seconds + store * word_bytes / options.fabric.bandwidth;
+  return (job.ranks - nodes) * options.node.alpha_seconds + nodes * between;
+}
+
+// That a worker computes between two turns.
+double minibatches_of(const SchemeJob& job, double round) {
   const double compute = job.backward.end;
-  if (job.ranks == 1) return compute + job.update_seconds;
-  const bool one_node = job.ranks <= job.options.ranks_per_node;
-  const LinkCost& link = one_node ? job.options.node : job.options.fabric;
-  const double turn = 3.0 * link.alpha_seconds +
-                      2.0 * word_bytes * parameters_of(job) / link.bandwidth + job.update_seconds;
-  const double round = std::max(job.ranks * turn, compute + turn);
-  if (job.update.delay == "fixed") return round;
-  return compute == 0.0 ? round : round / ((round - turn) / compute);
+  if (job.update.delay == "fixed" || compute == 0.0) return 1.0;
+  const double minibatches = (round - job.update_seconds) / compute;
+  const auto cap = static_cast<double>(job.update.minibatch_cap);
+  return cap > 0.0 ? std::min(minibatches, cap) : minibatches;
+}
+
+double cyclic_seconds(const SchemeJob& job) {
+  const double alone = job.backward.end + job.update_seconds;
+  if (job.ranks == 1) return alone;
+  const double round = std::max(job.ranks * job.update_seconds + handover_seconds(job), alone);
+  return round / minibatches_of(job, round);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace rondo::train {
 
 // How fast an update scheme trains a model on P ranks that split samples, from the times of its
-// layers on one. Nothing here runs or measures; losses, data and noise are left out.
+// layers on one. Nothing is run or measured for it; losses, data and noise are left out.
 //
 // Layers are counted from the input on. A rank computes b samples: forward of all layers, then
 // backward from the last, weights before data. t_l is when layer l's gradients are final, E when
@@ -27,17 +27,26 @@ namespace rondo::train {
 //     synchronous   S(all) + U
 //     lazy          ((tau - 1) S(rest) + W) / tau + U: the first layers are reduced once in tau
 //                   iterations. W is S(rest), but behind the reductions of the rest comes that of
-//                   the probe (the last lazy convolution's weights; not for tau = 1), from when its
-//                   gradients are final, and then one of all lazy layers
+//                   the probe (the last lazy convolution's weights; under update.controller =
+//                   "every_layer" those of all; not for tau = 1), from when its gradients are
+//                   final, and then one of all lazy layers
 //     k_step        E + U + A(M, P) / period
-//     hierarchical  E + U + ((period / local_period - 1) A(M, g) + A(M, P)) / period, where g are
-//                   the ranks of a group
-//     cyclic        a turn moves the parameters there and back and the token on: H = 3 alpha +
-//                   8 M / bandwidth + U. The token is back after R = max(P H, E + H). Meanwhile a
-//                   worker computes one mini-batch under update.delay = "fixed", (R - H) / E under
-//                   "dynamic". On one rank E + U
+//     hierarchical  E + U + (sum_i n_i A(M, g_i) + A(M, P)) / period over the levels: one of
+//                   local_period and its group, and those of update.levels. The level of period k
+//                   below one of k', or below the last, averages n = period / k - period / k' times
+//     cyclic        a turn is U, in the memory of the worker's node. Then the token goes on: in
+//                   alpha of the node to a worker there; to another node with the store, in
+//                   2 alpha + 4 (M + S) / bandwidth, where S is what the optimizer keeps. Over N
+//                   nodes that is T = P U + (P - N) alpha_node + N (2 alpha + 4 (M + S) /
+//                   bandwidth), on one node T = P (U + alpha_node), and the token is back after
+//                   R = max(T, E + U). Meanwhile a worker computes one mini-batch under
+//                   update.delay = "fixed", (R - U) / E under "dynamic", at most minibatch_cap of
+//                   them. On one rank E + U
 //
-// With several ranks per node, cyclic moves between nodes if the ranks are more than one node's.
+// Under update.optimizer_state = "average" averages are of M + S words instead of M. Statistics of
+// batch norm, which are averaged too, and copying parameters out of the store are not counted.
+//
+// Ranks that are no more than ranks_per_node are on one node.
 
 /// Which batch stays as it is while ranks become more.
 enum class FixedBatch : std::uint8_t {
@@ -53,7 +62,8 @@ struct ScalingOptions {
   LinkCost fabric = {};
   LinkCost node = {};
   int ranks_per_node = 1;
-  double tau = 1.0;  ///< lazy: mean iterations of a window
+  double tau = 1.0;         ///< lazy: mean iterations of a window, at most update.max_interval
+  int optimizer_words = 1;  ///< that the optimizer keeps for a parameter: S / M
 };
 
 struct ScalingPoint {
@@ -65,14 +75,15 @@ struct ScalingPoint {
   double speedup = 1.0;     ///< images per second to those of one rank
   double efficiency = 1.0;  ///< speedup / ranks
 
-  /// What is added to computing: what backward does not hide, waiting.
+  /// What is added to computing: what backward does not hide, waiting. Below 0 where a cyclic
+  /// update is for several mini-batches.
   [[nodiscard]] double exposed_seconds() const noexcept { return step_seconds - compute_seconds; }
 };
 
 /// A point for each number of ranks that have a sample each. The scheme and its keys are those of
 /// experiment.update; a lazy scheme's layers, if "auto", are those whose reduction is not hidden on
-/// that many ranks. Throws std::invalid_argument where an option is impossible, ConfigError where
-/// lazy_layers is.
+/// that many ranks. Throws std::invalid_argument where an option is impossible, or no number of
+/// ranks has a sample for each, ConfigError where lazy_layers is impossible.
 [[nodiscard]] RONDO_TRAIN_API std::vector<ScalingPoint> predict_scaling(
     const Model& model, const Experiment::Update& update, const ScalingOptions& options,
     const ComputeCosts& costs);
@@ -81,7 +92,8 @@ struct ScalingPoint {
 /// std::runtime_error that names the file where it cannot be read or has no window.
 [[nodiscard]] RONDO_TRAIN_API double mean_window(const std::filesystem::path& metrics);
 
-/// The samples of a rank at each number of ranks, whose work is asked of the costs.
+/// The samples of a rank at each number of ranks, whose work is asked of the costs. Throws as
+/// predict_scaling().
 [[nodiscard]] RONDO_TRAIN_API std::vector<std::int64_t> samples_of_ranks(
     const ScalingOptions& options);
 
