@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -197,10 +198,41 @@ TEST_F(PlanTest, RefusesQuestionsThatMakeNoSense) {
   EXPECT_THAT(complaint({}), HasSubstr("--ranks is required"));
   EXPECT_THAT(complaint({"--scaling", "4"}), HasSubstr("write one like 1:4096"));
   EXPECT_THAT(complaint({"--scaling", "4:2", "--flops", "1"}), HasSubstr("not behind their end"));
+  EXPECT_THAT(complaint({"--scaling", "4:2"}), HasSubstr("not behind their end"));
+  EXPECT_THAT(complaint({"--scaling", "0:4"}), HasSubstr("begin with at least one"));
+  EXPECT_THAT(complaint({"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"}),
+              HasSubstr("no sample for each"));
   EXPECT_THAT(complaint({"--scaling", "1:2", "--scheme", "lazy"}), HasSubstr("needs the mean"));
   EXPECT_THAT(complaint({"--ranks", "2", "--format", "csv"}), HasSubstr("csv is for --scaling"));
   EXPECT_THAT(complaint({"--ranks", "2", "--tuning", folder() / "no.json"}),
               HasSubstr("has no levels"));
+}
+
+TEST_F(PlanTest, RefusesOptionsThatWouldMeanNothing) {
+  const auto complaint = [&](const std::vector<std::string>& words) {
+    const Ended ended = plan(words);
+    EXPECT_EQ(ended.status, 2);
+    return ended.err;
+  };
+
+  for (const auto& [option, value] : {std::pair{"--scheme", "k_step"},
+                                      {"--tau", "2"},
+                                      {"--metrics", "f"},
+                                      {"--batch-per-rank", "2"}}) {
+    EXPECT_THAT(complaint({"--ranks", "2", option, value}), HasSubstr("--scaling"));
+  }
+  EXPECT_THAT(complaint({"--ranks", "2", "--fixed-global-batch"}), HasSubstr("--scaling"));
+  EXPECT_THAT(complaint({"--scaling", "1:2", "--ranks", "2"}), HasSubstr("--ranks"));
+  EXPECT_THAT(complaint({"--scaling", "1:2", "--strategy", "best"}), HasSubstr("--strategy"));
+}
+
+// As `rondo train` does.
+TEST_F(PlanTest, RefusesKeysThatDoNotGoWithTheScheme) {
+  const Ended ended = plan({"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical",
+                            "--set", "update.local_period=32", "--set", "update.group=8"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("is not a multiple of the period below")));
 }
 
 TEST_F(PlanTest, RefusesModelsThatDoNotFitThePictures) {

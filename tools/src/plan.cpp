@@ -42,13 +42,16 @@ struct Job {
 };
 
 Job job_of(const PlanRequest& request) {
+  std::vector<std::string> settings = request.settings;
+  if (!request.scheme.empty()) settings.push_back("update.scheme=" + request.scheme);
   Job job{.request = request,
-          .experiment = train::read_experiment(request.config, request.settings),
+          .experiment = train::read_experiment(request.config, settings),
           .model = {},
           .plan = request.plan};
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
   job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
+  job.plan.pieces = static_cast<int>(job.experiment.train.accumulate);
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }
@@ -128,7 +131,8 @@ train::ScalingOptions scaling_options(const Job& job) {
   train::ScalingOptions options{.batch = job.experiment.train.global_batch,
                                 .fabric = job.plan.fabric,
                                 .node = job.plan.node,
-                                .ranks_per_node = job.plan.ranks_per_node};
+                                .ranks_per_node = job.plan.ranks_per_node,
+                                .optimizer_words = job.plan.optimizer_words};
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
@@ -153,8 +157,7 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
   return train::predict_scaling(job.model, update, options, table);
 }
 
-void predict_scaling(Job job) {
-  if (!job.request.scheme.empty()) job.experiment.update.scheme = job.request.scheme;
+void predict_scaling(const Job& job) {
   const train::ScalingOptions options = scaling_options(job);
   const std::vector<train::ScalingPoint> points = scaling_points(job, options);
   if (job.request.format == "json") {

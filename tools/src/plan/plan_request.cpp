@@ -52,7 +52,7 @@ void add_machine_options(CLI::App& app, PlanRequest& request) {
       ->check(CLI::Range(1, 4096))
       ->type_name("T");
   app.add_option("--measurements", request.measurements,
-                 "best: measure at most so many shapes (default: 200)")
+                 "best: measure splits until so many shapes are measured (default: 200)")
       ->check(CLI::Range(1, 1'000'000))
       ->default_val(200)
       ->type_name("M");
@@ -63,24 +63,32 @@ void add_machine_options(CLI::App& app, PlanRequest& request) {
 }
 
 void add_scaling_options(CLI::App& app, PlanRequest& request) {
-  app.add_option("--scaling", request.scaling,
-                 "Predict steps on FIRST, 2 FIRST, ... up to LAST ranks, by sample alone")
-      ->type_name("FIRST:LAST");
+  auto* scaling =
+      app.add_option("--scaling", request.scaling,
+                     "Predict steps on FIRST, 2 FIRST, ... up to LAST ranks, by sample alone")
+          ->excludes(app.get_option("--ranks"))
+          ->excludes(app.get_option("--strategy"))
+          ->type_name("FIRST:LAST");
   app.add_option("--scheme", request.scheme,
                  "synchronous, lazy, k_step, hierarchical or cyclic (default: as configured)")
       ->check(CLI::IsMember({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}))
+      ->needs(scaling)
       ->type_name("SCHEME");
   auto* per_rank = app.add_option("--batch-per-rank", request.batch_per_rank,
                                   "Samples of a rank (default: train.global_batch)")
                        ->check(CLI::Range(1, 1 << 30))
+                       ->needs(scaling)
                        ->type_name("B");
   app.add_flag("--fixed-global-batch", request.fixed_global_batch,
                "Strong scaling: all ranks share train.global_batch")
+      ->needs(scaling)
       ->excludes(per_rank);
   auto* tau = app.add_option("--tau", request.tau, "lazy: iterations of a window, on average")
                   ->check(CLI::Range(1.0, 1e6))
+                  ->needs(scaling)
                   ->type_name("TAU");
   app.add_option("--metrics", request.metrics, "lazy: take tau from a run's metrics.jsonl")
+      ->needs(scaling)
       ->excludes(tau)
       ->type_name("FILE");
 }
