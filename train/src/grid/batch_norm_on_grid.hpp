@@ -7,6 +7,7 @@
 
 #include "executor/batch_norm_kernel.hpp"
 #include "executor/layer_kernel.hpp"
+#include "grid/grid_context.hpp"
 #include "grid/grid_kernels.hpp"
 #include "grid/grid_layer.hpp"
 

@@ -11,6 +11,7 @@
 
 #include "executor/layer_kernel.hpp"
 #include "grid/channel_exchange.hpp"
+#include "grid/grid_context.hpp"
 #include "grid/grid_layer.hpp"
 
 namespace rondo::train {

@@ -6,6 +6,7 @@
 #include <rondo/train/model.hpp>
 
 #include "executor/layer_kernel.hpp"
+#include "grid/grid_context.hpp"
 #include "grid/grid_layer.hpp"
 
 namespace rondo::train {

@@ -66,11 +66,10 @@ Lowering GridProgram::lowered(std::int64_t images) const {
 }
 
 std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GraphNode& node,
-                                                      const NodeLayout& layout) {
-  if (!node.layer) return make_redistribution(context_, layout.x, layout.y);
+                                                      const GridLayer& place) {
+  if (!node.layer) return make_redistribution(context_, place.x, place.y);
   const LayerSpec& layer = model_.layers[*node.layer];
   const MemoryScope scope(context_.engine.memory(), "layer " + layer.name);
-  const GridLayer place{layout.split, layout.x, layout.y};
   const bool input_gradient = node.inputs[0] != model_input;
   return std::visit(Maker(context_, layer, place, input_gradient, part_.batch_norm), layer.kind);
 }

@@ -31,7 +31,7 @@ class GridProgram final : public Program {
  private:
   [[nodiscard]] Lowering lowered(std::int64_t images) const;
   [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const GraphNode& node,
-                                                         const NodeLayout& layout);
+                                                         const GridLayer& place);
 
   Model model_;
   GridPart part_;

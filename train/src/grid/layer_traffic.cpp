@@ -24,14 +24,14 @@ std::uint64_t words_to(const Partition& from, const std::vector<Box>& wanted) {
 
 std::uint64_t elements(const Box& box) { return static_cast<std::uint64_t>(box.size()); }
 
-LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
+LayerTraffic of_change(const GridLayer& layout, bool input_gradient) {
   const auto words = [](const Partition& from, const Partition& to) {
     return static_cast<std::uint64_t>(words_moved(from, to));
   };
   return {words(layout.x, layout.y), input_gradient ? words(layout.y, layout.x) : 0};
 }
 
-LayerTraffic of_channels(const NodeLayout& layout, bool input_gradient) {
+LayerTraffic of_channels(const GridLayer& layout, bool input_gradient) {
   const ChannelGrid grid = layout.split.channels;
   LayerTraffic traffic;
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
@@ -47,7 +47,7 @@ LayerTraffic of_channels(const NodeLayout& layout, bool input_gradient) {
   return traffic;
 }
 
-LayerTraffic of_outputs(const NodeLayout& layout, bool input_gradient) {
+LayerTraffic of_outputs(const GridLayer& layout, bool input_gradient) {
   const auto others = static_cast<std::uint64_t>(layout.x.ranks() - 1);
   const auto all = [](const Partition& value) {
     return static_cast<std::uint64_t>(value.extents().size());
@@ -57,7 +57,7 @@ LayerTraffic of_outputs(const NodeLayout& layout, bool input_gradient) {
 
 class Counter {
  public:
-  Counter(const NodeLayout& layout, bool input_gradient)
+  Counter(const GridLayer& layout, bool input_gradient)
       : layout_(layout), input_gradient_(input_gradient) {}
 
   LayerTraffic operator()(const ConvolutionLayer& layer) const {
@@ -86,7 +86,7 @@ class Counter {
  private:
   [[nodiscard]] bool by_channel() const { return layout_.split.kind == SplitKind::channel; }
 
-  const NodeLayout& layout_;
+  const GridLayer& layout_;
   bool input_gradient_;
 };
 
@@ -98,7 +98,7 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
   for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
     const GraphNode& node = lowering.graph.nodes[i];
     const bool input_gradient = node.inputs[0] != model_input;
-    const NodeLayout& layout = lowering.layouts[i];
+    const GridLayer& layout = lowering.layouts[i];
     const LayerTraffic traffic =
         node.layer ? std::visit(Counter(layout, input_gradient), model.layers[*node.layer].kind)
                    : of_change(layout, input_gradient);

@@ -85,7 +85,7 @@ class Lowerer {
     return add({.inputs = {value}}, {{}, result_.values[value], as});
   }
 
-  ValueId add(GraphNode node, NodeLayout layout) {
+  ValueId add(GraphNode node, GridLayer layout) {
     result_.values.push_back(layout.y);
     result_.graph.nodes.push_back(std::move(node));
     result_.layouts.push_back(std::move(layout));

@@ -9,23 +9,16 @@
 #include <rondo/train/partition.hpp>
 
 #include "executor/graph.hpp"
+#include "grid/grid_layer.hpp"
 
 namespace rondo::train {
-
-/// How the ranks of a group hold what a node reads and writes. A change of layout reads `x` and
-/// writes `y`, of the same array; a layer's residual lies as its x.
-struct NodeLayout {
-  LayerSplit split = {};
-  Partition x;
-  Partition y;
-};
 
 /// A model as the ranks of a group run it together: its layers, and a change of layout wherever a
 /// layer reads a value otherwise than it was written.
 struct Lowering {
   Graph graph = {};
-  std::vector<NodeLayout> layouts = {};  ///< of every node
-  std::vector<Partition> values = {};    ///< of every value; value 0 is the group's batch
+  std::vector<GridLayer> layouts = {};  ///< of every node
+  std::vector<Partition> values = {};   ///< of every value; value 0 is the group's batch
 };
 
 /// `splits` has an entry for every layer of the model; those of convolutions and fully connected

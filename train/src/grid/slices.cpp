@@ -9,6 +9,8 @@
 #include <rondo/train/channel_grid.hpp>
 #include <rondo/train/grid.hpp>
 
+#include "model/layer_of.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -20,7 +22,7 @@ struct Slice {
   Range elements = {};
 };
 
-Slice slice_of(const LayerSpec& layer, const NodeLayout& layout, int rank) {
+Slice slice_of(const LayerSpec& layer, const GridLayer& layout, int rank) {
   const Box x = layout.x.box_of(rank);
   const Box y = layout.y.box_of(rank);
   if (layout.split.kind == SplitKind::channel) {
@@ -71,15 +73,14 @@ class Slicer {
   void cut_all(std::vector<Parameter>& parameters, std::size_t& count) const {
     count = 0;
     for (Parameter& parameter : parameters) {
-      cut(parameter, slices_[layer_of(parameter)]);
+      cut(parameter, slices_[index_of(layer_of(parameter))]);
       parameter.offset = count;
       count += parameter.size();
     }
   }
 
  private:
-  std::size_t layer_of(const Parameter& parameter) const {
-    const std::string name = parameter.name.substr(0, parameter.name.rfind('.'));
+  std::size_t index_of(const std::string& name) const {
     const auto found = std::ranges::find(model_.layers, name, &LayerSpec::name);
     return static_cast<std::size_t>(found - model_.layers.begin());
   }
@@ -101,7 +102,7 @@ ParameterLayout layout_of(const Model& model, const Lowering& lowering, int rank
     group.size = 0;
     for (; next < layout.parameters.size(); ++next) {
       const Parameter& parameter = layout.parameters[next];
-      if (parameter.name.substr(0, parameter.name.rfind('.')) != group.name) break;
+      if (layer_of(parameter) != group.name) break;
       group.size += parameter.size();
     }
   }

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory_resource>
+
+#include <rondo/tensor/engine.hpp>
+
+#include "grid/grid_communicators.hpp"
+
+namespace rondo::train {
+
+/// What kernels on a grid share; all lent.
+struct GridContext {
+  tensor::Engine& engine;
+  GridCommunicators& communicators;
+  std::pmr::memory_resource* memory = nullptr;  ///< for what travels: the World's arena
+  /// Null, or the ranks in this rank's place in other groups, whose batch norm shares statistics
+  /// with this one's where they are BatchNormGroup::all.
+  transport::Communicator* across = nullptr;
+};
+
+}  // namespace rondo::train
