@@ -155,8 +155,8 @@ struct Job {
     }
     const auto& given = std::get<FullyConnectedLayer>(layer.kind);
     if (by_channel) return make_connected_by_output(context, given, place, true);
-    return make_layer_kernel(context.engine, layer,
-                             place.x.box_of(context.communicators.rank()).shape());
+    return make_layer_kernel(context.engine, given,
+                             place.x.box_of(context.communicators.rank()).shape(), true);
   }
 
   [[nodiscard]] double predicted_ms(const Setting& setting) const {
@@ -292,8 +292,8 @@ class Rank {
   }
 
   double local_ms(const LocalPart& part) {
-    Step alone(make_layer_kernel(engine_, part.layer, part.x), part.x, part.y, part.parameters(),
-               std::pmr::get_default_resource());
+    Step alone(make_layer_kernel(engine_, part.layer.kind, part.x, true), part.x, part.y,
+               part.parameters(), std::pmr::get_default_resource());
     return median_ms([&] { alone.run(); });
   }
 

@@ -118,6 +118,16 @@ TEST(BackwardPlanTest, ServesABatchNormBehindTheInput) {
   expect_correct(model);
 }
 
+TEST(BackwardPlanTest, WantsNoGradientOfTheInputInAnotherLayout) {
+  const Graph graph{.nodes = {{.inputs = {0}}, {.layer = 0, .inputs = {1}}}};
+
+  const BackwardPlan plan = plan_backward(graph, {4, 4, 2});
+
+  ASSERT_EQ(plan.steps.size(), 1U);
+  EXPECT_EQ(plan.steps[0].node, 1U);
+  EXPECT_FALSE(plan.steps[0].dx);
+}
+
 TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
   Model model{.name = "three", .input = {1, 2, 2, 1}, .classes = 2};
   model.layers = {{"bn1", BatchNormLayer{}, {0}},

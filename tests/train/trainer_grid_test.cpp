@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/grid.hpp>
 
 #include "grid/layer_traffic.hpp"
@@ -70,6 +71,43 @@ TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
 
   expect_same_training(train_on(4, experiment), alone);
+}
+
+// Of 8 x 8 x 2, with 3 classes.
+Experiment custom_model(const std::string& layers) {
+  Experiment experiment = parse_experiment(
+      "data.name = 'synthetic'\n[model]\nname = 'custom'\ninput = [8, 8, 2]\nclasses = 3\n"
+      "layers = [" +
+          layers + "]\n",
+      "e");
+  const Experiment usual = experiment_of("synchronous");
+  experiment.data = usual.data;
+  experiment.train = usual.train;
+  experiment.optimizer = usual.optimizer;
+  experiment.update = usual.update;
+  return experiment;
+}
+
+// "conv" reads parts of it, "side" whole pictures of it.
+TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
+  for (const char* side :
+       {"{kind = 'fully_connected', name = 'side', outputs = 4, from = 'input'},",
+        "{kind = 'convolution', name = 'side', filters = 4, from = 'input'},"
+        "{kind = 'global_average_pooling', name = 'side_mean'},"}) {
+    const Experiment experiment = custom_model(
+        "{kind = 'convolution', name = 'conv', filters = 4},"
+        "{kind = 'global_average_pooling', name = 'mean'}," +
+        std::string(side) +
+        "{kind = 'batch_norm', name = 'sum', residual = 'mean'},"
+        "{kind = 'fully_connected', name = 'fc', outputs = 3}");
+    const Outcome alone = train_on(1, experiment);
+
+    expect_same_training(
+        train_on(2, on_grid(experiment, {.height = 2,
+                                         .batch_norm = "group",
+                                         .layers = {{"side", "sample"}, {"conv", "height=2"}}})),
+        alone);
+  }
 }
 
 // One sample for two ranks leaves one of them without any, unless layers are split.

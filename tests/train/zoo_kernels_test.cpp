@@ -104,7 +104,7 @@ class ZooKernelsTest : public testing::Test {
   static void expect_fast(const LayerSpec& layer, const tensor::Shape& input) {
     tensor::Engine engine;
     std::unique_ptr<LayerKernel> kernel;
-    ASSERT_NO_THROW(kernel = make_layer_kernel(engine, layer, input));
+    ASSERT_NO_THROW(kernel = make_layer_kernel(engine, layer.kind, input, layer.inputs[0] != 0));
     const std::string names = kernel->implementation();
 
     EXPECT_THAT(names, Not(HasSubstr("ref")));

@@ -35,14 +35,12 @@ struct Chain {
 /// What every layer of a chain gives where nothing is split.
 inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& chain,
                                          Numbers numbers) {
-  constexpr ValueId hidden = 1;
   std::vector<WholeLayer> layers;
   std::vector<std::unique_ptr<LayerKernel>> kernels;
   for (const ConvolutionLayer& layer : chain.layers) {
     const bool first = layers.empty();
     const tensor::Shape x = first ? chain.x : layers.back().y.shape();
-    kernels.push_back(
-        make_layer_kernel(engine, {.name = "layer", .kind = layer, .inputs = {hidden}}, x));
+    kernels.push_back(make_layer_kernel(engine, layer, x, true));
     WholeLayer made = make_whole_layer(layer, x, numbers);
     if (!first) std::ranges::copy(layers.back().y.span(), made.x.span().begin());
     kernels.back()->load(made.parameters);

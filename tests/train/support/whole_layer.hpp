@@ -140,9 +140,7 @@ inline WholeLayer make_whole_layer(const LayerKind& kind, tensor::Shape x, Numbe
 inline WholeLayer run_whole(tensor::Engine& engine, const LayerKind& kind, tensor::Shape x,
                             Numbers numbers, float dy_scale = 1.0F) {
   WholeLayer layer = make_whole_layer(kind, x, numbers, dy_scale);
-  constexpr ValueId hidden = 1;  // not the model's input, so its gradient is wanted
-  const LayerSpec spec{.name = "layer", .kind = kind, .inputs = {hidden}};
-  run(*make_layer_kernel(engine, spec, x), layer);
+  run(*make_layer_kernel(engine, kind, x, true), layer);
   layer.dy = make_whole_layer(kind, x, numbers, dy_scale).dy;
   return layer;
 }

@@ -5,8 +5,6 @@
 namespace rondo::train {
 namespace {
 
-constexpr ValueId model_input = 0;
-
 // Hands out buffers and takes them back; grows one where none is large enough.
 class BufferPool {
  public:
@@ -46,7 +44,9 @@ class Planner {
     BackwardPlan plan;
     plan.logits = pool_.acquire(sizes_.back());
     gradient_.back() = plan.logits;
-    for (std::size_t i = graph_.nodes.size(); i-- > 0;) plan.steps.push_back(step(i));
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+      if (has_gradient(graph_, i + 1)) plan.steps.push_back(step(i));
+    }
     plan.elements = pool_.elements();
     return plan;
   }
@@ -71,17 +71,17 @@ class Planner {
     const bool in_place = node.batch_norm && node.inputs.size() == 1;
     if (in_place) {
       step.dx = step.dy;
-    } else if (value != model_input || node.batch_norm) {
+    } else if (has_gradient(graph_, value) || node.batch_norm) {
       step.dx = pool_.acquire(sizes_[value]);
     }
-    if (value == model_input) return false;
+    if (!has_gradient(graph_, value)) return false;
     step.add_dx_to = collect(value, *step.dx);
     return !step.add_dx_to;
   }
 
   // True when dy goes on as a gradient of `value`.
   bool place_residual(ValueId value, BackwardStep& step) {
-    if (value == model_input) return false;
+    if (!has_gradient(graph_, value)) return false;
     step.add_residual_to = collect(value, step.dy);
     return !step.add_residual_to;
   }

@@ -24,7 +24,8 @@ struct BackwardStep {
   std::optional<BufferId> add_residual_to = {};  ///< likewise for the residual, which dy then holds
 };
 
-/// Which gradient lies in which buffer, and when: the last node first.
+/// Which gradient lies in which buffer, and when: the last node first, without those whose output
+/// has no gradient.
 ///
 /// A value has a gradient from its last reader's step (the first in this order) to its writer's.
 /// Two parts from two readers stay apart where batch norm wrote the value: its backward adds them

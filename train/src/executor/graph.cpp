@@ -2,6 +2,12 @@
 
 namespace rondo::train {
 
+bool has_gradient(const Graph& graph, ValueId value) {
+  if (value == model_input) return false;
+  const GraphNode& writer = graph.nodes[value - 1];
+  return writer.layer || has_gradient(graph, writer.inputs[0]);
+}
+
 Graph graph_of(const Model& model) {
   Graph graph;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {

@@ -9,6 +9,8 @@
 
 namespace rondo::train {
 
+constexpr ValueId model_input = 0;  ///< the batch
+
 /// One kernel's place in what a rank runs. Node i writes value i + 1; value 0 is the batch.
 struct GraphNode {
   std::optional<std::size_t> layer = {};  ///< of the model; none: a change of layout between two
@@ -20,6 +22,9 @@ struct GraphNode {
 struct Graph {
   std::vector<GraphNode> nodes = {};
 };
+
+/// Does anybody want the gradient of `value`? Nobody that of the batch, in whichever layout.
+[[nodiscard]] bool has_gradient(const Graph& graph, ValueId value);
 
 /// Every layer is a node.
 [[nodiscard]] Graph graph_of(const Model& model);

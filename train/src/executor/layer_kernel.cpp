@@ -10,25 +10,16 @@
 namespace rondo::train {
 namespace {
 
-// Nobody needs the gradient of the model's input.
-template <typename Spec>
-Spec without_unused_gradient(Spec spec, const LayerSpec& layer) {
-  constexpr ValueId model_input = 0;
-  if (layer.inputs[0] == model_input) spec.input_gradient = tensor::InputGradient::unused;
-  return spec;
-}
-
 class Maker {
  public:
-  Maker(tensor::Engine& engine, const LayerSpec& layer) : engine_(engine), layer_(layer) {}
+  Maker(tensor::Engine& engine, bool input_gradient)
+      : engine_(engine), input_gradient_(input_gradient) {}
 
   std::unique_ptr<LayerKernel> operator()(const tensor::ConvolutionSpec& spec) const {
-    return std::make_unique<WeightedKernel<tensor::Convolution>>(
-        engine_, tensor::Convolution(engine_, without_unused_gradient(spec, layer_)));
+    return weighted<tensor::Convolution>(spec);
   }
   std::unique_ptr<LayerKernel> operator()(const tensor::FullyConnectedSpec& spec) const {
-    return std::make_unique<WeightedKernel<tensor::FullyConnected>>(
-        engine_, tensor::FullyConnected(engine_, without_unused_gradient(spec, layer_)));
+    return weighted<tensor::FullyConnected>(spec);
   }
   std::unique_ptr<LayerKernel> operator()(const tensor::BatchNormSpec& spec) const {
     return std::make_unique<BatchNormKernel>(engine_, spec);
@@ -38,8 +29,14 @@ class Maker {
   }
 
  private:
+  template <typename Kernel, typename Spec>
+  std::unique_ptr<LayerKernel> weighted(Spec spec) const {
+    if (!input_gradient_) spec.input_gradient = tensor::InputGradient::unused;
+    return std::make_unique<WeightedKernel<Kernel>>(engine_, Kernel(engine_, spec));
+  }
+
   tensor::Engine& engine_;
-  const LayerSpec& layer_;
+  bool input_gradient_;
 };
 
 }  // namespace
@@ -54,10 +51,10 @@ void LayerKernel::backward_input(const BackwardOperands& /*operands*/) {}
 
 std::string LayerKernel::implementation() const { return {}; }
 
-std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const LayerSpec& layer,
-                                               tensor::Shape input) {
-  const Maker make(engine, layer);
-  return std::visit([&](const auto& kind) { return make(spec_of(kind, input)); }, layer.kind);
+std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const LayerKind& layer,
+                                               tensor::Shape input, bool input_gradient) {
+  const Maker make(engine, input_gradient);
+  return std::visit([&](const auto& kind) { return make(spec_of(kind, input)); }, layer);
 }
 
 }  // namespace rondo::train

@@ -60,9 +60,11 @@ class LayerKernel {
   [[nodiscard]] virtual std::string implementation() const;
 };
 
-/// The kernel of `layer` for inputs of shape `input`.
+/// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
+/// never given a dx.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine,
-                                                             const LayerSpec& layer,
-                                                             tensor::Shape input);
+                                                             const LayerKind& layer,
+                                                             tensor::Shape input,
+                                                             bool input_gradient);
 
 }  // namespace rondo::train

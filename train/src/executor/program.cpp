@@ -12,9 +12,10 @@ BatchPlan WholeModel::plan(std::int64_t images, const BatchPlan* like) {
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const LayerSpec& layer = model_.layers[i];
     const MemoryScope scope(engine_.memory(), "layer " + layer.name);
-    plan.kernels.push_back(like != nullptr
-                               ? like->kernels[i]->for_images(images)
-                               : make_layer_kernel(engine_, layer, plan.shapes[layer.inputs[0]]));
+    plan.kernels.push_back(
+        like != nullptr ? like->kernels[i]->for_images(images)
+                        : make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
+                                            has_gradient(graph_, layer.inputs[0])));
   }
   return plan;
 }

@@ -9,15 +9,12 @@
 namespace rondo::train {
 namespace {
 
-constexpr ValueId model_input = 0;
-
 // The kernel of each kind of layer where it lies on a grid.
 class Maker {
  public:
-  Maker(const GridContext& context, const LayerSpec& layer, const GridLayer& place,
-        bool input_gradient, BatchNormGroup statistics)
+  Maker(const GridContext& context, const GridLayer& place, bool input_gradient,
+        BatchNormGroup statistics)
       : context_(context),
-        layer_(layer),
         place_(place),
         input_gradient_(input_gradient),
         statistics_(statistics) {}
@@ -29,7 +26,7 @@ class Maker {
   std::unique_ptr<LayerKernel> operator()(const FullyConnectedLayer& layer) const {
     if (is_by_channel()) return make_connected_by_output(context_, layer, place_, input_gradient_);
     const Box x = place_.x.box_of(context_.communicators.rank());
-    return make_layer_kernel(context_.engine, layer_, x.shape());
+    return make_layer_kernel(context_.engine, layer, x.shape(), input_gradient_);
   }
   std::unique_ptr<LayerKernel> operator()(const BatchNormLayer& layer) const {
     return make_batch_norm_on_grid(context_, layer, place_, statistics_);
@@ -45,7 +42,6 @@ class Maker {
   [[nodiscard]] bool is_by_channel() const { return place_.split.kind == SplitKind::channel; }
 
   const GridContext& context_;
-  const LayerSpec& layer_;
   const GridLayer& place_;
   bool input_gradient_;
   BatchNormGroup statistics_;
@@ -70,8 +66,8 @@ std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GraphNode& node,
   if (!node.layer) return make_redistribution(context_, place.x, place.y);
   const LayerSpec& layer = model_.layers[*node.layer];
   const MemoryScope scope(context_.engine.memory(), "layer " + layer.name);
-  const bool input_gradient = node.inputs[0] != model_input;
-  return std::visit(Maker(context_, layer, place, input_gradient, part_.batch_norm), layer.kind);
+  const bool input_gradient = has_gradient(lowering_.graph, node.inputs[0]);
+  return std::visit(Maker(context_, place, input_gradient, part_.batch_norm), layer.kind);
 }
 
 BatchPlan GridProgram::plan(std::int64_t images, const BatchPlan* /*like*/) {

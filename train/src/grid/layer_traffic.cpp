@@ -12,8 +12,6 @@
 namespace rondo::train {
 namespace {
 
-constexpr ValueId model_input = 0;
-
 std::uint64_t words_to(const Partition& from, const std::vector<Box>& wanted) {
   std::uint64_t words = 0;
   for (int rank = 0; rank < from.ranks(); ++rank) {
@@ -97,7 +95,7 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
   std::size_t layer = 0;  // that the next node belongs to
   for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
     const GraphNode& node = lowering.graph.nodes[i];
-    const bool input_gradient = node.inputs[0] != model_input;
+    const bool input_gradient = has_gradient(lowering.graph, node.inputs[0]);
     const GridLayer& layout = lowering.layouts[i];
     const LayerTraffic traffic =
         node.layer ? std::visit(Counter(layout, input_gradient), model.layers[*node.layer].kind)
