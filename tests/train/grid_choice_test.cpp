@@ -85,6 +85,25 @@ TEST(GridChoiceTest, LayersThatCannotBeSplitInSpaceAreSplitBySamples) {
   EXPECT_EQ(chosen("lenet5", {.width = 11}, 11).at("conv1"), "height=1 width=11");
 }
 
+TEST(GridChoiceTest, LayersPaddedByTheirKernelAreNotSplitInSpace) {
+  const auto chosen_for = [](std::int64_t padding, const Experiment::Grid& config) {
+    const ConvolutionLayer layer{.filters = 2, .kernel = 3, .padding = padding};
+    const Model model{.name = "padded",
+                      .input = {1, 8, 8, 2},
+                      .classes = 2,
+                      .layers = {{"conv", layer, {0}}, {"fc", FullyConnectedLayer{2}, {1}}}};
+    return to_text(choose_grid(model, config, 2, 64).splits.front());
+  };
+
+  EXPECT_EQ(chosen_for(2, {.height = 2}), "height=2 width=1");
+  EXPECT_EQ(chosen_for(3, {.height = 2}), "sample");
+  EXPECT_THAT(
+      error_text<ConfigError>(
+          [&] { return chosen_for(3, {.height = 2, .layers = {{"conv", "height=2"}}}); }),
+      StrEq("grid.layers: \"conv\" = \"height=2\": layer conv: its padding is not less than its "
+            "kernel"));
+}
+
 TEST(GridChoiceTest, TheFirstPatternThatMatchesCounts) {
   const auto splits = chosen("resnet20",
                              {.channel = 2,

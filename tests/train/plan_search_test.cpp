@@ -264,6 +264,27 @@ TEST(PlanSearchTest, CountsTheWordsOfWholeLogits) {
   EXPECT_EQ(found->words, input + first.words + last.words + 4 * 64);
 }
 
+TEST(PlanSearchTest, SplitsNoPicturesThatAreOverpadded) {
+  const auto is_split_in_space = [](std::int64_t padding) {
+    const ConvolutionLayer layer{.filters = 32, .kernel = 3, .padding = padding};
+    const Model model{.name = "padded",
+                      .input = {1, 16, 16, 32},
+                      .classes = 2,
+                      .layers = {{"conv", layer, {0}}, {"fc", FullyConnectedLayer{2}, {1}}}};
+    const PlanOptions options = job(2, 2);
+    const GridJob search{.model = model,
+                         .options = options,
+                         .grid = {.pr = 2, .pc = 1},
+                         .shapes = shapes_of(model, options.batch)};
+    return std::ranges::any_of(
+        options_of(search, layer_of(search, 0), possible_layouts(search), FlopRate(1e12)),
+        [](const LayerOption& option) { return option.split.kind == SplitKind::space; });
+  };
+
+  EXPECT_TRUE(is_split_in_space(2));
+  EXPECT_FALSE(is_split_in_space(3));
+}
+
 TEST(PlanSearchTest, FindsTheBestWithinMemory) {
   EXPECT_GT(expect_best_within_memory(chain(), job(4, 2, 1e-3), 1e12), 3);
   EXPECT_GT(expect_best_within_memory(residual(), job(4, 2, 1e-3), 1e12), 3);

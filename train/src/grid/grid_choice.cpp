@@ -1,7 +1,6 @@
 #include "grid/grid_choice.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -73,6 +72,8 @@ std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tens
   const int p = parts_of(split);
   if (split.kind == SplitKind::space) {
     if (!is_convolution(layer)) return "a fully connected layer has no rows and columns";
+    const auto& window = std::get<ConvolutionLayer>(layer.kind);
+    if (window.padding >= window.kernel) return "its padding is not less than its kernel";
     return first_of(
         {too_few("rows of input", x.h, split.h), too_few("rows of output", y.h, split.h),
          too_few("columns of input", x.w, split.w), too_few("columns of output", y.w, split.w)});

@@ -35,7 +35,7 @@ struct GridChoice {
 ///
 /// A `channel` split needs a channel and a filter for every rank of the group, or an output of a
 /// fully connected layer; a `space` split needs a row and a column of input and output for every
-/// part.
+/// part, and less padding than a kernel.
 ///
 /// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
 /// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or

@@ -41,9 +41,15 @@ bool are_enough(std::int64_t channels, int parts) {
   return parts == 1 || channels / parts >= least_channels;
 }
 
+// Parts of a picture have less padding than a kernel.
+bool is_overpadded(const JobLayer& layer) {
+  const auto* convolution = std::get_if<ConvolutionLayer>(&layer.spec.kind);
+  return convolution != nullptr && convolution->padding >= convolution->kernel;
+}
+
 // A layer that follows is cut into as many parts as ranks, whatever remains.
 bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (split.kind == SplitKind::space) return is_thick_enough(layer, split);
+  if (split.kind == SplitKind::space) return !is_overpadded(layer) && is_thick_enough(layer, split);
   if (split.kind != SplitKind::channel) return true;
   if (layer.is_fully_connected()) return are_enough(layer.y.c, job.grid.pr);
   if (std::min(layer.x.c, layer.y.c) < job.grid.pr) return false;  // some would hold nothing
