@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -204,6 +205,84 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
       EXPECT_EQ(static_cast<std::size_t>(counted[0]), layout_of(model).parameter_count);
     });
   }
+}
+
+// What a rank holds after it has measured `mean` and `variance` so often, each time the same.
+void measure(const GridPlace& place, float mean, float variance, int times,
+             std::span<float> statistics) {
+  for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
+  const float kept = std::pow(0.9F, static_cast<float>(times));
+  for (const Parameter& statistic : place.layout().statistics) {
+    const bool is_mean = statistic.initial == Initial::zeros;
+    for (float& value : statistics.subspan(statistic.offset, statistic.size())) {
+      value = is_mean ? (1 - kept) * mean : kept + (1 - kept) * variance;
+    }
+  }
+}
+
+// Three channels are too few for four ranks, so bn1 is by sample, and two images leave the ranks 0
+// and 2 without any.
+TEST(TrainerGridTest, StatisticsAreThoseOfTheRanksThatMeasuredThem) {
+  const Model model = make_model("resnet8");
+  const Experiment experiment = on_grid(experiment_of("synchronous"), {.channel = 2, .filter = 2});
+  rondo::test::World{4}.run([&](transport::World& world) {
+    GridPlace place(world, model, experiment);
+    place.join();
+    ASSERT_EQ(place.shared_statistics().size(), 1U);
+    std::vector<float> statistics(place.layout().statistic_count + 1, 0.0F);
+    const auto first = [&](std::size_t index) {
+      return statistics[place.layout().statistics[index].offset];
+    };
+    for (const int times : {0, 1, 3}) {
+      place.shared_statistics().start(statistics);
+      const bool measures = world.rank() % 2 == 1;
+      const float mean = world.rank() == 1 ? 10.0F : 20.0F;
+      measure(place, mean, mean + 10, measures ? times : 0, statistics);
+      if (!measures) place.shared_statistics().count(2, statistics);
+
+      place.average_statistics(statistics);
+
+      const float kept = std::pow(0.9F, static_cast<float>(times));
+      EXPECT_NEAR(first(0), (1 - kept) * 15, 1e-5) << times;
+      EXPECT_NEAR(first(1), kept + (1 - kept) * 25, 1e-5) << times;
+    }
+  });
+}
+
+TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
+  const Model model = make_model("resnet8");
+  const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
+  rondo::test::World{2}.run([&](transport::World& world) {
+    GridPlace place(world, model, experiment);
+    place.join();
+    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
+                                  0.0F);
+    place.shared_statistics().start(statistics);
+    measure(place, 10, 10, world.rank() == 0 ? 1 : 8, statistics);
+
+    place.average_statistics(statistics);
+
+    const float kept = std::pow(0.9F, 8.0F);  // as if both had measured eight times
+    EXPECT_NEAR(statistics.front(), (1 - kept) * 10, 1e-5);
+  });
+}
+
+// So slowly that the model remains the same, and its test loss tells the statistics. Variances are
+// those of one image, not of two: that makes half a thousandth, initial values make seven.
+TEST(TrainerGridTest, RanksWithoutImagesLeaveEvaluationAlone) {
+  Experiment experiment = custom_model(
+      "{kind = 'convolution', name = 'conv', filters = 4, kernel = 1},"
+      "{kind = 'batch_norm', name = 'bn'},"
+      "{kind = 'fully_connected', name = 'fc', outputs = 3}");
+  experiment.train.global_batch = 2;
+  experiment.optimizer.learning_rate = 1e-9;
+  experiment.train.max_steps = 40;
+  const double alone = train_on(1, experiment).metrics[0].test_loss;
+
+  const double grid =
+      train_on(4, on_grid(experiment, {.channel = 2, .filter = 2})).metrics[0].test_loss;
+
+  EXPECT_NEAR(grid, alone, 0.002 * alone);
 }
 
 // By ring collectives: small ones are made by every rank reading all others.

@@ -1,17 +1,12 @@
 #include "trainer/grid_place.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "grid/layer_traffic.hpp"
 #include "trainer/automatic_grid.hpp"
 
 namespace rondo::train {
 namespace {
-
-std::string layer_of(const Parameter& parameter) {
-  return parameter.name.substr(0, parameter.name.rfind('.'));
-}
 
 /// Slices are the same or apart.
 bool is_same_slice(const Parameter& a, const Parameter& b) {
@@ -29,14 +24,8 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
     : world_(world),
       choice_(chosen(world, model, experiment)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
-      adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)) {
-  for (const Parameter& statistic : layout_.statistics) {
-    const auto found =
-        std::ranges::find(layout_.groups, layer_of(statistic), &ParameterGroup::name);
-    if (adds_up_[static_cast<std::size_t>(found - layout_.groups.begin())]) {
-      shared_.push_back(&statistic);
-    }
-  }
+      adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)),
+      shared_statistics_(model, choice_, layout_, position()) {
   count_held(model);
   count_once(model);
 }
@@ -128,19 +117,7 @@ transport::Communicator& GridPlace::replicas() {
 transport::Communicator& GridPlace::own_group() { return *group_; }
 
 void GridPlace::average_statistics(std::span<float> statistics) {
-  if (choice_.grid.pr == 1 || shared_.empty()) return;
-  std::vector<double> sums;
-  for (const Parameter* parameter : shared_) {
-    const auto values = statistics.subspan(parameter->offset, parameter->size());
-    sums.insert(sums.end(), values.begin(), values.end());
-  }
-  own_group().allreduce(std::span(sums)).wait();
-  auto next = sums.begin();
-  for (const Parameter* parameter : shared_) {
-    for (float& value : statistics.subspan(parameter->offset, parameter->size())) {
-      value = static_cast<float>(*next++ / choice_.grid.pr);
-    }
-  }
+  if (shared_statistics_.size() > 0) shared_statistics_.average(own_group(), statistics);
 }
 
 }  // namespace rondo::train

@@ -17,6 +17,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "grid/grid_choice.hpp"
+#include "trainer/shared_statistics.hpp"
 
 namespace rondo::train {
 
@@ -58,8 +59,11 @@ class GridPlace {
   /// The ranks of this rank's group.
   [[nodiscard]] transport::Communicator& own_group();
 
-  /// Takes the mean over the group where its ranks have measured statistics of the same channels.
-  /// Collective over the group.
+  /// What stands behind the statistics of layout() where ranks of a group measure the same ones.
+  [[nodiscard]] const SharedStatistics& shared_statistics() const noexcept {
+    return shared_statistics_;
+  }
+  /// Takes their means over the group. Collective over the group.
   void average_statistics(std::span<float> statistics);
 
  private:
@@ -69,8 +73,8 @@ class GridPlace {
   transport::World& world_;
   GridChoice choice_;
   ParameterLayout layout_;
-  std::vector<bool> adds_up_;                // by parameter group
-  std::vector<const Parameter*> shared_;     // statistics that several ranks of the group measure
+  std::vector<bool> adds_up_;  // by parameter group
+  SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
   std::uint64_t held_by_all_ = 0;
   std::optional<transport::Communicator> group_;

@@ -88,11 +88,12 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       arena_(account_, &world.arena()),
       parameters_(array(arena_, "the array of parameters", layout_.parameter_count)),
       gradients_(array(arena_, "the array of gradients", layout_.parameter_count)),
-      statistics_(array(memory_, "the array of statistics", layout_.statistic_count)),
+      statistics_(array(memory_, "the array of statistics",
+                        layout_.statistic_count + grid_.shared_statistics().size())),
       evaluated_parameters_(
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
-          array(memory_, "the copy of statistics for evaluation", layout_.statistic_count)),
+          array(memory_, "the copy of statistics for evaluation", statistics_.size())),
       batches_(material_.dataset, stream_options(experiment_, grid_)),
       own_batches_(make_own_stream(material_.dataset, experiment_, grid_)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
@@ -105,7 +106,9 @@ Trainer::Trainer(transport::World& world, const Experiment& experiment,
       injections_(injections_of(experiment_, world.nodes())) {
   if (grid_.is_whole()) make_executor();
   book_optimizer(experiment_.optimizer, layout_, memory_);
-  initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_, statistics_);
+  initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
+             model_state().statistics);
+  grid_.shared_statistics().start(statistics_);
   if (experiment_.update.scheme == "lazy") {
     lazy_ = plan_lazy_layers(material_.model, layout_, lazy_layers_of(experiment_));
   }
@@ -147,8 +150,12 @@ ExecutorOptions Trainer::executor_options() const {
   return options;
 }
 
+ModelState Trainer::model_state() {
+  return {parameters_, gradients_, std::span(statistics_).first(layout_.statistic_count)};
+}
+
 void Trainer::make_executor() {
-  const ModelState state{parameters_, gradients_, statistics_};
+  const ModelState state = model_state();
   if (grid_.is_whole()) {
     executor_.emplace(engine_, material_.model, state, executor_options());
   } else {
@@ -182,9 +189,8 @@ void Trainer::choose_lazy_layers() {
   if (experiment_.update.scheme != "lazy") return;
   const LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
-  const std::size_t unhidden =
-      measure_unhidden_layers(world_, *executor_, batches_.load(0, 0), replica().layers,
-                              {parameters_, gradients_, statistics_});
+  const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
+                                                       replica().layers, model_state());
   lazy_ = plan_lazy_layers(material_.model, layout_, choice, unhidden);
 }
 
@@ -255,6 +261,7 @@ tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
     const Batch batch = batches.load(step, piece);
     link_->begin_piece(piece, batches.pieces());
     const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
+    grid_.shared_statistics().count(batch.samples, statistics_);
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }

@@ -64,7 +64,6 @@ class Trainer {
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
-  [[nodiscard]] std::span<const float> statistics() const noexcept { return statistics_; }
 
  private:
   /// The test set as the ranks judged it together.
@@ -89,6 +88,7 @@ class Trainer {
   [[nodiscard]] sync::Replica replica();
   [[nodiscard]] std::int64_t total_steps() const;
   void make_groups();
+  [[nodiscard]] ModelState model_state();
   void make_executor();
   void choose_lazy_layers();
   [[nodiscard]] StartEvent start_event() const;
@@ -128,7 +128,7 @@ class Trainer {
   AccountedMemory arena_;               // the World's
   std::pmr::vector<float> parameters_;  // these two in the arena
   std::pmr::vector<float> gradients_;
-  std::pmr::vector<float> statistics_;
+  std::pmr::vector<float> statistics_;            // then SharedStatistics, as in the copy
   std::pmr::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
   std::pmr::vector<float> evaluated_statistics_;
   BatchStream batches_;

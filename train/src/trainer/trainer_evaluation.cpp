@@ -26,11 +26,12 @@ Trainer::Evaluation Trainer::evaluate() {
   grid_.average_statistics(evaluated_statistics_);
 
   LossSums own;
+  const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
   const Range share = test_share();
   const std::int64_t most = evaluation_batch();
   for (std::int64_t first = share.first; first < share.last; first += most) {
     const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
-    own.add(executor_->evaluate(batch, evaluated_parameters_, evaluated_statistics_),
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics),
             grid_.speaks() ? batch.samples : 0);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
