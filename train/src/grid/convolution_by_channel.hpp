@@ -33,8 +33,7 @@ namespace rondo::train {
 /// A step therefore is 1., 2., 3., with nothing in between.
 ///
 /// A rank without channels or filters computes nothing, adds zeros and communicates as the others.
-/// Whether the gradient of the input is wanted is told when the kernel is made: dx.data is null on
-/// a rank without channels in any case.
+/// Whether the gradient of the input is wanted is told when the kernel is made, not by dx.
 class ConvolutionByChannel final : public LayerKernel {
  public:
   ConvolutionByChannel(const GridContext& context, const ConvolutionLayer& layer,

@@ -25,8 +25,10 @@ namespace rondo::train {
 /// Gradients of the parameters are sums over what this rank has computed: over its own samples and
 /// pixels, which are all of its group's samples where the split is `channel` or `group`.
 ///
-/// Made by all ranks together, in the same order. Boxes may be empty; every call communicates all
-/// the same. A view of no elements has an address: where dx has none, no rank wants it.
+/// Made by all ranks together, in the same order. Boxes may be empty of samples, rows or columns,
+/// of channels only where the split is `channel` and for batch norm; every call communicates all
+/// the same. Pooling and changes of layout are told by a dx without an address that no rank wants
+/// it: a view of no elements has one.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
                                                                      const ConvolutionLayer& layer,
                                                                      const GridLayer& place,

@@ -49,7 +49,7 @@ class InteriorFirst {
   struct Maker;
 
   std::vector<Rows> inner_;   ///< one
-  std::vector<Rows> border_;  ///< one or two
+  std::vector<Rows> border_;  ///< up to two: none without a halo, where rows of x are left out
 };
 
 }  // namespace rondo::train
