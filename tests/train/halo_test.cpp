@@ -184,23 +184,6 @@ TEST(HaloTest, InnerOutputsReadNothingOfOthers) {
   });
 }
 
-TEST(HaloTest, InnerGradientsNeedNothingOfOthers) {
-  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    for (int rank = 0; rank < x.ranks(); ++rank) {
-      const Halo halo = backward_halo(x, y, windows, rank);
-      const Box held = y.box_of(rank);
-      ASSERT_TRUE(halo.own.contains(halo.inner));
-      test::for_each_element(whole(y.extents()), [&](auto, auto h, auto w, auto) {
-        if (held.h.contains({h, h + 1}) && held.w.contains({w, w + 1})) return;
-        for_each_tap(windows, x.extents(), h, w, [&](auto row, auto column, auto) {
-          ASSERT_FALSE(!halo.inner.empty() && halo.inner.h.contains({row, row + 1}) &&
-                       halo.inner.w.contains({column, column + 1}));
-        });
-      });
-    }
-  });
-}
-
 TEST(HaloTest, EvenSplitsMoveHalfAKernelAcrossEachCut) {
   const tensor::Shape extents{.n = 3, .h = 16, .w = 10, .c = 5};
   for (const std::int64_t kernel : {1, 3, 5, 7}) {

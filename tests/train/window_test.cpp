@@ -188,24 +188,6 @@ TEST(WindowTest, InnerOutputsReadOnlyWhatIsHeld) {
   });
 }
 
-TEST(WindowTest, InnerInputsNeedOnlyGradientsThatAreHeld) {
-  for_each_window([](const Window& window, std::int64_t inputs) {
-    const std::int64_t outputs = window.outputs(inputs);
-    for_each_range(outputs, [&](Range held) {
-      const auto counts = [&](std::int64_t i, Range range) {
-        std::int64_t count = 0;
-        for (auto o = range.first; o < range.last; ++o) count += reads(window, o, i) ? 1 : 0;
-        return count;
-      };
-      const Range all{0, outputs};
-      expect_inner(
-          inner_inputs(window, {0, inputs}, held, outputs), {0, inputs},
-          [&](std::int64_t i) { return counts(i, held) == counts(i, all); },
-          [&](std::int64_t i) { return counts(i, all) == 0; });
-    });
-  });
-}
-
 TEST(WindowTest, ThreeByThreeReachesOneFurtherOnEitherSide) {
   const Window window{.kernel = 3, .stride = 1, .before = 1, .after = 1};
 
@@ -213,7 +195,6 @@ TEST(WindowTest, ThreeByThreeReachesOneFurtherOnEitherSide) {
   EXPECT_EQ(inputs_read(window, {0, 4}, 12), (Reach{{0, 5}, 1, 0}));
   EXPECT_EQ(outputs_fed(window, {4, 8}, 12), (Reach{{3, 9}, 2, 2}));
   EXPECT_EQ(inner_outputs(window, {4, 8}, {4, 8}, 12), (Range{5, 7}));
-  EXPECT_EQ(inner_inputs(window, {4, 8}, {4, 8}, 12), (Range{5, 7}));
 }
 
 TEST(WindowTest, OneByOneReachesNoFurther) {

@@ -1,6 +1,5 @@
 #include "grid/batch_norm_on_grid.hpp"
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 

@@ -23,7 +23,6 @@ GridCommunicators::GridCommunicators(transport::Communicator& all, ProcessGrid g
                                 std::to_string(all.size()));
   }
   static_cast<void>(group());
-  static_cast<void>(across());
 }
 
 transport::Communicator& GridCommunicators::group() {

@@ -20,7 +20,7 @@ class GridCommunicators {
   [[nodiscard]] transport::Communicator& all() noexcept { return all_; }
   /// The ranks of this rank's group, by position.
   [[nodiscard]] transport::Communicator& group();
-  /// Those of this rank's position in every group, by group.
+  /// Those of this rank's position in every group, by group. Collective over `all` the first time.
   [[nodiscard]] transport::Communicator& across();
   /// This rank together with all that have its color, ordered by key, then by rank. `colors` and
   /// `keys` have an entry for every rank of the grid, the same on all ranks. Collective over

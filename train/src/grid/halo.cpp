@@ -67,9 +67,7 @@ Halo backward_halo(const Partition& x, const Partition& y, const Windows& window
   const tensor::Shape& extents = y.extents();
   const Reach h = outputs_fed(windows.h, own.h, extents.h);
   const Reach w = outputs_fed(windows.w, own.w, extents.w);
-  const Box inner = {own.n, inner_inputs(windows.h, own.h, held.h, extents.h),
-                     inner_inputs(windows.w, own.w, held.w, extents.w), own.c};
-  return {own, {held.n, h.range, w.range, held.c}, inner, h, w};
+  return {own, {held.n, h.range, w.range, held.c}, {}, h, w};
 }
 
 std::vector<Box> forward_needs(const Partition& x, const Partition& y, const Windows& windows) {

@@ -1,7 +1,5 @@
 #include "grid/interior_first.hpp"
 
-#include <utility>
-
 namespace rondo::train {
 namespace {
 

@@ -66,16 +66,4 @@ Range inner_outputs(const Window& window, Range outputs, Range held, std::int64_
   return intersection(outputs, {inner.first, std::max(inner.first, inner.last)});
 }
 
-Range inner_inputs(const Window& window, Range inputs, Range held, std::int64_t extent) noexcept {
-  Range inner = inputs;
-  if (held.first > 0) {  // behind all windows of others in front
-    inner.first =
-        std::max(inner.first, (held.first - 1) * window.stride - window.before + window.kernel);
-  }
-  if (held.last < extent) {  // before all windows of others behind
-    inner.last = std::min(inner.last, held.last * window.stride - window.before);
-  }
-  return intersection(inputs, {inner.first, std::max(inner.first, inner.last)});
-}
-
 }  // namespace rondo::train

@@ -61,10 +61,6 @@ struct Reach {
 [[nodiscard]] RONDO_TRAIN_API Range inner_outputs(const Window& window, Range outputs, Range held,
                                                   std::int64_t extent) noexcept;
 
-/// Those of `inputs` whose gradients need only outputs in `held`, of [0, extent). One stretch.
-[[nodiscard]] RONDO_TRAIN_API Range inner_inputs(const Window& window, Range inputs, Range held,
-                                                 std::int64_t extent) noexcept;
-
 /// A window in both directions of a picture.
 struct Windows {
   Window h = {};
@@ -80,7 +76,7 @@ struct Windows {
 struct Halo {
   Box own = {};     ///< what it computes: of y forward, of dx backward
   Box needed = {};  ///< what it reads: of x forward, of dy backward; own part and halo
-  Box inner = {};   ///< of `own`: what needs no halo
+  Box inner = {};   ///< of `own`, forward: what needs no halo
   Reach h = {};     ///< with the paddings of inputs_read() or outputs_fed()
   Reach w = {};
 };
