@@ -60,6 +60,21 @@ class LayerKernel {
   [[nodiscard]] virtual std::string implementation() const;
 };
 
+/// A layer that computes in training what it computes in evaluation, and measures nothing.
+class OneForwardKernel : public LayerKernel {
+ public:
+  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) final {
+    forward(operands);
+  }
+  void forward_inference(const ForwardOperands& operands,
+                         std::span<const float> /*statistics*/) final {
+    forward(operands);
+  }
+
+ private:
+  virtual void forward(const ForwardOperands& operands) = 0;
+};
+
 /// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
 /// never given a dx.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine,

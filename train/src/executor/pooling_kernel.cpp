@@ -11,13 +11,7 @@ std::unique_ptr<LayerKernel> PoolingKernel::for_images(std::int64_t images) {
   return std::make_unique<PoolingKernel>(engine_, spec);
 }
 
-void PoolingKernel::forward_training(const ForwardOperands& operands,
-                                     std::span<float> /*statistics*/) {
-  kernel_.forward(operands.x, operands.y);
-}
-
-void PoolingKernel::forward_inference(const ForwardOperands& operands,
-                                      std::span<const float> /*statistics*/) {
+void PoolingKernel::forward(const ForwardOperands& operands) {
   kernel_.forward(operands.x, operands.y);
 }
 

@@ -11,7 +11,7 @@ namespace rondo::train {
 /// A layer with weights, and perhaps a bias behind them in its group: Kernel is
 /// tensor::Convolution or tensor::FullyConnected.
 template <typename Kernel>
-class WeightedKernel final : public LayerKernel {
+class WeightedKernel final : public OneForwardKernel {
  public:
   WeightedKernel(tensor::Engine& engine, Kernel kernel)
       : engine_(engine),
@@ -24,15 +24,6 @@ class WeightedKernel final : public LayerKernel {
 
   void load(std::span<const float> parameters) override {
     kernel_.pack_weights(parameters.first(weights_));
-  }
-
-  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    forward(operands);
-  }
-
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> /*statistics*/) override {
-    forward(operands);
   }
 
   void backward_parameters(const BackwardOperands& operands) override {
@@ -50,7 +41,7 @@ class WeightedKernel final : public LayerKernel {
   std::string implementation() const override { return kernel_.implementation(); }
 
  private:
-  void forward(const ForwardOperands& operands) {
+  void forward(const ForwardOperands& operands) override {
     kernel_.forward(operands.x, operands.parameters.subspan(weights_), operands.y);
   }
 

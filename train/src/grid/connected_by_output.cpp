@@ -52,16 +52,6 @@ void ConnectedByOutput::load(std::span<const float> parameters) {
   if (connected_) connected_->pack_weights(parameters.first(weights_));
 }
 
-void ConnectedByOutput::forward_training(const ForwardOperands& operands,
-                                         std::span<float> /*statistics*/) {
-  forward(operands);
-}
-
-void ConnectedByOutput::forward_inference(const ForwardOperands& operands,
-                                          std::span<const float> /*statistics*/) {
-  forward(operands);
-}
-
 void ConnectedByOutput::forward(const ForwardOperands& operands) {
   if (connected_) {
     connected_->forward(operands.x, operands.parameters.subspan(weights_), own_outputs_.view());

@@ -24,21 +24,18 @@ namespace rondo::train {
 /// backward_input: partial sums of dx, then an allreduce of dx over the group.
 ///
 /// A rank without outputs adds zeros and communicates as the others.
-class ConnectedByOutput final : public LayerKernel {
+class ConnectedByOutput final : public OneForwardKernel {
  public:
   ConnectedByOutput(const GridContext& context, const FullyConnectedLayer& layer,
                     const GridLayer& place, bool input_gradient);
 
   void load(std::span<const float> parameters) override;
-  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> statistics) override;
   void backward_parameters(const BackwardOperands& operands) override;
   void backward_input(const BackwardOperands& operands) override;
   [[nodiscard]] std::string implementation() const override;
 
  private:
-  void forward(const ForwardOperands& operands);
+  void forward(const ForwardOperands& operands) override;
   /// Own columns of dy into own_outputs_.
   void take_own(const tensor::View<const float>& y, const tensor::View<const float>& dy);
 

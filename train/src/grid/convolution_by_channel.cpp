@@ -113,16 +113,6 @@ void ConvolutionByChannel::load(std::span<const float> parameters) {
   if (convolution_) convolution_->pack_weights(parameters.first(weights_));
 }
 
-void ConvolutionByChannel::forward_training(const ForwardOperands& operands,
-                                            std::span<float> /*statistics*/) {
-  forward(operands);
-}
-
-void ConvolutionByChannel::forward_inference(const ForwardOperands& operands,
-                                             std::span<const float> /*statistics*/) {
-  forward(operands);
-}
-
 void ConvolutionByChannel::forward(const ForwardOperands& operands) {
   tensor::View<const float> x = operands.x;
   if (inputs_) {

@@ -34,22 +34,19 @@ namespace rondo::train {
 ///
 /// A rank without channels or filters computes nothing, adds zeros and communicates as the others.
 /// Whether the gradient of the input is wanted is told when the kernel is made, not by dx.
-class ConvolutionByChannel final : public LayerKernel {
+class ConvolutionByChannel final : public OneForwardKernel {
  public:
   ConvolutionByChannel(const GridContext& context, const ConvolutionLayer& layer,
                        const GridLayer& place, bool input_gradient);
 
   void load(std::span<const float> parameters) override;
-  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> statistics) override;
   void backward_parameters(const BackwardOperands& operands) override;
   void backward_input(const BackwardOperands& operands) override;
   [[nodiscard]] std::string implementation() const override;
 
  private:
   void make_convolution(const ConvolutionLayer& layer, tensor::Shape input, tensor::Shape output);
-  void forward(const ForwardOperands& operands);
+  void forward(const ForwardOperands& operands) override;
 
   tensor::Engine& engine_;
   tensor::Activation activation_;

@@ -63,7 +63,7 @@ struct Geometry {
   Box reached;  ///< of dx: the rest is zero
 };
 
-class ConvolutionInSpace final : public LayerKernel {
+class ConvolutionInSpace final : public OneForwardKernel {
  public:
   ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
                      const GridLayer& place, bool input_gradient)
@@ -73,14 +73,6 @@ class ConvolutionInSpace final : public LayerKernel {
   void load(std::span<const float> parameters) override {
     std::optional<tensor::Convolution>& any = forward_ ? forward_ : data_;
     if (any) any->pack_weights(parameters.first(weights_));  // all share their weights
-  }
-
-  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    forward(operands);
-  }
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> /*statistics*/) override {
-    forward(operands);
   }
 
   /// The halo of dy travels meanwhile.
@@ -155,7 +147,7 @@ class ConvolutionInSpace final : public LayerKernel {
     data_kernel_ = forward_ ? &data_.emplace(*forward_, spec) : &data_.emplace(engine_, spec);
   }
 
-  void forward(const ForwardOperands& operands) {
+  void forward(const ForwardOperands& operands) override {
     x_.start(operands.x);
     const auto bias = operands.parameters.subspan(weights_);
     if (interior_first_) interior_first_->inner(operands.x, bias, operands.y);

@@ -17,7 +17,7 @@
 namespace rondo::train {
 namespace {
 
-class GlobalAverageInSpace final : public LayerKernel {
+class GlobalAverageInSpace final : public OneForwardKernel {
  public:
   GlobalAverageInSpace(const GridContext& context, const GridLayer& place)
       : own_(place.x.box_of(context.communicators.rank())),
@@ -25,14 +25,6 @@ class GlobalAverageInSpace final : public LayerKernel {
         counts_(counts(place.x, context.communicators.rank())),
         sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
         meet_(context.communicators.group().plan_allreduce(std::span<float>(sums_))) {}
-
-  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    forward(operands);
-  }
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> /*statistics*/) override {
-    forward(operands);
-  }
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
@@ -67,7 +59,7 @@ class GlobalAverageInSpace final : public LayerKernel {
     }
   }
 
-  void forward(const ForwardOperands& operands) {
+  void forward(const ForwardOperands& operands) override {
     std::ranges::fill(sums_, 0.0F);
     if (counts_) add_pixels(operands.x.data);
     meet_.start().wait();

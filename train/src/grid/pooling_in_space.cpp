@@ -19,21 +19,13 @@
 namespace rondo::train {
 namespace {
 
-class PoolingInSpace final : public LayerKernel {
+class PoolingInSpace final : public OneForwardKernel {
  public:
   PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& place)
       : PoolingInSpace(
             context, layer, place,
             forward_halo(place.x, place.y, windows_of(layer), context.communicators.rank()),
             forward_needs(place.x, place.y, windows_of(layer))) {}
-
-  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    forward(operands);
-  }
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> /*statistics*/) override {
-    forward(operands);
-  }
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
@@ -75,7 +67,7 @@ class PoolingInSpace final : public LayerKernel {
     kernel_.emplace(context.engine, spec);
   }
 
-  void forward(const ForwardOperands& operands) {
+  void forward(const ForwardOperands& operands) override {
     x_.start(operands.x);
     const auto x = x_.finish();
     if (kernel_) kernel_->forward(x, operands.y);

@@ -14,18 +14,11 @@ Exchange exchange_of(const GridContext& context, const Partition& from, const Pa
 
 /// Gradients go back as values came: a rank that holds a copy of a value holds its whole gradient,
 /// so none are added up.
-class RedistributionKernel final : public LayerKernel {
+class RedistributionKernel final : public OneForwardKernel {
  public:
   RedistributionKernel(const GridContext& context, const Partition& from, const Partition& to)
       : there_(exchange_of(context, from, to)), back_(exchange_of(context, to, from)) {}
 
-  void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    forward(operands);
-  }
-  void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> /*statistics*/) override {
-    forward(operands);
-  }
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;  // the model's input: nobody wants its gradient
@@ -34,7 +27,7 @@ class RedistributionKernel final : public LayerKernel {
   }
 
  private:
-  void forward(const ForwardOperands& operands) {
+  void forward(const ForwardOperands& operands) override {
     there_.start(operands.x.data, operands.y.data);
     there_.finish(operands.y.data);
   }
