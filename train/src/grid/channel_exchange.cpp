@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <rondo/train/box.hpp>
+
 namespace rondo::train {
 namespace {
 
@@ -18,6 +20,14 @@ transport::Strided<T> rows_of(const tensor::View<T>& view) {
 }
 
 }  // namespace
+
+std::vector<std::size_t> shares(std::int64_t channels, int parts, int first, int count) {
+  std::vector<std::size_t> sizes;
+  for (int part = first; part < first + count; ++part) {
+    sizes.push_back(static_cast<std::size_t>(even_range(channels, parts, part).size()));
+  }
+  return sizes;
+}
 
 ChannelExchange::ChannelExchange(transport::Communicator& ranks, std::vector<std::size_t> channels)
     : ranks_(ranks), channels_(std::move(channels)) {}

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <rondo/tensor/view.hpp>
 #include <rondo/transport/communicator.hpp>
 
 namespace rondo::train {
+
+/// How many of `channels`, cut into so many parts, are in each of those from `first` on.
+[[nodiscard]] std::vector<std::size_t> shares(std::int64_t channels, int parts, int first,
+                                              int count);
 
 /// Ranks that hold the same pixels, each some of their channels: `own` is this rank's channels,
 /// `all` those of all ranks side by side, in rank order. Some may have none.

@@ -10,14 +10,6 @@
 namespace rondo::train {
 namespace {
 
-std::vector<std::size_t> outputs_of_ranks(std::int64_t outputs, int ranks) {
-  std::vector<std::size_t> counts;
-  for (int rank = 0; rank < ranks; ++rank) {
-    counts.push_back(static_cast<std::size_t>(even_range(outputs, ranks, rank).size()));
-  }
-  return counts;
-}
-
 void require_fit(const GridLayer& place, ProcessGrid grid) {
   if (place.x == by_group(place.x.extents(), grid) &&
       place.y == by_group(place.y.extents(), grid)) {
@@ -34,7 +26,7 @@ ConnectedByOutput::ConnectedByOutput(const GridContext& context, const FullyConn
     : group_(context.communicators.group()),
       activation_(layer.activation),
       input_gradient_(input_gradient),
-      outputs_(group_, outputs_of_ranks(layer.outputs, group_.size())) {
+      outputs_(group_, shares(layer.outputs, group_.size(), 0, group_.size())) {
   require_fit(place, context.communicators.grid());
   const Range own = even_range(layer.outputs, group_.size(), group_.rank());
   const tensor::Shape input = place.x.box_of(context.communicators.rank()).shape();

@@ -54,15 +54,6 @@ Members members_of(const GridLayer& place, bool reducing) {
   return members;
 }
 
-/// Parts first, ..., first + count - 1 of `channels`.
-std::vector<std::size_t> shares(std::int64_t channels, int parts, int first, int count) {
-  std::vector<std::size_t> sizes;
-  for (int part = first; part < first + count; ++part) {
-    sizes.push_back(static_cast<std::size_t>(even_range(channels, parts, part).size()));
-  }
-  return sizes;
-}
-
 void clear(const tensor::View<float>& view) { std::fill_n(view.data, view.shape.size(), 0.0F); }
 
 }  // namespace

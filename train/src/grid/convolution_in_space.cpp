@@ -21,17 +21,6 @@
 namespace rondo::train {
 namespace {
 
-/// `layer` on pictures of shape `input` within the paddings of `windows`.
-tensor::ConvolutionSpec local_spec(const ConvolutionLayer& layer, const tensor::Shape& input,
-                                   const LocalWindows& windows) {
-  tensor::ConvolutionSpec spec = spec_of(layer, input);
-  spec.pad_top = windows.h.before;
-  spec.pad_bottom = windows.h.after;
-  spec.pad_left = windows.w.before;
-  spec.pad_right = windows.w.after;
-  return spec;
-}
-
 bool same_pictures(const tensor::ConvolutionSpec& a, const tensor::ConvolutionSpec& b) {
   return a.input == b.input && a.pad_top == b.pad_top && a.pad_bottom == b.pad_bottom &&
          a.pad_left == b.pad_left && a.pad_right == b.pad_right;
@@ -124,8 +113,8 @@ class ConvolutionInSpace final : public OneForwardKernel {
   }
 
   void make_forward(const ConvolutionLayer& layer, const Geometry& geometry, bool input_gradient) {
-    auto spec = local_spec(layer, geometry.reads.shape(), geometry.forward_local);
-    const auto backward = local_spec(layer, reached_.shape(), geometry.backward_local);
+    auto spec = within(spec_of(layer, geometry.reads.shape()), geometry.forward_local);
+    const auto backward = within(spec_of(layer, reached_.shape()), geometry.backward_local);
     const bool both = input_gradient && !reached_.empty() && same_pictures(spec, backward);
     if (!both) spec.input_gradient = tensor::InputGradient::unused;
     forward_.emplace(engine_, spec);
@@ -140,7 +129,7 @@ class ConvolutionInSpace final : public OneForwardKernel {
       data_kernel_ = &*forward_;
       return;
     }
-    auto spec = local_spec(layer, reached_.shape(), geometry.backward_local);
+    auto spec = within(spec_of(layer, reached_.shape()), geometry.backward_local);
     spec.bias = false;
     spec.activation = tensor::Activation::none;
     spec.weight_gradient = tensor::WeightGradient::unused;

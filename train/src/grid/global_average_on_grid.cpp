@@ -12,6 +12,7 @@
 
 #include "executor/pooling_kernel.hpp"
 #include "grid/grid_kernels.hpp"
+#include "grid/replica.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {
@@ -22,7 +23,7 @@ class GlobalAverageInSpace final : public OneForwardKernel {
   GlobalAverageInSpace(const GridContext& context, const GridLayer& place)
       : own_(place.x.box_of(context.communicators.rank())),
         pixels_(static_cast<float>(place.x.extents().h * place.x.extents().w)),
-        counts_(counts(place.x, context.communicators.rank())),
+        counts_(replica_of(place.x, context.communicators.rank()) == 0),
         sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
         meet_(context.communicators.group().plan_allreduce(std::span<float>(sums_))) {}
 
@@ -42,11 +43,6 @@ class GlobalAverageInSpace final : public OneForwardKernel {
   }
 
  private:
-  /// Of the ranks that hold the same pixels one counts them.
-  static bool counts(const Partition& x, int rank) {
-    return x.ranks_of(x.block_of(rank)).front() == rank;
-  }
-
   void add_pixels(const float* x) {
     const std::int64_t channels = own_.c.size();
     float* sums = sums_.data();
@@ -68,7 +64,7 @@ class GlobalAverageInSpace final : public OneForwardKernel {
 
   Box own_;  ///< of x
   float pixels_;
-  bool counts_;
+  bool counts_;                   ///< its pixels: one of the ranks that hold them does
   std::pmr::vector<float> sums_;  ///< of own pixels, then of all: [n, c]
   transport::Plan meet_;
 };

@@ -9,6 +9,7 @@
 #include "config/nearest.hpp"
 #include "config/split_text.hpp"
 #include "grid/name_pattern.hpp"
+#include "model/has_weights.hpp"
 
 namespace rondo::train {
 namespace {
@@ -41,14 +42,6 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
            global_batch, pc);
   }
   return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
-}
-
-bool is_convolution(const LayerSpec& layer) {
-  return std::holds_alternative<ConvolutionLayer>(layer.kind);
-}
-
-bool has_split(const LayerSpec& layer) {
-  return is_convolution(layer) || std::holds_alternative<FullyConnectedLayer>(layer.kind);
 }
 
 int parts_of(const LayerSplit& split) {
@@ -99,7 +92,7 @@ class Chooser {
 
   [[nodiscard]] LayerSplit split_of(std::size_t index) const {
     const LayerSpec& layer = model_.layers[index];
-    if (!has_split(layer)) return {};
+    if (!has_weights(layer)) return {};
     for (const auto& [pattern, text] : config_.layers) {
       if (matches(pattern, layer.name)) return named(index, pattern, text);
     }
@@ -111,7 +104,7 @@ class Chooser {
   void check_pattern(const std::string& pattern) const {
     std::vector<std::string> names;
     for (const LayerSpec& layer : model_.layers) {
-      if (!has_split(layer)) continue;
+      if (!has_weights(layer)) continue;
       if (matches(pattern, layer.name)) return;
       names.push_back(layer.name);
     }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include <rondo/tensor/convolution.hpp>
 #include <rondo/train/halo.hpp>
 
 namespace rondo::train {
@@ -27,6 +26,16 @@ struct LocalWindows {
     return box;
   }
 };
+
+/// The spec of a kernel, with the paddings of `windows`.
+template <typename Spec>
+[[nodiscard]] Spec within(Spec spec, const LocalWindows& windows) {
+  spec.pad_top = windows.h.before;
+  spec.pad_bottom = windows.h.after;
+  spec.pad_left = windows.w.before;
+  spec.pad_right = windows.w.after;
+  return spec;
+}
 
 /// Of a forward kernel that computes what `halo` says and whose rank holds `held` of the input.
 /// It is given what it needs and, where a stride merely skips the rest of what is held, that, too;

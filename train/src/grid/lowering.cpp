@@ -1,23 +1,16 @@
 #include "grid/lowering.hpp"
 
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "model/has_weights.hpp"
 
 namespace rondo::train {
 namespace {
 
 [[noreturn]] void refuse(const LayerSpec& layer, const std::string& why) {
   throw std::invalid_argument("layer " + layer.name + ": " + why);
-}
-
-bool is_connected(const LayerSpec& layer) {
-  return std::holds_alternative<FullyConnectedLayer>(layer.kind);
-}
-
-bool is_weighted(const LayerSpec& layer) {
-  return is_connected(layer) || std::holds_alternative<ConvolutionLayer>(layer.kind);
 }
 
 // Every rank has channels of its own, and all of everything else.
@@ -95,7 +88,7 @@ class Lowerer {
   // How layer i reads its input, which lies as `now`.
   Partition wanted(std::size_t i, const Partition& now) const {
     const LayerSpec& layer = model_.layers[i];
-    if (!is_weighted(layer)) return now;
+    if (!has_weights(layer)) return now;
     const LayerSplit& split = splits_[i];
     const tensor::Shape& x = shapes_[layer.inputs[0]];
     switch (split.kind) {
@@ -104,14 +97,16 @@ class Lowerer {
       case SplitKind::group:
         return replicated(x, grid_.pr);
       case SplitKind::space:
-        if (is_connected(layer)) refuse(layer, "a fully connected layer cannot be split in space");
+        if (is_fully_connected(layer)) {
+          refuse(layer, "a fully connected layer cannot be split in space");
+        }
         if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
         return by_space(x, grid_, split.h, split.w);
       case SplitKind::channel:
         if (split.channels.ranks() != grid_.pr) {
           refuse_parts(layer, split.channels.channels, split.channels.filters);
         }
-        if (is_connected(layer)) return replicated(x, grid_.pr);
+        if (is_fully_connected(layer)) return replicated(x, grid_.pr);
         return is_by_channel(now) ? now : by_channel(x, grid_);
     }
     refuse(layer, "an unknown kind of split");
@@ -128,8 +123,10 @@ class Lowerer {
     const LayerSpec& layer = model_.layers[i];
     const tensor::Shape& y = shapes_[i + 1];
     const bool split_by_channel = splits_[i].kind == SplitKind::channel;
-    if (is_connected(layer)) return split_by_channel ? replicated(y, grid_.pr) : x.with_extents(y);
-    if (is_weighted(layer) && split_by_channel) return output_of(x, splits_[i].channels, y);
+    if (is_fully_connected(layer)) {
+      return split_by_channel ? replicated(y, grid_.pr) : x.with_extents(y);
+    }
+    if (has_weights(layer) && split_by_channel) return output_of(x, splits_[i].channels, y);
     const bool in_space = x.parts().h * x.parts().w > 1;
     if (std::holds_alternative<GlobalAveragePoolingLayer>(layer.kind) && in_space) {
       return replicated(y, grid_.pr);

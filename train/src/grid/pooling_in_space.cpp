@@ -51,20 +51,15 @@ class PoolingInSpace final : public OneForwardKernel {
   PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& place,
                  const Halo& halo, const std::vector<Box>& needs)
       : own_(place.x.box_of(context.communicators.rank())),
-        local_(forward_windows(halo, windows_of(layer), own_)),
-        reads_(local_.inputs_of(own_)),
+        reads_(forward_windows(halo, windows_of(layer), own_).inputs_of(own_)),
         x_(context, place.x, needs, reads_),
         home_(context.communicators.all(),
               halo_return(place.x, needs, context.communicators.rank()), reads_, own_,
               context.memory, Arrival::adds) {
     if (halo.own.empty()) return;
     if (!x_.reads_own()) gradient_ = tensor::Tensor(reads_.shape(), context.engine.memory());
-    tensor::PoolingSpec spec = spec_of(layer, reads_.shape());
-    spec.pad_top = local_.h.before;
-    spec.pad_bottom = local_.h.after;
-    spec.pad_left = local_.w.before;
-    spec.pad_right = local_.w.after;
-    kernel_.emplace(context.engine, spec);
+    kernel_.emplace(context.engine, within(spec_of(layer, reads_.shape()),
+                                           forward_windows(halo, windows_of(layer), own_)));
   }
 
   void forward(const ForwardOperands& operands) override {
@@ -74,7 +69,6 @@ class PoolingInSpace final : public OneForwardKernel {
   }
 
   Box own_;  ///< of x and dx
-  LocalWindows local_;
   Box reads_;
   NeededPart x_;
   Exchange home_;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <variant>
 
 #include <fmt/format.h>
 
 #include "config/split_text.hpp"
 #include "grid/layer_traffic.hpp"
+#include "model/has_weights.hpp"
 
 namespace rondo::train {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 constexpr double kib = 1024.0;
 
 double kib_of(std::uint64_t words) { return static_cast<double>(words * sizeof(float)) / kib; }
-
-bool has_split(const LayerSpec& layer) {
-  return std::holds_alternative<ConvolutionLayer>(layer.kind) ||
-         std::holds_alternative<FullyConnectedLayer>(layer.kind);
-}
 
 }  // namespace
 
@@ -40,7 +35,7 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
     since_last += activations[i];
     all_activations += activations[i];
     const LayerSpec& layer = model.layers[i];
-    if (!has_split(layer)) continue;
+    if (!has_weights(layer)) continue;
     const auto group = std::ranges::find(groups, layer.name, &ParameterGroup::name);
     const auto index = static_cast<std::size_t>(group - groups.begin());
     lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
