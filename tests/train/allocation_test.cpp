@@ -37,17 +37,23 @@ void* counted(std::size_t bytes, std::size_t alignment, const void* caller) {
 
 }  // namespace
 
-// NOLINTBEGIN(misc-new-delete-overloads): all that the library calls end in these.
+// NOLINTBEGIN(misc-new-delete-overloads): all that the library calls end in these. Inlined, free()
+// would look to gcc as if it were called for what another operator new has given.
 void* operator new(std::size_t bytes) {
   return counted(bytes, alignof(std::max_align_t), __builtin_return_address(0));
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/, std::align_val_t /*a*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/,
+                                       std::align_val_t /*a*/) noexcept {
   std::free(memory);
 }
 // NOLINTEND(misc-new-delete-overloads)
