@@ -14,7 +14,8 @@ namespace rondo::train {
 /// The grid and the splits that the planner expects to be fastest for `model` on this World's
 /// ranks, and within train.memory_limit. Nothing is measured, so that all ranks decide alike at
 /// once: a fixed flop rate, and messages of 2 us and 6 GB/s between nodes or as injected, of 1 us
-/// and 10 GB/s within one. `rondo plan --strategy best` measures, and prints what to write instead.
+/// and 10 GB/s within one; where nodes are of different sizes, all messages go between nodes.
+/// `rondo plan --strategy best` measures, and prints what to write instead.
 ///
 /// Throws ConfigError where no grid is possible, with the planner's reason.
 [[nodiscard]] GridChoice choose_grid_automatically(const Model& model, const Experiment& experiment,
