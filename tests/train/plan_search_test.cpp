@@ -236,6 +236,33 @@ TEST(PlanSearchTest, LeavesRoomForGradients) {
   EXPECT_GT(expect_best_plan_within_memory(residual(), job(4, 2, 1e-3), 1e12), 3);
 }
 
+// The input and the convolution's output are of the same extents.
+TEST(PlanSearchTest, NobodyBringsBackAGradientOfTheInput) {
+  const Model model = {
+      .name = "equal",
+      .input = {1, 8, 8, 16},
+      .classes = 16,
+      .layers = {{"conv", convolution(16), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
+  const PlanOptions options = job(4, 4);
+  const GridJob on_group{.model = model,
+                         .options = options,
+                         .grid = {.pr = 4, .pc = 1},
+                         .shapes = shapes_of(model, 4)};
+  const std::vector<ValueLayout> layouts = possible_layouts(on_group);
+  const RelayoutTable table(on_group, layouts);
+
+  const int count = static_cast<int>(layouts.size());
+  double dearest = 0.0;
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      const double there = table.seconds(0, from, to);
+      EXPECT_EQ(table.seconds(1, from, to), there + table.seconds(0, to, from));
+      dearest = std::max(dearest, there);
+    }
+  }
+  EXPECT_GT(dearest, 0.0);
+}
+
 // A mean of channels that lie apart is brought together behind the last layer.
 TEST(PlanSearchTest, CountsTheWordsOfWholeLogits) {
   const Model model = {

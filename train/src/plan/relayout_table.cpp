@@ -14,7 +14,7 @@ std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>&
   std::vector<double> table;
   for (const ValueLayout& from : layouts) {
     for (const ValueLayout& to : layouts) {
-      table.push_back(seconds_of(job, from, to, extents) + seconds_of(job, to, from, extents));
+      table.push_back(seconds_of(job, from, to, extents));
     }
   }
   return table;
