@@ -154,6 +154,22 @@ TEST(PlanBestTest, CountsHalos) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
 }
 
+// As it will run: the pooling takes the input by sample, and what it writes is redistributed.
+TEST(PlanBestTest, APoolingInFrontReadsSamples) {
+  const Model model = {.name = "pooled",
+                       .input = {1, 8, 8, 64},
+                       .classes = 64,
+                       .layers = {{"pool", PoolingLayer{}, {0}},
+                                  {"conv", convolution(64), {1}},
+                                  {"mean", GlobalAveragePoolingLayer{}, {2}}}};
+
+  const BestPlan plan = on_grid(best_plans(model, job(4, 4), FlopRate(1.0)), 4);
+
+  ASSERT_EQ(plan.layers[0].split.kind, SplitKind::channel);
+  const double there = 3 * alpha + beta * 3 * 4 * 4 * 16;  // a quarter of the other 3 samples
+  EXPECT_GE(plan.layers[0].redistribution_seconds, 2 * there);
+}
+
 TEST(PlanBestTest, NeverLeavesFewChannels) {
   const PlanOptions options = job(4, 4, {.alpha_seconds = 0.0, .bandwidth = 1.0});
 

@@ -82,13 +82,18 @@ class Search {
     }
   }
 
-  // Layers without a split follow their input. Channel blocks are read in the order in which they
-  // lie; where there are none yet, they are made in order.
+  // Layers without a split follow their input, which for the model's is by sample, where every rank
+  // has one. Channel blocks are read in the order in which they lie; where there are none yet, they
+  // are made in order.
   [[nodiscard]] bool may_read(std::size_t layer, const LayerOption& option, int x) const {
     const ValueLayout& wanted = layouts_[static_cast<std::size_t>(option.x)];
     const bool in_order = wanted.kind != SplitKind::channel || wanted.turn == 1;
-    if (x == as_wanted) return in_order;
-    if (!layer_of(job_, layer).has_split()) return option.x == x;
+    const bool follows = !layer_of(job_, layer).has_split();
+    if (x == as_wanted) {
+      const bool has_samples = layouts_.front().kind == SplitKind::sample;
+      return follows && has_samples ? wanted.kind == SplitKind::sample : in_order;
+    }
+    if (follows) return option.x == x;
     const bool has_blocks = layouts_[static_cast<std::size_t>(x)].kind == SplitKind::channel;
     if (wanted.kind == SplitKind::channel && has_blocks) return option.x == x;
     return in_order;
