@@ -6,6 +6,7 @@
 
 #include <rondo/train/plan_best.hpp>
 
+#include "model/has_weights.hpp"
 #include "plan/check_options.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_cost.hpp"
@@ -32,9 +33,7 @@ std::vector<std::size_t> owners_of(const Model& model) {
   std::vector<std::size_t> owner(model.layers.size() + 1, 0);  // by value, the place in the plan
   std::size_t next = 0;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const LayerKind& kind = model.layers[i].kind;
-    const bool splits = std::holds_alternative<ConvolutionLayer>(kind) ||
-                        std::holds_alternative<FullyConnectedLayer>(kind);
+    const bool splits = has_weights(model.layers[i]);
     owner[i + 1] = splits ? next++ : owner[model.layers[i].inputs[0]];
   }
   return owner;

@@ -8,6 +8,7 @@
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/plan_best.hpp>
 
+#include "model/has_weights.hpp"
 #include "plan/value_layout.hpp"
 
 namespace rondo::train {
@@ -31,14 +32,10 @@ struct JobLayer {
   tensor::Shape y = {};
   bool input_gradient = true;
 
-  [[nodiscard]] bool is_convolution() const noexcept {
-    return std::holds_alternative<ConvolutionLayer>(spec.kind);
-  }
-  [[nodiscard]] bool is_fully_connected() const noexcept {
-    return std::holds_alternative<FullyConnectedLayer>(spec.kind);
-  }
+  [[nodiscard]] bool is_convolution() const noexcept { return train::is_convolution(spec); }
+  [[nodiscard]] bool is_fully_connected() const noexcept { return train::is_fully_connected(spec); }
   // Convolutions and fully connected layers are split; others follow.
-  [[nodiscard]] bool has_split() const noexcept { return is_convolution() || is_fully_connected(); }
+  [[nodiscard]] bool has_split() const noexcept { return has_weights(spec); }
 };
 
 [[nodiscard]] inline JobLayer layer_of(const GridJob& job, std::size_t index) {
