@@ -1,0 +1,1 @@
+// Nothing: its library exists for the header that is compiled with it.
