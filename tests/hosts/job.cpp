@@ -1,5 +1,6 @@
 #include "hosts/job.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,7 +108,10 @@ void Job::start_rank(int rank, const std::vector<std::string>& command) {
   Rank& started = at(rank);
   // In memory: nobody must read along for the rank to go on.
   started.output = memfd_create("output", MFD_CLOEXEC);
-  if (started.output < 0) throw std::runtime_error("memfd_create has failed");
+  // Appended to: processes that write at once would write over each other.
+  if (started.output < 0 || fcntl(started.output, F_SETFL, O_APPEND) < 0) {
+    throw std::runtime_error("memfd_create has failed");
+  }
   started.pid = fork();
   if (started.pid != 0) return;
   dup2(started.output, STDOUT_FILENO);

@@ -1,5 +1,6 @@
 #include "program.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,10 +18,11 @@
 namespace rondo::tools::test {
 namespace {
 
-// Output goes to files in memory: nobody must read along for the program to go on.
+// Output goes to files in memory: nobody must read along for the program to go on. Appended to, or
+// ranks that write at once would write over each other.
 int memory_file(const char* name) {
   const int fd = memfd_create(name, MFD_CLOEXEC);
-  if (fd < 0) throw std::runtime_error("memfd_create failed");
+  if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) < 0) throw std::runtime_error("memfd_create failed");
   return fd;
 }
 
