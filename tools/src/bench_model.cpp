@@ -26,7 +26,7 @@
 namespace rondo::tools {
 namespace {
 
-struct Options {
+struct ModelOptions {
   PlacementRequest request = {};
   std::filesystem::path flight_record = {};
   std::string model = {};
@@ -45,7 +45,7 @@ struct Result {
   double all_images_per_second = 0.0;  // of all ranks together
 };
 
-Result measure(transport::World& world, const train::Model& model, const Options& options) {
+Result measure(transport::World& world, const train::Model& model, const ModelOptions& options) {
   Result result;
   result.ranks = world.size();
   result.threads = std::max(threads_from_environment(), 1);
@@ -66,7 +66,7 @@ Result measure(transport::World& world, const train::Model& model, const Options
   return result;
 }
 
-void print_json(const Result& result, const Options& options) {
+void print_json(const Result& result, const ModelOptions& options) {
   auto kernels = nlohmann::ordered_json::array();
   for (const train::KernelTime& kernel : result.kernels) {
     kernels.push_back({{"layer", kernel.layer},
@@ -86,7 +86,7 @@ void print_json(const Result& result, const Options& options) {
   fmt::print("{}\n", object.dump(2));
 }
 
-void print_table(const Result& result, const Options& options) {
+void print_table(const Result& result, const ModelOptions& options) {
   if (options.primitives) {
     fmt::print("{:<28}{:<18}{:>10}{:>10}  {}\n", "layer", "direction", "us", "GFLOP/s", "kernel");
   }
@@ -100,7 +100,7 @@ void print_table(const Result& result, const Options& options) {
              result.all_images_per_second);
 }
 
-int measure_as_rank(const Options& options, const train::Model& model) {
+int measure_as_rank(const ModelOptions& options, const train::Model& model) {
   transport::World world = transport::World::attach();
   const Result result = measure(world, model, options);
   if (world.rank() != 0) return exit_done;
@@ -112,7 +112,7 @@ int measure_as_rank(const Options& options, const train::Model& model) {
   return exit_done;
 }
 
-train::Model model_of(const Options& options) {
+train::Model model_of(const ModelOptions& options) {
   try {
     return train::make_model(options.model);
   } catch (const std::invalid_argument& error) {
@@ -120,7 +120,7 @@ train::Model model_of(const Options& options) {
   }
 }
 
-int run_bench(Options options, const std::vector<std::string>& arguments) {
+int run_bench(ModelOptions options, const std::vector<std::string>& arguments) {
   const train::Model model = model_of(options);
   if (is_rank()) {
     refuse_other_size(options.request);
@@ -136,7 +136,7 @@ int run_bench(Options options, const std::vector<std::string>& arguments) {
 
 void add_bench_model(CLI::App& bench, const std::vector<std::string>& arguments, int& status) {
   CLI::App* command = bench.add_subcommand("model", "Time a model's training step, or its kernels");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ModelOptions>();
   command->add_option("name", options->model, "lenet5, resnet8, resnet20, ...")
       ->required()
       ->type_name("MODEL");

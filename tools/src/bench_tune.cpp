@@ -22,14 +22,14 @@
 namespace rondo::tools {
 namespace {
 
-struct Options {
+struct TuneOptions {
   PlacementRequest request = {};
   FabricRequest fabric = {};
   std::string format = "text";
   int iterations = 0;
 };
 
-int tune_as_rank(const Options& options) {
+int tune_as_rank(const TuneOptions& options) {
   const auto team = make_openmp_team(std::max(threads_from_environment(), 1));
   const Tuning tuning = tune(
       [&](const std::string& table) {
@@ -45,7 +45,7 @@ int tune_as_rank(const Options& options) {
   return exit_done;
 }
 
-int run_tune(Options options, const std::vector<std::string>& arguments) {
+int run_tune(TuneOptions options, const std::vector<std::string>& arguments) {
   if (is_rank()) {
     refuse_other_size(options.request);
     refuse_other_fabric(options.fabric);
@@ -62,7 +62,7 @@ int run_tune(Options options, const std::vector<std::string>& arguments) {
 void add_bench_tune(CLI::App& bench, const std::vector<std::string>& arguments, int& status) {
   CLI::App* command = bench.add_subcommand(
       "tune", "Measure what messages cost inside and between nodes, and choose algorithms");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneOptions>();
   command->add_option("--format", options->format, "text, or json: one object")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");

@@ -17,13 +17,8 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "averaging";
-constexpr std::uint32_t state_version = 1;
-
-const Replica& checked(const Replica& replica) {
-  check_replica(replica);
-  return replica;
-}
+constexpr std::string_view averaging_state_name = "averaging";
+constexpr std::uint32_t averaging_state_version = 1;
 
 double checked(std::string_view scheme, double clip_norm) {
   if (clip_norm >= 0.0) return clip_norm;
@@ -37,7 +32,7 @@ AveragingScheme::AveragingScheme(std::string_view name, Replica replica,
                                  std::shared_ptr<Optimizer> optimizer,
                                  const HierarchicalOptions& options)
     : name_(name),
-      replica_(checked(replica)),
+      replica_(checked_replica(replica)),
       outer_(common_outer(name, replica_)),
       optimizer_(checked_optimizer(name, replica_, std::move(optimizer))),
       local_state_(options.local_state),
@@ -180,7 +175,7 @@ std::vector<std::span<const float>> AveragingScheme::replicated() const {
 
 std::vector<std::byte> AveragingScheme::save() const {
   iteration_.expect_between("save()");
-  ByteWriter writer(state_name, state_version);
+  ByteWriter writer(averaging_state_name, averaging_state_version);
   write(writer, counters_);
   write(writer, place_);
   model_.write(writer);
@@ -190,7 +185,7 @@ std::vector<std::byte> AveragingScheme::save() const {
 
 void AveragingScheme::restore(std::span<const std::byte> state) {
   iteration_.expect_between("restore()");
-  ByteReader reader(state, state_name, state_version);
+  ByteReader reader(state, averaging_state_name, averaging_state_version);
   const SchemeCounters counters = read_counters(reader);
   const AveragingPlace place = read_place(reader);
   CommonModel model = model_;

@@ -13,15 +13,15 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "cyclic";
-constexpr std::uint32_t state_version = 2;
+constexpr std::string_view cyclic_state_name = "cyclic";
+constexpr std::uint32_t cyclic_state_version = 2;
 
 }  // namespace
 
 std::vector<std::byte> CyclicScheme::save() const {
   iteration_.expect_between("save()");
   expect_rest("save()");
-  ByteWriter writer(state_name, state_version);
+  ByteWriter writer(cyclic_state_name, cyclic_state_version);
   writer.put(workers_.rank());
   writer.put(workers_.size());
   writer.put(started_);
@@ -57,7 +57,7 @@ void CyclicScheme::expect_own(int rank, int size) const {
 void CyclicScheme::restore(std::span<const std::byte> state) {
   iteration_.expect_between("restore()");
   expect_rest("restore()");
-  ByteReader reader(state, state_name, state_version);
+  ByteReader reader(state, cyclic_state_name, cyclic_state_version);
   const auto rank = reader.get<int>();
   expect_own(rank, reader.get<int>());
   const auto started = reader.get<bool>();

@@ -17,8 +17,8 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "lazy";
-constexpr std::uint32_t state_version = 1;
+constexpr std::string_view lazy_state_name = "lazy";
+constexpr std::uint32_t lazy_state_version = 1;
 
 const Replica& checked(const Replica& replica, const LazyOptions& options) {
   check_replica(replica);
@@ -27,7 +27,7 @@ const Replica& checked(const Replica& replica, const LazyOptions& options) {
 }
 
 std::shared_ptr<Optimizer> checked(const Replica& replica, std::shared_ptr<Optimizer> optimizer) {
-  optimizer = checked_optimizer(state_name, replica, std::move(optimizer));
+  optimizer = checked_optimizer(lazy_state_name, replica, std::move(optimizer));
   check_lazy_optimizer(*optimizer);
   return optimizer;
 }
@@ -43,7 +43,7 @@ LazyScheme::LazyScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
     : replica_(checked(replica, options)),
       optimizer_(checked(replica_, std::move(optimizer))),
       options_(options),
-      iteration_(state_name, replica_.layers),
+      iteration_(lazy_state_name, replica_.layers),
       buckets_(replica_, options.lazy_layers, limits_of(options)),
       lazy_(replica_, options),
       statistics_mean_(replica_) {}
@@ -122,7 +122,7 @@ std::span<float> LazyScheme::lazy_part(std::span<float> values) const {
 
 void LazyScheme::copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) {
   iteration_.expect_between("copy_for_evaluation()");
-  expect_copy_of(replica_, state_name, parameters, statistics);
+  expect_copy_of(replica_, lazy_state_name, parameters, statistics);
   std::ranges::copy(replica_.parameters, parameters.begin());
   if (window_.iterations > 0) {
     const std::span<float> sums = lazy_part(replica_.gradients);  // nobody needs them until begin()
@@ -147,7 +147,7 @@ std::vector<std::span<const float>> LazyScheme::replicated() const { return {rep
 
 std::vector<std::byte> LazyScheme::save() const {
   iteration_.expect_between("save()");
-  ByteWriter writer(state_name, state_version);
+  ByteWriter writer(lazy_state_name, lazy_state_version);
   write(writer, counters_);
   writer.put(interval_);
   writer.put(window_.iterations);
@@ -162,7 +162,7 @@ std::vector<std::byte> LazyScheme::save() const {
 
 void LazyScheme::restore(std::span<const std::byte> state) {
   iteration_.expect_between("restore()");
-  ByteReader reader(state, state_name, state_version);
+  ByteReader reader(state, lazy_state_name, lazy_state_version);
   const SchemeCounters counters = read_counters(reader);
   const auto interval = reader.get<std::int64_t>();
   Window window;

@@ -5,7 +5,7 @@
 namespace rondo::sync {
 namespace {
 
-constexpr auto all = std::to_array<AdamVariant>({
+constexpr auto all_adam = std::to_array<AdamVariant>({
     {"baseline", update_adam_baseline},
 #if defined(__x86_64__)
     {"avx2", update_adam_avx2},
@@ -15,6 +15,8 @@ constexpr auto all = std::to_array<AdamVariant>({
 
 }  // namespace
 
-std::span<const AdamVariant> adam_variants() { return std::span(all).first(runnable_variants()); }
+std::span<const AdamVariant> adam_variants() {
+  return std::span(all_adam).first(runnable_variants());
+}
 
 }  // namespace rondo::sync

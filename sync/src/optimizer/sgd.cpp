@@ -8,8 +8,8 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "sgd";
-constexpr std::uint32_t state_version = 1;
+constexpr std::string_view sgd_state_name = "sgd";
+constexpr std::uint32_t sgd_state_version = 1;
 
 }  // namespace
 
@@ -17,11 +17,11 @@ Sgd::Sgd(std::size_t size, const SgdOptions& options, transport::Team* team)
     : options_(options),
       team_(team),
       kernel_(sgd_variants().back().kernel),
-      state_(state_name, state_version, size, 1) {}
+      state_(sgd_state_name, sgd_state_version, size, 1) {}
 
 void Sgd::update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                  const Update& update) {
-  check_update(state_name, offset, parameters, gradients, size());
+  check_update(sgd_state_name, offset, parameters, gradients, size());
   const SgdFactors factors{update.gradient_scale, options_.momentum, options_.weight_decay,
                            static_cast<float>(update.learning_rate)};
   float* const velocity = state_.array(0).data() + offset;

@@ -5,7 +5,7 @@
 namespace rondo::sync {
 namespace {
 
-constexpr auto all = std::to_array<SgdVariant>({
+constexpr auto all_sgd = std::to_array<SgdVariant>({
     {"baseline", update_sgd_baseline},
 #if defined(__x86_64__)
     {"avx2", update_sgd_avx2},
@@ -15,6 +15,6 @@ constexpr auto all = std::to_array<SgdVariant>({
 
 }  // namespace
 
-std::span<const SgdVariant> sgd_variants() { return std::span(all).first(runnable_variants()); }
+std::span<const SgdVariant> sgd_variants() { return std::span(all_sgd).first(runnable_variants()); }
 
 }  // namespace rondo::sync

@@ -46,6 +46,11 @@ void check_replica(const Replica& replica) {
   }
 }
 
+const Replica& checked_replica(const Replica& replica) {
+  check_replica(replica);
+  return replica;
+}
+
 std::shared_ptr<Optimizer> checked_optimizer(std::string_view scheme, const Replica& replica,
                                              std::shared_ptr<Optimizer> optimizer) {
   const std::string name(scheme);

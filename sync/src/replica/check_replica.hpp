@@ -13,6 +13,9 @@ namespace rondo::sync {
 /// as Replica says.
 void check_replica(const Replica& replica);
 
+/// Gives `replica` after check_replica().
+[[nodiscard]] const Replica& checked_replica(const Replica& replica);
+
 /// Gives `optimizer`. Throws std::invalid_argument, naming `scheme`, if it is null or for another
 /// number of parameters.
 [[nodiscard]] std::shared_ptr<Optimizer> checked_optimizer(std::string_view scheme,

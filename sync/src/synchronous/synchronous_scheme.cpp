@@ -18,13 +18,8 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "synchronous";
-constexpr std::uint32_t state_version = 3;
-
-const Replica& checked(const Replica& replica) {
-  check_replica(replica);
-  return replica;
-}
+constexpr std::string_view synchronous_state_name = "synchronous";
+constexpr std::uint32_t synchronous_state_version = 3;
 
 /// Can every rank tell the norm of the whole gradient?
 void check_clipping(const Replica& replica, double clip_norm) {
@@ -39,9 +34,9 @@ void check_clipping(const Replica& replica, double clip_norm) {
 
 SynchronousScheme::SynchronousScheme(Replica replica, std::shared_ptr<Optimizer> optimizer,
                                      const SynchronousOptions& options)
-    : replica_(checked(replica)),
+    : replica_(checked_replica(replica)),
       optimizer_(checked_optimizer("synchronous", replica_, std::move(optimizer))),
-      iteration_(state_name, replica_.layers),
+      iteration_(synchronous_state_name, replica_.layers),
       buckets_(replica_, 0, {options.bucket_bytes, options.last_bucket_bytes}),
       clip_norm_(options.clip_norm),
       sums_(replica_, 1),
@@ -95,7 +90,7 @@ std::vector<std::span<const float>> SynchronousScheme::replicated() const {
 
 std::vector<std::byte> SynchronousScheme::save() const {
   iteration_.expect_between("save()");
-  ByteWriter writer(state_name, state_version);
+  ByteWriter writer(synchronous_state_name, synchronous_state_version);
   write(writer, counters_);
   writer.put_array(std::span<const std::byte>(optimizer_->save()));
   return writer.take();
@@ -103,7 +98,7 @@ std::vector<std::byte> SynchronousScheme::save() const {
 
 void SynchronousScheme::restore(std::span<const std::byte> state) {
   iteration_.expect_between("restore()");
-  ByteReader reader(state, state_name, state_version);
+  ByteReader reader(state, synchronous_state_name, synchronous_state_version);
   const SchemeCounters counters = read_counters(reader);
   const std::span<const std::byte> optimizer_state = reader.get_bytes();
   reader.expect_end();

@@ -11,8 +11,8 @@
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view state_name = "warm_up";
-constexpr std::uint32_t state_version = 1;
+constexpr std::string_view warm_up_state_name = "warm_up";
+constexpr std::uint32_t warm_up_state_version = 1;
 
 std::unique_ptr<UpdateScheme> checked(std::unique_ptr<UpdateScheme> scheme) {
   if (scheme == nullptr) throw std::invalid_argument("warm_up: both schemes must be given");
@@ -61,7 +61,7 @@ std::vector<std::span<const float>> WarmUpScheme::replicated() const {
 }
 
 std::vector<std::byte> WarmUpScheme::save() const {
-  ByteWriter writer(state_name, state_version);
+  ByteWriter writer(warm_up_state_name, warm_up_state_version);
   writer.put(static_cast<std::uint8_t>(warm()));
   writer.put(done_);
   write(writer, of_first_);
@@ -70,7 +70,7 @@ std::vector<std::byte> WarmUpScheme::save() const {
 }
 
 void WarmUpScheme::restore(std::span<const std::byte> state) {
-  ByteReader reader(state, state_name, state_version);
+  ByteReader reader(state, warm_up_state_name, warm_up_state_version);
   const bool was_warm = reader.get<std::uint8_t>() != 0;
   const auto done = reader.get<std::int64_t>();
   const SchemeCounters of_first = read_counters(reader);

@@ -15,7 +15,7 @@
 namespace rondo::train {
 namespace {
 
-constexpr std::chrono::milliseconds budget{15};  // for each kernel
+constexpr std::chrono::milliseconds kernel_budget{15};  // for each kernel
 
 tensor::Tensor make_wave(const tensor::Engine& engine, tensor::Shape shape) {
   tensor::Tensor wave(shape, engine.memory());
@@ -63,7 +63,7 @@ class LayerTimer {
 
   template <typename Run>
   double timed(const Run& run) const {
-    return median_microseconds(budget, run);
+    return median_microseconds(kernel_budget, run);
   }
   void add(std::string direction, std::string implementation, double microseconds,
            double work = 0.0) {

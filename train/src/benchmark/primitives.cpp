@@ -13,13 +13,13 @@
 namespace rondo::train {
 namespace {
 
-constexpr std::chrono::milliseconds budget{15};
+constexpr std::chrono::milliseconds optimizer_budget{15};
 
 KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape) {
   const tensor::Tensor logits(shape, engine.memory());
   tensor::Tensor gradient(shape, engine.memory());
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(shape.n), 0);
-  const double time = median_microseconds(budget, [&] {
+  const double time = median_microseconds(optimizer_budget, [&] {
     (void)tensor::softmax_cross_entropy(engine, logits.view(), labels, 0.0F, gradient.view());
   });
   return {"loss", "forward", "rondo", time, 0.0};
@@ -29,8 +29,9 @@ KernelTime measure_update(std::size_t size) {
   const auto optimizer = sync::make_sgd(size, {});
   std::vector<float> parameters(size, 1.0F);
   const std::vector<float> gradients(size, 1.0F);
-  const double time = median_microseconds(
-      budget, [&] { optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6}); });
+  const double time = median_microseconds(optimizer_budget, [&] {
+    optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6});
+  });
   return {"sgd", "update", "rondo", time, 0.0};
 }
 

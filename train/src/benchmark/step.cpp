@@ -12,7 +12,7 @@
 namespace rondo::train {
 namespace {
 
-constexpr std::chrono::seconds budget{2};
+constexpr std::chrono::seconds step_budget{2};
 
 class Alone final : public StepObserver {
  public:
@@ -43,7 +43,7 @@ StepTime measure_step(const Model& model, std::int64_t batch, int threads) {
   const sync::Update update{.gradient_scale = 1.0F / static_cast<float>(batch),
                             .learning_rate = 1e-4};
   Alone observer;
-  const double time = median_microseconds(budget, [&] {
+  const double time = median_microseconds(step_budget, [&] {
     (void)executor.train({batch, images, labels}, observer);
     optimizer->update(0, parameters, gradients, update);
   });

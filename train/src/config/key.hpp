@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/train/experiment.hpp>
@@ -28,6 +29,13 @@ struct Limits {
   std::string (*text_complaint)(std::string_view text) = nullptr;
   bool required = false;  // has no default: the file or a setting must give it
 };
+
+[[nodiscard]] inline Limits within(double least, double most) {
+  return {.least = least, .most = most};
+}
+[[nodiscard]] inline Limits one_of(std::vector<std::string> names) {
+  return {.names = std::move(names)};
+}
 
 // One key of the configuration: its name, where its value lies, and what it may be.
 struct Key {

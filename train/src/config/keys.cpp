@@ -86,11 +86,9 @@ Key inject(std::string_view name, Limits limits = {}) {
 
 Limits from(double least) { return {.least = least}; }
 Limits above(double least) { return {.least = least, .open_least = true}; }
-Limits within(double least, double most) { return {.least = least, .most = most}; }
 Limits share() { return {.least = 0.0, .most = 1.0, .open_most = true}; }
 Limits count_from(double least) { return within(least, largest_count); }
 Limits parts_from(double least) { return within(least, largest_part_count); }
-Limits one_of(std::vector<std::string> names) { return {.names = std::move(names)}; }
 Limits required(Limits limits) {
   limits.required = true;
   return limits;

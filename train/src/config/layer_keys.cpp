@@ -28,10 +28,7 @@ LayerKey key(std::string_view name, Limits limits = {}, Kinds kinds = {}, bool r
           .required = required};
 }
 
-Limits within(double least, double most) { return {.least = least, .most = most}; }
-Limits one_of(std::vector<std::string> names) { return {.names = std::move(names)}; }
-
-std::vector<LayerKey> make_keys() {
+std::vector<LayerKey> make_layer_keys() {
   const Kinds convolution = {"convolution"};
   const Kinds connected = {"fully_connected"};
   const Kinds norm = {"batch_norm"};
@@ -60,7 +57,7 @@ std::vector<LayerKey> make_keys() {
 }  // namespace
 
 std::span<const LayerKey> layer_keys() {
-  static const std::vector<LayerKey> keys = make_keys();
+  static const std::vector<LayerKey> keys = make_layer_keys();
   return keys;
 }
 

@@ -20,28 +20,28 @@ namespace {
 
 constexpr std::int64_t cifar_classes = 10;
 constexpr std::size_t side = 32;
-constexpr std::size_t channels = 3;
+constexpr std::size_t colours = 3;
 constexpr std::size_t plane_bytes = side * side;
-constexpr std::size_t record_bytes = 1 + channels * plane_bytes;
+constexpr std::size_t record_bytes = 1 + colours * plane_bytes;
 constexpr int training_files = 5;
 
-constexpr const char* remedy =
+constexpr const char* cifar10_remedy =
     "set data.path to the folder with the binary version of CIFAR-10 (data_batch_1.bin to "
     "data_batch_5.bin and test_batch.bin), unpacked whole";
 
 void append_as_nhwc(std::span<const std::uint8_t> planes, std::vector<std::uint8_t>& pixels) {
   const std::size_t begin = pixels.size();
   pixels.resize(begin + planes.size());
-  for (std::size_t c = 0; c < channels; ++c) {
+  for (std::size_t c = 0; c < colours; ++c) {
     const std::span<const std::uint8_t> plane = planes.subspan(c * plane_bytes, plane_bytes);
     std::uint8_t* out = pixels.data() + begin + c;
-    for (std::size_t i = 0; i < plane_bytes; ++i) out[i * channels] = plane[i];
+    for (std::size_t i = 0; i < plane_bytes; ++i) out[i * colours] = plane[i];
   }
 }
 
 // Appends the file's pictures; returns how many there are.
 std::int64_t read_records(const std::filesystem::path& path, Pictures& pictures) {
-  DataFile file(path, remedy);
+  DataFile file(path, cifar10_remedy);
   std::array<std::uint8_t, record_bytes> record = {};
   std::int64_t count = 0;
   for (;; ++count) {
@@ -60,7 +60,7 @@ std::int64_t read_records(const std::filesystem::path& path, Pictures& pictures)
     append_as_nhwc(std::span(record).subspan(1), pictures.pixels);
   }
   if (count == 0) file.fail("is empty");
-  pictures.shape = {pictures.shape.n + count, side, side, channels};
+  pictures.shape = {pictures.shape.n + count, side, side, colours};
   return count;
 }
 
@@ -70,7 +70,7 @@ std::filesystem::path find_folder(const std::filesystem::path& folder) {
     if (std::filesystem::exists(candidate / "data_batch_1.bin", ignored)) return candidate;
   }
   fail_on_file(folder, "holds no data_batch_1.bin, nor does its subfolder cifar-10-batches-bin",
-               remedy);
+               cifar10_remedy);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ Dataset read_cifar10(const std::filesystem::path& path) {
     if (count != first_count) {
       fail_on_file(
           file, fmt::format("holds {} pictures, but data_batch_1.bin holds {}", count, first_count),
-          remedy);
+          cifar10_remedy);
     }
   }
   read_records(folder / "test_batch.bin", dataset.test);

@@ -23,19 +23,19 @@ constexpr std::uint32_t images_magic = 0x00000803;
 constexpr std::uint32_t labels_magic = 0x00000801;
 constexpr std::uint32_t largest_extent = 4096;
 
-constexpr const char* remedy =
+constexpr const char* idx_remedy =
     "install Debian's package dataset-fashion-mnist, or set data.path to a folder with whole "
     "train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and t10k- likewise";
 
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    fail_on_file(folder, "no such folder", remedy);
+    fail_on_file(folder, "no such folder", idx_remedy);
   }
   for (const std::string& candidate : {name, name + ".gz"}) {
     if (std::filesystem::exists(folder / candidate, ignored)) return folder / candidate;
   }
-  fail_on_file(folder / name, "no such file, nor one with .gz", remedy);
+  fail_on_file(folder / name, "no such file, nor one with .gz", idx_remedy);
 }
 
 std::uint32_t read_word(DataFile& file) {
@@ -52,7 +52,7 @@ void expect_magic(DataFile& file, std::uint32_t expected) {
 }
 
 Pictures read_images(const std::filesystem::path& path) {
-  DataFile file(path, remedy);
+  DataFile file(path, idx_remedy);
   expect_magic(file, images_magic);
   const std::uint32_t count = read_word(file);
   const std::uint32_t height = read_word(file);
@@ -70,7 +70,7 @@ Pictures read_images(const std::filesystem::path& path) {
 }
 
 std::vector<std::int32_t> read_labels(const std::filesystem::path& path) {
-  DataFile file(path, remedy);
+  DataFile file(path, idx_remedy);
   expect_magic(file, labels_magic);
   const std::uint32_t count = read_word(file);
   const std::vector<std::uint8_t> bytes = file.take(count, "the labels");
@@ -91,7 +91,7 @@ Pictures read_pair(const std::filesystem::path& folder, const std::string& prefi
     fail_on_file(
         labels,
         fmt::format("holds {} labels for {} pictures", pictures.labels.size(), pictures.shape.n),
-        remedy);
+        idx_remedy);
   }
   return pictures;
 }
@@ -109,7 +109,7 @@ Dataset read_idx(const std::filesystem::path& folder) {
     fail_on_file(folder,
                  fmt::format("training pictures are {}x{}, test pictures {}x{}", shape.h, shape.w,
                              dataset.test.shape.h, dataset.test.shape.w),
-                 remedy);
+                 idx_remedy);
   }
   measure_normalisation(dataset);
   return dataset;

@@ -8,6 +8,12 @@
 
 namespace rondo::train {
 
+// Layers that several models are made of.
+inline constexpr auto relu = tensor::Activation::relu;
+inline constexpr BatchNormLayer norm_relu{};
+inline constexpr BatchNormLayer norm_only{.activation = tensor::Activation::none};
+inline constexpr BatchNormLayer norm_add_relu{.residual = true};
+
 /// Writes a Model layer by layer; add() returns the value that the new layer writes.
 class ModelBuilder {
  public:

@@ -7,10 +7,6 @@
 namespace rondo::train {
 namespace {
 
-constexpr BatchNormLayer norm_relu{};
-constexpr BatchNormLayer norm_only{.activation = tensor::Activation::none};
-constexpr BatchNormLayer norm_add_relu{.residual = true};
-
 ConvolutionLayer convolution_3x3(std::int64_t filters, std::int64_t stride) {
   return {.filters = filters, .kernel = 3, .stride = stride, .padding = 1};
 }

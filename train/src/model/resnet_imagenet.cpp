@@ -8,10 +8,6 @@
 namespace rondo::train {
 namespace {
 
-constexpr BatchNormLayer norm_relu{};
-constexpr BatchNormLayer norm_only{.activation = tensor::Activation::none};
-constexpr BatchNormLayer norm_add_relu{.residual = true};
-
 using Blocks = std::array<std::int64_t, 4>;  // of each stage
 
 // What all blocks of a network share: a basic block is two 3x3 convolutions, a bottleneck one 3x3
@@ -28,7 +24,8 @@ struct Block {
   bool project = false;
 };
 
-ConvolutionLayer convolution(std::int64_t filters, std::int64_t kernel, std::int64_t stride = 1) {
+ConvolutionLayer plain_convolution(std::int64_t filters, std::int64_t kernel,
+                                   std::int64_t stride = 1) {
   return {.filters = filters, .kernel = kernel, .stride = stride, .padding = kernel / 2};
 }
 
@@ -43,21 +40,22 @@ ValueId add_branch(ModelBuilder& builder, const Design& design, const Block& blo
   const std::int64_t width = design.width * block.filters;
   ValueId y = x;
   if (!design.bottleneck) {
-    y = builder.add(name + ".conv1", convolution(width, 3, block.stride), y);
+    y = builder.add(name + ".conv1", plain_convolution(width, 3, block.stride), y);
     y = builder.add(name + ".bn1", norm_relu, y);
-    return builder.add(name + ".conv2", convolution(width, 3), y);
+    return builder.add(name + ".conv2", plain_convolution(width, 3), y);
   }
-  y = builder.add(name + ".conv1", convolution(width, 1), y);
+  y = builder.add(name + ".conv1", plain_convolution(width, 1), y);
   y = builder.add(name + ".bn1", norm_relu, y);
-  y = builder.add(name + ".conv2", convolution(width, 3, block.stride), y);
+  y = builder.add(name + ".conv2", plain_convolution(width, 3, block.stride), y);
   y = builder.add(name + ".bn2", norm_relu, y);
-  return builder.add(name + ".conv3", convolution(outputs_of(design, block.filters), 1), y);
+  return builder.add(name + ".conv3", plain_convolution(outputs_of(design, block.filters), 1), y);
 }
 
 ValueId add_block(ModelBuilder& builder, const Design& design, const Block& block, ValueId x) {
   ValueId shortcut = x;
   if (block.project) {
-    const ConvolutionLayer layer = convolution(outputs_of(design, block.filters), 1, block.stride);
+    const ConvolutionLayer layer =
+        plain_convolution(outputs_of(design, block.filters), 1, block.stride);
     shortcut = builder.add(block.name + ".downsample.0", layer, x);
     shortcut = builder.add(block.name + ".downsample.1", norm_only, shortcut);
   }
@@ -70,7 +68,7 @@ Model make_resnet(const char* name, const Design& design, const Blocks& blocks, 
                   std::int64_t classes) {
   constexpr std::int64_t stem = 64;
   ModelBuilder builder(name, input, classes);
-  ValueId x = builder.add("conv1", convolution(stem, 7, 2), ModelBuilder::input);
+  ValueId x = builder.add("conv1", plain_convolution(stem, 7, 2), ModelBuilder::input);
   x = builder.add("bn1", norm_relu, x);
   x = builder.add("maxpool", PoolingLayer{.window = 3, .stride = 2, .padding = 1}, x);
   std::int64_t channels = stem;

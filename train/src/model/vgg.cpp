@@ -8,7 +8,6 @@
 namespace rondo::train {
 namespace {
 
-constexpr auto relu = tensor::Activation::relu;
 constexpr std::array<std::int64_t, 5> filters = {64, 128, 256, 512, 512};
 
 using Convolutions = std::array<int, filters.size()>;  // of each stage

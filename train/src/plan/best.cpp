@@ -16,11 +16,10 @@
 #include "plan/memory_search.hpp"
 #include "plan/open_values.hpp"
 #include "plan/weight_layer.hpp"
+#include "plan/word_bytes.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::uint64_t word_bytes = 4;
 
 GridJob job_of(const Model& model, const PlanOptions& options, ProcessGrid grid) {
   return {

@@ -3,10 +3,10 @@
 #include <bit>
 #include <numeric>
 
+#include "plan/word_bytes.hpp"
+
 namespace rondo::train {
 namespace {
-
-constexpr double word_bytes = 4.0;
 
 double message_seconds(double words, const LinkCost& link) {
   return link.alpha_seconds + words * word_bytes / link.bandwidth;

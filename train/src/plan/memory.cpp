@@ -8,11 +8,10 @@
 
 #include "executor/backward_plan.hpp"
 #include "plan/layer_cost.hpp"
+#include "plan/word_bytes.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::uint64_t word_bytes = 4;
 
 std::uint64_t divided(std::uint64_t count, std::uint64_t parts) {
   return (count + parts - 1) / parts;

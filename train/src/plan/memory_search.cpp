@@ -5,11 +5,10 @@
 #include <set>
 
 #include "executor/backward_plan.hpp"
+#include "plan/word_bytes.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::uint64_t word_bytes = 4;
 
 using Options = std::vector<std::vector<LayerOption>>;  // by layer
 

@@ -10,19 +10,19 @@
 namespace rondo::train {
 namespace {
 
-void require(bool possible, const char* what) {
+void require_scaling(bool possible, const char* what) {
   if (!possible) throw std::invalid_argument(std::string("scaling: ") + what);
 }
 
 void check(const ScalingOptions& options) {
   train::check({.batch = options.batch, .fabric = options.fabric, .node = options.node});
-  require(options.first >= 1 && options.first <= options.last,
-          "ranks must begin with at least one, and not behind their end");
-  require(options.ranks_per_node >= 1, "needs at least one rank per node");
-  require(options.tau >= 1.0, "a window has at least one iteration");
-  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
-  require(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
-          "the batch of all ranks has no sample for each of the fewest ranks");
+  require_scaling(options.first >= 1 && options.first <= options.last,
+                  "ranks must begin with at least one, and not behind their end");
+  require_scaling(options.ranks_per_node >= 1, "needs at least one rank per node");
+  require_scaling(options.tau >= 1.0, "a window has at least one iteration");
+  require_scaling(options.optimizer_words >= 0, "optimizer_words must be at least 0");
+  require_scaling(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
+                  "the batch of all ranks has no sample for each of the fewest ranks");
 }
 
 std::int64_t samples_on(int ranks, const ScalingOptions& options) {
@@ -63,8 +63,8 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
                                           const ComputeCosts& costs) {
   check(options);
   const bool lazy = update.scheme == "lazy" && update.max_interval > 0;
-  require(!lazy || options.tau <= static_cast<double>(update.max_interval),
-          "windows are longer than update.max_interval on average");
+  require_scaling(!lazy || options.tau <= static_cast<double>(update.max_interval),
+                  "windows are longer than update.max_interval on average");
   const double alone = point(model, update, options, costs, 1).images_per_second;
   std::vector<ScalingPoint> points;
   for (const int ranks : ranks_of(options)) {

@@ -7,12 +7,11 @@
 
 #include "config/combinations.hpp"
 #include "plan/collective_cost.hpp"
+#include "plan/word_bytes.hpp"
 #include "trainer/lazy_plan.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr double word_bytes = 4.0;
 
 // All ranks of a job that is smaller than a node are on one.
 double allreduce_seconds(const SchemeJob& job, double words, int ranks) {

@@ -5,11 +5,11 @@ namespace {
 
 // Only convolutions and fully connected layers have weights that a grid splits.
 template <typename Kind>
-constexpr bool has_weights = false;
+constexpr bool is_weighted = false;
 template <>
-constexpr bool has_weights<ConvolutionLayer> = true;
+constexpr bool is_weighted<ConvolutionLayer> = true;
 template <>
-constexpr bool has_weights<FullyConnectedLayer> = true;
+constexpr bool is_weighted<FullyConnectedLayer> = true;
 
 // A fully connected layer sees its input as one pixel.
 WeightLayer describe(const FullyConnectedLayer& layer, const tensor::Shape& x,
@@ -37,7 +37,7 @@ std::vector<WeightLayer> weight_layers(const Model& model) {
     const LayerSpec& spec = model.layers[i];
     std::visit(
         [&]<typename Kind>(const Kind& kind) {
-          if constexpr (has_weights<Kind>) {
+          if constexpr (is_weighted<Kind>) {
             WeightLayer layer = describe(kind, shapes[spec.inputs[0]], shapes[i + 1]);
             layer.name = spec.name;
             layer.first = layers.empty();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <variant>
 
+#include "model/has_weights.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -14,10 +16,6 @@ struct Candidate {
   std::size_t group = 0;
   std::size_t groups = 0;
 };
-
-bool is_convolution(const LayerSpec& layer) {
-  return std::holds_alternative<ConvolutionLayer>(layer.kind);
-}
 
 sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) {
   for (const Parameter& parameter : layout.parameters) {

@@ -13,12 +13,12 @@
 namespace rondo::train {
 namespace {
 
-using Kind = sync::Turn::Kind;
+using TurnKind = sync::Turn::Kind;
 
-constexpr std::array kinds = {Kind::push, Kind::skip, Kind::park};
+constexpr std::array kinds = {TurnKind::push, TurnKind::skip, TurnKind::park};
 
-Kind kind_of(std::string_view name) {
-  for (const Kind kind : kinds) {
+TurnKind kind_of(std::string_view name) {
+  for (const TurnKind kind : kinds) {
     if (name_of(kind) == name) return kind;
   }
   throw std::invalid_argument("no such kind");
@@ -37,13 +37,13 @@ sync::Turn turn_of(const std::string& line, int workers) {
 
 }  // namespace
 
-std::string_view name_of(Kind kind) noexcept {
+std::string_view name_of(sync::Turn::Kind kind) noexcept {
   switch (kind) {
-    case Kind::push:
+    case TurnKind::push:
       return "push";
-    case Kind::skip:
+    case TurnKind::skip:
       return "skip";
-    case Kind::park:
+    case TurnKind::park:
       return "park";
   }
   return "";

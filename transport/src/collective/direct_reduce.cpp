@@ -4,13 +4,12 @@
 
 #include <rondo/transport/team.hpp>
 
+#include "collective/slices.hpp"
 #include "collective/slots.hpp"
 #include "collective/traffic.hpp"
 
 namespace rondo::transport {
 namespace {
-
-constexpr std::size_t cache_line = 64;
 
 // One tile of a reduction, cut evenly over the threads of a team.
 struct TileJob {
@@ -35,7 +34,7 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
     : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       element_bytes_(size_of(posted.fingerprint.type)),
       todo_(slice(posted.fingerprint.count, group.count(), group.index(),
-                  cache_line / element_bytes_)) {
+                  cache_line_bytes / element_bytes_)) {
   const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
   for (std::size_t r = 0; r < group.count(); ++r) {
     group.sources[r] = remote_input(group, r, posted).data;
@@ -53,7 +52,7 @@ Progress DirectReduce::step(Group& group, const Posted& posted) {
               .reduce = reduce_,
               .destinations = destinations_,
               .tile = {todo_.begin, std::min(todo_.end, todo_.begin + elements)},
-              .unit = cache_line / element_bytes_,
+              .unit = cache_line_bytes / element_bytes_,
               .parts = threads};
   if (threads == 1) {
     TileJob::run(&job, 0);

@@ -4,18 +4,11 @@
 
 #include "collective/levels.hpp"
 #include "collective/link_failure.hpp"
+#include "collective/rows.hpp"
 #include "communicator_core.hpp"
 
 namespace rondo::transport {
 namespace {
-
-template <typename AnyBlock>
-AnyBlock part_of(AnyBlock block, const Range& range) noexcept {
-  if (range.begin > 0) block.data += range.begin;
-  block.rows = 1;
-  block.row_bytes = block.stride_bytes = range.size();
-  return block;
-}
 
 ConstBlock as_input(const Block& block) noexcept {
   return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};

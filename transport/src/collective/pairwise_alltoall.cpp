@@ -2,21 +2,10 @@
 
 #include <cstring>
 
+#include "collective/rows.hpp"
 #include "schedule/pairwise.hpp"
 
 namespace rondo::transport {
-namespace {
-
-template <typename AnyBlock>
-AnyBlock part_of(AnyBlock block, std::size_t index, std::size_t part_bytes) noexcept {
-  if (part_bytes > 0) block.data += index * part_bytes;
-  block.rows = 1;
-  block.row_bytes = block.stride_bytes = part_bytes;
-  return block;
-}
-
-}  // namespace
-
 PairwiseAlltoall::PairwiseAlltoall(Group& group, const Posted& posted)
     : part_bytes_(posted.input.bytes() / group.count()),
       segments_(part_bytes_, group.segment_bytes),
@@ -43,8 +32,8 @@ std::span<std::byte> PairwiseAlltoall::target(const Posted& posted, std::size_t 
 Progress PairwiseAlltoall::step(Group& group, const Posted& posted) {
   bool moved = finish(group, posted);
   moved = post(group, posted) || moved;
-  const bool copied = own_.step(part_of(posted.output, group.index(), part_bytes_),
-                                part_of(posted.input, group.index(), part_bytes_));
+  const bool copied = own_.step(part_of(posted.output, group.index() * part_bytes_, part_bytes_),
+                                part_of(posted.input, group.index() * part_bytes_, part_bytes_));
   if (copied || finished_ < end_) return moved || copied ? Progress::moved : Progress::idle;
   return Progress::done;
 }

@@ -1,21 +1,10 @@
 #include "collective/ring_allreduce.hpp"
 
 #include "collective/chunks.hpp"
+#include "collective/rows.hpp"
 #include "collective/slices.hpp"
 
 namespace rondo::transport {
-namespace {
-
-template <typename AnyBlock>
-AnyBlock part_of(AnyBlock block, const Range& range) noexcept {
-  if (range.begin > 0) block.data += range.begin;
-  block.rows = 1;
-  block.row_bytes = block.stride_bytes = range.size();
-  return block;
-}
-
-}  // namespace
-
 RingAllreduce::RingAllreduce(Group& group, const Posted& posted)
     : RingOperation(group, posted, RingHalves::both, longest_chunk(posted, group.count())) {}
 

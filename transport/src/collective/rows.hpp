@@ -5,9 +5,26 @@
 
 #include <rondo/transport/block.hpp>
 
+#include "collective/slices.hpp"
+
 namespace rondo::transport {
 
 // A block's bytes are numbered row by row, gaps left out. These work on such a range.
+
+/// The bytes [begin, begin + bytes) of a block whose rows have no gaps between them, as one row.
+template <typename AnyBlock>
+[[nodiscard]] AnyBlock part_of(AnyBlock block, std::size_t begin, std::size_t bytes) noexcept {
+  if (begin > 0) block.data += begin;
+  block.rows = 1;
+  block.row_bytes = block.stride_bytes = bytes;
+  return block;
+}
+
+/// The same for a range of bytes.
+template <typename AnyBlock>
+[[nodiscard]] AnyBlock part_of(AnyBlock block, const Range& range) noexcept {
+  return part_of(block, range.begin, range.size());
+}
 
 /// Calls piece(row, column, offset in the range, bytes) for each row's part of
 /// [begin, begin + bytes), where rows have `row_bytes` bytes.

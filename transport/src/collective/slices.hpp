@@ -13,6 +13,9 @@ struct Range {
   [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
 };
 
+/// No two ranks store into the same cache line, so slices are cut at multiples of it.
+inline constexpr std::size_t cache_line_bytes = 64;
+
 /// The part of `count` elements that falls to part `index` of `parts`: as even as whole units of
 /// `unit` elements allow (a cache line, so that no two ranks store into the same one).
 [[nodiscard]] constexpr Range slice(std::size_t count, std::size_t parts, std::size_t index,

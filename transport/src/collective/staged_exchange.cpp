@@ -4,15 +4,14 @@
 
 #include "collective/columns.hpp"
 #include "collective/rows.hpp"
+#include "collective/slices.hpp"
 #include "collective/staging.hpp"
 #include "collective/traffic.hpp"
 
 namespace rondo::transport {
 namespace {
 
-constexpr std::size_t cache_line = 64;
-
-std::size_t share_bytes(const Posted& posted, std::size_t member) {
+std::size_t share_sent(const Posted& posted, std::size_t member) {
   return posted.share_row_bytes(member) * posted.input.rows;
 }
 
@@ -35,7 +34,7 @@ void StagedExchange::cut_lanes(const Group& group, const Posted& posted) {
   std::size_t lanes = 0;
   std::size_t most = 0;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    const std::size_t share = share_bytes(posted, r);
+    const std::size_t share = share_sent(posted, r);
     if (r == group.index()) {
       own_lane_ = lanes;
       own_bytes_ = share;
@@ -43,7 +42,7 @@ void StagedExchange::cut_lanes(const Group& group, const Posted& posted) {
     lanes += share > 0 ? 1 : 0;
     most = std::max(most, share);
   }
-  lane_bytes_ = staging_bytes / lanes / cache_line * cache_line;
+  lane_bytes_ = staging_bytes / lanes / cache_line_bytes * cache_line_bytes;
   end_ = first_ + (most + lane_bytes_ - 1) / lane_bytes_;
 }
 
@@ -78,7 +77,7 @@ Progress StagedExchange::step(Group& group, const Posted& posted) {
 void StagedExchange::fill(Group& group, const Posted& posted) {
   std::size_t lane = 0;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    const std::size_t share = share_bytes(posted, r);
+    const std::size_t share = share_sent(posted, r);
     if (share == 0) continue;
     if (r != group.index() || packs_own_) {
       const Range bytes = window(filled_, share);

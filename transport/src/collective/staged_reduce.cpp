@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collective/slices.hpp"
 #include "collective/staging.hpp"
 #include "collective/traffic.hpp"
 
 namespace rondo::transport {
-namespace {
-
-constexpr std::size_t cache_line = 64;
-
-}  // namespace
-
 StagedReduce::StagedReduce(Group& group, const Posted& posted)
     : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       element_bytes_(size_of(posted.fingerprint.type)),
@@ -57,7 +52,7 @@ Progress StagedReduce::step(Group& group, const Posted& posted) {
 
 void StagedReduce::fill(Group& group, const Posted& posted) {
   const Range bytes = bytes_of(filled_);
-  const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
+  const Range own = slice(bytes.size(), group.count(), group.index(), cache_line_bytes);
   std::byte* buffer = staging_of(group.members[group.index()], filled_);
   const std::byte* data = posted.input.data + bytes.begin;
   std::memcpy(buffer, data, own.begin);
@@ -67,7 +62,7 @@ void StagedReduce::fill(Group& group, const Posted& posted) {
 
 void StagedReduce::reduce(Group& group, const Posted& posted) {
   const Range bytes = bytes_of(reduced_);
-  const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
+  const Range own = slice(bytes.size(), group.count(), group.index(), cache_line_bytes);
   const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
   std::size_t destinations = 0;
   for (std::size_t r = 0; r < group.count(); ++r) {
@@ -89,7 +84,7 @@ void StagedReduce::reduce(Group& group, const Posted& posted) {
 void StagedReduce::take(const Group& group) {
   if (output_ != nullptr) {
     const Range bytes = bytes_of(taken_);
-    const Range own = slice(bytes.size(), group.count(), group.index(), cache_line);
+    const Range own = slice(bytes.size(), group.count(), group.index(), cache_line_bytes);
     const std::byte* buffer = staging_of(group.members[group.index()], taken_);
     std::byte* output = output_ + bytes.begin;
     std::memcpy(output, buffer, own.begin);

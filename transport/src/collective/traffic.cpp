@@ -5,8 +5,6 @@
 namespace rondo::transport {
 namespace {
 
-constexpr std::size_t cache_line = 64;
-
 // What is reduced here, and who wants it.
 Traffic of_reduction(const Posted& posted, Regime regime, std::size_t rank, std::size_t ranks) {
   const std::size_t element = size_of(posted.fingerprint.type);
@@ -17,7 +15,8 @@ Traffic of_reduction(const Posted& posted, Regime regime, std::size_t rank, std:
   const std::uint64_t own =
       regime == Regime::staged
           ? staged_slice_bytes(bytes, rank, ranks)
-          : slice(posted.fingerprint.count, ranks, rank, cache_line / element).size() * element;
+          : slice(posted.fingerprint.count, ranks, rank, cache_line_bytes / element).size() *
+                element;
   const std::uint64_t to_others = to_all ? ranks - 1 : receives ? 0 : 1;
   return {.loaded_bytes = (ranks - 1) * own, .stored_bytes = to_others * own};
 }
@@ -36,7 +35,7 @@ std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank, std::size_
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < bytes; begin += staging_bytes) {
     const std::size_t round = std::min(staging_bytes, bytes - begin);
-    sum += slice(round, ranks, rank, cache_line).size();
+    sum += slice(round, ranks, rank, cache_line_bytes).size();
   }
   return sum;
 }

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_locally(const std::string& what) {
   const int number = errno;
   throw Error(Errc::rendezvous_failed,
               "rendezvous: " + what + ": " + std::generic_category().message(number));
@@ -37,7 +37,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, int rank) {
 
 shm::Descriptor make_socket() {
   shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) fail("cannot make a socket");
+  if (!socket.valid()) fail_locally("cannot make a socket");
   return socket;
 }
 
@@ -48,9 +48,9 @@ shm::Descriptor listen_as(const std::string& job, int rank) {
   shm::Descriptor socket = make_socket();
   const auto [address, length] = address_of(job, rank);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    fail("another process is rank " + std::to_string(rank) + " of this job already");
+    fail_locally("another process is rank " + std::to_string(rank) + " of this job already");
   }
-  if (::listen(socket.get(), backlog) != 0) fail("cannot listen");
+  if (::listen(socket.get(), backlog) != 0) fail_locally("cannot listen");
   return socket;
 }
 
@@ -63,7 +63,7 @@ shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point d
       return socket;
     }
     if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
-      fail("cannot connect to rank " + std::to_string(rank));
+      fail_locally("cannot connect to rank " + std::to_string(rank));
     }
     // The peer has not begun to listen.
     std::this_thread::sleep_for(pause);
@@ -78,7 +78,7 @@ shm::Descriptor accept_from(const shm::Descriptor& listener, Clock::time_point d
     pollfd entry{.fd = listener.get(), .events = POLLIN, .revents = 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(0, left)));
     if (ready == 0) return {};
-    if (ready < 0 && errno != EINTR) fail("cannot wait for peers");
+    if (ready < 0 && errno != EINTR) fail_locally("cannot wait for peers");
     if (ready < 0) continue;
     shm::Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (socket.valid()) return socket;

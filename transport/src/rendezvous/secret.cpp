@@ -18,7 +18,7 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void refuse_secret(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
@@ -34,7 +34,8 @@ std::string read_all(int descriptor, const std::string& source) {
         ::pread(descriptor, buffer.data(), buffer.size(), static_cast<off_t>(bytes.size()));
     if (count < 0 && errno == ESPIPE) count = ::read(descriptor, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("the job's secret cannot be read from " + source + ": " + reason());
+    if (count < 0)
+      refuse_secret("the job's secret cannot be read from " + source + ": " + reason());
     if (count == 0) break;
     bytes.append(buffer.data(), static_cast<std::size_t>(count));
   }
@@ -44,8 +45,8 @@ std::string read_all(int descriptor, const std::string& source) {
 std::string checked(std::string secret, const std::string& source) {
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   if (secret.size() < shortest_secret) {
-    fail("the job's secret in " + source + " has fewer than " + std::to_string(shortest_secret) +
-         " bytes; make one with: openssl rand -hex 32");
+    refuse_secret("the job's secret in " + source + " has fewer than " +
+                  std::to_string(shortest_secret) + " bytes; make one with: openssl rand -hex 32");
   }
   return secret;
 }
@@ -55,7 +56,7 @@ std::string from_descriptor(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, descriptor);
   if (error != std::errc{} || rest != end || descriptor < 0) {
-    fail("RONDO_SECRET_FD='" + std::string(text) + "' is not a descriptor's number");
+    refuse_secret("RONDO_SECRET_FD='" + std::string(text) + "' is not a descriptor's number");
   }
   // It stays open for a later World, but is nothing for the programs that this one starts.
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
@@ -66,13 +67,16 @@ std::string from_descriptor(std::string_view text) {
 std::optional<std::string> from_file(const std::string& path) {
   const shm::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  if (!file.valid()) fail("the job's secret cannot be read from " + path + ": " + reason());
+  if (!file.valid())
+    refuse_secret("the job's secret cannot be read from " + path + ": " + reason());
   struct stat status{};
   constexpr mode_t others = S_IRWXG | S_IRWXO;
   if (::fstat(file.get(), &status) != 0 || (status.st_mode & others) != 0) {
-    fail("the job's secret in " + path + " is open to other users; run: chmod 600 " + path);
+    refuse_secret("the job's secret in " + path + " is open to other users; run: chmod 600 " +
+                  path);
   }
-  if (status.st_uid != ::geteuid()) fail("the job's secret in " + path + " is another user's");
+  if (status.st_uid != ::geteuid())
+    refuse_secret("the job's secret in " + path + " is another user's");
   return checked(read_all(file.get(), path), path);
 }
 

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Lookup = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_over_tcp(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
@@ -125,8 +125,8 @@ std::vector<Address> resolve(const Endpoint& endpoint) {
     addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
   }
   if (addresses.empty()) {
-    fail("the coordinator's name '" + endpoint.host +
-         "' has no address here; correct RONDO_COORDINATOR, or give an address");
+    fail_over_tcp("the coordinator's name '" + endpoint.host +
+                  "' has no address here; correct RONDO_COORDINATOR, or give an address");
   }
   return addresses;
 }
@@ -137,9 +137,9 @@ shm::Descriptor listen_at(const Endpoint& endpoint) {
     if (socket.valid()) return socket;
   }
   const int number = errno;
-  fail("rank 0 cannot listen at " + to_string(endpoint) + ": " +
-       std::generic_category().message(number) +
-       "; choose another port, or an address of this host");
+  fail_over_tcp("rank 0 cannot listen at " + to_string(endpoint) + ": " +
+                std::generic_category().message(number) +
+                "; choose another port, or an address of this host");
 }
 
 shm::Descriptor connect_until(const Address& address, Clock::time_point until) {
