@@ -14,7 +14,7 @@
 #include "optimizer/adam_kernel.hpp"
 #include "sync/optimizers.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::adam_test {
 namespace {
 
 using test::random_values;
@@ -202,4 +202,4 @@ TEST(AdamTest, RefusesTheStateOfAdamW) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::adam_test

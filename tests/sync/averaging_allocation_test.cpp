@@ -14,7 +14,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_allocation_test {
 namespace {
 
 TEST(AveragingAllocationTest, AnIterationAllocatesNothing) {
@@ -48,4 +48,4 @@ TEST(AveragingAllocationTest, AnIterationAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_allocation_test

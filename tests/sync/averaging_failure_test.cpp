@@ -12,7 +12,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_failure_test {
 namespace {
 
 using testing::Each;
@@ -38,4 +38,4 @@ TEST(AveragingFailureTest, ALostRankLeavesParametersAndStatisticsAsTheyWere) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_failure_test

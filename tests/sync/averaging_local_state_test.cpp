@@ -19,7 +19,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_local_state_test {
 namespace {
 
 using rondo::test::World;
@@ -188,4 +188,4 @@ TEST(AveragingUpdatesTest, DivideByTheLocalSamples) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_local_state_test

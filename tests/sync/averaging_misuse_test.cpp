@@ -19,7 +19,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_misuse_test {
 namespace {
 
 using test::Arrays;
@@ -132,4 +132,4 @@ TEST(AveragingMisuseTest, FlushBeforeTheFirstIterationDoesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_misuse_test

@@ -16,7 +16,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_schedule_test {
 namespace {
 
 using testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST_F(AveragingScheduleRefusalTest, LevelsWithoutAGroup) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_schedule_test

@@ -22,7 +22,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::averaging_state_test {
 namespace {
 
 using rondo::test::World;
@@ -177,4 +177,4 @@ TEST(AveragingStateRefusalTest, RefusesAPlaceThatIsNotInTheRound) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::averaging_state_test

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::sync {
+namespace rondo::sync::bucket_plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(BucketPlanTest, CoversTheLayersInOrderWhateverTheirSizes) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::bucket_plan_test

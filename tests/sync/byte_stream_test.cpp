@@ -13,7 +13,7 @@
 #include "state/byte_reader.hpp"
 #include "state/byte_writer.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::byte_stream_test {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(ByteStreamTest, RefusesBytesTooMany) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::byte_stream_test

@@ -7,7 +7,7 @@
 
 #include "flat/clip.hpp"
 
-namespace rondo::sync::flat {
+namespace rondo::sync::flat::clip_test {
 namespace {
 
 TEST(ClipTest, ShortensToTheLargestNorm) {
@@ -30,4 +30,4 @@ TEST(ClipTest, ANormOfZeroClipsNothing) {
 TEST(ClipTest, DoesNotHideWhatIsNotANumber) { EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0); }
 
 }  // namespace
-}  // namespace rondo::sync::flat
+}  // namespace rondo::sync::flat::clip_test

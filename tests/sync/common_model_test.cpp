@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::sync {
+namespace rondo::sync::common_model_test {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST(CommonModelTest, RefusesWhatIsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::common_model_test

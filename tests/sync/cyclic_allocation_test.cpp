@@ -10,7 +10,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_allocation_test {
 namespace {
 
 using rondo::test::allocations_of_this_thread;
@@ -39,4 +39,4 @@ TEST(CyclicAllocationTest, AnIterationBetweenNodesAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_allocation_test

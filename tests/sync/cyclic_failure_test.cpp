@@ -14,7 +14,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_failure_test {
 namespace {
 
 using rondo::test::Backend;
@@ -141,4 +141,4 @@ TEST(CyclicMisuseTest, AScriptThatDoesNotFitIsAnError) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_failure_test

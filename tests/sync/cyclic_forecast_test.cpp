@@ -13,7 +13,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_forecast_test {
 namespace {
 
 using testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST(CyclicForecastTest, ItsTurnsAreAScript) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_forecast_test

@@ -15,7 +15,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_slices_test {
 namespace {
 
 using rondo::test::Backend;
@@ -108,4 +108,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, CyclicSlicesTest,
                                           testing::Values(2)));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_slices_test

@@ -12,7 +12,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_state_test {
 namespace {
 
 using rondo::test::Backend;
@@ -152,4 +152,4 @@ TEST(CyclicStateRefusalTest, RefusesTheStateOfAnotherWorkerAndKeepsItsOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_state_test

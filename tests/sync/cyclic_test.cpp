@@ -20,7 +20,7 @@
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::cyclic_test {
 namespace {
 
 using rondo::test::Backend;
@@ -329,4 +329,4 @@ TEST(CyclicClipTest, ShortensWhatIsPushed) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::cyclic_test

@@ -18,7 +18,7 @@
 #include "sync/arrays.hpp"
 #include "sync/optimizers.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::gradient_sum_test {
 namespace {
 
 using test::Arrays;
@@ -141,4 +141,4 @@ TEST(GradientSumTest, AllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::gradient_sum_test

@@ -20,7 +20,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::hierarchical_test {
 namespace {
 
 using rondo::test::World;
@@ -212,4 +212,4 @@ TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::hierarchical_test

@@ -19,7 +19,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::k_step_rounds_test {
 namespace {
 
 using rondo::test::World;
@@ -154,4 +154,4 @@ TEST_P(KStepRoundsTest, MovesTwiceTheModelOfEveryOtherRankOnceARound) {
 INSTANTIATE_TEST_SUITE_P(Threads, KStepRoundsTest, testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::k_step_rounds_test

@@ -21,7 +21,7 @@
 #include "sync/arrays.hpp"
 #include "sync/iterate.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::k_step_test {
 namespace {
 
 using rondo::test::World;
@@ -241,4 +241,4 @@ INSTANTIATE_TEST_SUITE_P(Threads, KStepTest, testing::Values(1, 2, 3, 4));
 INSTANTIATE_TEST_SUITE_P(Threads, KStepExactTest, testing::Values(1, 2, 4));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::k_step_test

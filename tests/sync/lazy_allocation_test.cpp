@@ -8,7 +8,7 @@
 #include "support/world.hpp"
 #include "sync/lazy_run.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_allocation_test {
 namespace {
 
 using rondo::test::allocations_of_this_thread;
@@ -29,4 +29,4 @@ TEST(LazyAllocationTest, AnIterationAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_allocation_test

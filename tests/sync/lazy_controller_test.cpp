@@ -15,7 +15,7 @@
 #include "support/world.hpp"
 #include "sync/lazy_run.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_controller_test {
 namespace {
 
 using testing::ElementsAre;
@@ -139,4 +139,4 @@ TEST(LazyControllerTest, ProbeLooksAtTheLastLayerOnly) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_controller_test

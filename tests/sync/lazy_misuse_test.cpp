@@ -16,7 +16,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_misuse_test {
 namespace {
 
 using testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(LazyMisuseTest, RefusesLazyLayersThatAreSharded) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_misuse_test

@@ -15,7 +15,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_slices_test {
 namespace {
 
 using rondo::test::World;
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Controllers, LazySlicesTest,
                          testing::Values(LazyController::probe, LazyController::every_layer));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_slices_test

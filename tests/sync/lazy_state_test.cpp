@@ -13,7 +13,7 @@
 #include "support/world.hpp"
 #include "sync/lazy_run.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_state_test {
 namespace {
 
 using rondo::test::World;
@@ -166,4 +166,4 @@ TEST(LazyStateTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_state_test

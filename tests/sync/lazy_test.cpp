@@ -19,7 +19,7 @@
 #include "support/world.hpp"
 #include "sync/lazy_run.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::lazy_test {
 namespace {
 
 using rondo::test::World;
@@ -203,4 +203,4 @@ TEST_P(LazyTest, EveryLayerReducesAllProbesAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Threads, LazyTest, testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::lazy_test

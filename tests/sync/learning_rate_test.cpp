@@ -2,7 +2,7 @@
 
 #include <rondo/sync/learning_rate.hpp>
 
-namespace rondo::sync {
+namespace rondo::sync::learning_rate_test {
 namespace {
 
 TEST(LearningRateTest, WarmsUpLinearlyToTheBase) {
@@ -57,4 +57,4 @@ TEST(LearningRateTest, WithoutMilestonesTheStepsAreConstant) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::learning_rate_test

@@ -12,7 +12,7 @@
 #include "flat/flat.hpp"
 #include "support/world.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::model_sums_test {
 namespace {
 
 using rondo::test::Backend;
@@ -84,4 +84,4 @@ TEST(ModelSumsTest, ARankAloneSendsNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::model_sums_test

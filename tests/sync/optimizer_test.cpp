@@ -17,7 +17,7 @@
 #include "support/allocations.hpp"
 #include "sync/optimizers.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::optimizer_test {
 namespace {
 
 using test::random_values;
@@ -211,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::optimizer_test

@@ -11,7 +11,7 @@
 #include "optimizer/sgd_kernel.hpp"
 #include "sync/optimizers.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::sgd_test {
 namespace {
 
 using test::random_values;
@@ -70,4 +70,4 @@ TEST(SgdTest, TheKernelRoundsAfterEveryOperation) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::sgd_test

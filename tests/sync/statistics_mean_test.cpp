@@ -10,7 +10,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::statistics_mean_test {
 namespace {
 
 using rondo::test::World;
@@ -79,4 +79,4 @@ TEST(StatisticsMeanTest, NothingIsNotReduced) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::statistics_mean_test

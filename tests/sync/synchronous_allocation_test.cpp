@@ -11,7 +11,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::synchronous_allocation_test {
 namespace {
 
 using rondo::test::allocations_of_this_thread;
@@ -46,4 +46,4 @@ TEST(SynchronousAllocationTest, TheCounterCounts) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::synchronous_allocation_test

@@ -16,7 +16,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::synchronous_clip_test {
 namespace {
 
 using rondo::test::World;
@@ -128,4 +128,4 @@ TEST(SynchronousClipMisuseTest, RefusesLayersThatOtherRanksDoNotHold) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::synchronous_clip_test

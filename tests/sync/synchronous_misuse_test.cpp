@@ -16,7 +16,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::synchronous_misuse_test {
 namespace {
 
 using test::Arrays;
@@ -135,4 +135,4 @@ TEST(SynchronousMisuseTest, RefusesNoOptimizerAndOneOfAnotherSize) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::synchronous_misuse_test

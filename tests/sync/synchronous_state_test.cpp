@@ -16,7 +16,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::synchronous_state_test {
 namespace {
 
 using test::Arrays;
@@ -90,4 +90,4 @@ TEST(SynchronousStateTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::synchronous_state_test

@@ -21,7 +21,7 @@
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::synchronous_test {
 namespace {
 
 using rondo::test::World;
@@ -220,4 +220,4 @@ TEST_P(SynchronousTest, CopiesForEvaluationWithTheMeanOfTheStatistics) {
 INSTANTIATE_TEST_SUITE_P(Threads, SynchronousTest, testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::synchronous_test

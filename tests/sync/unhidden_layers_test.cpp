@@ -9,7 +9,7 @@
 
 #include <rondo/sync/lazy.hpp>
 
-namespace rondo::sync {
+namespace rondo::sync::unhidden_layers_test {
 namespace {
 
 using Seconds = std::vector<double>;
@@ -66,4 +66,4 @@ TEST(UnhiddenLayersTest, RefusesTimesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::unhidden_layers_test

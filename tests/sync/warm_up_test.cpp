@@ -22,7 +22,7 @@
 #include "sync/arrays.hpp"
 #include "sync/recording_scheme.hpp"
 
-namespace rondo::sync {
+namespace rondo::sync::warm_up_test {
 namespace {
 
 using test::Arrays;
@@ -227,4 +227,4 @@ TEST(WarmUpTest, AnIterationAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::sync
+}  // namespace rondo::sync::warm_up_test

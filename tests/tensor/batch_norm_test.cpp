@@ -16,7 +16,7 @@
 #include "nearness.hpp"
 #include "reference/batch_norm.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::batch_norm_test {
 namespace {
 
 using test::normal_tensor;
@@ -237,4 +237,4 @@ TEST(BatchNormEdgeTest, RefusesAnotherShape) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::batch_norm_test

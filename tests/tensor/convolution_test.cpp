@@ -14,7 +14,7 @@
 #include "data.hpp"
 #include "reference/convolution.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::convolution_test {
 namespace {
 
 using test::Strided;
@@ -278,4 +278,4 @@ TEST_F(ConvolutionBatchTest, HasNoGradientOfWeightsUnlessWanted) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::convolution_test

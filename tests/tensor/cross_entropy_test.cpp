@@ -14,7 +14,7 @@
 
 #include "data.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::cross_entropy_test {
 namespace {
 
 using test::normal_tensor;
@@ -139,4 +139,4 @@ TEST(CrossEntropyEdgeTest, RefusesLabelsOutsideTheClasses) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::cross_entropy_test

@@ -14,7 +14,7 @@
 
 #include "data.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::elementwise_test {
 namespace {
 
 using test::Strided;
@@ -112,4 +112,4 @@ TEST(ElementwiseEdgeTest, RefusesUnequalShapes) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::elementwise_test

@@ -16,7 +16,7 @@
 
 #include "data.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::engine_test {
 namespace {
 
 using test::Strided;
@@ -103,4 +103,4 @@ TEST_P(DenormalTest, AreFlushedOnEveryThread) {
 INSTANTIATE_TEST_SUITE_P(Threads, DenormalTest, testing::Values(1, 2, 4));
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::engine_test

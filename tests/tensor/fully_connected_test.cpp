@@ -14,7 +14,7 @@
 #include "reference/convolution.hpp"
 #include "reference/fully_connected.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::fully_connected_test {
 namespace {
 
 using test::Strided;
@@ -173,4 +173,4 @@ TEST(FullyConnectedEdgeTest, RefusesWrongArguments) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::fully_connected_test

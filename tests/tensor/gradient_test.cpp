@@ -18,7 +18,7 @@
 #include "data.hpp"
 #include "nearness.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::gradient_test {
 namespace {
 
 using test::normal_tensor;
@@ -182,4 +182,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchNormGradientTest,
                                           testing::Bool()));
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::gradient_test

@@ -13,7 +13,7 @@
 #include "data.hpp"
 #include "kernels/kernels.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::kernels_test {
 namespace {
 
 using test::normal_values;
@@ -155,4 +155,4 @@ TEST(InstructionSetTest, TheBestOneIsSupported) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::kernels_test

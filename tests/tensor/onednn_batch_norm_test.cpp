@@ -14,7 +14,7 @@
 #include "data.hpp"
 #include "nearness.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::onednn_batch_norm_test {
 namespace {
 
 using test::normal_tensor;
@@ -65,4 +65,4 @@ TEST(OnednnBatchNormLimitsTest, RefusesAResidual) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::onednn_batch_norm_test

@@ -15,7 +15,7 @@
 #include "nearness.hpp"
 #include "reference/pooling.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::pooling_test {
 namespace {
 
 using test::relative_distance;
@@ -138,4 +138,4 @@ TEST(PoolingEdgeTest, RefusesImpossibleSpecs) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::pooling_test

@@ -18,7 +18,7 @@
 #include "data.hpp"
 #include "nearness.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::shared_batch_norm_test {
 namespace {
 
 using test::normal_tensor;
@@ -223,4 +223,4 @@ TEST(SharedBatchNormCallsTest, WhereNoRankHasImagesNothingMoves) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::shared_batch_norm_test

@@ -17,7 +17,7 @@
 
 #include "data.hpp"
 
-namespace rondo::tensor {
+namespace rondo::tensor::xview_test {
 namespace {
 
 using test::normal_tensor;
@@ -91,4 +91,4 @@ TEST(XviewOracleTest, BatchNormIsXtensorsFormula) {
 }
 
 }  // namespace
-}  // namespace rondo::tensor
+}  // namespace rondo::tensor::xview_test

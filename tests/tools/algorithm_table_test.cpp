@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-namespace rondo::tools {
+namespace rondo::tools::algorithm_table_test {
 namespace {
 
 TEST(AlgorithmTableTest, ChangesWhereTheOtherBecomesFaster) {
@@ -43,4 +43,4 @@ TEST(AlgorithmTableTest, WritesSizesInWholeUnits) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::algorithm_table_test

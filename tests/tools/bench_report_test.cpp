@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace rondo::tools {
+namespace rondo::tools::bench_report_test {
 namespace {
 
 BenchRow row_of_a_mebibyte() {
@@ -79,4 +79,4 @@ TEST(BenchReportTest, WritesNothingAboutNoRows) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::bench_report_test

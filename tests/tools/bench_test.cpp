@@ -9,7 +9,7 @@
 
 #include "program.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::bench_test {
 namespace {
 
 using testing::ElementsAre;
@@ -201,4 +201,4 @@ INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
                          [](const auto& type) { return std::string(type.param); });
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::bench_test

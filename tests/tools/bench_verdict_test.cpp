@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::tools {
+namespace rondo::tools::bench_verdict_test {
 namespace {
 
 using testing::AllOf;
@@ -42,4 +42,4 @@ TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::bench_verdict_test

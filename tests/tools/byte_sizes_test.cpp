@@ -5,7 +5,7 @@
 
 #include "exit_status.hpp"
 
-namespace rondo::tools {
+namespace rondo::tools::byte_sizes_test {
 namespace {
 
 using testing::ElementsAre;
@@ -45,4 +45,4 @@ INSTANTIATE_TEST_SUITE_P(Texts, ByteSizesMisuseTest,
                                          "99999999999G", "4:8:16"));
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::byte_sizes_test

@@ -5,7 +5,7 @@
 
 #include "program.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::command_line_test {
 namespace {
 
 using testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(CommandLineTest, RefusesZeroRanks) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::command_line_test

@@ -13,7 +13,7 @@
 #include "program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::compare_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -223,4 +223,4 @@ TEST_F(CompareTest, IsNotStartedByALauncher) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::compare_test

@@ -17,7 +17,7 @@
 #include "exit_status.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools {
+namespace rondo::tools::comparison_table_test {
 namespace {
 
 using testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST(ComparisonTableTest, SaysWhichFileItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::comparison_table_test

@@ -1,8 +1,6 @@
 // `rondo info` as a program.
 
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -12,8 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "program.hpp"
+#include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::info_test {
 namespace {
 
 using testing::HasSubstr;
@@ -54,12 +53,11 @@ TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
 }
 
 TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
-  const std::string plugin = testing::TempDir() + "librondo-link-ucx.so";
-  std::ofstream(plugin) << "not a library";
+  const rondo::test::ScratchFolder folder;
+  const std::string plugin = folder.write("librondo-link-ucx.so", "not a library").string();
 
-  const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", testing::TempDir()}});
+  const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", folder.path().string()}});
 
-  std::remove(plugin.c_str());
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, testing::ContainsRegex("link ucx +cannot be used: .*" + plugin));
 }
@@ -73,4 +71,4 @@ TEST(InfoTest, NamesTheKernelsInText) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::info_test

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace rondo::tools {
+namespace rondo::tools::line_fit_test {
 namespace {
 
 TEST(LineFitTest, FindsTheLineOnWhichAllTimesLie) {
@@ -53,4 +53,4 @@ TEST(LineFitTest, RefusesATimeOfNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::line_fit_test

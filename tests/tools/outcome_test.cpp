@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-namespace rondo::tools {
+namespace rondo::tools::outcome_test {
 namespace {
 
 // As waitpid() would tell it.
@@ -58,4 +58,4 @@ TEST(OutcomeTest, DescribesSignalsByNumberAndName) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::outcome_test

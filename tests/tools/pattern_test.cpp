@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-namespace rondo::tools {
+namespace rondo::tools::pattern_test {
 namespace {
 
 using transport::Bfloat16;
@@ -86,4 +86,4 @@ TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::pattern_test

@@ -9,7 +9,7 @@
 
 #include "exit_status.hpp"
 
-namespace rondo::tools {
+namespace rondo::tools::placement_test {
 namespace {
 
 using testing::Each;
@@ -120,4 +120,4 @@ TEST(PlacementTest, DescribesCoresInRuns) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::placement_test

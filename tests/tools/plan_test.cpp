@@ -13,7 +13,7 @@
 #include "program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -250,4 +250,4 @@ TEST_F(PlanTest, RefusesRanksThatDoNotFillTheirNodes) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::plan_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::tools {
+namespace rondo::tools::process_grid_test {
 namespace {
 
 TEST(ProcessGridTest, IsAsSquareAsTheNumberAllows) {
@@ -34,4 +34,4 @@ TEST(ProcessGridTest, EndsAtItsEdges) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::process_grid_test

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-namespace rondo::tools {
+namespace rondo::tools::progress_line_test {
 namespace {
 
 using testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST(ProgressLineTest, FormatsAnEpoch) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::progress_line_test

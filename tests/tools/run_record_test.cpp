@@ -14,7 +14,7 @@
 #include "support/scratch_folder.hpp"
 #include "trainer_lines.hpp"
 
-namespace rondo::tools {
+namespace rondo::tools::run_record_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,4 +170,4 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::run_record_test

@@ -14,7 +14,7 @@
 #include "program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::run_test {
 namespace {
 
 using testing::Contains;
@@ -336,4 +336,4 @@ TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::run_test

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace rondo::tools {
+namespace rondo::tools::samples_test {
 namespace {
 
 TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
@@ -33,4 +33,4 @@ TEST(SamplesTest, RefusesNone) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::samples_test

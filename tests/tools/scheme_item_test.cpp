@@ -10,7 +10,7 @@
 
 #include "exit_status.hpp"
 
-namespace rondo::tools {
+namespace rondo::tools::scheme_item_test {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(SchemeItemTest, RefusesTwoItemsWithOneFolder) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::scheme_item_test

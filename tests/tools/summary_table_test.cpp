@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace rondo::tools {
+namespace rondo::tools::summary_table_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -75,4 +75,4 @@ TEST(SummaryTableTest, SaysMoreWhereThereIsMore) {
 }
 
 }  // namespace
-}  // namespace rondo::tools
+}  // namespace rondo::tools::summary_table_test

@@ -14,7 +14,7 @@
 
 #include "program.hpp"
 
-namespace rondo::tools::test {
+namespace rondo::tools::test::train_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -282,4 +282,4 @@ TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test
+}  // namespace rondo::tools::test::train_test

@@ -15,7 +15,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::train {
+namespace rondo::train::agreement_test {
 namespace {
 
 using test::World;
@@ -85,4 +85,4 @@ TEST(AgreementTest, ALongTextIsCut) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::agreement_test

@@ -9,7 +9,7 @@
 #include "train/experiments.hpp"
 #include "trainer/automatic_grid.hpp"
 
-namespace rondo::train {
+namespace rondo::train::automatic_grid_test {
 namespace {
 
 using testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::automatic_grid_test

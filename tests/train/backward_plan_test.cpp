@@ -15,7 +15,7 @@
 #include "executor/backward_plan.hpp"
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::backward_plan_test {
 namespace {
 
 using Readers = std::multiset<std::size_t>;  // layers
@@ -171,4 +171,4 @@ TEST(BackwardPlanTest, MakesBuffersLargeEnoughForAllThatLiesInThem) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::backward_plan_test

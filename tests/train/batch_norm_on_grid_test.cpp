@@ -20,7 +20,7 @@
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::batch_norm_on_grid_test {
 namespace {
 
 using rondo::test::World;
@@ -249,4 +249,4 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::batch_norm_on_grid_test

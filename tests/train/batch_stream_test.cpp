@@ -10,7 +10,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-namespace rondo::train {
+namespace rondo::train::batch_stream_test {
 namespace {
 
 using testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(BatchStreamTest, WorkersHaveSeedsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::batch_stream_test

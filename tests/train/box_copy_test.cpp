@@ -8,7 +8,7 @@
 #include "grid/box_copy.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::box_copy_test {
 namespace {
 
 constexpr tensor::Shape extents{.n = 2, .h = 4, .w = 5, .c = 3};
@@ -72,4 +72,4 @@ TEST(BoxCopyTest, AddsTheBoxAndLeavesTheRest) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::box_copy_test

@@ -6,7 +6,7 @@
 
 #include "train/support/channel_chain.hpp"
 
-namespace rondo::train {
+namespace rondo::train::channel_chain_test {
 namespace {
 
 using rondo::test::Backend;
@@ -93,4 +93,4 @@ TEST(ChannelChainTest, NodesAreNoObstacle) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::channel_chain_test

@@ -11,7 +11,7 @@
 
 #include "train/layouts.hpp"
 
-namespace rondo::train {
+namespace rondo::train::channel_grid_test {
 namespace {
 
 constexpr tensor::Shape input{.n = 4, .h = 3, .w = 3, .c = 13};
@@ -137,4 +137,4 @@ TEST(ChannelGridTest, RefusesInputsInAnotherNumberOfParts) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::channel_grid_test

@@ -9,7 +9,7 @@
 
 #include "train/support/channel_chain.hpp"
 
-namespace rondo::train {
+namespace rondo::train::channel_traffic_test {
 namespace {
 
 using rondo::test::Backend;
@@ -118,4 +118,4 @@ TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::channel_traffic_test

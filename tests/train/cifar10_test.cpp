@@ -12,23 +12,23 @@
 #include "train/data_files.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::cifar10_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 class Cifar10Test : public testing::Test {
  protected:
-  Cifar10Test() { test::write_cifar_files(folder_); }
+  Cifar10Test() { rondo::test::write_cifar_files(folder_); }
 
   std::string error() const {
     return error_text<DataError>([this] { return read_cifar10(folder_.path()); });
   }
 
-  test::ScratchFolder folder_;
+  rondo::test::ScratchFolder folder_;
 };
 
 TEST_F(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
@@ -61,9 +61,9 @@ TEST_F(Cifar10Test, GivesAConstantChannelADeviationOfOne) {
 }
 
 TEST_F(Cifar10Test, FindsTheSubfolderOfTheArchive) {
-  const test::ScratchFolder parent;
+  const rondo::test::ScratchFolder parent;
   std::filesystem::create_directory(parent.path() / "cifar-10-batches-bin");
-  test::write_cifar_files(parent, "cifar-10-batches-bin/");
+  rondo::test::write_cifar_files(parent, "cifar-10-batches-bin/");
 
   EXPECT_EQ(read_cifar10(parent.path()).training.shape.n, 10);
 }
@@ -82,7 +82,7 @@ TEST_F(Cifar10Test, NamesTheMissingFile) {
 }
 
 TEST_F(Cifar10Test, NamesTheTruncatedRecord) {
-  test::Bytes bytes = test::cifar_records({3, 4});
+  rondo::test::Bytes bytes = rondo::test::cifar_records({3, 4});
   bytes.resize(bytes.size() - 3000);
   folder_.write("data_batch_2.bin", bytes);
 
@@ -91,24 +91,24 @@ TEST_F(Cifar10Test, NamesTheTruncatedRecord) {
 }
 
 TEST_F(Cifar10Test, NoticesAFileThatEndsBetweenRecords) {
-  folder_.write("data_batch_5.bin", test::cifar_records({5}));
+  folder_.write("data_batch_5.bin", rondo::test::cifar_records({5}));
 
   EXPECT_THAT(error(),
               HasSubstr("data_batch_5.bin: holds 1 pictures, but data_batch_1.bin holds 2"));
 }
 
 TEST_F(Cifar10Test, RefusesAnEmptyFile) {
-  folder_.write("test_batch.bin", test::Bytes{});
+  folder_.write("test_batch.bin", rondo::test::Bytes{});
 
   EXPECT_THAT(error(), HasSubstr("test_batch.bin: is empty"));
 }
 
 TEST_F(Cifar10Test, NamesTheRecordOfALabelOutOfRange) {
-  folder_.write("data_batch_3.bin", test::cifar_records({0, 200}));
+  folder_.write("data_batch_3.bin", rondo::test::cifar_records({0, 200}));
 
   EXPECT_THAT(error(), HasSubstr("data_batch_3.bin: label 200 of record 1 (at byte 3073) is out "
                                  "of range 0..9"));
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::cifar10_test

@@ -12,10 +12,10 @@
 
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::combinations_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -168,4 +168,4 @@ TEST(CombinationsTest, AreCheckedWhenAFileIsRead) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::combinations_test

@@ -11,7 +11,7 @@
 
 #include "support/scratch_folder.hpp"
 
-namespace rondo::train {
+namespace rondo::train::compute_table_test {
 namespace {
 
 LocalWork small_convolution(std::int64_t samples, std::int64_t filters = 16) {
@@ -160,4 +160,4 @@ TEST_F(ComputeTableTest, MeasuresNoMoreThanAllowed) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::compute_table_test

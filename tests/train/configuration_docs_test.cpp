@@ -12,12 +12,14 @@
 
 #include <rondo/train/experiment.hpp>
 
-namespace rondo::train {
+#include "support/sources.hpp"
+
+namespace rondo::train::configuration_docs_test {
 namespace {
 
 using Defaults = std::map<std::string, std::string>;
 
-const std::filesystem::path sources = RONDO_SOURCES;
+const std::filesystem::path sources = rondo::test::sources();
 
 // Key and default of the rows "| section.key | default | ..." under "## Configuration".
 Defaults table_of_readme() {
@@ -73,4 +75,4 @@ TEST(ConfigurationDocsTest, TheExamplesAreReadAndReadBack) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::configuration_docs_test

@@ -12,7 +12,7 @@
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::connected_by_output_test {
 namespace {
 
 using rondo::test::World;
@@ -144,4 +144,4 @@ TEST(ConnectedByOutputTest, RefusesALayoutInWhichRanksOfAGroupHoldDifferentSampl
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::connected_by_output_test

@@ -8,7 +8,7 @@
 
 #include "train/support/channel_chain.hpp"
 
-namespace rondo::train {
+namespace rondo::train::convolution_by_channel_test {
 namespace {
 
 using tensor::Activation;
@@ -82,4 +82,4 @@ TEST(ConvolutionByChannelTest, RefusesLayoutsOtherThanItsOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::convolution_by_channel_test

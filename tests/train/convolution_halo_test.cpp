@@ -17,7 +17,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::convolution_halo_test {
 namespace {
 
 using rondo::test::World;
@@ -141,4 +141,4 @@ TEST(ConvolutionHaloTest, RefusesPaddingAsWideAsTheKernel) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::convolution_halo_test

@@ -11,7 +11,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::convolution_in_space_test {
 namespace {
 
 using rondo::test::World;
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Grids, ConvolutionInSpaceTest,
                          name_of);
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::convolution_in_space_test

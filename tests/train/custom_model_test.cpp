@@ -10,11 +10,12 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
 
+#include "support/sources.hpp"
 #include "train/error_text.hpp"
 #include "train/outcome.hpp"
 #include "trainer/material.hpp"
 
-namespace rondo::train {
+namespace rondo::train::custom_model_test {
 namespace {
 
 using rondo::test::error_text;
@@ -193,7 +194,7 @@ TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
 // The pictures have ten classes, so that a tenth is what guessing gets right.
 TEST(CustomModelTest, TheExampleLearns) {
   const Experiment experiment =
-      read_experiment(std::filesystem::path(RONDO_SOURCES) / "examples" / "custom-model.toml",
+      read_experiment(rondo::test::sources() / "examples" / "custom-model.toml",
                       {"data.training=1000", "data.test=200", "train.epochs=3"});
 
   const test::Outcome outcome = test::train_on(2, experiment);
@@ -203,4 +204,4 @@ TEST(CustomModelTest, TheExampleLearns) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::custom_model_test

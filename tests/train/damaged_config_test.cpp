@@ -10,7 +10,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-namespace rondo::train {
+namespace rondo::train::damaged_config_test {
 namespace {
 
 constexpr std::string_view whole = R"(# an experiment
@@ -100,4 +100,4 @@ TEST(DamagedConfigTest, SettingsChangedAtRandom) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::damaged_config_test

@@ -16,18 +16,18 @@
 #include "train/data_files.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::damaged_files_test {
 namespace {
 
-using test::Bytes;
-using test::error_text;
+using rondo::test::Bytes;
+using rondo::test::error_text;
 
 constexpr std::array idx_names = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                   "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
 Bytes idx_content(std::size_t file) {
-  const std::array contents = {test::idx_images(3, 2, 4), test::idx_labels({7, 0, 9}),
-                               test::idx_images(2, 2, 4), test::idx_labels({1, 2})};
+  const std::array contents = {rondo::test::idx_images(3, 2, 4), rondo::test::idx_labels({7, 0, 9}),
+                               rondo::test::idx_images(2, 2, 4), rondo::test::idx_labels({1, 2})};
   return contents.at(file);
 }
 
@@ -44,7 +44,7 @@ void expect_sound(const Dataset& dataset) {
 }
 
 // Cuts `whole` at every length; every cut file must be refused by name.
-void expect_every_cut_refused(const test::ScratchFolder& folder, const std::string& name,
+void expect_every_cut_refused(const rondo::test::ScratchFolder& folder, const std::string& name,
                               const Bytes& whole) {
   for (std::size_t length = 0; length < whole.size(); ++length) {
     const auto end = whole.begin() + static_cast<std::ptrdiff_t>(length);
@@ -56,8 +56,8 @@ void expect_every_cut_refused(const test::ScratchFolder& folder, const std::stri
 
 TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
   for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const test::ScratchFolder folder;
-    test::write_idx_files(folder);
+    const rondo::test::ScratchFolder folder;
+    rondo::test::write_idx_files(folder);
 
     expect_every_cut_refused(folder, idx_names.at(file), idx_content(file));
   }
@@ -65,12 +65,12 @@ TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
 
 TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
   for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const test::ScratchFolder folder;
-    test::write_idx_files(folder);
+    const rondo::test::ScratchFolder folder;
+    rondo::test::write_idx_files(folder);
     std::filesystem::remove(folder.path() / idx_names.at(file));
 
     expect_every_cut_refused(folder, std::string(idx_names.at(file)) + ".gz",
-                             test::gzipped(idx_content(file)));
+                             rondo::test::gzipped(idx_content(file)));
   }
 }
 
@@ -78,11 +78,11 @@ TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
 TEST(DamagedFilesTest, IdxFilesChangedAnywhereAreRefusedOrSound) {
   for (const bool zipped : {false, true}) {
     for (std::size_t file = 0; file < idx_names.size(); ++file) {
-      const test::ScratchFolder folder;
-      test::write_idx_files(folder);
+      const rondo::test::ScratchFolder folder;
+      rondo::test::write_idx_files(folder);
       std::filesystem::remove(folder.path() / idx_names.at(file));
       const std::string name = std::string(idx_names.at(file)) + (zipped ? ".gz" : "");
-      const Bytes whole = zipped ? test::gzipped(idx_content(file)) : idx_content(file);
+      const Bytes whole = zipped ? rondo::test::gzipped(idx_content(file)) : idx_content(file);
       for (std::size_t place = 0; place < whole.size(); ++place) {
         Bytes changed = whole;
         changed[place] ^= 0x81;
@@ -98,9 +98,9 @@ TEST(DamagedFilesTest, IdxFilesChangedAnywhereAreRefusedOrSound) {
 
 // A CIFAR file is six kilobytes: cut at both ends of each record, and at places drawn between.
 TEST(DamagedFilesTest, CifarFilesCutAnywhereAreRefused) {
-  const test::ScratchFolder folder;
-  test::write_cifar_files(folder);
-  const Bytes whole = test::cifar_records({3, 0});
+  const rondo::test::ScratchFolder folder;
+  rondo::test::write_cifar_files(folder);
+  const Bytes whole = rondo::test::cifar_records({3, 0});
   std::mt19937 random(1);
 
   std::vector<std::size_t> lengths = {0, 1, 2, 1024, 1025, 3072, 3073, 3074, 6145};
@@ -115,9 +115,9 @@ TEST(DamagedFilesTest, CifarFilesCutAnywhereAreRefused) {
 }
 
 TEST(DamagedFilesTest, RandomBytesAreNoPictures) {
-  const test::ScratchFolder folder;
-  test::write_idx_files(folder);
-  test::write_cifar_files(folder);
+  const rondo::test::ScratchFolder folder;
+  rondo::test::write_idx_files(folder);
+  rondo::test::write_cifar_files(folder);
   std::mt19937 random(2);
 
   for (int round = 0; round < 50; ++round) {
@@ -132,4 +132,4 @@ TEST(DamagedFilesTest, RandomBytesAreNoPictures) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::damaged_files_test

@@ -9,7 +9,7 @@
 
 #include "data/epoch_order.hpp"
 
-namespace rondo::train {
+namespace rondo::train::epoch_order_test {
 namespace {
 
 std::vector<std::int64_t> order_of(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
@@ -63,4 +63,4 @@ TEST(EpochOrderTest, IsFair) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::epoch_order_test

@@ -14,7 +14,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::exchange_test {
 namespace {
 
 using rondo::test::World;
@@ -135,4 +135,4 @@ TEST(ExchangeTest, SeveralMayBeUnderWay) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::exchange_test

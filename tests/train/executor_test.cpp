@@ -13,7 +13,7 @@
 
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::executor_test {
 namespace {
 
 using test::make_samples;
@@ -203,4 +203,4 @@ TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::executor_test

@@ -15,10 +15,10 @@
 #include "support/scratch_folder.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::experiment_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -245,7 +245,7 @@ TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {
 }
 
 TEST(ExperimentTest, FilesThatCannotBeRead) {
-  const test::ScratchFolder folder;
+  const rondo::test::ScratchFolder folder;
   const auto read = [&](const char* name) {
     return error_text<ConfigError>([&] { return read_experiment(folder.path() / name); });
   };
@@ -256,7 +256,7 @@ TEST(ExperimentTest, FilesThatCannotBeRead) {
 }
 
 TEST(ExperimentTest, ReadsAFile) {
-  const test::ScratchFolder folder;
+  const rondo::test::ScratchFolder folder;
   const auto file = folder.write("exp.toml", names);
 
   EXPECT_EQ(read_experiment(file, {"train.epochs=4"}).train.epochs, 4);
@@ -293,4 +293,4 @@ TEST(ExperimentTest, ReadsBackWhatItWrote) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::experiment_test

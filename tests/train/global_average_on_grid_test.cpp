@@ -11,7 +11,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::global_average_on_grid_test {
 namespace {
 
 using rondo::test::World;
@@ -86,4 +86,4 @@ TEST(GlobalAverageOnGridTest, RefusesMeansThatLieElsewhere) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::global_average_on_grid_test

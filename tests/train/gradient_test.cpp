@@ -9,7 +9,7 @@
 
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::gradient_test {
 namespace {
 
 using test::make_samples;
@@ -79,4 +79,4 @@ TEST(GradientTest, AgreesWithSlopesThroughBiasesPoolingAndFullyConnected) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::gradient_test

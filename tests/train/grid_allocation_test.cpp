@@ -13,7 +13,7 @@
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::grid_allocation_test {
 namespace {
 
 using rondo::test::allocations_of_this_thread;
@@ -101,4 +101,4 @@ TEST(GridAllocationTest, SharedStatisticsAllocateNothing) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::grid_allocation_test

@@ -13,10 +13,10 @@
 #include "config/value.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::grid_choice_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::ElementsAre;
 using testing::Pair;
 using testing::StrEq;
@@ -198,4 +198,4 @@ TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::grid_choice_test

@@ -25,7 +25,7 @@
 #include "support/world.hpp"
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::grid_training_test {
 namespace {
 
 constexpr std::int64_t images = 8;
@@ -271,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GridTrainingTest, testing::Values(2, 4, 6, 8));
 INSTANTIATE_TEST_SUITE_P(Ranks, SmoothGridTrainingTest, testing::Values(2, 4, 6));
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::grid_training_test

@@ -16,7 +16,7 @@
 
 #include "train/layouts.hpp"
 
-namespace rondo::train {
+namespace rondo::train::halo_test {
 namespace {
 
 using testing::ElementsAre;
@@ -271,4 +271,4 @@ TEST(HaloTest, RefusesLayersWhoseInputAndOutputDoNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::halo_test

@@ -12,23 +12,23 @@
 #include "train/data_files.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::idx_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 class IdxTest : public testing::Test {
  protected:
-  IdxTest() { test::write_idx_files(folder_); }
+  IdxTest() { rondo::test::write_idx_files(folder_); }
 
   std::string error() const {
     return error_text<DataError>([this] { return read_idx(folder_.path()); });
   }
 
-  test::ScratchFolder folder_;
+  rondo::test::ScratchFolder folder_;
 };
 
 TEST_F(IdxTest, ReadsPicturesAndLabels) {
@@ -48,8 +48,9 @@ TEST_F(IdxTest, ReadsGzippedFilesAlike) {
   for (const char* name : {"train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     std::filesystem::remove(folder_.path() / name);
   }
-  folder_.write("train-images-idx3-ubyte.gz", test::gzipped(test::idx_images(3, 2, 4)));
-  folder_.write("t10k-labels-idx1-ubyte.gz", test::gzipped(test::idx_labels({1, 2})));
+  folder_.write("train-images-idx3-ubyte.gz",
+                rondo::test::gzipped(rondo::test::idx_images(3, 2, 4)));
+  folder_.write("t10k-labels-idx1-ubyte.gz", rondo::test::gzipped(rondo::test::idx_labels({1, 2})));
 
   const Dataset zipped = read_idx(folder_.path());
 
@@ -58,8 +59,8 @@ TEST_F(IdxTest, ReadsGzippedFilesAlike) {
 }
 
 TEST_F(IdxTest, MeasuresMeanAndDeviationOfTheTrainingPixels) {
-  folder_.write("train-images-idx3-ubyte", test::idx_images(3, 1, 1));  // pixels 0, 1, 2
-  folder_.write("t10k-images-idx3-ubyte", test::idx_images(2, 1, 1));
+  folder_.write("train-images-idx3-ubyte", rondo::test::idx_images(3, 1, 1));  // pixels 0, 1, 2
+  folder_.write("t10k-images-idx3-ubyte", rondo::test::idx_images(2, 1, 1));
 
   const Dataset dataset = read_idx(folder_.path());
 
@@ -90,19 +91,19 @@ TEST_F(IdxTest, RefusesAFolderInPlaceOfAFile) {
 }
 
 TEST_F(IdxTest, RefusesAWrongMagicNumber) {
-  folder_.write("train-images-idx3-ubyte", test::idx_labels({1, 2, 3}));
+  folder_.write("train-images-idx3-ubyte", rondo::test::idx_labels({1, 2, 3}));
 
   EXPECT_THAT(error(), HasSubstr("train-images-idx3-ubyte: begins with 00000801 instead of"));
 }
 
 TEST_F(IdxTest, RefusesPicturesWithoutExtent) {
-  folder_.write("train-images-idx3-ubyte", test::idx_images(3, 0, 4));
+  folder_.write("train-images-idx3-ubyte", rondo::test::idx_images(3, 0, 4));
 
   EXPECT_THAT(error(), HasSubstr("announces 3 pictures of 0x4 pixels"));
 }
 
 TEST_F(IdxTest, SaysHowMuchOfATruncatedFileIsMissing) {
-  test::Bytes bytes = test::idx_images(3, 2, 4);
+  rondo::test::Bytes bytes = rondo::test::idx_images(3, 2, 4);
   bytes.resize(bytes.size() - 5);
   folder_.write("train-images-idx3-ubyte", bytes);
 
@@ -110,9 +111,9 @@ TEST_F(IdxTest, SaysHowMuchOfATruncatedFileIsMissing) {
 }
 
 TEST_F(IdxTest, DoesNotAllocateWhatAHugeHeaderAnnounces) {
-  test::Bytes bytes;
+  rondo::test::Bytes bytes;
   for (const std::uint32_t word : {0x803U, 0xffffffffU, 4096U, 4096U}) {
-    test::append_word(bytes, word);
+    rondo::test::append_word(bytes, word);
   }
   folder_.write("train-images-idx3-ubyte", bytes);
 
@@ -120,7 +121,7 @@ TEST_F(IdxTest, DoesNotAllocateWhatAHugeHeaderAnnounces) {
 }
 
 TEST_F(IdxTest, RefusesTrailingBytes) {
-  test::Bytes bytes = test::idx_labels({7, 0, 9});
+  rondo::test::Bytes bytes = rondo::test::idx_labels({7, 0, 9});
   bytes.push_back(0);
   folder_.write("train-labels-idx1-ubyte", bytes);
 
@@ -129,7 +130,7 @@ TEST_F(IdxTest, RefusesTrailingBytes) {
 
 TEST_F(IdxTest, RefusesTrailingBytesBehindAGzipStream) {
   std::filesystem::remove(folder_.path() / "train-labels-idx1-ubyte");
-  test::Bytes bytes = test::gzipped(test::idx_labels({7, 0, 9}));
+  rondo::test::Bytes bytes = rondo::test::gzipped(rondo::test::idx_labels({7, 0, 9}));
   bytes.push_back('!');
   folder_.write("train-labels-idx1-ubyte.gz", bytes);
 
@@ -139,7 +140,7 @@ TEST_F(IdxTest, RefusesTrailingBytesBehindAGzipStream) {
 
 TEST_F(IdxTest, RefusesADamagedGzipStream) {
   std::filesystem::remove(folder_.path() / "train-images-idx3-ubyte");
-  test::Bytes bytes = test::gzipped(test::idx_images(3, 2, 4));
+  rondo::test::Bytes bytes = rondo::test::gzipped(rondo::test::idx_images(3, 2, 4));
   bytes[bytes.size() - 6] ^= 0xff;  // the checksum
   folder_.write("train-images-idx3-ubyte.gz", bytes);
 
@@ -147,19 +148,19 @@ TEST_F(IdxTest, RefusesADamagedGzipStream) {
 }
 
 TEST_F(IdxTest, RefusesAnotherNumberOfLabelsThanPictures) {
-  folder_.write("train-labels-idx1-ubyte", test::idx_labels({7, 0}));
+  folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 0}));
 
   EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: holds 2 labels for 3 pictures"));
 }
 
 TEST_F(IdxTest, NamesTheRecordOfALabelOutOfRange) {
-  folder_.write("train-labels-idx1-ubyte", test::idx_labels({7, 10, 9}));
+  folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 10, 9}));
 
   EXPECT_THAT(error(), HasSubstr("label 10 of record 1 (byte 9) is out of range 0..9"));
 }
 
 TEST_F(IdxTest, RefusesTestPicturesOfAnotherSize) {
-  folder_.write("t10k-images-idx3-ubyte", test::idx_images(2, 4, 4));
+  folder_.write("t10k-images-idx3-ubyte", rondo::test::idx_images(2, 4, 4));
 
   EXPECT_THAT(error(), HasSubstr("training pictures are 2x4, test pictures 4x4"));
 }
@@ -177,4 +178,4 @@ TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::idx_test

@@ -13,7 +13,7 @@
 
 #include "model/initial_values.hpp"
 
-namespace rondo::train {
+namespace rondo::train::initial_values_test {
 namespace {
 
 using testing::Each;
@@ -114,4 +114,4 @@ TEST(InitialValuesTest, RefusesArraysOfTheWrongSize) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::initial_values_test

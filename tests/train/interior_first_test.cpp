@@ -11,7 +11,7 @@
 #include "grid/interior_first.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::interior_first_test {
 namespace {
 
 using test::Numbers;
@@ -85,4 +85,4 @@ TEST(InteriorFirstTest, InnerRowsComeFromThePartBorderRowsFromItsCopyWithTheHalo
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::interior_first_test

@@ -13,7 +13,7 @@
 
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::large_models_test {
 namespace {
 
 using testing::Each;
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(SmallPictures, LargeModelStepTest,
                          [](const auto& tested) { return tested.param.first; });
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::large_models_test

@@ -7,7 +7,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-namespace rondo::train {
+namespace rondo::train::lazy_plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(LazyPlanTest, RefusesMoreConvolutionsThanThereAre) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::lazy_plan_test

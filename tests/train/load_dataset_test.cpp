@@ -11,10 +11,10 @@
 #include "train/data_files.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::load_dataset_test {
 namespace {
 
-using test::error_text;
+using rondo::test::error_text;
 using testing::HasSubstr;
 
 constexpr tensor::Shape model_input{0, 8, 9, 2};
@@ -39,9 +39,9 @@ TEST(LoadDatasetTest, SyntheticTakesShapeAndClassesOfTheExperiment) {
 }
 
 TEST(LoadDatasetTest, ReadsThePathThatIsGiven) {
-  const test::ScratchFolder folder;
-  test::write_idx_files(folder);
-  test::write_cifar_files(folder);
+  const rondo::test::ScratchFolder folder;
+  rondo::test::write_idx_files(folder);
+  rondo::test::write_cifar_files(folder);
 
   const Dataset idx =
       load_dataset({.name = "fashion-mnist", .path = folder.path()}, model_input, 4);
@@ -59,4 +59,4 @@ TEST(LoadDatasetTest, Cifar10NeedsAPath) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::load_dataset_test

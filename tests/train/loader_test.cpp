@@ -11,7 +11,7 @@
 
 #include <rondo/train/loader.hpp>
 
-namespace rondo::train {
+namespace rondo::train::loader_test {
 namespace {
 
 // Picture i has the label i, and the pixels i, i + 1, i + 2 and so on; mean 0 and deviation 1/255
@@ -259,4 +259,4 @@ TEST(LoaderTest, AugmentsEveryEpochAnew) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::loader_test

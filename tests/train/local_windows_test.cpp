@@ -8,7 +8,7 @@
 
 #include "grid/local_windows.hpp"
 
-namespace rondo::train {
+namespace rondo::train::local_windows_test {
 namespace {
 
 /// One column wide, so that rows are all there is.
@@ -94,4 +94,4 @@ TEST(LocalWindowsTest, BackwardKernelsLeaveOutOnlyWhatNoOutputReaches) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::local_windows_test

@@ -12,10 +12,10 @@
 
 #include "support/world.hpp"
 
-namespace rondo::train {
+namespace rondo::train::loss_meter_test {
 namespace {
 
-using test::World;
+using rondo::test::World;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -69,4 +69,4 @@ TEST(LossMeterTest, NamesTheFirstBadStepOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::loss_meter_test

@@ -17,7 +17,7 @@
 #include "grid/lowering.hpp"
 #include "grid/slices.hpp"
 
-namespace rondo::train {
+namespace rondo::train::lowering_test {
 namespace {
 
 using testing::ElementsAre;
@@ -171,4 +171,4 @@ TEST(SlicesTest, KnowWhichGradientsAddUpInAGroup) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::lowering_test

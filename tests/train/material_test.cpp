@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::train {
+namespace rondo::train::material_test {
 namespace {
 
 using testing::AllOf;
@@ -58,4 +58,4 @@ TEST(MaterialTest, RefusesAModelThatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::material_test

@@ -15,7 +15,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
-namespace rondo::train {
+namespace rondo::train::memory_limit_test {
 namespace {
 
 using rondo::test::error_text;
@@ -157,4 +157,4 @@ TEST(MemoryLimitTest, TheOptimizersStateCounts) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::memory_limit_test

@@ -1,6 +1,7 @@
 // metrics.jsonl: a whole line per event, at once, or an error that says why not.
 
 #include "trainer/metrics_file.hpp"
+#include "support/scratch_folder.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -14,7 +15,7 @@
 
 #include <rondo/train/dataset.hpp>
 
-namespace rondo::train {
+namespace rondo::train::metrics_file_test {
 namespace {
 
 using testing::HasSubstr;
@@ -22,13 +23,7 @@ using testing::ThrowsMessage;
 
 class MetricsFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::filesystem::path file() const { return folder_ / "metrics.jsonl"; }
+  [[nodiscard]] std::filesystem::path file() const { return folder_.path() / "metrics.jsonl"; }
   [[nodiscard]] std::vector<nlohmann::json> lines() const {
     std::vector<nlohmann::json> result;
     std::ifstream stream(file());
@@ -38,10 +33,7 @@ class MetricsFileTest : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      ("rondo-metrics-" +
-       std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+  rondo::test::ScratchFolder folder_;
 };
 
 TEST_F(MetricsFileTest, EachEventIsALineThatCanBeReadAtOnce) {
@@ -91,4 +83,4 @@ TEST_F(MetricsFileTest, AFullDiskIsAnError) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::metrics_file_test

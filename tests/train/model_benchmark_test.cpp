@@ -8,7 +8,7 @@
 
 #include <rondo/train/model_benchmark.hpp>
 
-namespace rondo::train {
+namespace rondo::train::model_benchmark_test {
 namespace {
 
 using testing::Contains;
@@ -72,4 +72,4 @@ TEST(ModelBenchmarkTest, TimesAWholeStep) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::model_benchmark_test

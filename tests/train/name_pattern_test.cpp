@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::train {
+namespace rondo::train::name_pattern_test {
 namespace {
 
 bool by_trying(std::string_view pattern, std::string_view name) {
@@ -47,4 +47,4 @@ TEST(NamePatternTest, MatchesWholeNames) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::name_pattern_test

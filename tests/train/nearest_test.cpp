@@ -7,7 +7,7 @@
 
 #include "config/nearest.hpp"
 
-namespace rondo::train {
+namespace rondo::train::nearest_test {
 namespace {
 
 TEST(NearestTest, CountsEdits) {
@@ -47,4 +47,4 @@ TEST(NearestTest, ListsAllWhenNoneIsNear) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::nearest_test

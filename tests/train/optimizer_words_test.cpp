@@ -8,7 +8,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/train/optimizer_words.hpp>
 
-namespace rondo::train {
+namespace rondo::train::optimizer_words_test {
 namespace {
 
 constexpr std::size_t parameters = 10;
@@ -26,4 +26,4 @@ TEST(OptimizerWordsTest, AreThoseThatTheOptimizerKeeps) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::optimizer_words_test

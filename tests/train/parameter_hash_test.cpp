@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::train {
+namespace rondo::train::parameter_hash_test {
 namespace {
 
 TEST(ParameterHashTest, IsXxh3OfOneHundredAndTwentyEightBits) {
@@ -34,4 +34,4 @@ TEST(ParameterHashTest, TextIsHexadecimalInOrder) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::parameter_hash_test

@@ -11,7 +11,7 @@
 
 #include "train/layouts.hpp"
 
-namespace rondo::train {
+namespace rondo::train::partition_test {
 namespace {
 
 using testing::Each;
@@ -167,4 +167,4 @@ TEST(PartitionTest, RefusesRanksAndBlocksThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::partition_test

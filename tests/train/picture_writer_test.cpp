@@ -7,7 +7,7 @@
 
 #include "data/picture_writer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::picture_writer_test {
 namespace {
 
 constexpr tensor::Shape shape{1, 3, 4, 2};
@@ -72,4 +72,4 @@ TEST(PictureWriterTest, TreatsAllNumbersOfChannelsAlike) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::picture_writer_test

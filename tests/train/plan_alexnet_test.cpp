@@ -11,7 +11,7 @@
 
 #include <rondo/train/plan.hpp>
 
-namespace rondo::train {
+namespace rondo::train::plan_alexnet_test {
 namespace {
 
 using testing::Each;
@@ -133,4 +133,4 @@ TEST(PlanAlexnetTest, DomainsHelpOnTheSameGridFrom16Rows) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_alexnet_test

@@ -14,7 +14,7 @@
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
-namespace rondo::train {
+namespace rondo::train::plan_best_test {
 namespace {
 
 using testing::AllOf;
@@ -345,4 +345,4 @@ TEST(PlanBestTest, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_best_test

@@ -12,7 +12,7 @@
 #include "plan/halo_cost.hpp"
 #include "plan/value_layout.hpp"
 
-namespace rondo::train {
+namespace rondo::train::plan_layouts_test {
 namespace {
 
 struct Pair {
@@ -90,4 +90,4 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_layouts_test

@@ -13,7 +13,7 @@
 #include "executor/backward_plan.hpp"
 #include "grid/lowering.hpp"
 
-namespace rondo::train {
+namespace rondo::train::plan_memory_test {
 namespace {
 
 // Words of every value as the first group's rank at `position` holds it.
@@ -77,4 +77,4 @@ TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_memory_test

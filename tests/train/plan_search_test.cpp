@@ -17,7 +17,7 @@
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
 
-namespace rondo::train {
+namespace rondo::train::plan_search_test {
 namespace {
 
 constexpr double rounding = 1e-9;  // relative, of sums in another order
@@ -351,4 +351,4 @@ TEST(PlanSearchTest, FindsItOnTwoLevels) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_search_test

@@ -10,7 +10,7 @@
 
 #include "grid/grid_choice.hpp"
 
-namespace rondo::train {
+namespace rondo::train::plan_section_test {
 namespace {
 
 constexpr std::int64_t batch = 8;
@@ -47,4 +47,4 @@ TEST(PlanSectionTest, WritesEveryLayer) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_section_test

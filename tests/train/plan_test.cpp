@@ -12,7 +12,7 @@
 
 #include <rondo/train/plan.hpp>
 
-namespace rondo::train {
+namespace rondo::train::plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -321,4 +321,4 @@ TEST(PlanTest, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::plan_test

@@ -16,7 +16,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::pooling_in_space_test {
 namespace {
 
 using rondo::test::World;
@@ -134,4 +134,4 @@ TEST(HaloReturnTest, SendsBackWhatTheHaloBrought) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::pooling_in_space_test

@@ -11,7 +11,7 @@
 
 #include "data/prefetcher.hpp"
 
-namespace rondo::train {
+namespace rondo::train::prefetcher_test {
 namespace {
 
 // The range whose step is `step`.
@@ -76,4 +76,4 @@ TEST(PrefetcherTest, ForgetsTheFailureOfARangeThatNobodyTakes) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::prefetcher_test

@@ -10,7 +10,7 @@
 
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::pytorch_test {
 namespace {
 
 using test::make_samples;
@@ -112,4 +112,4 @@ TEST(PytorchTest, AgreesOnResnet20) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::pytorch_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::train {
+namespace rondo::train::rank_groups_test {
 namespace {
 
 using testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST(RankGroupsTest, RefusesGroupsThatCutThroughNodes) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::rank_groups_test

@@ -14,7 +14,7 @@
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::redistribution_kernel_test {
 namespace {
 
 using rondo::test::World;
@@ -104,4 +104,4 @@ TEST(RedistributionKernelTest, RunsAgainAndAgain) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::redistribution_kernel_test

@@ -13,7 +13,7 @@
 
 #include "train/layouts.hpp"
 
-namespace rondo::train {
+namespace rondo::train::redistribution_test {
 namespace {
 
 using testing::Each;
@@ -240,4 +240,4 @@ TEST(RedistributionTest, RefusesPartitionsOfDifferentArraysOrRanks) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::redistribution_test

@@ -10,10 +10,10 @@
 
 #include "support/world.hpp"
 
-namespace rondo::train {
+namespace rondo::train::replica_check_test {
 namespace {
 
-using test::World;
+using rondo::test::World;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -39,4 +39,4 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::replica_check_test

@@ -13,7 +13,7 @@
 
 #include "support/scratch_folder.hpp"
 
-namespace rondo::train {
+namespace rondo::train::scaling_test {
 namespace {
 
 using testing::ElementsAre;
@@ -313,7 +313,7 @@ TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
 }
 
 TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
-  test::ScratchFolder scratch;
+  rondo::test::ScratchFolder scratch;
   scratch.write("metrics.jsonl",
                 "{\"event\": \"start\"}\n"
                 "{\"event\": \"window\", \"iterations\": 1, \"tau\": 2}\n"
@@ -364,4 +364,4 @@ TEST(ScalingTest, ChecksRangesBeforeItCountsThem) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::scaling_test

@@ -7,7 +7,7 @@
 
 #include <rondo/train/model.hpp>
 
-namespace rondo::train {
+namespace rondo::train::shapes_test {
 namespace {
 
 using testing::AllOf;
@@ -68,4 +68,4 @@ TEST(ShapesTest, RefusesLogitsThatAreNotOnePerClass) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::shapes_test

@@ -16,7 +16,7 @@
 #include "train/support/channel_chain.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::space_chain_test {
 namespace {
 
 using rondo::test::World;
@@ -143,4 +143,4 @@ TEST(SpaceChainTest, ChangesItsLayoutOnTheWay) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::space_chain_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::train {
+namespace rondo::train::split_text_test {
 namespace {
 
 using testing::HasSubstr;
@@ -47,4 +47,4 @@ TEST(SplitTextTest, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::split_text_test

@@ -9,7 +9,7 @@
 
 #include <rondo/train/dataset.hpp>
 
-namespace rondo::train {
+namespace rondo::train::synthetic_test {
 namespace {
 
 // The mean picture of every class.
@@ -126,4 +126,4 @@ TEST(SyntheticTest, RefusesWhatHasNoExtent) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::synthetic_test

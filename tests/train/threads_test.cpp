@@ -7,7 +7,7 @@
 
 #include "train/support/network.hpp"
 
-namespace rondo::train {
+namespace rondo::train::threads_test {
 namespace {
 
 constexpr double rounding = 1e-3;  // relative, of gradients through 20 layers and batch norms
@@ -34,4 +34,4 @@ INSTANTIATE_TEST_SUITE_P(Zoo, ThreadsTest, testing::ValuesIn(test::quick_models(
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::threads_test

@@ -8,13 +8,13 @@
 
 #include "support/scratch_folder.hpp"
 
-namespace rondo::train {
+namespace rondo::train::time_file_test {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 TEST(TimeFileTest, ReadsBackWhatWasWritten) {
-  const test::ScratchFolder scratch;
+  const rondo::test::ScratchFolder scratch;
   const std::filesystem::path file = scratch.path() / "new" / "times.json";
 
   write_times(file, {{"a", {.forward = 0.1, .backward_weights = 2e-7, .backward_data = 3.0}},
@@ -29,7 +29,7 @@ TEST(TimeFileTest, ReadsBackWhatWasWritten) {
 }
 
 TEST(TimeFileTest, LeavesNothingAside) {
-  const test::ScratchFolder scratch;
+  const rondo::test::ScratchFolder scratch;
 
   write_times(scratch.path() / "times.json", {});
 
@@ -42,7 +42,7 @@ TEST(TimeFileTest, LeavesNothingAside) {
 }
 
 TEST(TimeFileTest, KnowsNothingOfOtherFiles) {
-  const test::ScratchFolder scratch;
+  const rondo::test::ScratchFolder scratch;
 
   for (const char* text : {"", "[]", "{\"format\": 2, \"seconds\": {}}", "{\"format\": 1}",
                            "{\"format\": 1, \"seconds\": {\"a\": [1, 2]}}"}) {
@@ -52,4 +52,4 @@ TEST(TimeFileTest, KnowsNothingOfOtherFiles) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::time_file_test

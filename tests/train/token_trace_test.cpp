@@ -11,11 +11,11 @@
 #include "support/scratch_folder.hpp"
 #include "train/error_text.hpp"
 
-namespace rondo::train {
+namespace rondo::train::token_trace_test {
 namespace {
 
 using Kind = sync::Turn::Kind;
-using test::error_text;
+using rondo::test::error_text;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -52,4 +52,4 @@ TEST(TokenTraceTest, NamesTheFileThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::token_trace_test

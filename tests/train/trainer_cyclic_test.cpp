@@ -15,7 +15,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_cyclic_test {
 namespace {
 
 using nlohmann::json;
@@ -178,4 +178,4 @@ TEST(TrainerCyclicTest, RefusesATraceThatIsNone) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_cyclic_test

@@ -13,10 +13,11 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_errors_test {
 namespace {
 
 using test::small_experiment;
@@ -30,15 +31,6 @@ void expect_on_all_ranks(int ranks, const Experiment& experiment, const Text& te
   rondo::test::World{ranks}.run([&](transport::World& world) {
     EXPECT_THAT([&] { train(world, experiment, options); }, ThrowsMessage<Error>(text));
   });
-}
-
-std::filesystem::path fresh_folder() {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("rondo-") + testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
 }
 
 TEST(TrainerErrorsTest, ABatchSmallerThanTheRanks) {
@@ -59,7 +51,8 @@ TEST(TrainerErrorsTest, AModelThatDoesNotExist) {
 }
 
 TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
-  const std::filesystem::path folder = fresh_folder();
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path& folder = scratch.path();
   std::ofstream(folder / "file") << "in the way";
   TrainerOptions options;
   options.run_folder = folder / "file" / "run";
@@ -71,8 +64,9 @@ TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
 TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   Experiment experiment = small_experiment();
   experiment.optimizer.learning_rate = 1e30;
+  const rondo::test::ScratchFolder scratch;
   TrainerOptions options;
-  options.run_folder = fresh_folder();
+  options.run_folder = scratch.path();
 
   expect_on_all_ranks<NumericError>(3, experiment, HasSubstr("NaN or Inf in step 2;"), options);
 
@@ -83,8 +77,9 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
 }
 
 TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanks) {
+  const rondo::test::ScratchFolder scratch;
   TrainerOptions options;
-  options.run_folder = fresh_folder();
+  options.run_folder = scratch.path();
   std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
 
   rondo::test::World{2}.run([&](transport::World& world) {
@@ -99,4 +94,4 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanks) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_errors_test

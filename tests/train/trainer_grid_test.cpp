@@ -22,7 +22,7 @@
 #include "trainer/grid_place.hpp"
 #include "trainer/grid_report.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_grid_test {
 namespace {
 
 using test::Outcome;
@@ -342,4 +342,4 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_grid_test

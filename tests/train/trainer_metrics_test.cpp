@@ -13,10 +13,11 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_metrics_test {
 namespace {
 
 using nlohmann::json;
@@ -36,8 +37,8 @@ struct Told {
 };
 
 Told told_by_a_run() {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "rondo-trainer-metrics" / "run";
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path folder = scratch.path() / "run";
   Told told;
   Experiment experiment = test::small_experiment();
   experiment.train.max_steps = 0;
@@ -54,7 +55,6 @@ Told told_by_a_run() {
   });
   std::ifstream stream(folder / "metrics.jsonl");
   for (std::string line; std::getline(stream, line);) told.lines.push_back(json::parse(line));
-  std::filesystem::remove_all(folder.parent_path());
   return told;
 }
 
@@ -196,4 +196,4 @@ TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_metrics_test

@@ -10,7 +10,7 @@
 #include "train/outcome.hpp"
 #include "trainer/injections.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_pieces_test {
 namespace {
 
 using test::relative_difference;
@@ -102,4 +102,4 @@ TEST(InjectionsTest, RefuseRanksThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_pieces_test

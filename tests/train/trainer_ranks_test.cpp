@@ -10,7 +10,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_ranks_test {
 namespace {
 
 using test::Outcome;
@@ -108,4 +108,4 @@ TEST(TrainerTest, LearnsSyntheticPictures) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_ranks_test

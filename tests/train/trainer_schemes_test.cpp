@@ -10,7 +10,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
-namespace rondo::train {
+namespace rondo::train::trainer_schemes_test {
 namespace {
 
 using rondo::test::Backend;
@@ -215,4 +215,4 @@ TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::trainer_schemes_test

@@ -12,7 +12,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::train {
+namespace rondo::train::update_test {
 namespace {
 
 using testing::HasSubstr;
@@ -47,7 +47,7 @@ TEST(UpdateTest, RefusesAnUnknownSchedule) {
 }
 
 TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
-  test::World{1}.run([](transport::World& world) {
+  rondo::test::World{1}.run([](transport::World& world) {
     std::vector<float> parameters(3);
     std::vector<float> gradients(3);
     transport::Communicator& all = world.communicator();
@@ -68,4 +68,4 @@ TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::update_test

@@ -10,7 +10,7 @@
 
 #include <rondo/train/halo.hpp>
 
-namespace rondo::train {
+namespace rondo::train::window_test {
 namespace {
 
 using Values = std::vector<std::int64_t>;
@@ -211,4 +211,4 @@ TEST(WindowTest, OneByOneOfStrideTwoLeavesOddInputsWithoutGradient) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::window_test

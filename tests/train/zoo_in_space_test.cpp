@@ -18,7 +18,7 @@
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
-namespace rondo::train {
+namespace rondo::train::zoo_in_space_test {
 namespace {
 
 using testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(ZooInSpaceTest, RunsNoReferenceKernel) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::zoo_in_space_test

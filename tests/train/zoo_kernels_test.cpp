@@ -19,7 +19,7 @@
 
 #include "executor/layer_kernel.hpp"
 
-namespace rondo::train {
+namespace rondo::train::zoo_kernels_test {
 namespace {
 
 using testing::HasSubstr;
@@ -135,4 +135,4 @@ TEST_F(ZooKernelsTest, NoPartOfALayerNeedsAReferenceKernel) {
 }
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::zoo_kernels_test

@@ -14,7 +14,7 @@
 
 #include <rondo/train/model.hpp>
 
-namespace rondo::train {
+namespace rondo::train::zoo_test {
 namespace {
 
 using testing::ElementsAre;
@@ -156,4 +156,4 @@ std::string test_name(const testing::TestParamInfo<std::string>& tested) {
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()), test_name);
 
 }  // namespace
-}  // namespace rondo::train
+}  // namespace rondo::train::zoo_test

@@ -15,7 +15,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::allgather_test {
 namespace {
 
 using test::Backend;
@@ -156,4 +156,4 @@ TEST(AllgatherArgumentTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::allgather_test

@@ -14,7 +14,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::allreduce_test {
 namespace {
 
 using test::Backend;
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(ShmLarge, AllreduceTest,
                          name_of);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::allreduce_test

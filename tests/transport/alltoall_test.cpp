@@ -12,7 +12,7 @@
 
 #include "support/collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::alltoall_test {
 namespace {
 
 using test::all_memories;
@@ -92,4 +92,4 @@ TEST(AlltoallArgumentTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::alltoall_test

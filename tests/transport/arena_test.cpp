@@ -12,7 +12,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::arena_test {
 namespace {
 
 TEST(SharedArenaTest, KnowsWhatLiesInIt) {
@@ -65,4 +65,4 @@ TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::arena_test

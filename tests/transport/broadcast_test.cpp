@@ -14,7 +14,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::broadcast_test {
 namespace {
 
 using test::Backend;
@@ -80,4 +80,4 @@ TEST(BroadcastArgumentTest, RefusesARootThatIsNoRank) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::broadcast_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rondo::transport {
+namespace rondo::transport::choice_test {
 namespace {
 
 TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
@@ -69,4 +69,4 @@ INSTANTIATE_TEST_SUITE_P(
                           "more than 8 ranges"}));
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::choice_test

@@ -16,7 +16,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::early_rank_test {
 namespace {
 
 using test::Memory;
@@ -95,4 +95,4 @@ INSTANTIATE_TEST_SUITE_P(Shm, EarlyRankTest,
                          name_of);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::early_rank_test

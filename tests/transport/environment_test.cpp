@@ -10,7 +10,7 @@
 
 #include <rondo/transport/error.hpp>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::environment_test {
 namespace {
 
 using namespace std::string_literals;
@@ -162,4 +162,4 @@ TEST_F(EnvironmentTest, RefusesToBeAloneUnderAnotherLauncher) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::environment_test

@@ -17,7 +17,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::failure_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -250,4 +250,4 @@ TEST(FailureTest, AbortsFromAnotherThread) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::failure_test

@@ -24,7 +24,7 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::flight_record_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -441,4 +441,4 @@ TEST_F(InheritedRecordTest, IsNotWrittenWhenNobodyRecorded) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::flight_record_test

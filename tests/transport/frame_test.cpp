@@ -8,7 +8,7 @@
 
 #include "rendezvous/messages.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::frame_test {
 namespace {
 
 using testing::ElementsAre;
@@ -131,4 +131,4 @@ TEST(FrameTest, TextIsMadePrintable) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::frame_test

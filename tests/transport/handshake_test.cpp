@@ -7,7 +7,7 @@
 
 #include "rendezvous/hmac.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::handshake_test {
 namespace {
 
 const std::string secret = "sixteen bytes or more";
@@ -132,4 +132,4 @@ TEST(HandshakeTest, ChallengesNobodyTwiceTheSameWay) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::handshake_test

@@ -16,7 +16,7 @@
 #include "collective/link_traffic.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::hierarchical_allreduce_test {
 namespace {
 
 using test::Memory;
@@ -116,4 +116,4 @@ INSTANTIATE_TEST_SUITE_P(ShmNodes, HierarchicalAllreduceTest,
                                          std::tuple{Memory::mixed, 5, 3}));
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::hierarchical_allreduce_test

@@ -9,7 +9,7 @@
 
 #include <rondo/transport/error.hpp>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::interfaces_test {
 namespace {
 
 using testing::AllOf;
@@ -132,4 +132,4 @@ TEST(InterfacesTest, OfThisHostHaveLoopbackAmongThem) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::interfaces_test

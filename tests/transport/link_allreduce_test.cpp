@@ -10,7 +10,7 @@
 #include "collective/ring_allreduce.hpp"
 #include "support/link_collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_allreduce_test {
 namespace {
 
 using test::Buffers;
@@ -97,4 +97,4 @@ INSTANTIATE_TEST_SUITE_P(Memory, DoublingAllreduceTest, testing::ValuesIn(test::
                          test::name_of_link_test);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_allreduce_test

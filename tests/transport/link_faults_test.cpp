@@ -26,7 +26,7 @@
 #include "support/allocations.hpp"
 #include "support/link_collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_faults_test {
 namespace {
 
 using shm::Collective;
@@ -258,4 +258,4 @@ TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_faults_test

@@ -7,7 +7,7 @@
 #include "link_suite.hpp"
 #include "links/plugin.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_ofi_test {
 namespace {
 
 std::vector<std::unique_ptr<Link>> connected(int size) {
@@ -32,4 +32,4 @@ INSTANTIATE_TEST_SUITE_P(
     link_backend_name);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_ofi_test

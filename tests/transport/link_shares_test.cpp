@@ -13,7 +13,7 @@
 #include "collective/ring_reduce_scatter.hpp"
 #include "support/link_collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_shares_test {
 namespace {
 
 using shm::Collective;
@@ -267,4 +267,4 @@ INSTANTIATE_TEST_SUITE_P(Memory, PairwiseAlltoallTest, testing::ValuesIn(test::l
                          test::name_of_link_test);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_shares_test

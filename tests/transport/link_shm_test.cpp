@@ -7,7 +7,7 @@
 #include "links/shm/open.hpp"
 #include "shm/rank_memory.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_shm_test {
 namespace {
 
 // The ranks' memory outlives their links: it is kept until the next test.
@@ -32,4 +32,4 @@ INSTANTIATE_TEST_SUITE_P(
     link_backend_name);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_shm_test

@@ -14,7 +14,7 @@
 #include "collective/tree_reduce.hpp"
 #include "support/link_collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_tree_test {
 namespace {
 
 using shm::Collective;
@@ -136,4 +136,4 @@ INSTANTIATE_TEST_SUITE_P(Memory, DisseminationBarrierTest,
                          testing::Values(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U));
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_tree_test

@@ -14,14 +14,11 @@
 #include "link_suite.hpp"
 #include "links/plugin.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::link_ucx_test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// A program that contains the library's code has no plug-ins beside it.
-const int found = ::setenv("RONDO_PLUGIN_PATH", RONDO_TEST_PLUGINS, 0);
 
 LinkOptions options_for(int rank, int size, const std::string& provider) {
   LinkOptions options;
@@ -164,4 +161,4 @@ TEST(LinkUcxTest, ListsVersionAndTransports) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::link_ucx_test

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::transport {
+namespace rondo::transport::memory_link_test {
 namespace {
 
 using test::MemoryFabric;
@@ -130,4 +130,4 @@ TEST(MemoryLinkTest, ForgetsACancelledTransfer) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::memory_link_test

@@ -24,7 +24,7 @@
 
 #include "links/plugin.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::ofi_test {
 namespace {
 
 using testing::AllOf;
@@ -370,4 +370,4 @@ TEST(OfiLinkTest, LetsSixteenThreadsTalkAllToAll) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::ofi_test

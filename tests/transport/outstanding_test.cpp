@@ -13,7 +13,7 @@
 #include "support/processes.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::outstanding_test {
 namespace {
 
 constexpr std::size_t slots = 16;
@@ -184,4 +184,4 @@ TEST(OutstandingWorkTest, ProgressesWhatNobodyWaitsFor) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::outstanding_test

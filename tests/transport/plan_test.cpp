@@ -14,7 +14,7 @@
 #include "support/backends/backends.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::plan_test {
 namespace {
 
 class PlanTest : public testing::TestWithParam<test::Backend> {
@@ -127,4 +127,4 @@ TEST(PlanAllocationsTest, ThereAreNoneInSteadyState) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::plan_test

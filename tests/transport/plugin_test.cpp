@@ -18,12 +18,18 @@
 #include "links/plugin_library.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::plugin_test {
 namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+/// Where Meson has built the plug-ins of plugins/.
+std::string plugins() {
+  const char* folder = std::getenv("RONDO_TEST_PLUGINS");
+  return folder == nullptr ? "RONDO_TEST_PLUGINS is not set" : folder;
+}
 
 LinkOptions with_provider(const std::string& provider) {
   LinkOptions options;
@@ -33,7 +39,7 @@ LinkOptions with_provider(const std::string& provider) {
 
 class PluginTest : public testing::Test {
  protected:
-  PluginTest() { ::setenv("RONDO_PLUGIN_PATH", RONDO_TEST_PLUGINS, 1); }
+  PluginTest() { ::setenv("RONDO_PLUGIN_PATH", plugins().c_str(), 1); }
   ~PluginTest() override { ::unsetenv("RONDO_PLUGIN_PATH"); }
 
   static std::string failure_of(const std::string& name, const LinkOptions& options = {}) {
@@ -49,23 +55,22 @@ class PluginTest : public testing::Test {
 };
 
 TEST_F(PluginTest, SaysWhatItLookedForAndWhereWhenAPluginIsAbsent) {
-  EXPECT_THAT(failure_of("absent"),
-              AllOf(HasSubstr("librondo-link-absent.so"), HasSubstr(RONDO_TEST_PLUGINS),
-                    HasSubstr("RONDO_PLUGIN_PATH")));
+  EXPECT_THAT(failure_of("absent"), AllOf(HasSubstr("librondo-link-absent.so"),
+                                          HasSubstr(plugins()), HasSubstr("RONDO_PLUGIN_PATH")));
 }
 
 TEST_F(PluginTest, LooksInEveryFolderOfThePath) {
   const test::ScratchFolder empty;
-  const std::string path = empty.path().string() + "::" + RONDO_TEST_PLUGINS;
+  const std::string path = empty.path().string() + "::" + plugins();
   ::setenv("RONDO_PLUGIN_PATH", path.c_str(), 1);
 
-  EXPECT_EQ(find_plugin("fake"), std::string(RONDO_TEST_PLUGINS) + "/librondo-link-fake.so");
+  EXPECT_EQ(find_plugin("fake"), plugins() + "/librondo-link-fake.so");
 }
 
 TEST_F(PluginTest, DoesNotTakeALaterPluginForABrokenOne) {
   const test::ScratchFolder first;
   const auto broken = first.write("librondo-link-fake.so", "not a library");
-  const std::string path = first.path().string() + ":" + RONDO_TEST_PLUGINS;
+  const std::string path = first.path().string() + ":" + plugins();
   ::setenv("RONDO_PLUGIN_PATH", path.c_str(), 1);
 
   EXPECT_THAT(failure_of("fake"), AllOf(HasSubstr(broken.string()), HasSubstr("cannot be loaded")));
@@ -140,7 +145,7 @@ TEST_F(PluginTest, ListsKnownPluginsWithWhatIsWrongWithThem) {
 
 TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {
   const test::ScratchFolder folder;
-  std::filesystem::copy(std::filesystem::path(RONDO_TEST_PLUGINS) / "librondo-link-fake.so",
+  std::filesystem::copy(std::filesystem::path(plugins()) / "librondo-link-fake.so",
                         folder.path() / "librondo-link-ofi.so");
   ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
 
@@ -151,4 +156,4 @@ TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::plugin_test

@@ -16,7 +16,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::point_to_point_test {
 namespace {
 
 using test::Backend;
@@ -305,4 +305,4 @@ INSTANTIATE_TEST_SUITE_P(Links, PointToPointTest,
                          name_of);
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::point_to_point_test

@@ -17,7 +17,7 @@
 
 #include "support/processes.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::process_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -185,4 +185,4 @@ TEST(ProcessTest, DropsStrangersAtTheRendezvous) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::process_test

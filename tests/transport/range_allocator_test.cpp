@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::transport {
+namespace rondo::transport::range_allocator_test {
 namespace {
 
 TEST(RangeAllocatorTest, HandsOutNothingUntilItIsExtended) {
@@ -85,4 +85,4 @@ TEST(RangeAllocatorTest, KeepsLiveRangesApartUnderRandomUse) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::range_allocator_test

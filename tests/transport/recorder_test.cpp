@@ -12,7 +12,7 @@
 #include "recorder/recorder.hpp"
 #include "recorder/snapshot.hpp"
 
-namespace rondo::transport::recorder {
+namespace rondo::transport::recorder::recorder_test {
 namespace {
 
 TEST(RecorderTest, LeavesOutAnEntryThatIsBeingWritten) {
@@ -123,4 +123,4 @@ TEST(RecorderTest, QuotesWhatJsonDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::recorder
+}  // namespace rondo::transport::recorder::recorder_test

@@ -13,7 +13,7 @@
 
 #include "support/collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::reduce_scatter_test {
 namespace {
 
 using test::all_memories;
@@ -177,4 +177,4 @@ TEST(ReduceScatterArgumentTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::reduce_scatter_test

@@ -12,7 +12,7 @@
 
 #include "support/collective_test.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::reduce_test {
 namespace {
 
 using test::all_memories;
@@ -159,4 +159,4 @@ TEST(ReduceArgumentTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::reduce_test

@@ -12,7 +12,7 @@
 
 #include "reduce/reduce.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::reduction_test {
 namespace {
 
 constexpr std::size_t element_count = 2'053;  // odd, and longer than any unrolled loop
@@ -158,4 +158,4 @@ TEST(ReductionValueTest, StoresIntoEveryDestinationAndNowhereElse) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::reduction_test

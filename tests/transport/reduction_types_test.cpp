@@ -15,7 +15,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::reduction_types_test {
 namespace {
 
 using test::Memory;
@@ -100,4 +100,4 @@ TYPED_TEST(ReductionTypesTest, ReducesInEveryRegime) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::reduction_types_test

@@ -15,7 +15,7 @@
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::request_test {
 namespace {
 
 TEST(RequestTest, IsCompleteWhenEmpty) {
@@ -96,4 +96,4 @@ TEST(RequestTest, AllocatesNothingOnceThePoolIsWarm) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::request_test

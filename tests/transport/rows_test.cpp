@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::transport {
+namespace rondo::transport::rows_test {
 namespace {
 
 std::vector<std::byte> numbered(std::size_t bytes) {
@@ -52,4 +52,4 @@ TEST(RowsTest, CopiesRowsAndLeavesTheGapsAlone) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::rows_test

@@ -12,7 +12,7 @@
 #include "schedule/pairwise.hpp"
 #include "schedule/ring.hpp"
 
-namespace rondo::transport::schedule {
+namespace rondo::transport::schedule::schedule_test {
 namespace {
 
 constexpr std::size_t largest = 64;
@@ -190,4 +190,4 @@ TEST(PairwiseScheduleTest, PairsEveryoneWithEveryoneOnce) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::schedule
+}  // namespace rondo::transport::schedule::schedule_test

@@ -17,7 +17,7 @@
 #include "shm/descriptor.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::secret_test {
 namespace {
 
 using testing::AllOf;
@@ -122,4 +122,4 @@ TEST_F(SecretTest, IsMissedInADescriptorThatIsNone) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::secret_test

@@ -11,7 +11,7 @@
 #include "links/shm/layout.hpp"
 #include "support/shm_links.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::shm_link_cancel_test {
 namespace {
 
 using test::filled;
@@ -183,4 +183,4 @@ TEST(ShmLinkCancelTest, WithdrawsWhatIsUnderWayWhenTheSenderCloses) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::shm_link_cancel_test

@@ -13,7 +13,7 @@
 
 #include "support/shm_links.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::shm_link_ranks_test {
 namespace {
 
 using test::fill;
@@ -146,4 +146,4 @@ TEST(ShmLinkThreadsTest, PassesATokenOutOfTheArenaRoundARing) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::shm_link_ranks_test

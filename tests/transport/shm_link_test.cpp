@@ -15,7 +15,7 @@
 #include "support/allocations.hpp"
 #include "support/shm_links.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::shm_link_test {
 namespace {
 
 using links::shm::box_bytes;
@@ -336,4 +336,4 @@ TEST(ShmLinkTest, RingsASenderThatSleepsUntilThereAreFreeSlots) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::shm_link_test

@@ -13,7 +13,7 @@
 #include "links/shm/fifo.hpp"
 #include "links/shm/ring.hpp"
 
-namespace rondo::transport::links::shm {
+namespace rondo::transport::links::shm::shm_ring_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::uint64_t& value) {
@@ -166,4 +166,4 @@ TEST(ShmFifoTest, OffersEachItemOnceAndKeepsWhatIsNotFinished) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::links::shm
+}  // namespace rondo::transport::links::shm::shm_ring_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::transport {
+namespace rondo::transport::slices_test {
 namespace {
 
 TEST(SliceTest, CoversEverythingOnceForAllRanksAndSizes) {
@@ -33,4 +33,4 @@ TEST(SliceTest, IsEvenToOneUnit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::slices_test

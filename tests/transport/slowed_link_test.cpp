@@ -11,7 +11,7 @@
 
 #include "links/slowed_link.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::slowed_link_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -109,4 +109,4 @@ TEST_F(SlowedLinkTest, ItsRouteSaysThatItIsInjected) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::slowed_link_test

@@ -16,7 +16,7 @@
 #include "support/backends/backends.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::span_failure_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -157,4 +157,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, SpanFailureTest, testing::ValuesIn(test::node_ba
                          [](const auto& test) { return std::string(test::name_of(test.param)); });
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::span_failure_test

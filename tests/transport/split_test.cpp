@@ -12,7 +12,7 @@
 
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::split_test {
 namespace {
 
 std::vector<int> ranks_of(Communicator& group, int value) {
@@ -130,4 +130,4 @@ TEST(SplitTest, RefusesANegativeColor) {
 }
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::split_test

@@ -11,7 +11,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test {
+namespace rondo::transport::test::store_meeting_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -87,4 +87,4 @@ TEST_F(StoreMeetingTest, SaysWhenThePortIsTaken) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test
+}  // namespace rondo::transport::test::store_meeting_test

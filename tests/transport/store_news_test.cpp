@@ -13,7 +13,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test {
+namespace rondo::transport::test::store_news_test {
 namespace {
 
 using testing::AllOf;
@@ -229,4 +229,4 @@ TEST(StoreNewsTest, TakesRankZeroForLostWhenItsProcessEnds) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test
+}  // namespace rondo::transport::test::store_news_test

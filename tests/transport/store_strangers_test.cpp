@@ -13,7 +13,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test {
+namespace rondo::transport::test::store_strangers_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -166,4 +166,4 @@ TEST(StoreStrangersTest, ThatSpeakAnotherProtocolAreNamed) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test
+}  // namespace rondo::transport::test::store_strangers_test

@@ -8,7 +8,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test {
+namespace rondo::transport::test::store_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -189,4 +189,4 @@ TEST(StoreTest, NeedsNoSecretOnLoopback) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test
+}  // namespace rondo::transport::test::store_test

@@ -12,7 +12,7 @@
 
 #include <rondo/transport/error.hpp>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::rendezvous::thread_hub_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -138,4 +138,4 @@ TEST(ThreadHubTest, LetsHandlersTellWhileOthersTell) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::rendezvous::thread_hub_test

@@ -12,7 +12,7 @@
 #include "collective/traffic.hpp"
 #include "support/world.hpp"
 
-namespace rondo::transport {
+namespace rondo::transport::traffic_test {
 namespace {
 
 using test::Memory;
@@ -143,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(Shm, CountersTest,
                                           testing::Values(0U, 7U, 1025U, 150'001U)));
 
 }  // namespace
-}  // namespace rondo::transport
+}  // namespace rondo::transport::traffic_test

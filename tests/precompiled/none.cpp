@@ -1,1 +1,0 @@
-// Nothing: its library exists for the header that is compiled with it.
