@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -30,7 +32,13 @@ class ConformanceTest : public testing::TestWithParam<std::tuple<Backend, Memory
   [[nodiscard]] std::size_t ranks() const {
     return static_cast<std::size_t>(std::get<2>(GetParam()));
   }
-  [[nodiscard]] World world() const { return {backend(), std::get<2>(GetParam())}; }
+  /// All cases of a backend and a number of ranks use the same one.
+  [[nodiscard]] OpenWorld& world() const {
+    return worlds()
+        .try_emplace({backend(), std::get<2>(GetParam())}, backend(), std::get<2>(GetParam()))
+        .first->second;
+  }
+  static void TearDownTestSuite() { worlds().clear(); }
 
   /// They straddle the number of ranks; the last takes several segments on many ranks.
   [[nodiscard]] std::vector<std::size_t> counts() const {
@@ -74,6 +82,12 @@ class ConformanceTest : public testing::TestWithParam<std::tuple<Backend, Memory
   [[nodiscard]] std::vector<int> roots() const {
     const int last = static_cast<int>(ranks()) - 1;
     return {0, last / 2, last};
+  }
+
+ private:
+  static std::map<std::pair<Backend, int>, OpenWorld>& worlds() {
+    static std::map<std::pair<Backend, int>, OpenWorld> open;
+    return open;
   }
 };
 

@@ -83,8 +83,23 @@ inline transport::WorldOptions quick_options() {
   return options;
 }
 
-/// A World whose ranks are threads. run() returns when all have; the first exception of a rank
-/// aborts the World, so that the others end, and fails the test.
+/// Calls body(World&) or body(Communicator&). The first exception of a rank aborts the World, so
+/// that the others end, and fails the test.
+template <typename Body>
+void run_rank(transport::World& world, Body& body) {
+  try {
+    if constexpr (std::is_invocable_v<Body&, transport::World&>) {
+      body(world);
+    } else {
+      body(world.communicator());
+    }
+  } catch (const std::exception& error) {
+    world.abort(error.what());
+    ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
+  }
+}
+
+/// A World whose ranks are threads, opened anew by each run(), which returns when all have.
 class World {
  public:
   explicit World(int ranks, transport::WorldOptions options = quick_options())
@@ -102,7 +117,7 @@ class World {
   /// As run(), but rank `absent` leaves at once.
   template <typename Body>
   void run_without(int absent, Body body) const {
-    std::vector<transport::World> worlds = transport::World::make_threads(ranks_, options_);
+    std::vector<transport::World> worlds = open();
     std::vector<std::thread> threads;
     for (transport::World& world : worlds) {
       threads.emplace_back([&body, absent, mine = std::move(world)]() mutable {
@@ -113,23 +128,49 @@ class World {
     for (std::thread& thread : threads) thread.join();
   }
 
- private:
-  template <typename Body>
-  static void run_rank(transport::World& world, Body& body) {
-    try {
-      if constexpr (std::is_invocable_v<Body&, transport::World&>) {
-        body(world);
-      } else {
-        body(world.communicator());
-      }
-    } catch (const std::exception& error) {
-      world.abort(error.what());
-      ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
-    }
+  /// The ranks, for a caller that keeps them.
+  [[nodiscard]] std::vector<transport::World> open() const {
+    return transport::World::make_threads(ranks_, options_);
   }
 
+ private:
   int ranks_;
   transport::WorldOptions options_;
+};
+
+/// A World that stays open from one run() to the next, because opening one can take longer than
+/// what a test does with it. One that a test has failed in is opened anew.
+class OpenWorld {
+ public:
+  OpenWorld(Backend backend, int ranks) : world_(backend, ranks) {}
+  OpenWorld(const OpenWorld&) = delete;
+  OpenWorld& operator=(const OpenWorld&) = delete;
+  ~OpenWorld() { close(); }
+
+  template <typename Body>
+  void run(Body body) {
+    if (ranks_.empty()) ranks_ = world_.open();
+    std::vector<std::thread> threads;
+    for (transport::World& rank : ranks_) {
+      threads.emplace_back([&body, &rank] { run_rank(rank, body); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (testing::Test::HasFailure()) close();
+  }
+
+ private:
+  // All at once, as ranks of a job leave.
+  void close() {
+    std::vector<std::thread> threads;
+    for (transport::World& rank : ranks_) {
+      threads.emplace_back([mine = std::move(rank)]() mutable {});
+    }
+    ranks_.clear();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  World world_;
+  std::vector<transport::World> ranks_;
 };
 
 /// Where rank `world.rank()` puts its buffers.
