@@ -1,92 +1,80 @@
-"""Counts the GoogleTest cases of one or more builds that tools/check has tested.
+"""Counts the test cases of builds, from what Meson and the test programs have written."""
 
-    test_summary.py [--broken NAME]... BUILD...
-
-Each BUILD holds meson-logs/testlog*.json, which says how every test program ended, and
-gtest-results/PROGRAM.xml, which says the same of its cases. A program that crashed, timed out or
-left no results counts as one failed case; so does one that failed although its cases passed (a
-leak, say), and every --broken build. Lists what failed and what was skipped; the last line is
-"N passed, N failed, N skipped". The exit status is 1 when something failed.
-"""
-
-import argparse
 import json
-import pathlib
-import sys
 import xml.etree.ElementTree as ElementTree
 
 
+def first_line(message):
+    """GoogleTest puts FILE:LINE in the first line and what is wrong behind it."""
+    words = [line.strip() for line in message.strip().splitlines()]
+    return ": ".join(words[:2])
+
+
 class Tally:
+    """Cases that passed, failed and were skipped, and the seconds that tests took."""
+
     def __init__(self):
         self.passed = 0
         self.failed = []
         self.skipped = []
+        self.seconds = []  # (seconds, test)
 
     def add_case(self, where, case):
         name = f"{where}: {case.get('classname')}.{case.get('name')}"
-        if case.find("failure") is not None:
-            self.failed.append(name)
+        failure = case.find("failure")
+        if failure is not None:
+            self.failed.append(f"{name}: {first_line(failure.get('message', ''))}")
         elif case.get("status") == "notrun":
             self.skipped.append(f"{name}: disabled")
         elif case.get("result") == "skipped":
             reason = case.find("skipped")
             message = reason.get("message", "") if reason is not None else ""
-            # GoogleTest puts FILE:LINE in the first line and the reason behind it.
             self.skipped.append(f"{name}: {message.strip().splitlines()[-1] if message else ''}")
         else:
             self.passed += 1
 
+    def report(self):
+        """Lists what was skipped and what failed, and ends with the line that counts; the status
+        that the check ends with."""
+        for name in self.skipped:
+            print(f"skipped  {name}")
+        for name in self.failed:
+            print(f"FAILED   {name}")
+        print(f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped")
+        return 1 if self.failed else 0
 
-def program_of(entry):
-    """The test program in a command line that may begin with the wrapper."""
-    words = [word for word in entry["command"] if not word.endswith("/gtest-wrapper")]
-    return pathlib.Path(words[0]).name
 
-
-def add_program(tally, build, entry):
-    program = program_of(entry)
-    where = f"{build.name}: {program}"
-    results = build / "gtest-results" / f"{program}.xml"
+def add_test(tally, build, entry, results):
+    """A test is one GoogleTest program with results, or a command that counts as one case. One that
+    crashed, timed out or left no results counts as one failed case; so does one that failed although
+    its cases passed (a leak, say)."""
+    name = entry.get("env", {}).get("RONDO_TEST")
+    where = f"{build}: {name or entry['name']}"
+    tally.seconds.append((entry["duration"], where))
     failed_before = len(tally.failed)
-    if results.exists():
+    file = results / f"{name}.xml"
+    if name is None:
+        tally.passed += entry["result"] == "OK"
+    elif file.exists():
         try:
-            for case in ElementTree.parse(results).getroot().iter("testcase"):
+            for case in ElementTree.parse(file).getroot().iter("testcase"):
                 tally.add_case(where, case)
         except ElementTree.ParseError:
             tally.failed.append(f"{where}: its results cannot be read")
     elif entry["result"] == "OK":
         tally.failed.append(f"{where}: left no results")
     if entry["result"] != "OK" and len(tally.failed) == failed_before:
-        tally.failed.append(f"{where}: {entry['result']} (status {entry['returncode']})")
+        tally.failed.append(
+            f"{where}: {entry['result']} after {entry['duration']:.0f} s"
+            f" (status {entry['returncode']})"
+        )
 
 
-def add_build(tally, build):
-    entries = []
-    for log in (build / "meson-logs").glob("testlog*.json"):
-        entries += [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    if not entries:
-        tally.failed.append(f"{build.name}: no test was run")
-    for entry in entries:
-        add_program(tally, build, entry)
-
-
-def main():
-    parser = argparse.ArgumentParser(description="Counts the GoogleTest cases of builds.")
-    parser.add_argument("--broken", action="append", default=[], metavar="NAME")
-    parser.add_argument("builds", nargs="*", type=pathlib.Path)
-    arguments = parser.parse_args()
-
-    tally = Tally()
-    tally.failed += [f"{name}: did not get as far as its tests" for name in arguments.broken]
-    for build in arguments.builds:
-        add_build(tally, build)
-    for name in tally.skipped:
-        print(f"skipped  {name}")
-    for name in tally.failed:
-        print(f"FAILED   {name}")
-    print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped")
-    sys.exit(1 if tally.failed else 0)
-
-
-if __name__ == "__main__":
-    main()
+def add_build(tally, build, log, results):
+    """Counts the tests of the build named `build`: `log` is Meson's, `results` a folder of
+    GoogleTest's, TEST.xml each."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    if not lines:
+        tally.failed.append(f"{build}: no test was run")
+    for line in lines:
+        add_test(tally, build, json.loads(line), results)

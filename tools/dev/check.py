@@ -1,0 +1,286 @@
+"""The checks of tools/check, which installs what they need and says what each option does."""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from phases import Runner
+from test_summary import Tally, add_build
+
+ROOT = pathlib.Path("build-check")
+
+# Sanitized code is slow without any optimisation, builds slowly with all of it, and links slowly
+# with more than lines to name.
+SANITIZED = [
+    "--buildtype=debug",
+    "-Doptimization=1",
+    "-Dcpp_args=-g1",
+    "-Dbenchmarks=disabled",
+    "-Db_lundef=false",
+]
+GCC = ("gcc", "g++")
+CLANG = ("clang-19", "clang++-19")
+
+
+class Build:
+    """A build folder: its compiler, Meson's options, Meson's test setup, and which suites run."""
+
+    def __init__(self, name, compiler, options, setup=None, suites=(), without=()):
+        self.name = name
+        self.folder = ROOT / name
+        self.compiler = compiler
+        self.options = options
+        self.setup = setup
+        self.suites = suites  # all of them when empty
+        self.without = without
+
+    def log(self):
+        """What Meson writes of its tests; one a selection of suites."""
+        return self.folder / "meson-logs" / f"{self.selection()}-gtest-wrapper.json"
+
+    def results(self):
+        """Where test programs leave what they say of their cases."""
+        return (self.folder / f"results-{self.selection()}").resolve()
+
+    def selection(self):
+        return "-".join(self.suites) or "all"
+
+
+RELEASE = Build("release", GCC, ["--buildtype=release", "-Dbenchmarks=disabled"], without=["slow"])
+RDMA = Build("release", GCC, RELEASE.options, suites=["rdma"])
+ADDRESS = Build(
+    "address",
+    CLANG,
+    [*SANITIZED, "-Db_sanitize=address,undefined"],
+    "sanitizer",
+    without=["examples"],
+)
+THREAD = Build(
+    "thread", CLANG, [*SANITIZED, "-Db_sanitize=thread"], "sanitizer", suites=["threads"]
+)
+BENCHMARKS = Build("benchmarks", GCC, ["--buildtype=release", "-Dtests=disabled"])
+SEPARATE = Build("separate", GCC, ["--buildtype=debug", "-Dunits=false"])
+TIDY = Build("tidy", CLANG, ["--buildtype=debug", "-Dunits=false", "-Dtests=disabled"])
+
+
+def introspect(build, what):
+    said = subprocess.run(
+        ["meson", "introspect", f"--{what}", str(build.folder)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(said.stdout)
+
+
+def test_targets(build):
+    """What Ninja must build for the tests of a build's suites."""
+    files = {target["id"]: target["filename"] for target in introspect(build, "targets")}
+    targets = set()
+    for test in introspect(build, "tests"):
+        if {suite.split(":")[-1] for suite in test["suite"]} & set(build.suites):
+            targets.add(test["cmd"][0])
+            for dependency in test["depends"]:
+                targets.update(files.get(dependency, []))
+    folder = str(build.folder.resolve()) + "/"
+    return sorted(target.removeprefix(folder) for target in targets)
+
+
+def failed_units(lines):
+    """Of what Ninja has said: the files that could not be made, with the first error of each."""
+    units = []
+    for at, line in enumerate(lines):
+        if not line.startswith("FAILED: "):
+            continue
+        unit = line.removeprefix("FAILED: ").strip()
+        following = itertools.takewhile(lambda text: not text.startswith("FAILED: "), lines[at + 1 :])
+        error = next((text.strip() for text in following if re.search(r"\berror\b", text)), "")
+        units.append(f"{unit} cannot be built: {error}" if error else f"{unit} cannot be built")
+    return units
+
+
+class Check:
+    """Runs phases and counts what they say."""
+
+    def __init__(self, limit_minutes):
+        self.runner = Runner(limit_minutes)
+        self.tally = Tally()
+        self.builds = []
+
+    def run(self, name, command, environment=None):
+        """A phase that counts as one failed case when it fails."""
+        phase = self.runner.run(name, command, environment)
+        if not phase.passed:
+            self.fail(phase)
+        return phase.passed
+
+    def fail(self, phase, reasons=()):
+        if phase.ended_because:
+            running = ", ".join(phase.running_then)
+            reasons = [phase.ended_because + (f"; still running: {running}" if running else "")]
+        for reason in reasons or [f"failed with status {phase.status}, see above"]:
+            self.tally.failed.append(f"{phase.name}: {reason}")
+
+    def build(self, build):
+        return self.configure(build) and self.compile(build)
+
+    def configure(self, build):
+        if (build.folder / "build.ninja").exists():
+            # The lists of tests are those of the last configuration.
+            return self.run(
+                f"{build.name}: set up", ["ninja", "-C", str(build.folder), "--quiet", "build.ninja"]
+            )
+        cache = "ccache " if shutil.which("ccache") else ""
+        environment = {"CC": cache + build.compiler[0], "CXX": cache + build.compiler[1]}
+        if shutil.which("mold"):
+            environment["CXX_LD"] = "mold"
+        options = list(build.options)
+        if "-Dtests=disabled" not in options:
+            options.append("-Dtests=enabled")
+        shutil.rmtree(build.folder, ignore_errors=True)
+        command = ["meson", "setup", "--werror", str(build.folder), *options]
+        return self.run(f"{build.name}: set up", command, environment)
+
+    def compile(self, build):
+        targets = test_targets(build) if build.suites else []
+        command = ["ninja", "-C", str(build.folder), "-k", "0", *targets]
+        self.builds.append((build, time.time()))
+        phase = self.runner.run(f"{build.name}: build", command)
+        if not phase.passed:
+            self.fail(phase, failed_units(phase.lines))
+        return phase.passed
+
+    def test(self, build):
+        command, environment = self.test_command(build)
+        self.count(build, self.runner.run(f"{build.name}: test", command, environment))
+
+    def start_test(self, build):
+        return self.runner.start(*self.test_command(build))
+
+    def wait_for_test(self, build, name, child):
+        self.count(build, self.runner.wait_for(name, child))
+
+    def count(self, build, phase):
+        if phase.ended_because:
+            self.fail(phase)
+        add_build(self.tally, build.name, build.log(), build.results())
+
+    @staticmethod
+    def test_command(build):
+        shutil.rmtree(build.results(), ignore_errors=True)
+        build.results().mkdir(parents=True)
+        build.log().unlink(missing_ok=True)
+        command = ["meson", "test", "-C", str(build.folder), "--no-rebuild", "--print-errorlogs"]
+        command += ["--wrapper", str(pathlib.Path("tools/dev/gtest-wrapper").resolve())]
+        command += ["--logbase", build.selection()]
+        if build.setup:
+            command += ["--setup", build.setup]
+        for suite in build.without:
+            command += ["--no-suite", suite]
+        for suite in build.suites:
+            command += ["--suite", suite]
+        return command, {"RONDO_TEST_RESULTS": str(build.results())}
+
+
+def check_format(check):
+    files = subprocess.run(
+        ["git", "ls-files", "*.cpp", "*.hpp"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    check.run("clang-format", ["clang-format-19", "--dry-run", "-Werror", *files])
+
+
+def check_release(check):
+    check_format(check)
+    if check.build(RELEASE):
+        check.test(RELEASE)
+
+
+def check_sanitized(check):
+    for build in (ADDRESS, THREAD):
+        if check.build(build):
+            check.test(build)
+
+
+def check_with_machines(check, others):
+    """The tests that boot virtual machines, which mostly wait, beside `others`."""
+    machines = check.start_test(RDMA) if (RELEASE.folder / "build.ninja").exists() else None
+    others(check)
+    if machines is not None:
+        check.wait_for_test(RDMA, "virtual machines, beside the sanitizers", machines)
+
+
+def check_rest(check):
+    check.build(SEPARATE)
+    if check.configure(TIDY):
+        sources = f"^{re.escape(str(pathlib.Path.cwd()))}/(transport|tensor|sync|train|tools|examples)/"
+        check.run("clang-tidy", ["run-clang-tidy-19", "-quiet", "-p", str(TIDY.folder), sources])
+    if check.build(BENCHMARKS):
+        for program in ("tensor-benchmark", "shm-link-benchmark"):
+            path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
+            check.run(program, [path, "--benchmark_min_time=0.01"])
+    check.run("quickstart", ["tools/quickstart"])
+
+
+def slowest_units(builds):
+    """(seconds, file) of what was built since each build began."""
+    units = []
+    for build, began in builds:
+        log = build.folder / ".ninja_log"
+        for line in log.read_text(encoding="utf-8").splitlines()[1:] if log.exists() else []:
+            start, end, written, path = line.split("\t")[:4]
+            if int(written) >= began * 1e9:
+                units.append(((int(end) - int(start)) / 1000, f"{build.name}: {path}"))
+    return sorted(units, reverse=True)
+
+
+def print_times(check):
+    print("\n== seconds: wall, CPU")
+    for phase in check.runner.phases:
+        print(f"{phase.wall:8.1f} {phase.cpu:8.1f}  {phase.name}")
+    wall, cpu = check.runner.seconds()
+    print(f"{wall:8.1f} {cpu:8.1f}  all")
+    for title, rows in (
+        ("slowest tests", sorted(check.tally.seconds, reverse=True)),
+        ("slowest units", slowest_units(check.builds)),
+    ):
+        print(f"\n== {title}, seconds")
+        for seconds, name in rows[:10]:
+            print(f"{seconds:8.1f}  {name}")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/check", add_help=False)
+    mode = parser.add_mutually_exclusive_group()
+    for name in ("sanitize", "ci", "full"):
+        mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name)
+    parser.add_argument("--limit", type=float, default=80, metavar="MINUTES")
+    arguments = parser.parse_args()
+
+    os.environ["CCACHE_NOHASHDIR"] = "1"  # so that clones share what they have compiled
+    ROOT.mkdir(exist_ok=True)
+    check = Check(arguments.limit)
+    # A request to stop ends what runs, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if arguments.mode != "sanitize":
+        check_release(check)
+    if arguments.mode == "sanitize":
+        check_sanitized(check)
+    elif arguments.mode is not None:
+        check_with_machines(check, check_sanitized)
+    if arguments.mode == "full":
+        check_rest(check)
+    print_times(check)
+    print()
+    sys.exit(check.tally.report())
+
+
+if __name__ == "__main__":
+    main()
