@@ -17,10 +17,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// One round: the rate of its first step, and how far the ranks went.
+/// One round of `steps` steps at the same rate, and how far the ranks went.
 struct Going {
   double rate;
   float displacement;
+  int steps = 1;
 };
 
 /// W after each of the rounds, from W = 0.
@@ -28,7 +29,7 @@ std::vector<float> path(const ReductionMomentum& momentum, const std::vector<Goi
   CommonModel model("test", momentum, 1);
   std::vector<float> path;
   for (const Going& round : rounds) {
-    model.begin_round(round.rate);
+    for (int step = 0; step < round.steps; ++step) model.count_step(round.rate);
     std::vector<float> displacement{round.displacement};
     model.advance(displacement);
     path.push_back(model.parameters()[0]);
@@ -80,13 +81,52 @@ TEST(CommonModelTest, SlowMoIsClassicalWhileTheRateStays) {
             path({.kind = MomentumKind::classical, .mu = 0.5F}, constant_rate));
 }
 
+// sums       4    2     3
+// mu*ratio        1/4   3/4
+// slowmo     V    8     6     6.5
+TEST(CommonModelTest, SlowMoFollowsTheSumOfTheRatesOfARound) {
+  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F},
+                   {{1.0, 8.0F, 4}, {0.5, 4.0F, 4}, {1.5, 2.0F, 2}}),
+              ElementsAre(8.0F, 14.0F, 20.5F));
+}
+
 // rate       1    0     1/2   1/4
-// mu*ratio        1/2   1/4   1/4      the 0 is passed over: 1/2 follows 1
+// mu*ratio        -     1/4   1/4      nothing is remembered at 0, nor forgotten: 1/2 follows 1
 // slowmo     V    8     8     4    0
-TEST(CommonModelTest, SlowMoPassesOverARateOfZero) {
+TEST(CommonModelTest, SlowMoAddsTheDisplacementAloneAtARateOfZero) {
   EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F},
                    {{1.0, 8.0F}, {0.0, 4.0F}, {0.5, 2.0F}, {0.25, -1.0F}}),
-              ElementsAre(8.0F, 16.0F, 20.0F, 20.0F));
+              ElementsAre(8.0F, 12.0F, 16.0F, 16.0F));
+}
+
+// Half of the first round's 8 comes again, and a quarter; slowmo's is of the falling rate.
+TEST(CommonModelTest, OnlySlowMoForgetsAsTheRateFalls) {
+  const std::vector<Going> falling{{1.0, 8.0F}, {0.125, 0.0F}, {0.125, 0.0F}};
+
+  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, falling),
+              ElementsAre(8.0F, 8.5F, 8.75F));
+  EXPECT_THAT(path({.kind = MomentumKind::classical, .mu = 0.5F}, falling),
+              ElementsAre(8.0F, 12.0F, 14.0F));
+  for (const auto kind : {MomentumKind::nesterov, MomentumKind::diloco}) {
+    EXPECT_THAT(path({.kind = kind, .mu = 0.5F}, falling), ElementsAre(12.0F, 14.0F, 15.0F));
+  }
+}
+
+// A round that was ended by a plain average has no part in V, nor its rates in the next one.
+TEST(CommonModelTest, SlowMoLeavesOutARoundThatWasEndedEarly) {
+  CommonModel model("test", {.kind = MomentumKind::slowmo, .mu = 0.5F}, 1);
+  std::vector<float> displacement{8.0F};
+  model.count_step(1.0);
+  model.advance(displacement);
+  model.count_step(16.0);
+  model.add(std::vector<float>{2.0F});
+  model.count_step(0.5);
+  displacement[0] = 4.0F;
+
+  model.advance(displacement);
+
+  EXPECT_THAT(model.velocity(), ElementsAre(6.0F));
+  EXPECT_THAT(model.parameters(), ElementsAre(16.0F));
 }
 
 // diloco     V          8     8     6       2

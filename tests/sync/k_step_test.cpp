@@ -116,6 +116,30 @@ TEST(KStepAloneTest, IsPlainLocalTraining) {
   });
 }
 
+/// The gradient is 1: a round goes as far as the sum of its rates, and slowmo of 1/2 adds half of
+/// that for the round before, at this round's rates.
+TEST(KStepAloneTest, SlowMoMovesOneAndAHalfRoundsInTheSecondRoundOfAWarmUp) {
+  constexpr float rounding = 1e-5F;  // 128 steps of a parameter of about 1
+  constexpr int period = 64;
+  const auto rate = [](int step) { return (step + 1) / 8192.0; };
+  World{1}.run([&](transport::World& world) {
+    Arrays arrays(world, {1});
+    const auto scheme =
+        make_k_step(arrays.replica(), make_sgd(1, {.momentum = 0.0F}),
+                    {.period = period, .momentum = {.kind = MomentumKind::slowmo, .mu = 0.5F}});
+    std::vector<float> after;
+    for (int step = 0; step < 2 * period; ++step) {
+      iterate(*scheme, arrays, step_of(world, step, rate(step)),
+              [](std::size_t, float) { return -2.0F; });  // of two samples
+      if (step % period == period - 1) after.push_back(arrays.parameters[0]);
+    }
+    double rates = 0.0;
+    for (int step = period; step < 2 * period; ++step) rates += rate(step);
+
+    EXPECT_NEAR(after[1] - after[0], 1.5 * rates, rounding);
+  });
+}
+
 TEST_P(KStepTest, NoMomentumIsAMomentumOfZeroOfAnyKind) {
   World{ranks()}.run([](transport::World& world) {
     const std::vector<float> without = train_k_step(world, {.period = 2}, {}, Numbers::odd);

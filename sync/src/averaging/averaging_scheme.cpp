@@ -18,7 +18,7 @@ namespace rondo::sync {
 namespace {
 
 constexpr std::string_view averaging_state_name = "averaging";
-constexpr std::uint32_t averaging_state_version = 1;
+constexpr std::uint32_t averaging_state_version = 2;
 
 double checked(std::string_view scheme, double clip_norm) {
   if (clip_norm >= 0.0) return clip_norm;
@@ -52,7 +52,6 @@ void AveragingScheme::begin(const Step& step) {
     model_.take(replica_.parameters);
     place_.updates = step.index;
   }
-  if (place_.steps == 0) model_.begin_round(step.learning_rate);
 }
 
 void AveragingScheme::make_ready(std::size_t /*layer*/) {}  // finish() left all parameters ready
@@ -62,6 +61,7 @@ void AveragingScheme::gradients_final(std::size_t layer) { iteration_.layer_fina
 void AveragingScheme::finish() {
   iteration_.expect_complete();
   step_locally();
+  model_.count_step(iteration_.step().learning_rate);
   ++place_.steps;
   place_.samples += static_cast<std::int64_t>(iteration_.step().global_samples);
   if (schedule_.round_ends_after(place_.steps)) {

@@ -35,22 +35,30 @@ CommonModel::CommonModel(std::string_view scheme, const ReductionMomentum& momen
 
 void CommonModel::take(std::span<const float> parameters) {
   std::ranges::copy(parameters, parameters_.begin());
+  round_rates_ = 0.0;
 }
 
-void CommonModel::add(std::span<const float> displacement) { flat::add(parameters_, displacement); }
+void CommonModel::add(std::span<const float> displacement) {
+  flat::add(parameters_, displacement);
+  round_rates_ = 0.0;
+}
 
-// How much of V goes on. slowmo's momentum is u = -V/eta: where eta has changed, V changes with it.
+// How much of V goes on. slowmo's momentum is u = -V / (sum of a round's rates): where that sum has
+// changed, V changes with it.
 float CommonModel::carried_over() noexcept {
   double ratio = 1.0;
-  if (momentum_.kind == MomentumKind::slowmo && round_rate_ != 0.0 && last_rate_ != 0.0) {
-    ratio = round_rate_ / last_rate_;
+  if (momentum_.kind == MomentumKind::slowmo) {
+    if (last_rates_ != 0.0) ratio = round_rates_ / last_rates_;
+    last_rates_ = round_rates_;
   }
-  if (round_rate_ != 0.0) last_rate_ = round_rate_;
   return static_cast<float>(static_cast<double>(momentum_.mu) * ratio);
 }
 
 void CommonModel::advance(std::span<float> displacement) {
+  const bool follows_rates = momentum_.kind == MomentumKind::slowmo && !velocity_.empty();
+  if (follows_rates && round_rates_ == 0.0) return add(displacement);  // u * 0, and u stays
   const float mu = carried_over();
+  round_rates_ = 0.0;
   if (!velocity_.empty()) {
     flat::sum_scaled(velocity_, displacement, mu, velocity_);
     const bool looks_ahead =
@@ -64,15 +72,15 @@ void CommonModel::advance(std::span<float> displacement) {
 void CommonModel::write(ByteWriter& writer) const {
   writer.put_array(std::span<const float>(parameters_));
   writer.put_array(std::span<const float>(velocity_));
-  writer.put(round_rate_);
-  writer.put(last_rate_);
+  writer.put(round_rates_);
+  writer.put(last_rates_);
 }
 
 void CommonModel::read(ByteReader& reader) {
   reader.get_array(std::span(parameters_));
   reader.get_array(std::span(velocity_));
-  round_rate_ = reader.get<double>();
-  last_rate_ = reader.get<double>();
+  round_rates_ = reader.get<double>();
+  last_rates_ = reader.get<double>();
 }
 
 }  // namespace rondo::sync

@@ -27,16 +27,17 @@ class CommonModel {
     return momentum_.mu == 0.0F && momentum_.outer_rate == 1.0F;
   }
 
-  /// A round begins; its first step has this learning rate.
-  void begin_round(double learning_rate) noexcept { round_rate_ = learning_rate; }
+  /// A step of the round under way has been made at this learning rate.
+  void count_step(double learning_rate) noexcept { round_rates_ += learning_rate; }
 
-  /// W = parameters; V stays.
+  /// A round begins from here: W = parameters; V stays.
   void take(std::span<const float> parameters);
 
-  /// W = W + D.
+  /// A round has ended in a plain average: W = W + D, and V stays.
   void add(std::span<const float> displacement);
 
-  /// The step of a round whose mean displacement is D, which is used up.
+  /// A round has ended whose mean displacement is D, which is used up: W moves as the momentum
+  /// says.
   void advance(std::span<float> displacement);
 
   void write(ByteWriter& writer) const;
@@ -48,8 +49,8 @@ class CommonModel {
   ReductionMomentum momentum_;
   std::vector<float> parameters_;
   std::vector<float> velocity_;  // empty without momentum
-  double round_rate_ = 0.0;      // of this round's first step
-  double last_rate_ = 0.0;       // of the rounds before: the last that was not 0
+  double round_rates_ = 0.0;     // sum of the rates of this round's steps
+  double last_rates_ = 0.0;      // of the rounds before: the last sum that was not 0
 };
 
 }  // namespace rondo::sync
