@@ -180,6 +180,27 @@ TEST(HierarchicalTest, AveragesStatisticsWithinTheGroup) {
   });
 }
 
+// As with the ranks of a node as groups, where there is one node: nothing was saved by them.
+TEST(HierarchicalTest, AnAverageOfAllRanksIsGlobalWhateverLevelAsksForIt) {
+  World{4}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Communicator all = world.communicator().split(0);
+    Arrays arrays(world, {30}, 2);
+    const auto scheme = make_hierarchical(arrays.replica(), make_sgd(30, {}),
+                                          {.period = 8, .levels = {{1, &pair}, {2, &all}}});
+
+    for (int step = 0; step < 16; ++step) {
+      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+    }
+
+    const SchemeCounters counters = scheme->counters();
+    EXPECT_EQ(counters.global_reductions, 2U * 4);
+    EXPECT_EQ(counters.local_reductions, 2U * (8 - 4));
+    EXPECT_EQ(counters.global_bytes, counters.local_bytes);
+    EXPECT_EQ(counters.collectives, 16U);
+  });
+}
+
 // Rounds of 8 steps; pairs average after every step, all four of a half after every second.
 TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
   World{8}.run([](transport::World& world) {

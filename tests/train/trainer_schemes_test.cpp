@@ -158,6 +158,18 @@ TEST(TrainerSchemesTest, TheGroupIsTheNodeUnlessItIsGiven) {
   EXPECT_EQ(of_nodes.summaries.at(0).local_reductions, 3U);
 }
 
+// So the defaults, on one machine, are K-step averaging of the local period.
+TEST(TrainerSchemesTest, OnOneNodeEveryAverageIsGlobal) {
+  Experiment experiment = experiment_of("hierarchical");
+  experiment.update.period = 8;
+  experiment.update.local_period = 2;
+  const RunSummary summary = train_on(4, experiment).summaries.at(0);
+
+  EXPECT_EQ(summary.global_reductions, 4U);
+  EXPECT_EQ(summary.local_reductions, 0U);
+  EXPECT_EQ(summary.local_bytes, 0U);
+}
+
 TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
   const Outcome outcome =
       train_on(rondo::test::World(Backend::shm_nodes, 2), 2, experiment_of("synchronous"));

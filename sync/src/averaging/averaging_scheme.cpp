@@ -84,24 +84,26 @@ void AveragingScheme::step_locally() {
   ++place_.updates;
 }
 
+// What is global depends on who meets, not on which level asked for it: a level's group may be all
+// replicas, as the ranks of a node are where there is but one.
+void AveragingScheme::reduce(transport::Communicator& group) {
+  mean_.reduce(group);
+  const bool global = group.size() == outer_.size();
+  ++(global ? counters_.global_reductions : counters_.local_reductions);
+  (global ? counters_.global_bytes : counters_.local_bytes) += mean_.bytes();
+  ++counters_.collectives;
+}
+
 void AveragingScheme::average_locally(transport::Communicator& group) {
   pack();
-  mean_.reduce(group);
-  ++counters_.local_reductions;
-  ++counters_.collectives;
-  counters_.local_bytes += mean_.bytes();
+  reduce(group);
   flat::sum_scaled(replica_.parameters, model_.parameters(), 1.0F, mean_.displacement());
   take_over_the_rest();
 }
 
 void AveragingScheme::end_round(Ending ending) {
   pack();
-  if (!is_alone()) {
-    mean_.reduce(outer_);
-    ++counters_.global_reductions;
-    ++counters_.collectives;
-    counters_.global_bytes += mean_.bytes();
-  }
+  if (!is_alone()) reduce(outer_);
   Round round{place_.round, place_.steps, place_.samples, 0.0};
   if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
     round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));

@@ -44,6 +44,7 @@ class AveragingScheme final : public UpdateScheme {
 
   [[nodiscard]] bool is_alone() const noexcept;
   void step_locally();
+  void reduce(transport::Communicator& group);
   void average_locally(transport::Communicator& group);
   void end_round(Ending ending);
   void advance(Ending ending);

@@ -53,6 +53,9 @@ struct HierarchicalOptions {
 /// ((K2/K1 - 1) 2 (S-1)/S + 2 (P-1)/P) M / K2 bytes per iteration. In general, level i reduces
 /// K2/K_i - K2/K_(i+1) times a round, where K_(i+1) is the next slower period.
 ///
+/// A level whose group is all P ranks averages globally, and is counted so, though W and V change
+/// at the end of a round only: with the ranks of a node as groups, on one node.
+///
 /// S = 1 and K1 = K2 are K-step averaging, bit for bit. Everything that make_k_step() says of
 /// momentum, statistics, optimizers, flush, evaluation and state holds here; what LocalState says
 /// is done at local averages too.

@@ -25,12 +25,12 @@ struct Step {
 /// them, however many buckets it was cut into. One rank alone meets nobody and counts none. Bytes
 /// are those of the arrays that were reduced: an allreduce over g ranks sends 2 (g-1)/g of them.
 struct SchemeCounters {
-  std::uint64_t global_reductions = 0;      ///< over all replicas, in training
-  std::uint64_t lazy_reductions = 0;        ///< those of them with the lazy layers (make_lazy)
-  std::uint64_t local_reductions = 0;       ///< over a part of the replicas
-  std::uint64_t global_bytes = 0;           ///< that this rank gave into global ones
-  std::uint64_t local_bytes = 0;            ///< into local ones
-  std::uint64_t collectives = 0;            ///< operations posted for both
+  std::uint64_t global_reductions = 0;  ///< over all replicas, whatever level asked; in training
+  std::uint64_t lazy_reductions = 0;    ///< those of them with the lazy layers (make_lazy)
+  std::uint64_t local_reductions = 0;   ///< over a part of the replicas
+  std::uint64_t global_bytes = 0;       ///< that this rank gave into global ones
+  std::uint64_t local_bytes = 0;        ///< into local ones
+  std::uint64_t collectives = 0;        ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
 };
 
