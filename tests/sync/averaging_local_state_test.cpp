@@ -107,7 +107,7 @@ TEST_P(AveragingLocalStateTest, TravelsInTheSameCollectiveWhenItIsAveraged) {
 
     const std::uint64_t reductions = world.size() == 1 ? 0 : 1;
     EXPECT_EQ(scheme->counters().collectives, reductions);
-    EXPECT_EQ(scheme->counters().global_bytes, reductions * 4 * (30 + 5 + 30));
+    EXPECT_EQ(scheme->counters().global_bytes, reductions * 4 * (30 + 5 + 30 + 1));
   });
 }
 

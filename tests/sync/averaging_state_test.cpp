@@ -32,20 +32,21 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 /// Iterations [first, last), whose gradients depend on the parameters, the rank and the step;
-/// the learning rate falls.
+/// the learning rate falls. Rank r has r + 1 samples.
 void train(transport::World& world, UpdateScheme& scheme, Arrays& arrays, int first, int last) {
   for (int step = first; step < last; ++step) {
     const auto rank = static_cast<float>(world.rank());
     for (float& statistic : arrays.statistics) statistic = 0.9F * statistic + rank;
-    test::iterate(scheme, arrays,
-                  {.index = step,
-                   .local_samples = 1,
-                   .global_samples = static_cast<std::size_t>(world.size()),
-                   .learning_rate = 0.1 / (1 + step)},
-                  [&](std::size_t i, float w) {
-                    return 0.3F * w + 0.7F * static_cast<float>(step % 3) - rank +
-                           0.01F * static_cast<float>(i);
-                  });
+    test::iterate(
+        scheme, arrays,
+        {.index = step,
+         .local_samples = static_cast<std::size_t>(world.rank() + 1),
+         .global_samples = static_cast<std::size_t>(world.size() * (world.size() + 1) / 2),
+         .learning_rate = 0.1 / (1 + step)},
+        [&](std::size_t i, float w) {
+          return 0.3F * w + 0.7F * static_cast<float>(step % 3) - rank +
+                 0.01F * static_cast<float>(i);
+        });
   }
 }
 

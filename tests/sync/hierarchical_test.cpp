@@ -180,6 +180,54 @@ TEST(HierarchicalTest, AveragesStatisticsWithinTheGroup) {
   });
 }
 
+/// Rank r has r + 1 samples, each with a gradient of r: pairs move by means of 2/3 and 18/7.
+TEST(HierarchicalTest, ASampleWeighsTheSameInEveryGroup) {
+  constexpr float rounding = 1e-6F;
+  World{4}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Arrays arrays(world, {1});
+    const auto scheme = make_hierarchical(arrays.replica(), make_sgd(1, {.momentum = 0.0F}),
+                                          {.period = 2, .levels = {{1, &pair}}});
+    const auto samples = static_cast<float>(world.rank() + 1);
+    const auto iterate_once = [&](int index) {
+      Step step = step_of(world, index);
+      step.local_samples = static_cast<std::size_t>(world.rank() + 1);
+      step.global_samples = 10;
+      step.learning_rate = 1.0;
+      iterate(*scheme, arrays, step,
+              [&](std::size_t, float) { return -samples * static_cast<float>(world.rank()); });
+    };
+
+    iterate_once(0);
+    EXPECT_NEAR(arrays.parameters[0], world.rank() < 2 ? 2.0F / 3.0F : 18.0F / 7.0F, rounding);
+
+    iterate_once(1);
+    EXPECT_NEAR(arrays.parameters[0], 2.0F * (2.0F + 18.0F) / 10.0F, rounding);
+  });
+}
+
+TEST(HierarchicalTest, AGroupWithoutSamplesKeepsItsMomenta) {
+  World{4}.run([](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Arrays arrays(world, {3});
+    const std::shared_ptr<Optimizer> sgd = make_sgd(3, {.momentum = 0.5F});
+    const auto scheme = make_hierarchical(
+        arrays.replica(), sgd,
+        {.period = 2, .levels = {{1, &pair}}, .local_state = LocalState::average});
+    for (int step = 0; step < 3; ++step) {
+      Step next = step_of(world, step);
+      if (step == 2) {
+        next.local_samples = world.rank() < 2 ? 1 : 0;
+        next.global_samples = 2;
+      }
+      iterate(*scheme, arrays, next, [](std::size_t, float) { return 1.0F; });
+    }
+
+    // 1, 1.5, and 1.75 after a third gradient of 1.
+    EXPECT_THAT(sgd->state(), testing::Each(world.rank() < 2 ? 1.75F : 1.5F));
+  });
+}
+
 // As with the ranks of a node as groups, where there is one node: nothing was saved by them.
 TEST(HierarchicalTest, AnAverageOfAllRanksIsGlobalWhateverLevelAsksForIt) {
   World{4}.run([](transport::World& world) {
@@ -215,7 +263,7 @@ TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
       iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
     }
 
-    constexpr std::uint64_t bytes = 21'000 * 4;
+    constexpr std::uint64_t bytes = 21'001 * 4;
     const SchemeCounters counters = scheme->counters();
     EXPECT_EQ(counters.global_reductions, 2U);
     EXPECT_EQ(counters.local_reductions, 2U * ((8 - 4) + (4 - 1)));
@@ -228,7 +276,7 @@ TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
     std::vector<std::int64_t> moved{
         static_cast<std::int64_t>(after.moved_bytes() - before.moved_bytes())};
     world.communicator().allreduce(std::span(moved)).wait();
-    EXPECT_EQ(moved[0], 84'000 * 2 * (8 * 4 * 1 + 6 * 2 * 3 + 2 * 7));
+    EXPECT_EQ(moved[0], 84'004 * 2 * (8 * 4 * 1 + 6 * 2 * 3 + 2 * 7));
   });
 }
 

@@ -53,30 +53,49 @@ float odd_gradient(int rank, int step, std::size_t element, float parameter) {
 
 enum class Numbers { whole, odd };
 
+/// Of a batch of 2 samples per rank: 2 each; as many as the rank's number and one more, of fewer in
+/// all; or all of them on the first rank.
+enum class Shares { equal, unequal, first };
+
+Step step_of(const transport::World& world, int index, Shares shares) {
+  Step step = step_of(world, index);
+  if (shares == Shares::unequal) {
+    step.local_samples = static_cast<std::size_t>(world.rank() + 1);
+    step.global_samples = static_cast<std::size_t>(world.size() * (world.size() + 1) / 2);
+  }
+  if (shares == Shares::first) step.local_samples = world.rank() == 0 ? step.global_samples : 0;
+  return step;
+}
+
 /// The parameters after 6 steps of `scheme`.
 std::vector<float> train(transport::World& world, Arrays& arrays, UpdateScheme& scheme,
-                         Numbers numbers) {
+                         Numbers numbers, Shares shares = Shares::equal) {
   std::ranges::fill(arrays.parameters, 1.0F);
-  for (int step = 0; step < 6; ++step) {
-    iterate(scheme, arrays, step_of(world, step), [&](std::size_t i, float w) {
-      return numbers == Numbers::whole ? whole_gradient(world.rank(), step, i)
-                                       : odd_gradient(world.rank(), step, i, w);
+  for (int index = 0; index < 6; ++index) {
+    const Step step = step_of(world, index, shares);
+    iterate(scheme, arrays, step, [&](std::size_t i, float w) {
+      if (step.local_samples == 0) return 0.0F;
+      return numbers == Numbers::whole ? whole_gradient(world.rank(), index, i)
+                                       : odd_gradient(world.rank(), index, i, w);
     });
   }
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
 std::vector<float> train_k_step(transport::World& world, const KStepOptions& options,
-                                const SgdOptions& sgd, Numbers numbers) {
+                                const SgdOptions& sgd, Numbers numbers,
+                                Shares shares = Shares::equal) {
   Arrays arrays(world, layer_sizes);
-  return train(world, arrays, *make_k_step(arrays.replica(), make_sgd(size, sgd), options),
-               numbers);
+  return train(world, arrays, *make_k_step(arrays.replica(), make_sgd(size, sgd), options), numbers,
+               shares);
 }
 
-std::vector<float> train_synchronous(transport::World& world, Numbers numbers) {
+std::vector<float> train_synchronous(transport::World& world, Numbers numbers,
+                                     Shares shares = Shares::equal,
+                                     const SgdOptions& sgd = {.momentum = 0.0F}) {
   Arrays arrays(world, layer_sizes);
-  return train(world, arrays,
-               *make_synchronous(arrays.replica(), make_sgd(size, {.momentum = 0.0F})), numbers);
+  return train(world, arrays, *make_synchronous(arrays.replica(), make_sgd(size, sgd)), numbers,
+               shares);
 }
 
 class KStepTest : public testing::TestWithParam<int> {
@@ -113,6 +132,34 @@ TEST(KStepAloneTest, IsPlainLocalTraining) {
     }
 
     EXPECT_EQ(train_k_step(world, {.period = 3}, {}, Numbers::odd), w);
+  });
+}
+
+TEST_P(KStepTest, APeriodOfOneIsSynchronousSgdWithUnequalShares) {
+  constexpr float rounding = 4e-6F;
+  World{ranks()}.run([](transport::World& world) {
+    EXPECT_THAT(
+        train_k_step(world, {.period = 1}, {.momentum = 0.0F}, Numbers::odd, Shares::unequal),
+        Pointwise(FloatNear(rounding), train_synchronous(world, Numbers::odd, Shares::unequal)));
+  });
+}
+
+TEST_P(KStepTest, SoItIsWithMomentaThatAreAveraged) {
+  constexpr float rounding = 4e-6F;
+  constexpr SgdOptions sgd{.momentum = 0.5F, .weight_decay = 0.125F};
+  World{ranks()}.run([&](transport::World& world) {
+    EXPECT_THAT(train_k_step(world, {.period = 1, .local_state = LocalState::average}, sgd,
+                             Numbers::odd, Shares::unequal),
+                Pointwise(FloatNear(rounding),
+                          train_synchronous(world, Numbers::odd, Shares::unequal, sgd)));
+  });
+}
+
+TEST_P(KStepExactTest, SoItIsWhereOneRankHasAllSamples) {
+  World{ranks()}.run([](transport::World& world) {
+    EXPECT_THAT(
+        train_k_step(world, {.period = 1}, {.momentum = 0.0F}, Numbers::whole, Shares::first),
+        ElementsAreArray(train_synchronous(world, Numbers::whole, Shares::first)));
   });
 }
 

@@ -37,21 +37,29 @@ Experiment learning(const std::string& scheme) {
   return experiment;
 }
 
-TEST(TrainerSchemesTest, AveragingEveryStepIsSynchronousToRounding) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment averaging = experiment_of(scheme);
-    averaging.update.period = 1;
-    averaging.update.local_period = 1;
-    averaging.optimizer.momentum = 0.0;
-    Experiment synchronous = averaging;
-    synchronous.update.scheme = "synchronous";
-    for (const int ranks : {1, 2, 4}) {
-      EXPECT_LE(relative_difference(train_on(ranks, averaging).parameters.at(0),
-                                    train_on(ranks, synchronous).parameters.at(0)),
-                1e-5)
-          << scheme << " on " << ranks;
-    }
+void expect_averages_are_synchronous(const std::string& scheme, std::int64_t global_batch) {
+  Experiment averaging = experiment_of(scheme);
+  averaging.train.global_batch = global_batch;
+  averaging.update.period = 1;
+  averaging.update.local_period = 1;
+  averaging.optimizer.momentum = 0.0;
+  Experiment synchronous = averaging;
+  synchronous.update.scheme = "synchronous";
+  for (const int ranks : {1, 2, 4}) {
+    EXPECT_LE(relative_difference(train_on(ranks, averaging).parameters.at(0),
+                                  train_on(ranks, synchronous).parameters.at(0)),
+              1e-5)
+        << scheme << " on " << ranks;
   }
+}
+
+TEST(TrainerSchemesTest, AveragingEveryStepIsSynchronousToRounding) {
+  for (const char* scheme : {"k_step", "hierarchical"}) expect_averages_are_synchronous(scheme, 24);
+}
+
+// 7 samples are 3 and 4 on two ranks; 1, 2, 2 and 2 on four.
+TEST(TrainerSchemesTest, SoItIsWhereRanksDoNotDivideTheBatch) {
+  for (const char* scheme : {"k_step", "hierarchical"}) expect_averages_are_synchronous(scheme, 7);
 }
 
 TEST(TrainerSchemesTest, GroupsOfOneAreKStepAveraging) {
@@ -136,12 +144,13 @@ TEST(TrainerSchemesTest, AveragesAreCountedAsTheyAreDue) {
   const Outcome outcome = train_on(4, experiment);
   const RunSummary& summary = outcome.summaries.at(0);
   const std::uint64_t bytes = 4 * 4 * outcome.layout.parameter_count;  // of four ranks
+  const std::uint64_t averaged = bytes + 4 * 4;                        // and their weights
 
   EXPECT_EQ(summary.global_reductions, 2U);
   EXPECT_EQ(summary.local_reductions, 2U);
   EXPECT_EQ(summary.synchronous_reductions, 8U);
-  EXPECT_EQ(summary.global_bytes, 2 * bytes);
-  EXPECT_EQ(summary.local_bytes, 2 * bytes);
+  EXPECT_EQ(summary.global_bytes, 2 * averaged);
+  EXPECT_EQ(summary.local_bytes, 2 * averaged);
   EXPECT_EQ(summary.synchronous_bytes, 8 * bytes);
 }
 

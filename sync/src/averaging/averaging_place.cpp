@@ -8,6 +8,7 @@ void write(ByteWriter& writer, const AveragingPlace& place) {
   writer.put(place.round);
   writer.put(place.steps);
   writer.put(place.samples);
+  writer.put(place.own_samples);
 }
 
 AveragingPlace read_place(ByteReader& reader) {
@@ -17,6 +18,7 @@ AveragingPlace read_place(ByteReader& reader) {
   place.round = reader.get<std::int64_t>();
   place.steps = reader.get<std::int64_t>();
   place.samples = reader.get<std::int64_t>();
+  place.own_samples = reader.get<std::int64_t>();
   return place;
 }
 

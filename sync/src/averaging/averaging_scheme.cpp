@@ -64,6 +64,7 @@ void AveragingScheme::finish() {
   model_.count_step(iteration_.step().learning_rate);
   ++place_.steps;
   place_.samples += static_cast<std::int64_t>(iteration_.step().global_samples);
+  place_.own_samples += static_cast<std::int64_t>(iteration_.step().local_samples);
   if (schedule_.round_ends_after(place_.steps)) {
     end_round(Ending::with_momentum);
   } else if (transport::Communicator* group = schedule_.group_due_after(place_.steps)) {
@@ -112,7 +113,7 @@ void AveragingScheme::end_round(Ending ending) {
   take_over_the_rest();
   ++place_.round;
   place_.steps = 0;
-  place_.samples = 0;
+  place_.samples = place_.own_samples = 0;
   if (on_round_) on_round_(round);
 }
 
@@ -130,16 +131,24 @@ void AveragingScheme::advance(Ending ending) {
   std::ranges::copy(model_.parameters(), replica_.parameters.begin());
 }
 
+// This rank's samples since the round began, in units of a replica's mean share: exactly 1 where
+// shares are equal, and between rounds.
+float AveragingScheme::weight() const noexcept {
+  if (place_.samples == 0 || is_alone()) return 1.0F;
+  const double own = static_cast<double>(place_.own_samples) * outer_.size();
+  return static_cast<float>(own / static_cast<double>(place_.samples));
+}
+
 void AveragingScheme::pack() {
   std::span<const float> state;
   if (local_state_ == LocalState::average) state = optimizer_->state();
-  mean_.pack(model_.parameters(), state);
+  mean_.pack(model_.parameters(), state, weight());
 }
 
 // What is averaged beside the parameters.
 void AveragingScheme::take_over_the_rest() {
   std::ranges::copy(mean_.statistics(), replica_.statistics.begin());
-  if (local_state_ == LocalState::average) {
+  if (local_state_ == LocalState::average && mean_.has_weight()) {
     std::ranges::copy(mean_.state(), optimizer_->state().begin());
   }
   if (local_state_ == LocalState::reset) {
@@ -157,7 +166,7 @@ void AveragingScheme::copy_for_evaluation(std::span<float> parameters,
   if (is_alone()) return;
   const std::span<const float> start =
       place_.started ? model_.parameters() : std::span<const float>(replica_.parameters);
-  mean_.pack(start, {});
+  mean_.pack(start, {}, weight());
   mean_.reduce(outer_);
   ++counters_.evaluation_reductions;
   flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());

@@ -43,6 +43,7 @@ class AveragingScheme final : public UpdateScheme {
   enum class Ending : std::uint8_t { with_momentum, plain };
 
   [[nodiscard]] bool is_alone() const noexcept;
+  [[nodiscard]] float weight() const noexcept;
   void step_locally();
   void reduce(transport::Communicator& group);
   void average_locally(transport::Communicator& group);

@@ -10,22 +10,30 @@ namespace rondo::sync {
 
 PackedMean::PackedMean(const Replica& replica, std::size_t state_size)
     : replica_(replica),
-      memory_(replica.parameters.size() + replica.statistics.size() + state_size, 0.0F,
+      memory_(replica.parameters.size() + replica.statistics.size() + state_size + 1, 0.0F,
               &replica.world->arena()),
       packed_(memory_) {}
 
-void PackedMean::pack(std::span<const float> start, std::span<const float> state) {
-  const std::size_t size = replica_.parameters.size();
-  const std::size_t statistics = replica_.statistics.size();
-  packed_ = std::span(memory_).first(size + statistics + state.size());
-  flat::subtract(packed_.first(size), replica_.parameters, start);
-  std::ranges::copy(replica_.statistics, packed_.subspan(size).begin());
-  std::ranges::copy(state, packed_.subspan(size + statistics).begin());
+void PackedMean::pack(std::span<const float> start, std::span<const float> state, float weight) {
+  packed_ = std::span(memory_).first(replica_.parameters.size() + replica_.statistics.size() +
+                                     state.size() + 1);
+  flat::subtract(displacement(), replica_.parameters, start);
+  std::ranges::copy(replica_.statistics, packed_statistics().begin());
+  std::ranges::copy(state, packed_state().begin());
+  weigh(weight);
+  packed_.back() = weight;
 }
 
 void PackedMean::reduce(transport::Communicator& group) {
   group.allreduce(packed_).wait();
-  flat::scale(packed_, static_cast<float>(1.0 / group.size()));
+  flat::scale(packed_statistics(), static_cast<float>(1.0 / group.size()));
+  if (has_weight()) weigh(static_cast<float>(1.0 / static_cast<double>(packed_.back())));
+}
+
+void PackedMean::weigh(float factor) {
+  if (factor == 1.0F) return;
+  flat::scale(displacement(), factor);
+  flat::scale(packed_state(), factor);
 }
 
 }  // namespace rondo::sync

@@ -45,11 +45,13 @@ struct HierarchicalOptions {
 ///       after K2 of them:        D = mean over all P ranks of (w_j - W);
 ///                                W = W + D, or as the ReductionMomentum says      global average
 ///
+/// Means are by samples: each rank weighs as many as it has had since the round began.
+///
 /// Where averages of several levels are due at once, only that of the slowest is done. A group of
 /// one rank averages nothing.
 ///
 /// Sends, per round of K2 iterations and rank, K2/K1 - 1 allreduces over S ranks and one over P,
-/// each of M = 4 (parameters + statistics [+ optimizer state, if averaged]) bytes:
+/// each of M = 4 (parameters + statistics [+ optimizer state, if averaged] + 1) bytes:
 /// ((K2/K1 - 1) 2 (S-1)/S + 2 (P-1)/P) M / K2 bytes per iteration. In general, level i reduces
 /// K2/K_i - K2/K_(i+1) times a round, where K_(i+1) is the next slower period.
 ///

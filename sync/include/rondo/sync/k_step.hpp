@@ -43,20 +43,25 @@ struct KStepOptions {
 ///
 ///     w_j = W on every rank j, at the first iteration and after each round
 ///     K times:  g_j = mean over the rank's own samples;  w_j = optimizer(w_j, g_j)
-///     D = mean over all P ranks of (w_j - W)                               global average
+///     D = sum over all P ranks of n_j / n (w_j - W)                        global average
 ///     W = W + D, or as the ReductionMomentum says
+///
+/// where rank j has had n_j of the round's n samples. With equal shares D is the plain mean.
 ///
 /// Sends nothing in K-1 of K iterations (with Slices and clip_norm 8 bytes per rank). Each K-th
 /// ends in one allreduce over `outer` of M = 4 (parameters + statistics [+ optimizer state, if
-/// averaged]) bytes: 2 (P-1)/P M/K bytes per iteration and rank, and K times fewer reductions than
-/// synchronous. K = 1 with plain SGD is synchronous SGD, to rounding.
+/// averaged] + 1, the rank's weight) bytes: 2 (P-1)/P M/K bytes per iteration and rank, and K times
+/// fewer reductions than synchronous. K = 1 with plain SGD is synchronous SGD, to rounding,
+/// whatever the shares; with momentum it is if optimizer states are averaged.
 ///
 /// - **Parameters** are equal on all ranks when the first begin() is called; W is taken there, and
 ///   rounds count from there on, whatever Step::index is, across epochs. Averages run on copies
 ///   of the displacements in the arena: parameters change after a reduction has succeeded.
 /// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.
-/// - **Every rank weighs the same** in an average. A rank without samples makes no local step in
-///   that iteration. One rank alone averages nothing, but its rounds have their momentum.
+/// - **Every sample weighs the same** in an average: a rank's displacement, and its optimizer's
+///   state, count by the samples that it has had since the round began. A rank without samples
+///   makes no local step in that iteration. One rank alone averages nothing, but its rounds have
+///   their momentum.
 /// - **The optimizer** may be any. It belongs to its rank alone; the updates that it has seen
 ///   count from the first step's index (those of a warm-up are among them).
 /// - **flush()** ends a round that is under way by a plain average (choice: a part of a round is
