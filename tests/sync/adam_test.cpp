@@ -73,6 +73,25 @@ TEST(AdamTest, AdamWFollowsItsFormulaWithTheDecayApart) {
   expect_model(*make_adamw(20, options), true);
 }
 
+void expect_half_the_decay(Optimizer& optimizer, Optimizer& half) {
+  std::vector<float> w = random_values(20, 1);
+  std::vector<float> expected = w;
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> g = random_values(20, 10 + static_cast<std::uint32_t>(step));
+    optimizer.update(0, w, g, {static_cast<float>(scale), rate, step, 0.5F});
+    half.update(0, expected, g, {static_cast<float>(scale), rate, step});
+  }
+  EXPECT_THAT(w, ContainerEq(expected));
+}
+
+TEST(AdamTest, ScalesTheDecayAsAsked) {
+  AdamOptions halved = options;
+  halved.weight_decay *= 0.5;
+
+  expect_half_the_decay(*make_adam(20, options), *make_adam(20, halved));
+  expect_half_the_decay(*make_adamw(20, options), *make_adamw(20, halved));
+}
+
 TEST(AdamTest, TheFirstUpdateIsTheRateTimesTheSign) {
   const auto adam = make_adam(2, {.epsilon = 0.0});
   std::vector<float> w{1.0F, 1.0F};

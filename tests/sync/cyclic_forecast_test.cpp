@@ -85,7 +85,7 @@ TEST(CyclicForecastTest, RefusesWhatHasNoTime) {
 // says, and the parameters are those that the turns give.
 TEST(CyclicForecastTest, ItsTurnsAreAScript) {
   const std::vector<Turn> turns = forecast(one_slow_worker(Delay::dynamic), 16.5).turns;
-  test::CyclicModel model(4, PushScaling::mean);
+  test::CyclicModel model(4, PushScaling::per_sample);
   for (const Turn& turn : turns) model.turn(turn);
   rondo::test::World{4}.run([&](transport::World& world) {
     test::CyclicWorker worker(world, {.script = turns});

@@ -18,8 +18,10 @@ namespace {
 using rondo::test::Backend;
 using test::CyclicWorker;
 
-// Fixed delay: with it, arrivals do not depend on the clock.
-const CyclicOptions fixed_delay{.delay = Delay::fixed, .epoch_samples = 18};
+// Fixed delay: with it, arrivals do not depend on the clock. Of means, what is in a push decides
+// how it is scaled.
+const CyclicOptions fixed_delay{
+    .delay = Delay::fixed, .scaling = PushScaling::mean, .epoch_samples = 18};
 
 class CyclicStateTest : public testing::TestWithParam<Backend> {
  protected:

@@ -66,7 +66,7 @@ class CyclicTest : public testing::TestWithParam<std::tuple<Backend, int>> {
 
 TEST_P(CyclicTest, FixedDelayIsRoundRobinWithOneMinibatchPerTurn) {
   const std::vector<Turn> turns = trace_of(ranks(), 5, [](int, int) { return 1; });
-  const auto expected = model_of(turns, ranks(), PushScaling::mean);
+  const auto expected = model_of(turns, ranks(), PushScaling::per_sample);
   world().run([&](transport::World& world) {
     CyclicWorker worker(world, {.delay = Delay::fixed});
 
@@ -85,7 +85,7 @@ TEST_P(CyclicTest, FixedDelayIsRoundRobinWithOneMinibatchPerTurn) {
 TEST_P(CyclicTest, AScriptGivesTheParametersThatItsTurnsDo) {
   const auto turns =
       trace_of(ranks(), 4, [](int worker, int round) { return 1 << ((worker + round) % 3); });
-  for (const PushScaling scaling : {PushScaling::mean, PushScaling::sum, PushScaling::staleness}) {
+  for (const PushScaling scaling : {PushScaling::per_sample, PushScaling::mean, PushScaling::sum}) {
     const auto expected = model_of(turns, ranks(), scaling);
     world().run([&](transport::World& world) {
       CyclicWorker worker(world, {.scaling = scaling, .script = turns});
@@ -191,7 +191,7 @@ TEST_P(CyclicTest, ATokenThatFindsNothingMayPass) {
 TEST_P(CyclicTest, ScriptedSkipsPassTheTokenUnused) {
   std::vector<Turn> turns = trace_of(ranks(), 3, [](int, int) { return 1; });
   if (ranks() > 1) turns[1] = {.kind = Turn::Kind::skip, .worker = 1, .minibatches = 0};
-  const auto expected = model_of(turns, ranks(), PushScaling::mean);
+  const auto expected = model_of(turns, ranks(), PushScaling::per_sample);
   world().run([&](transport::World& world) {
     CyclicWorker worker(world, {.when_empty = WhenEmpty::skip, .script = turns});
 
@@ -235,8 +235,8 @@ TEST(CyclicAloneTest, IsPlainSgd) {
 
 TEST(CyclicAloneTest, AFlushChangesNothing) {
   World{1}.run([](transport::World& world) {
-    CyclicWorker worker(world, {.scaling = PushScaling::staleness});
-    CyclicWorker flushed(world, {.scaling = PushScaling::staleness});
+    CyclicWorker worker(world, {.scaling = PushScaling::mean});
+    CyclicWorker flushed(world, {.scaling = PushScaling::mean});
     worker.compute_minibatches(5);
     flushed.compute_minibatches(5);
 
@@ -260,9 +260,9 @@ TEST(CyclicLocalStepTest, MovesTheCopyBetweenTurns) {
     }
     worker.scheme->flush();
 
-    // The second gradient is -0.125/4 + 2; the mean of both is pushed.
-    const float mean = (1.0F + 2.0F - 0.03125F) / 2.0F;
-    EXPECT_EQ(worker.arrays.parameters[0], -0.125F * mean);
+    // The second gradient is -0.125/4 + 2; of two workers, half of both is pushed.
+    const float half = (1.0F + 2.0F - 0.03125F) / 2.0F;
+    EXPECT_EQ(worker.arrays.parameters[0], -0.125F * half);
   });
 }
 

@@ -36,7 +36,10 @@ class CyclicWorker {
                      {world.rank(), 0, {5, 3}, &world.communicator(), nullptr}) {}
   CyclicWorker(transport::World& world, CyclicOptions options, const SgdOptions& sgd,
                const CyclicPlace& place)
-      : worker_(place.worker), first_(place.first), arrays(world, place.layers, 1) {
+      : worker_(place.worker),
+        workers_(static_cast<std::size_t>(place.across->size())),
+        first_(place.first),
+        arrays(world, place.layers, 1) {
     Replica replica = arrays.replica();
     for (Layer& layer : replica.layers) layer.groups = {nullptr, place.across, place.across};
     if (place.group != nullptr) replica.slices = {place.group, {{0, arrays.parameters.size()}}};
@@ -47,7 +50,7 @@ class CyclicWorker {
   void compute_minibatch() {
     scheme->begin({.index = done,
                    .local_samples = samples,
-                   .global_samples = samples,
+                   .global_samples = samples * workers_,
                    .learning_rate = rate});
     for (std::size_t layer = 0; layer < 2; ++layer) scheme->make_ready(layer);
     for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
@@ -87,6 +90,7 @@ class CyclicWorker {
 
  private:
   int worker_;
+  std::size_t workers_;
   std::size_t first_;
 
  public:
@@ -97,7 +101,7 @@ class CyclicWorker {
 };
 
 /// What such workers compute, worked out turn by turn: a store, a copy for each worker, and plain
-/// loops.
+/// loops. Each sample counts one in all workers' mini-batches together.
 class CyclicModel {
  public:
   CyclicModel(int workers, PushScaling scaling)
@@ -105,25 +109,22 @@ class CyclicModel {
         store_(8, 0.0F),
         velocity_(8, 0.0F),
         copies_(static_cast<std::size_t>(workers), store_),
-        pulled_(copies_.size(), 0),
         done_(copies_.size(), 0) {}
 
   void turn(const Turn& turn) {
     if (turn.kind != Turn::Kind::push) return;
-    const auto worker = static_cast<std::size_t>(turn.worker);
     const std::vector<float> sum = sum_of(turn);
-    const auto staleness = static_cast<float>(version_ - pulled_[worker]);
-    float scale = 1.0F;
-    if (scaling_ == PushScaling::mean) scale = 1.0F / static_cast<float>(turn.minibatches);
-    if (scaling_ == PushScaling::staleness) scale = 1.0F / std::max(staleness, 1.0F);
+    const auto workers = static_cast<double>(copies_.size());
+    double scale = 1.0;
+    if (scaling_ == PushScaling::mean) scale = workers / turn.minibatches;
+    if (scaling_ == PushScaling::sum) scale = workers;
     for (std::size_t i = 0; i < 8; ++i) {
-      const float scaled = scale * sum[i];
+      const float scaled = static_cast<float>(scale) * sum[i];
       velocity_[i] = 0.5F * velocity_[i] + scaled;
       const float change = 0.125F * velocity_[i];
       store_[i] = store_[i] - change;
     }
-    copies_[worker] = store_;
-    pulled_[worker] = ++version_;
+    copies_[static_cast<std::size_t>(turn.worker)] = store_;
   }
 
   [[nodiscard]] const std::vector<float>& store() const { return store_; }
@@ -131,10 +132,15 @@ class CyclicModel {
  private:
   std::vector<float> sum_of(const Turn& turn) {
     const auto worker = static_cast<std::size_t>(turn.worker);
+    const auto samples = static_cast<float>(CyclicWorker::samples);
+    const auto factor =
+        static_cast<float>(1.0 / static_cast<double>(CyclicWorker::samples * copies_.size()));
     std::vector<float> sum(8, 0.0F);
     for (int k = 0; k < turn.minibatches; ++k, ++done_[worker]) {
       for (std::size_t i = 0; i < 8; ++i) {
-        sum[i] += CyclicWorker::gradient_of(turn.worker, done_[worker], copies_[worker][i], i);
+        const float gradient =
+            CyclicWorker::gradient_of(turn.worker, done_[worker], copies_[worker][i], i);
+        sum[i] += factor * (samples * gradient);
       }
     }
     return sum;
@@ -144,9 +150,7 @@ class CyclicModel {
   std::vector<float> store_;
   std::vector<float> velocity_;
   std::vector<std::vector<float>> copies_;  // by worker
-  std::vector<std::int64_t> pulled_;
   std::vector<int> done_;
-  std::int64_t version_ = 0;
 };
 
 }  // namespace rondo::sync::test

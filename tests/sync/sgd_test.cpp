@@ -30,6 +30,18 @@ TEST(SgdTest, FollowsItsFormula) {
   EXPECT_THAT(w, ElementsAre(-2.0F));  // v = 1.5 + 0.5 = 2
 }
 
+TEST(SgdTest, ScalesTheDecayAsAsked) {
+  const auto sgd = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.25F});
+  const auto half = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.125F});
+  std::vector<float> w{8.0F};
+  std::vector<float> expected = w;
+
+  sgd->update(0, w, std::vector<float>{4.0F}, {0.25F, 2.0, 0, 0.5F});
+  half->update(0, expected, std::vector<float>{4.0F}, {0.25F, 2.0});
+
+  EXPECT_EQ(w, expected);
+}
+
 TEST(SgdTest, AllInstructionSetsAgreeBitForBit) {
   const SgdFactors factors{1.0F / 128, 0.9F, 5e-4F, 0.1F};
   for (const std::size_t size : {0U, 1U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 100U, 1001U}) {

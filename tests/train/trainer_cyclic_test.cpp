@@ -147,7 +147,24 @@ TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
   EXPECT_NEAR(recorded.test_loss, replayed.test_loss, 1e-4 * replayed.test_loss);
 }
 
-// A group's own mini-batch of 9 / 2 samples has fewer than its pieces, its share of a step as many.
+// No sample of a batch is cut off where ranks do not divide it: each worker's are its share.
+TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
+  const ScratchFolder folder;
+  Experiment experiment = cyclic(1);
+  experiment.train.global_batch = 7;
+  experiment.update.delay = "fixed";
+  train_in(folder.path(), 3, experiment);
+  std::vector<json> pushes = lines_of(folder.path(), "push");
+  std::erase_if(pushes, [](const json& push) { return push.at("kind") != "push"; });
+
+  ASSERT_GE(pushes.size(), 6U);
+  for (std::size_t i = 2; i < 6; ++i) {  // 2, 2 and 3 samples
+    const std::int64_t before = i < 3 ? 0 : pushes[i - 3].at("samples").get<std::int64_t>();
+    EXPECT_EQ(pushes[i].at("samples").get<std::int64_t>() - before, 7) << i;
+  }
+}
+
+// The smaller share of 9 samples of two groups is less than its pieces, the larger as many.
 TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
   Experiment experiment = cyclic(1);
   experiment.grid.channel = 2;

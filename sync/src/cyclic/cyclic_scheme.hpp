@@ -47,7 +47,8 @@ class CyclicScheme final : public UpdateScheme {
 
   /// What this worker has computed and not pushed.
   struct Pending {
-    std::vector<float> sum = {};  ///< of mean gradients
+    std::vector<float> sum = {};  ///< of gradients, each divided by its step's global_samples
+    double batches = 0.0;         ///< these are of, global ones: local_samples / global_samples
     int minibatches = 0;
     std::int64_t samples = 0;
     double learning_rate = 0.0;  ///< of the last mini-batch's step
@@ -80,7 +81,8 @@ class CyclicScheme final : public UpdateScheme {
   void meet();
   void push();
   void pull();
-  [[nodiscard]] double scaling(std::int64_t staleness) const;
+  [[nodiscard]] double scaling() const;
+  [[nodiscard]] double clipping();
   void skip();
   void follow_skips();
 

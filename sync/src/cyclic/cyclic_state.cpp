@@ -14,7 +14,7 @@ namespace rondo::sync {
 namespace {
 
 constexpr std::string_view cyclic_state_name = "cyclic";
-constexpr std::uint32_t cyclic_state_version = 2;
+constexpr std::uint32_t cyclic_state_version = 3;
 
 }  // namespace
 
@@ -34,6 +34,7 @@ std::vector<std::byte> CyclicScheme::save() const {
   writer.put(rest_.samples);
   writer.put(pulled_.version);
   writer.put(pulled_.samples);
+  writer.put(pending_.batches);
   writer.put(pending_.minibatches);
   writer.put(pending_.samples);
   writer.put(pending_.learning_rate);
@@ -76,6 +77,7 @@ void CyclicScheme::restore(std::span<const std::byte> state) {
   pulled.version = reader.get<std::int64_t>();
   pulled.samples = reader.get<std::int64_t>();
   Pending pending;
+  pending.batches = reader.get<double>();
   pending.minibatches = reader.get<int>();
   pending.samples = reader.get<std::int64_t>();
   pending.learning_rate = reader.get<double>();

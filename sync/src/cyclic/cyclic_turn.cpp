@@ -9,30 +9,29 @@
 #include "flat/flat.hpp"
 
 namespace rondo::sync {
-namespace {
 
-/// Gradients are sums over this rank's samples; what is pushed is made of means.
-float mean_factor(const Step& step) {
-  return static_cast<float>(1.0 / static_cast<double>(step.local_samples));
-}
-
-}  // namespace
-
+// Gradients are sums over this worker's samples. Each sample enters the sum as it would enter a
+// synchronous step; what a push weighs is decided when it is made.
 void CyclicScheme::accumulate() {
-  const float factor = mean_factor(iteration_.step());
+  const Step& step = iteration_.step();
+  const auto factor = static_cast<float>(1.0 / static_cast<double>(step.global_samples));
   if (pending_.minibatches == 0) {
     flat::scale(pending_.sum, factor, replica_.gradients);
   } else {
     flat::add_scaled(pending_.sum, factor, replica_.gradients);
   }
+  pending_.batches +=
+      static_cast<double>(step.local_samples) / static_cast<double>(step.global_samples);
   pending_.minibatches += 1;
-  pending_.samples += static_cast<std::int64_t>(iteration_.step().local_samples);
-  pending_.learning_rate = iteration_.step().learning_rate;
+  pending_.samples += static_cast<std::int64_t>(step.local_samples);
+  pending_.learning_rate = step.learning_rate;
 }
 
+// By the mini-batch's mean: meanwhile the other workers move the store about as far as this one.
 void CyclicScheme::step_alone() {
   const Step& step = iteration_.step();
-  const float rate = static_cast<float>(step.learning_rate) * mean_factor(step);
+  const auto factor = static_cast<float>(1.0 / static_cast<double>(step.local_samples));
+  const float rate = static_cast<float>(step.learning_rate) * factor;
   flat::add_scaled(replica_.parameters, -rate, replica_.gradients);
 }
 
@@ -77,14 +76,12 @@ void CyclicScheme::meet() {
 void CyclicScheme::push() {
   const std::int64_t version = store_.get(StoreWord::version);
   const std::int64_t staleness = version - pulled_.version;
-  const double scale = scaling(staleness);
-  const double clip = options_.clip_norm > 0.0 ? flat::clip_factor(sums_.squared_norm(pending_.sum),
-                                                                   scale, options_.clip_norm)
-                                               : 1.0;
+  const double scale = scaling();
   optimizer_->update(0, store_.parameters(), pending_.sum,
-                     {.gradient_scale = static_cast<float>(scale * clip),
+                     {.gradient_scale = static_cast<float>(scale * clipping()),
                       .learning_rate = pending_.learning_rate,
-                      .index = updates_before_ + version});
+                      .index = updates_before_ + version,
+                      .decay_scale = static_cast<float>(scale * pending_.batches)});
   store_.set(StoreWord::version, version + 1);
   store_.set(StoreWord::samples, store_.get(StoreWord::samples) + pending_.samples);
   if (!alone()) {
@@ -94,20 +91,28 @@ void CyclicScheme::push() {
     counters_.collectives += ring_->messages_per_pass();
   }
   tell(Turn::Kind::push, staleness);
+  pending_.batches = 0.0;
   pending_.minibatches = 0;
   pending_.samples = 0;
 }
 
-double CyclicScheme::scaling(std::int64_t staleness) const {
+double CyclicScheme::scaling() const {
   switch (options_.scaling) {
-    case PushScaling::mean:
-      return 1.0 / pending_.minibatches;
-    case PushScaling::sum:
+    case PushScaling::per_sample:
       return 1.0;
-    case PushScaling::staleness:
-      return 1.0 / static_cast<double>(std::max<std::int64_t>(staleness, 1));
+    case PushScaling::mean:
+      return 1.0 / pending_.batches;
+    case PushScaling::sum:
+      return workers_.size();
   }
   return 1.0;
+}
+
+// Of the mean gradient, before it is weighed: how much is in a push must not decide about it.
+double CyclicScheme::clipping() {
+  if (!(options_.clip_norm > 0.0)) return 1.0;
+  return flat::clip_factor(sums_.squared_norm(pending_.sum), 1.0 / pending_.batches,
+                           options_.clip_norm);
 }
 
 void CyclicScheme::pull() {

@@ -52,7 +52,8 @@ AdamFactors Adam::factors(const Update& update) const {
     throw std::invalid_argument(std::string(name_) + ": there is no update " +
                                 std::to_string(update.index));
   }
-  const auto& [beta1, beta2, epsilon, weight_decay] = options_;
+  const auto& [beta1, beta2, epsilon, full_decay] = options_;
+  const double weight_decay = full_decay * static_cast<double>(update.decay_scale);
   const bool apart = decay_ == WeightDecay::apart;
   const std::int64_t t = update.index + 1;
   return {.scale = update.gradient_scale,

@@ -22,7 +22,8 @@ Sgd::Sgd(std::size_t size, const SgdOptions& options, transport::Team* team)
 void Sgd::update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                  const Update& update) {
   check_update(sgd_state_name, offset, parameters, gradients, size());
-  const SgdFactors factors{update.gradient_scale, options_.momentum, options_.weight_decay,
+  const SgdFactors factors{update.gradient_scale, options_.momentum,
+                           options_.weight_decay * update.decay_scale,
                            static_cast<float>(update.learning_rate)};
   float* const velocity = state_.array(0).data() + offset;
   flat::for_each_part(team_, parameters.size(), [&](std::size_t first, std::size_t count) {

@@ -154,7 +154,7 @@ std::vector<Key> make_keys() {
       update<&Update::levels>("levels",
                               {.least = 1, .most = largest_count, .least_key = 1, .whole = true}),
       update<&Update::delay>("delay", one_of({"dynamic", "fixed"})),
-      update<&Update::scaling>("scaling", one_of({"mean", "sum", "staleness"})),
+      update<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"})),
       update<&Update::local_step>("local_step"),
       update<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
       update<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),

@@ -9,10 +9,10 @@ namespace rondo::train {
 namespace {
 
 sync::PushScaling scaling_of(const std::string& name) {
+  if (name == "per_sample") return sync::PushScaling::per_sample;
   if (name == "mean") return sync::PushScaling::mean;
   if (name == "sum") return sync::PushScaling::sum;
-  if (name == "staleness") return sync::PushScaling::staleness;
-  refuse_choice("update.scaling", name, "mean, sum, staleness");
+  refuse_choice("update.scaling", name, "per_sample, mean, sum");
 }
 
 }  // namespace

@@ -41,11 +41,12 @@ BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace&
           .whole_batches = needs_whole_batches(experiment)};
 }
 
-/// Of a rank that draws mini-batches of its own.
+/// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
 BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid) {
   BatchStreamOptions options = stream_options(experiment, grid);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
-  options.loader.global_batch /= options.ranks;
+  options.loader.global_batch =
+      even_range(options.loader.global_batch, options.ranks, options.rank).size();
   options.rank = 0;
   options.ranks = 1;
   return options;

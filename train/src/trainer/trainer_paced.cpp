@@ -47,7 +47,7 @@ void Trainer::run_paced_step() {
   const std::int64_t mine = own_batches_->own_samples(minibatch_);
   scheme_->begin({.index = warm_up_steps_ + minibatch_,
                   .local_samples = static_cast<std::size_t>(mine),
-                  .global_samples = static_cast<std::size_t>(mine),
+                  .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
                   .learning_rate = learning_rate_.at(step_at(paced_samples()))});
   const tensor::Loss loss = compute(*own_batches_, minibatch_);
   scheme_->finish();

@@ -19,11 +19,11 @@ enum class Delay : std::uint8_t {
   dynamic,  ///< yes: as many as it manages; neither waits
 };
 
-/// What the sum of c mean gradients is multiplied by when it is pushed.
+/// How much a push of c mini-batches weighs, of P workers whose mini-batches make a global batch.
 enum class PushScaling : std::uint8_t {
-  mean,       ///< 1/c
-  sum,        ///< 1
-  staleness,  ///< 1/(versions that others made since the pull), at most 1
+  per_sample,  ///< c/P: a sample as much as in a synchronous step of the global batch
+  mean,        ///< 1: as one synchronous step, whatever c is
+  sum,         ///< c: a mini-batch as much as a synchronous step
 };
 
 /// What happens when the token finds a worker that has not finished a mini-batch since its turn?
@@ -57,14 +57,15 @@ struct Push {
 
 struct CyclicOptions {
   Delay delay = Delay::dynamic;
-  PushScaling scaling = PushScaling::mean;
+  PushScaling scaling = PushScaling::per_sample;
   /// Between turns the worker takes a step of its own on its copy: w = w - eta * mini-batch mean,
   /// without momentum. The next pull replaces it.
   bool local_step = false;
   /// With so many mini-batches to push a worker waits for the token; 0: it never does.
   int minibatch_cap = 0;
   WhenEmpty when_empty = WhenEmpty::wait;
-  /// What is pushed is made no longer than this (Euclidean norm over the model); 0: any length.
+  /// The mean gradient of a push is made no longer than this (Euclidean norm over the model), then
+  /// weighed; 0: any length.
   double clip_norm = 0.0;
   /// The token is parked whenever the store's samples reach a multiple of this; 0: never.
   std::int64_t epoch_samples = 0;
@@ -85,13 +86,31 @@ struct CyclicOptions {
 /// The parameters live in a store; a token visits the workers, ranks 0, 1, ... of the layers'
 /// common `outer` group, in a cycle. A worker has a copy w of the parameters of some version:
 ///
-///     g = gradient(w, mini-batch) / local_samples;  acc += g;  c += 1       every iteration
+///     acc += sum of the mini-batch's gradients / global_samples             every iteration
+///     b   += local_samples / global_samples
 ///     if the token is here (looked at after every mini-batch):
-///       store = optimizer(store, s(c) * acc);  version += 1;  w = store;  acc = 0;  c = 0
+///       store = optimizer(store, gradient s acc, weight decay s b lambda)
+///       version += 1;  w = store;  acc = 0;  b = 0
 ///
-/// A mini-batch is local_samples of one rank; global_samples is not used. Each rank has its own
-/// mini-batches, and its own number of them: see Pace. The learning rate is that of the Step at
-/// whose end the token came.
+/// A mini-batch is local_samples of one worker. global_samples are those of all workers'
+/// mini-batches together: P local_samples where these are equal, and b = c/P after c of them.
+/// Each worker has its own mini-batches, and its own number of them: see Pace. The learning rate is
+/// that of the Step at whose end the token came.
+///
+/// **Scaling.** s is 1 (per_sample), 1/b (mean) or P (sum). With per_sample a sample's gradient is
+/// multiplied by learning_rate / global_samples whatever the turns, as in synchronous SGD, and
+/// mini-batches may be unequal. With mean every push is as long as a synchronous step, so a sample
+/// weighs less the more of them are pushed together: that depends on timing.
+///
+/// **Weight decay** (lambda) is a part of every mini-batch's gradient, but taken at the store's
+/// parameters: a push has that of b batches, multiplied by s like the gradients. With per_sample a
+/// sample's decay is lambda / global_samples, whatever the turns; the ratio of decay to gradients
+/// is that of synchronous SGD under each scaling.
+///
+/// **Momentum** acts once per push. It lengthens each by 1/(1-mu) in the course of time, as it
+/// lengthens synchronous steps, and remembers about 1/(1-mu) pushes. **Adam** and AdamW ignore a
+/// gradient's scale: a push is one step for them, whatever it holds, and of AdamW only the decay
+/// goes by samples; with mean its decay is that of one step as well.
 ///
 /// **Store.** One per node, in shared memory, parameters and the optimizer's state; whoever has
 /// the token updates it, so the token is its lock. When the token passes to a worker on another

@@ -19,6 +19,8 @@ struct Update {
   float gradient_scale = 1.0F;  ///< gradients are multiplied by it first, for example 1/samples
   double learning_rate = 0.0;
   std::int64_t index = 0;  ///< updates that the optimizer's state has seen before this one
+  /// The weight decay is multiplied by it: of how many batches the gradients are, if not of one.
+  float decay_scale = 1.0F;
 };
 
 /// Turns gradients into updates of the parameters: one fused pass over flat memory.
@@ -64,7 +66,8 @@ class RONDO_SYNC_API Optimizer {
   virtual void restore(std::span<const std::byte> state) = 0;
 };
 
-/// SGD with momentum and weight decay: v = mu*v + scale*g + lambda*w; w = w - eta*v.
+/// SGD with momentum and weight decay: v = mu*v + scale*g + lambda*w; w = w - eta*v, where lambda
+/// is weight_decay * Update::decay_scale.
 struct SgdOptions {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
@@ -85,7 +88,8 @@ struct SgdOptions {
 ///     w = (1 - eta * weight_decay) * w              (AdamW: it is apart, and g is scale *
 ///     gradient) w = w - eta / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 ///
-/// Factors are worked out in double and rounded once, arrays are fp32.
+/// where weight_decay is multiplied by Update::decay_scale. Factors are worked out in double and
+/// rounded once, arrays are fp32.
 struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -107,7 +107,7 @@ struct Experiment {
     std::int64_t group = 0;         ///< hierarchical: ranks of a group; 0: those of a node
     std::map<std::int64_t, double> levels = {};  ///< hierarchical: more, {period = group}
     std::string delay = "dynamic";               ///< cyclic: dynamic, fixed
-    std::string scaling = "mean";                ///< cyclic: mean, sum, staleness
+    std::string scaling = "per_sample";          ///< cyclic: per_sample, mean, sum
     bool local_step = false;                     ///< cyclic: workers also step by themselves
     std::int64_t minibatch_cap = 0;              ///< cyclic: mini-batches of a push; 0: any number
     std::string when_empty = "wait";             ///< cyclic: wait, skip

@@ -117,8 +117,8 @@ struct TrainerOptions {
 ///
 /// Of every step's global batch of B samples, rank r of P takes samples B*r/P to B*(r+1)/P,
 /// rounded down. The run ends after [train] epochs, or within an epoch after max_steps. Where
-/// replicas do not step together (cyclic), every rank has mini-batches of B/P samples of its own,
-/// and an epoch or the run ends when all ranks together have trained its samples.
+/// replicas do not step together (cyclic), every rank has mini-batches of its own, with as many
+/// samples, and an epoch or the run ends when all ranks together have trained its samples.
 ///
 /// Throws ConfigError, DataError, NumericError, or transport::Error. What goes wrong before the
 /// first step, on whatever rank, is thrown on every rank; what fails later on one rank alone
