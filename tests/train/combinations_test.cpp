@@ -141,11 +141,16 @@ TEST(CombinationsTest, TheWarmUpIsNotNegative) {
 }
 
 TEST(CombinationsTest, TheWarmUpDependsOnTheScheme) {
-  Experiment experiment;
-  experiment.update.scheme = "lazy";
-  EXPECT_EQ(warmup_epochs_of(experiment), 1.0);
-  experiment.update.warmup_epochs = 0.0;
-  EXPECT_EQ(warmup_epochs_of(experiment), 0.0);
+  for (const char* scheme : {"lazy", "k_step", "hierarchical"}) {
+    Experiment experiment;
+    experiment.update.scheme = scheme;
+    EXPECT_EQ(warmup_epochs_of(experiment), 1.0) << scheme;
+    experiment.update.warmup_epochs = 0.0;
+    EXPECT_EQ(warmup_epochs_of(experiment), 0.0) << scheme;
+  }
+  Experiment cyclic;
+  cyclic.update.scheme = "cyclic";
+  EXPECT_EQ(warmup_epochs_of(cyclic), 0.0);
   EXPECT_EQ(warmup_epochs_of(Experiment{}), 0.0);
 }
 

@@ -136,6 +136,33 @@ TEST(TrainerSchemesTest, AWarmUpAsLongAsTheRunIsSynchronous) {
   }
 }
 
+// 8 synchronous steps, then an epoch of 8 with two averages of all.
+TEST(TrainerSchemesTest, AveragingBeginsAfterASynchronousEpochUnlessToldOtherwise) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.update.warmup_epochs = -1.0;
+    experiment.update.period = 4;
+    experiment.update.group = 1;
+    experiment.train.max_steps = 16;
+    experiment.train.epochs = 2;
+
+    EXPECT_EQ(train_on(2, experiment).summaries.at(0).global_reductions, 8U + 2U) << scheme;
+  }
+}
+
+TEST(TrainerSchemesTest, ARunThatIsAllWarmUpSaysSo) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.warmup_epochs = -1.0;
+  std::string notes;
+  TrainerOptions options;
+  options.observer.on_note = [&](const std::string& line) { notes += line + "\n"; };
+  rondo::test::World{2}.run(
+      [&](transport::World& world) { static_cast<void>(train(world, experiment, options)); });
+
+  EXPECT_THAT(notes, testing::HasSubstr("updates k_step do not begin: the whole run is their "
+                                        "synchronous warm-up (update.warmup_epochs)"));
+}
+
 TEST(TrainerSchemesTest, AveragesAreCountedAsTheyAreDue) {
   Experiment experiment = experiment_of("hierarchical");
   experiment.update.period = 4;

@@ -118,10 +118,14 @@ bool reads_as(std::string_view text, Number& number) {
 
 }  // namespace
 
+// Replicas that meet less often than in every step lose most at the start, where gradients change
+// most. Under cyclic they do not wait for each other from the start, as the paper has it.
 double warmup_epochs_of(const Experiment& experiment) {
-  const double asked = experiment.update.warmup_epochs;
-  if (asked >= 0.0) return asked;
-  return experiment.update.scheme == "lazy" ? 1.0 : 0.0;
+  const Experiment::Update& update = experiment.update;
+  if (update.warmup_epochs >= 0.0) return update.warmup_epochs;
+  const bool seldom =
+      update.scheme == "lazy" || update.scheme == "k_step" || update.scheme == "hierarchical";
+  return seldom ? 1.0 : 0.0;
 }
 
 LazyLayers lazy_layers_of(const Experiment& experiment) {

@@ -92,7 +92,9 @@ void Trainer::announce_updates() const {
   std::string note = "updates " + experiment_.update.scheme;
   const std::int64_t warm_up = std::min(warm_up_steps_, total_steps_);
   if (warm_up > 0 && experiment_.update.scheme != "synchronous") {
-    note += ", after " + counted(warm_up, "synchronous step");
+    note += warm_up < total_steps_ ? ", after " + counted(warm_up, "synchronous step")
+                                   : " do not begin: the whole run is their synchronous warm-up "
+                                     "(update.warmup_epochs)";
   }
   const std::int64_t left_out = material_.dataset.training.shape.n - batches_.epoch_samples();
   if (left_out > 0) {

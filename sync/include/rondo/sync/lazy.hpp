@@ -76,6 +76,8 @@ struct LazyOptions {
 /// - Tests use reduced data only, in double, summed in a fixed order: all ranks decide alike.
 /// - The paper's windows grow without bound (about as sqrt(2 T) over T iterations) and its tests
 ///   do not tell noise from progress; max_interval = 16 is the default here (choice).
+/// - Tests do not know the learning rate: the step of a long window at a high rate is bounded by
+///   max_interval alone.
 ///
 /// Sends, per iteration and rank, one allreduce of each bucket of the other layers; at the end of
 /// a window also one of all lazy layers, and before it, if n > 1, one of the probes that the

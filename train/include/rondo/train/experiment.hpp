@@ -94,7 +94,7 @@ struct Experiment {
   struct Update {
     std::string scheme = "synchronous";  ///< synchronous, lazy, k_step, hierarchical, cyclic
     std::int64_t bucket_bytes = std::int64_t{256} * 1024;
-    double warmup_epochs = -1.0;       ///< synchronous ones; -1: 1 for lazy, else 0
+    double warmup_epochs = -1.0;       ///< synchronous ones; -1: 1; for synchronous and cyclic 0
     std::string lazy_layers = "auto";  ///< lazy: auto, a count ("8") or a fraction ("0.5")
     std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
     std::string controller = "probe";  ///< lazy: probe, every_layer
