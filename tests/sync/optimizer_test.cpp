@@ -25,10 +25,14 @@ using test::ThreeThreads;
 using testing::ContainerEq;
 using testing::Each;
 
+constexpr double usual_decay = 0.01;
+
 struct Kind {
   std::string name;
   std::size_t state_arrays;
-  std::unique_ptr<Optimizer> (*make)(std::size_t size, transport::Team* team);
+  std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size, double weight_decay,
+                                               const std::vector<ElementRange>& undecayed,
+                                               transport::Team* team);
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -36,21 +40,30 @@ void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 class OptimizerTest : public testing::TestWithParam<Kind> {
  protected:
   static std::unique_ptr<Optimizer> make(std::size_t size, transport::Team* team = nullptr) {
-    return GetParam().make(size, team);
+    return make(size, usual_decay, {}, team);
+  }
+
+  static std::unique_ptr<Optimizer> make(std::size_t size, double weight_decay,
+                                         const std::vector<ElementRange>& undecayed,
+                                         transport::Team* team = nullptr) {
+    return GetParam().make_optimizer(size, weight_decay, undecayed, team);
   }
 
   /// The parameters after three updates, where range i is [cuts[i], cuts[i+1]).
   static std::vector<float> trained(const std::vector<std::size_t>& cuts,
                                     transport::Team* team = nullptr) {
+    return trained(*make(cuts.back(), team), cuts);
+  }
+
+  static std::vector<float> trained(Optimizer& optimizer, const std::vector<std::size_t>& cuts) {
     const std::size_t size = cuts.back();
-    const auto optimizer = make(size, team);
     std::vector<float> w = random_values(size, 4);
     for (std::uint32_t step = 0; step < 3; ++step) {
       const std::vector<float> g = random_values(size, 5 + step);
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::size_t count = cuts[i + 1] - cuts[i];
-        optimizer->update(cuts[i], std::span(w).subspan(cuts[i], count),
-                          std::span(g).subspan(cuts[i], count), {0.5F, 0.1, step});
+        optimizer.update(cuts[i], std::span(w).subspan(cuts[i], count),
+                         std::span(g).subspan(cuts[i], count), {0.5F, 0.1, step});
       }
     }
     return w;
@@ -65,6 +78,34 @@ TEST_P(OptimizerTest, DoesNotDependOnTheThreads) {
   ThreeThreads team;
 
   EXPECT_EQ(trained({0, 200'001}, &team), trained({0, 200'001}));
+}
+
+// Both are updated as by an optimizer that has no ranges: with weight decay, and without any.
+TEST_P(OptimizerTest, WeightDecayLeavesOutTheRangesItIsTold) {
+  constexpr std::size_t size = 200'001;  // enough for a team
+  const std::vector<ElementRange> undecayed = {{0, 3}, {10, 0}, {17, 4}, {21, 1}, {70'000, 90'000}};
+  const std::vector<float> decayed = trained(*make(size, usual_decay, {}), {0, size});
+  const std::vector<float> plain = trained(*make(size, 0.0, {}), {0, size});
+  std::vector<float> expected = decayed;
+  for (const auto& [offset, count] : undecayed) {
+    std::copy_n(plain.begin() + static_cast<std::ptrdiff_t>(offset), count,
+                expected.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+  ASSERT_NE(plain[18], decayed[18]);
+
+  ThreeThreads team;
+  for (const std::vector<std::size_t>& cuts :
+       {std::vector<std::size_t>{0, size}, {0, 1, 2, 3, 10, 18, 18, 22, 100'000, size}}) {
+    EXPECT_EQ(trained(*make(size, usual_decay, undecayed), cuts), expected);
+    EXPECT_EQ(trained(*make(size, usual_decay, undecayed, &team), cuts), expected);
+  }
+}
+
+TEST_P(OptimizerTest, RefusesRangesWithoutDecayThatDoNotFit) {
+  for (const std::vector<ElementRange>& ranges :
+       {std::vector<ElementRange>{{5, 2}, {3, 2}}, {{3, 3}, {5, 2}}, {{49, 2}}, {{51, 1}}}) {
+    EXPECT_THROW(make(50, usual_decay, ranges), std::invalid_argument);
+  }
 }
 
 TEST_P(OptimizerTest, RefusesARangeThatDoesNotFitAndChangesNothing) {
@@ -196,18 +237,23 @@ TEST_P(OptimizerTest, SaysWhetherItIgnoresTheScale) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OptimizerTest,
-    testing::Values(Kind{"Sgd", 1,
-                         [](std::size_t size, transport::Team* team) {
-                           return make_sgd(size, {.weight_decay = 0.01F}, team);
-                         }},
-                    Kind{"Adam", 2,
-                         [](std::size_t size, transport::Team* team) {
-                           return make_adam(size, {.weight_decay = 0.01}, team);
-                         }},
-                    Kind{"AdamW", 2,
-                         [](std::size_t size, transport::Team* team) {
-                           return make_adamw(size, {.weight_decay = 0.01}, team);
-                         }}),
+    testing::Values(
+        Kind{"Sgd", 1,
+             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
+                transport::Team* team) {
+               return make_sgd(
+                   size, {.weight_decay = static_cast<float>(decay), .undecayed = undecayed}, team);
+             }},
+        Kind{"Adam", 2,
+             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
+                transport::Team* team) {
+               return make_adam(size, {.weight_decay = decay, .undecayed = undecayed}, team);
+             }},
+        Kind{"AdamW", 2,
+             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
+                transport::Team* team) {
+               return make_adamw(size, {.weight_decay = decay, .undecayed = undecayed}, team);
+             }}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -43,17 +43,18 @@ Adam::Adam(std::string_view name, std::size_t size, const AdamOptions& options, 
     : name_(name),
       options_(checked(name, options)),
       decay_(decay),
+      decay_ranges_(name, options.undecayed, size),
       team_(team),
       kernel_(adam_variants().back().kernel),
       state_(name, state_version, size, 2) {}
 
-AdamFactors Adam::factors(const Update& update) const {
+AdamFactors Adam::factors(const Update& update, double weight_decay) const {
   if (update.index < 0) {
     throw std::invalid_argument(std::string(name_) + ": there is no update " +
                                 std::to_string(update.index));
   }
-  const auto& [beta1, beta2, epsilon, full_decay] = options_;
-  const double weight_decay = full_decay * static_cast<double>(update.decay_scale);
+  const double beta1 = options_.beta1;
+  const double beta2 = options_.beta2;
   const bool apart = decay_ == WeightDecay::apart;
   const std::int64_t t = update.index + 1;
   return {.scale = update.gradient_scale,
@@ -64,19 +65,25 @@ AdamFactors Adam::factors(const Update& update) const {
           .beta2 = static_cast<float>(beta2),
           .rest2 = static_cast<float>(1.0 - beta2),
           .correction = static_cast<float>(1.0 / std::sqrt(1.0 - power(beta2, t))),
-          .epsilon = static_cast<float>(epsilon),
+          .epsilon = static_cast<float>(options_.epsilon),
           .rate = static_cast<float>(update.learning_rate / (1.0 - power(beta1, t)))};
 }
 
 void Adam::update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                   const Update& update) {
   check_update(name_, offset, parameters, gradients, size());
-  const AdamFactors factors = this->factors(update);
+  const AdamFactors decayed =
+      factors(update, options_.weight_decay * static_cast<double>(update.decay_scale));
+  const AdamFactors undecayed = factors(update, 0.0);
   float* const m = state_.array(0).data() + offset;
   float* const v = state_.array(1).data() + offset;
-  flat::for_each_part(team_, parameters.size(), [&](std::size_t first, std::size_t count) {
-    kernel_({parameters.data() + first, m + first, v + first, gradients.data() + first}, count,
-            factors);
+  flat::for_each_part(team_, parameters.size(), [&](std::size_t part, std::size_t size) {
+    decay_ranges_.for_each_piece(
+        offset + part, size, [&](std::size_t in_part, std::size_t count, bool decays) {
+          const std::size_t first = part + in_part;
+          kernel_({parameters.data() + first, m + first, v + first, gradients.data() + first},
+                  count, decays ? decayed : undecayed);
+        });
   });
 }
 

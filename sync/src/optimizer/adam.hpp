@@ -9,6 +9,7 @@
 #include <rondo/sync/optimizer.hpp>
 
 #include "optimizer/adam_kernel.hpp"
+#include "optimizer/decay_ranges.hpp"
 #include "optimizer/optimizer_state.hpp"
 
 namespace rondo::sync {
@@ -33,11 +34,12 @@ class Adam final : public Optimizer {
   void restore(std::span<const std::byte> state) override { state_.restore(state); }
 
  private:
-  [[nodiscard]] AdamFactors factors(const Update& update) const;
+  [[nodiscard]] AdamFactors factors(const Update& update, double weight_decay) const;
 
   std::string_view name_;
   AdamOptions options_;
   WeightDecay decay_;
+  DecayRanges decay_ranges_;
   transport::Team* team_;
   AdamKernel kernel_;
   OptimizerState state_;  // m, v

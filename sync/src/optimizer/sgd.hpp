@@ -6,6 +6,7 @@
 
 #include <rondo/sync/optimizer.hpp>
 
+#include "optimizer/decay_ranges.hpp"
 #include "optimizer/optimizer_state.hpp"
 #include "optimizer/sgd_kernel.hpp"
 
@@ -27,6 +28,7 @@ class Sgd final : public Optimizer {
 
  private:
   SgdOptions options_;
+  DecayRanges decay_ranges_;
   transport::Team* team_;
   SgdKernel kernel_;
   OptimizerState state_;  // the velocity

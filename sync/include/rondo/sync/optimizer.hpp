@@ -66,15 +66,25 @@ class RONDO_SYNC_API Optimizer {
   virtual void restore(std::span<const std::byte> state) = 0;
 };
 
+/// Elements [offset, offset + size) of a flat array of parameters.
+struct ElementRange {
+  std::size_t offset = 0;
+  std::size_t size = 0;
+};
+
 /// SGD with momentum and weight decay: v = mu*v + scale*g + lambda*w; w = w - eta*v, where lambda
 /// is weight_decay * Update::decay_scale.
 struct SgdOptions {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
+  /// Parameters without weight decay: biases, say, and what batch norm learns. In ascending order;
+  /// ranges do not overlap.
+  std::vector<ElementRange> undecayed = {};
 };
 
 /// For a flat array of `size` parameters. Its state is v. Long ranges are shared among the threads
 /// of `team`, which is lent and outlives the optimizer; without one the calling thread does all.
+/// Throws std::invalid_argument for ranges that are out of order or not within the array.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_sgd(std::size_t size,
                                                                  const SgdOptions& options,
                                                                  transport::Team* team = nullptr);
@@ -95,11 +105,12 @@ struct AdamOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
+  std::vector<ElementRange> undecayed = {};  ///< as in SgdOptions
 };
 
 /// As make_sgd(). The state is m, then v. Updates count from Update::index, which has to fit the
 /// state: 0 while it is zero. Throws std::invalid_argument when a beta is not in [0, 1) or another
-/// option is negative, and for a negative index.
+/// option is negative, for a negative index, and for ranges as make_sgd() does.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_adam(std::size_t size,
                                                                   const AdamOptions& options = {},
                                                                   transport::Team* team = nullptr);
