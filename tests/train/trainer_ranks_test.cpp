@@ -85,6 +85,24 @@ TEST(TrainerTest, ALastBatchWithFewerSamplesThanRanksIsExact) {
   EXPECT_LE(relative_difference(three.parameters.at(0), one.parameters.at(0)), 1e-5);
 }
 
+// 200 pictures are 8 batches of 24, and 8 pictures.
+TEST(TrainerTest, TheShortLastBatchOfAnEpochCanBeLeftOut) {
+  for (const char* scheme : {"synchronous", "lazy"}) {
+    Experiment experiment = test::small_experiment();
+    experiment.update.scheme = scheme;
+    experiment.optimizer.schedule = "constant";
+    experiment.train.max_steps = 8;
+    const Outcome eight_steps = train_on(2, experiment);
+    experiment.train.max_steps = 0;
+    experiment.data.drop_last = true;
+    const Outcome epoch = train_on(2, experiment);
+
+    EXPECT_EQ(epoch.summaries.at(0).steps, 8) << scheme;
+    EXPECT_EQ(epoch.summaries.at(0).samples, 192) << scheme;
+    EXPECT_EQ(epoch.parameters, eight_steps.parameters) << scheme;
+  }
+}
+
 TEST(TrainerTest, EveryRankReturnsTheSameMetrics) {
   const Outcome outcome = train_on(3, test::small_experiment());
 

@@ -110,6 +110,7 @@ std::vector<Key> make_keys() {
       data<&Data::test>("test", count_from(1)),
       data<&Data::crop>("crop", within(0, 4096)),
       data<&Data::flip>("flip"),
+      data<&Data::drop_last>("drop_last"),
       model<&Model::name>("name", required(one_of(names_of_models()))),
       model<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
       model<&Model::classes>("classes", within(0, 65536)),

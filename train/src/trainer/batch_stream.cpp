@@ -25,9 +25,11 @@ BatchStream::BatchStream(const Dataset& dataset, const BatchStreamOptions& optio
   const bool short_last = steps_ > 0 && loader_.samples(steps_ - 1) < options.loader.global_batch;
   if (options.whole_batches && short_last) --steps_;
   if (steps_ > 0) return;
-  throw ConfigError("train.global_batch: " + std::to_string(options.loader.global_batch) +
-                    " samples are more than the " + std::to_string(dataset.training.shape.n) +
-                    " of the training set, and update.scheme needs whole batches");
+  throw ConfigError(
+      "train.global_batch: " + std::to_string(options.loader.global_batch) +
+      " samples are more than the " + std::to_string(dataset.training.shape.n) +
+      " of the training set, and update.scheme or data.drop_last wants whole batches; "
+      "give a smaller batch");
 }
 
 std::int64_t BatchStream::samples(std::int64_t step) const noexcept {

@@ -38,7 +38,7 @@ BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace&
           .rank = grid.group(),
           .ranks = grid.grid().pc,
           .pieces = experiment.train.accumulate,
-          .whole_batches = needs_whole_batches(experiment)};
+          .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment)};
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.

@@ -39,6 +39,7 @@ struct Experiment {
     std::int64_t test = 1'000;       ///< synthetic: pictures
     std::int64_t crop = 0;           ///< padding of random crops, in pixels
     bool flip = false;
+    bool drop_last = false;  ///< leaves out what fills no whole global batch at the end of an epoch
   } data;
   /// One layer of a model that is described layer by layer. What is not its kind's means nothing.
   struct Layer {
