@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,6 +17,7 @@
 #include <rondo/train/grid.hpp>
 
 #include "grid/layer_traffic.hpp"
+#include "model/specs.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -209,9 +211,9 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
 
 // What a rank holds after it has measured `mean` and `variance` so often, each time the same.
 void measure(const GridPlace& place, float mean, float variance, int times,
-             std::span<float> statistics) {
+             std::span<float> statistics, float momentum = 0.1F) {
   for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
-  const float kept = std::pow(0.9F, static_cast<float>(times));
+  const float kept = std::pow(1.0F - momentum, static_cast<float>(times));
   for (const Parameter& statistic : place.layout().statistics) {
     const bool is_mean = statistic.initial == Initial::zeros;
     for (float& value : statistics.subspan(statistic.offset, statistic.size())) {
@@ -265,6 +267,32 @@ TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
     const float kept = std::pow(0.9F, 8.0F);  // as if both had measured eight times
     EXPECT_NEAR(statistics.front(), (1 - kept) * 10, 1e-5);
   });
+}
+
+// After two measurements a fourth of the initial values is left, and not 81 of 100.
+TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
+  constexpr float momentum = 0.5F;
+  Model model = make_model("resnet8");
+  for (LayerSpec& layer : model.layers) {
+    if (auto* norm = std::get_if<BatchNormLayer>(&layer.kind)) norm->momentum = momentum;
+  }
+  const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
+  rondo::test::World{2}.run([&](transport::World& world) {
+    GridPlace place(world, model, experiment);
+    place.join();
+    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
+                                  0.0F);
+    place.shared_statistics().start(statistics);
+    measure(place, 10, 10, world.rank() == 0 ? 0 : 2, statistics, momentum);
+
+    place.average_statistics(statistics);
+
+    EXPECT_NEAR(statistics.front(), 0.75F * 10, 1e-5);
+  });
+}
+
+TEST(TrainerGridTest, KernelsMoveStatisticsByTheMomentumOfTheModelsBatchNorm) {
+  EXPECT_EQ(spec_of(BatchNormLayer{.momentum = 0.5F}, {1, 2, 2, 3}).momentum, 0.5F);
 }
 
 // So slowly that the model remains the same, and its test loss tells the statistics. Variances are

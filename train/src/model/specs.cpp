@@ -17,7 +17,10 @@ tensor::ConvolutionSpec spec_of(const ConvolutionLayer& layer, tensor::Shape inp
 }
 
 tensor::BatchNormSpec spec_of(const BatchNormLayer& layer, tensor::Shape input) {
-  return {.input = input, .activation = layer.activation, .residual = layer.residual};
+  return {.input = input,
+          .activation = layer.activation,
+          .residual = layer.residual,
+          .momentum = layer.momentum};
 }
 
 tensor::PoolingSpec spec_of(const PoolingLayer& layer, tensor::Shape input) {

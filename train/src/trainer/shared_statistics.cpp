@@ -4,15 +4,11 @@
 #include <iterator>
 #include <string>
 
-#include <rondo/tensor/batch_norm.hpp>
-
 #include "grid/lowering.hpp"
 #include "model/layer_of.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr float kept = 1.0F - tensor::BatchNormSpec{}.momentum;  // by every measurement
 
 double initial_value(const Parameter& statistic) {
   return statistic.initial == Initial::ones ? 1.0 : 0.0;
@@ -34,14 +30,16 @@ SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
   const int ranks = choice.grid.pr;
   const Lowering lowering = lower(model, choice.splits, ranks, ranks);  // an image for every part
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
+    if (!lowering.graph.nodes[node].batch_norm) continue;
     const Partition& x = lowering.layouts[node].x;
     const Parts& parts = x.parts();
-    if (!lowering.graph.nodes[node].batch_norm || parts.n * parts.h * parts.w == 1) continue;
-    layers_.push_back(
-        {.statistics = statistics_of(layout, model.layers[*lowering.graph.nodes[node].layer].name),
-         .has_pixels = !x.box_of(position).empty(),
-         .parts = parts.n,
-         .part = x.block_of(position) / (parts.h * parts.w * parts.c)});
+    if (parts.n * parts.h * parts.w == 1) continue;
+    const LayerSpec& layer = model.layers[*lowering.graph.nodes[node].layer];
+    layers_.push_back({.statistics = statistics_of(layout, layer.name),
+                       .kept = 1.0F - std::get<BatchNormLayer>(layer.kind).momentum,
+                       .has_pixels = !x.box_of(position).empty(),
+                       .parts = parts.n,
+                       .part = x.block_of(position) / (parts.h * parts.w * parts.c)});
   }
 }
 
@@ -53,7 +51,7 @@ void SharedStatistics::count(std::int64_t images, std::span<float> statistics) c
   auto left = statistics.begin() + static_cast<std::ptrdiff_t>(layout_size_);
   for (const Layer& layer : layers_) {
     const Range own = even_range(images, layer.parts, layer.part);
-    if (layer.has_pixels && !own.empty()) *left *= kept;
+    if (layer.has_pixels && !own.empty()) *left *= layer.kept;
     ++left;
   }
 }

@@ -43,6 +43,7 @@ class SharedStatistics {
  private:
   struct Layer {
     std::vector<Parameter> statistics = {};
+    float kept = 1.0F;        ///< of the values before, by every measurement
     bool has_pixels = false;  ///< of the images of its part
     int parts = 1;            ///< in which a batch is cut
     int part = 0;

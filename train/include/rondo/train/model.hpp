@@ -37,6 +37,7 @@ struct ConvolutionLayer {
 struct BatchNormLayer {
   tensor::Activation activation = tensor::Activation::relu;
   bool residual = false;
+  float momentum = 0.1F;  ///< running = (1 - momentum) * running + momentum * batch
 };
 
 struct PoolingLayer {
