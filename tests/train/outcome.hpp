@@ -17,7 +17,7 @@ namespace rondo::train::test {
 
 /// What a run left on every rank.
 struct Outcome {
-  ParameterLayout layout = {};
+  ParameterLayout layout = {};                      // of rank 0
   std::vector<std::vector<float>> parameters = {};  // by rank
   std::vector<EpochMetrics> metrics = {};           // by rank, of the last epoch
   std::vector<RunSummary> summaries = {};           // by rank
@@ -40,7 +40,7 @@ inline Outcome train_on(const rondo::test::World& world, int ranks, const Experi
 
     const std::lock_guard lock(mutex);
     const auto rank = static_cast<std::size_t>(mine.rank());
-    outcome.layout = trainer.layout();
+    if (rank == 0) outcome.layout = trainer.layout();
     outcome.metrics[rank] = metrics;
     outcome.summaries[rank] = trainer.summary("");
     outcome.parameters[rank].assign(trainer.parameters().begin(), trainer.parameters().end());

@@ -1,8 +1,11 @@
 // Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
 // and the counters are those of the closed forms.
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -242,6 +245,64 @@ TEST(TrainerSchemesTest, EveryOptimizerLearns) {
     experiment.optimizer.learning_rate = 0.002;
 
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
+  }
+}
+
+/// Weight decay that takes a fifth of what it acts on in every step of SGD or AdamW.
+Experiment with_strong_decay(const std::string& scheme, bool decay_norm_and_bias) {
+  Experiment experiment = experiment_of(scheme, "resnet8");
+  experiment.update.max_interval = 1;
+  experiment.update.delay = "fixed";
+  experiment.optimizer.schedule = "constant";
+  experiment.optimizer.learning_rate = 0.01;
+  experiment.optimizer.momentum = 0.0;
+  experiment.optimizer.weight_decay = 20.0;
+  experiment.optimizer.decay_norm_and_bias = decay_norm_and_bias;
+  return experiment;
+}
+
+/// The mean length of a parameter's elements on rank 0, as a multiple of that in the beginning; of
+/// all weights, or of batch norm's scales, which begin at 1.
+double shrinkage(const Outcome& outcome, std::size_t dimensions) {
+  const ParameterLayout& layout = outcome.layout;
+  std::vector<float> before(layout.parameter_count);
+  std::vector<float> statistics(layout.statistic_count);
+  initialize(layout, 1, before, statistics);
+  double sum = 0.0;
+  double sum_before = 0.0;
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.shape.size() != dimensions || parameter.initial == Initial::zeros) continue;
+    for (std::size_t i = parameter.offset; i < parameter.offset + parameter.size(); ++i) {
+      sum += std::abs(static_cast<double>(outcome.parameters.at(0)[i]));
+      sum_before += std::abs(static_cast<double>(before[i]));
+    }
+  }
+  return sum / sum_before;
+}
+
+void expect_decay_of_weights_alone(const Experiment& experiment) {
+  const Outcome outcome = train_on(2, experiment);
+
+  EXPECT_LT(shrinkage(outcome, 4), 0.7) << experiment.update.scheme;
+  EXPECT_GT(shrinkage(outcome, 1), 0.9) << experiment.update.scheme;
+}
+
+TEST(TrainerSchemesTest, WeightDecayCanLeaveOutBatchNormUnderEveryScheme) {
+  EXPECT_LT(shrinkage(train_on(2, with_strong_decay("synchronous", true)), 1), 0.7);
+  for (const char* scheme : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+    expect_decay_of_weights_alone(with_strong_decay(scheme, false));
+  }
+  Experiment experiment = with_strong_decay("synchronous", false);
+  experiment.optimizer.name = "adamw";
+  expect_decay_of_weights_alone(experiment);
+}
+
+TEST(TrainerSchemesTest, WeightDecayCanLeaveOutBatchNormOnEveryGrid) {
+  for (const Experiment::Grid& grid :
+       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
+    Experiment experiment = with_strong_decay("synchronous", false);
+    experiment.grid = grid;
+    expect_decay_of_weights_alone(experiment);
   }
 }
 

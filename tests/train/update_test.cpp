@@ -46,6 +46,24 @@ TEST(UpdateTest, RefusesAnUnknownSchedule) {
               ThrowsMessage<ConfigError>(HasSubstr("optimizer.schedule: \"zigzag\"")));
 }
 
+// Two dimensions are those of weights, also where a rank holds but a part of them.
+TEST(UpdateTest, NormsAndBiasesAreTheVectorsOfAModel) {
+  const ParameterLayout layout{.parameters = {{.name = "conv.weight", .shape = {4, 1, 1, 1}},
+                                              {.name = "conv.bias", .shape = {4}, .offset = 4},
+                                              {.name = "bn.weight", .shape = {4}, .offset = 8},
+                                              {.name = "bn.bias", .shape = {4}, .offset = 12},
+                                              {.name = "fc.weight", .shape = {1, 4}, .offset = 16},
+                                              {.name = "fc.bias", .shape = {1}, .offset = 20}}};
+
+  const std::vector<sync::ElementRange> ranges = norms_and_biases(layout);
+
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].offset, 4U);
+  EXPECT_EQ(ranges[0].size, 12U);
+  EXPECT_EQ(ranges[1].offset, 20U);
+  EXPECT_EQ(ranges[1].size, 1U);
+}
+
 TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
   rondo::test::World{1}.run([](transport::World& world) {
     std::vector<float> parameters(3);

@@ -128,6 +128,7 @@ std::vector<Key> make_keys() {
       optimizer<&Optimizer::learning_rate>("learning_rate", above(0)),
       optimizer<&Optimizer::momentum>("momentum", share()),
       optimizer<&Optimizer::weight_decay>("weight_decay", from(0)),
+      optimizer<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
       optimizer<&Optimizer::beta1>("beta1", share()),
       optimizer<&Optimizer::beta2>("beta2", share()),
       optimizer<&Optimizer::epsilon>("epsilon", from(0)),

@@ -202,6 +202,7 @@ void Trainer::join() {
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
                     .team = team_,
+                    .norms_and_biases = norms_and_biases(layout_),
                     .warm_up_steps = warm_up_steps_,
                     .lazy = lazy_,
                     .epoch_samples = batches_.epoch_samples(),

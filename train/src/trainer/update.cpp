@@ -21,14 +21,18 @@ std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
 SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& parts) {
   const Experiment::Optimizer& choice = experiment.optimizer;
   const std::size_t size = parts.replica.parameters.size();
+  std::vector<sync::ElementRange> undecayed;
+  if (!choice.decay_norm_and_bias) undecayed = parts.norms_and_biases;
   const sync::AdamOptions adam{.beta1 = choice.beta1,
                                .beta2 = choice.beta2,
                                .epsilon = choice.epsilon,
-                               .weight_decay = choice.weight_decay};
+                               .weight_decay = choice.weight_decay,
+                               .undecayed = undecayed};
   if (choice.name == "sgd") {
     return sync::make_sgd(size,
                           {.momentum = static_cast<float>(choice.momentum),
-                           .weight_decay = static_cast<float>(choice.weight_decay)},
+                           .weight_decay = static_cast<float>(choice.weight_decay),
+                           .undecayed = undecayed},
                           parts.team);
   }
   if (choice.name == "adam") return sync::make_adam(size, adam, parts.team);
@@ -96,6 +100,21 @@ bool needs_whole_batches(const Experiment& experiment) {
 }
 
 bool is_paced(const Experiment& experiment) { return experiment.update.scheme == "cyclic"; }
+
+// These are the model's vectors; weights have two dimensions or four, on a grid as well. Adjacent
+// ones become one range, so that few are left.
+std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout) {
+  std::vector<sync::ElementRange> ranges;
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.shape.size() != 1) continue;
+    if (!ranges.empty() && ranges.back().offset + ranges.back().size == parameter.offset) {
+      ranges.back().size += parameter.size();
+    } else {
+      ranges.push_back({parameter.offset, parameter.size()});
+    }
+  }
+  return ranges;
+}
 
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
   const SharedOptimizer optimizer = make_optimizer(experiment, parts);

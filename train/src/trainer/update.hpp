@@ -8,9 +8,11 @@
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/parameters.hpp>
 
 #include "trainer/lazy_plan.hpp"
 #include "trainer/traces.hpp"
@@ -37,10 +39,15 @@ namespace rondo::train {
 /// Do ranks step each at a pace of its own?
 [[nodiscard]] bool is_paced(const Experiment& experiment);
 
+/// The parameters that optimizer.decay_norm_and_bias is about, of those that a rank holds: biases,
+/// and what batch norm learns.
+[[nodiscard]] std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout);
+
 /// What a scheme is made of, beside [update] and [optimizer].
 struct SchemeParts {
   sync::Replica replica = {};
   transport::Team* team = nullptr;
+  std::vector<sync::ElementRange> norms_and_biases = {};
   std::int64_t warm_up_steps = 0;
   LazyPlan lazy = {};                             ///< of lazy
   std::vector<sync::AveragingLevel> levels = {};  ///< of hierarchical

@@ -82,7 +82,8 @@ struct Experiment {
     double learning_rate = 0.1;
     double momentum = 0.9;  ///< of sgd
     double weight_decay = 5e-4;
-    double beta1 = 0.9;  ///< of adam and adamw, as the next two
+    bool decay_norm_and_bias = true;  ///< weight decay also of biases and of what batch norm learns
+    double beta1 = 0.9;               ///< of adam and adamw, as the next two
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double clip_norm = 0.0;           ///< longer gradients are scaled down to it; 0: none are
