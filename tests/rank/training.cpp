@@ -41,7 +41,7 @@ std::vector<float> read_dump(const std::filesystem::path& file) {
 
 int train_and_dump(transport::World& world, const std::filesystem::path& file) {
   train::RunLog log({}, world.rank());
-  train::Trainer trainer(world, experiment(), {}, log);
+  train::Trainer trainer(world, train::prepare_run(world, experiment()), {}, log);
   trainer.join();
   while (!trainer.done()) trainer.run_epoch();
   trainer.finish();

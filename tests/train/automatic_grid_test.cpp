@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "grid/grid_choice.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "trainer/automatic_grid.hpp"
@@ -46,9 +47,11 @@ TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
   options.fabric = {.name = "shm", .fake_nodes = 2};
 
   rondo::test::World(5, options).run([](transport::World& world) {
-    const GridChoice choice = choose_grid_automatically(make_model("lenet5"), experiment(), world);
+    const Model model = make_model("lenet5");
+    const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world);
 
-    EXPECT_EQ(choice.grid.ranks(), 5);
+    EXPECT_EQ(grid.plan, "chosen");
+    EXPECT_EQ(choose_grid(model, grid, 5, experiment().train.global_batch).grid.ranks(), 5);
   });
 }
 
@@ -70,7 +73,7 @@ TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
   rondo::test::World(1).run([&](transport::World& world) {
     EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world); },
                 ThrowsMessage<ConfigError>(HasSubstr("fit into the 6000000 bytes")));
-    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), pieces, world).grid.ranks(), 1);
+    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), pieces, world).sample, 1);
   });
 }
 

@@ -32,7 +32,7 @@ inline Outcome train_on(const rondo::test::World& world, int ranks, const Experi
   std::mutex mutex;
   world.run([&](transport::World& mine) {
     RunLog log({}, mine.rank());
-    Trainer trainer(mine, experiment, {}, log);
+    Trainer trainer(mine, prepare_run(mine, experiment), {}, log);
     trainer.join();
     EpochMetrics metrics;
     while (!trainer.done()) metrics = trainer.run_epoch();

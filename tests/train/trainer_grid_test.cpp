@@ -348,7 +348,7 @@ TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   const std::string refusal = rondo::test::error_text<ConfigError>([&] {
     std::vector<transport::World> worlds = transport::World::make_threads(1, {});
     RunLog log({}, 0);
-    Trainer(worlds[0], experiment, {}, log);
+    Trainer(worlds[0], prepare_run(worlds[0], experiment), {}, log);
   });
   const Outcome four = train_on(4, on_grid(experiment, {.height = 2}));
 

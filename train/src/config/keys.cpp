@@ -166,7 +166,7 @@ std::vector<Key> make_keys() {
       grid<&Grid::filter>("filter", parts_from(1)),
       grid<&Grid::height>("height", parts_from(1)),
       grid<&Grid::width>("width", parts_from(1)),
-      grid<&Grid::plan>("plan", one_of({"given", "auto"})),
+      grid<&Grid::plan>("plan", one_of({"given", "auto", "chosen"})),
       grid<&Grid::batch_norm>("batch_norm", one_of({"rank", "group", "all"})),
       grid<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
       transport<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),

@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
@@ -56,6 +57,16 @@ Report report_of(const std::exception_ptr& error) {
   throw std::runtime_error(text);
 }
 
+constexpr std::size_t longest_value = 100;  // in a message
+
+std::string disagreement(const Fact& mine, const Fact& first, int rank) {
+  const std::string who = mine.name + ": rank " + std::to_string(rank) + " has ";
+  if (std::max(mine.value.size(), first.value.size()) > longest_value) {
+    return who + "another value than rank 0";
+  }
+  return who + mine.value + ", and rank 0 has " + first.value;
+}
+
 Message pack(const Report& report) {
   Message message{};
   message[0] = static_cast<std::uint8_t>(report.kind);
@@ -84,6 +95,31 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   if (error != nullptr) std::rethrow_exception(error);
   const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
   raise(static_cast<Kind>(message[0]), "rank " + std::to_string(rank) + ": " + text);
+}
+
+std::string text_of_first_rank(transport::World& world, const std::string& text) {
+  transport::Communicator& all = world.communicator();
+  std::array size{static_cast<std::int64_t>(text.size())};
+  all.broadcast(std::span<std::int64_t>(size), 0).wait();
+  std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(static_cast<std::size_t>(size[0]));
+  if (!bytes.empty()) all.broadcast(std::span<std::uint8_t>(bytes), 0).wait();
+  return {bytes.begin(), bytes.end()};
+}
+
+// The values travel one behind the other, each with a zero behind it.
+std::string difference_from_first_rank(transport::World& world, const std::vector<Fact>& facts) {
+  std::string values;
+  for (const Fact& fact : facts) values += fact.value + '\0';
+  const std::string all_of_first = text_of_first_rank(world, values);
+  std::size_t next = 0;
+  for (const Fact& mine : facts) {
+    const std::size_t end = std::min(all_of_first.find('\0', next), all_of_first.size());
+    const Fact first{mine.name, all_of_first.substr(next, end - next)};
+    if (mine.value != first.value) return disagreement(mine, first, world.rank());
+    next = std::min(end + 1, all_of_first.size());
+  }
+  return {};
 }
 
 }  // namespace rondo::train

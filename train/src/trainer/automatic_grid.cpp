@@ -53,17 +53,18 @@ std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,
 
 }  // namespace
 
-GridChoice choose_grid_automatically(const Model& model, const Experiment& experiment,
-                                     const transport::World& world) {
+Experiment::Grid choose_grid_automatically(const Model& model, const Experiment& experiment,
+                                           const transport::World& world) {
   const std::vector<BestPlan> plans = plans_of(model, experiment, world);
   const BestPlan& best = plans.front();
   if (!best.refused.empty()) {
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
                       " ranks: " + best.refused);
   }
-  return {.grid = best.grid,
-          .splits = layer_splits(model, best),
-          .batch_norm = batch_norm_of(experiment.grid)};
+  Experiment::Grid grid = grid_keys(best);
+  grid.plan = "chosen";
+  grid.batch_norm = experiment.grid.batch_norm;
+  return grid;
 }
 
 }  // namespace rondo::train

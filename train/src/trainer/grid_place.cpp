@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "grid/layer_traffic.hpp"
-#include "trainer/automatic_grid.hpp"
 
 namespace rondo::train {
 namespace {
@@ -13,16 +12,11 @@ bool is_same_slice(const Parameter& a, const Parameter& b) {
   return a.first == b.first && a.shape == b.shape;
 }
 
-GridChoice chosen(const transport::World& world, const Model& model, const Experiment& experiment) {
-  if (experiment.grid.plan == "auto") return choose_grid_automatically(model, experiment, world);
-  return choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch);
-}
-
 }  // namespace
 
 GridPlace::GridPlace(transport::World& world, const Model& model, const Experiment& experiment)
     : world_(world),
-      choice_(chosen(world, model, experiment)),
+      choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {

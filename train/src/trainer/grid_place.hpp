@@ -25,8 +25,8 @@ namespace rondo::train {
 /// of its own; its ranks split the layers.
 class GridPlace {
  public:
-  /// Decides, and tells nobody: all ranks decide alike. Throws ConfigError as choose_grid() and
-  /// choose_grid_automatically(). `world` is lent.
+  /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. What grid.plan =
+  /// "auto" chooses is in those keys already. Throws ConfigError as choose_grid(). `world` is lent.
   GridPlace(transport::World& world, const Model& model, const Experiment& experiment);
 
   /// Makes the communicators. Collective; before all that follows the next line.

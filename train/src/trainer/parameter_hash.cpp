@@ -7,6 +7,17 @@
 #include <xxhash.h>
 
 namespace rondo::train {
+namespace {
+
+ParameterHash canonical(XXH128_hash_t hash) {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  ParameterHash result{};
+  std::ranges::copy(bytes.digest, result.begin());
+  return result;
+}
+
+}  // namespace
 
 ParameterHash hash_of(const std::vector<std::span<const float>>& arrays) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
@@ -16,11 +27,11 @@ ParameterHash hash_of(const std::vector<std::span<const float>>& arrays) {
   for (const std::span<const float> array : arrays) {
     XXH3_128bits_update(state.get(), array.data(), array.size_bytes());
   }
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
-  ParameterHash hash{};
-  std::ranges::copy(canonical.digest, hash.begin());
-  return hash;
+  return canonical(XXH3_128bits_digest(state.get()));
+}
+
+ParameterHash digest_of(std::span<const std::byte> bytes) {
+  return canonical(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
 std::string to_text(const ParameterHash& hash) {

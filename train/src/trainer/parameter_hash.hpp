@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,9 @@ using ParameterHash = std::array<std::uint8_t, 16>;
 
 /// Of several arrays one after the other.
 [[nodiscard]] ParameterHash hash_of(const std::vector<std::span<const float>>& arrays);
+
+/// Of any bytes.
+[[nodiscard]] ParameterHash digest_of(std::span<const std::byte> bytes);
 
 /// 32 hexadecimal digits.
 [[nodiscard]] std::string to_text(const ParameterHash& hash);

@@ -1,12 +1,14 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "trainer/agreement.hpp"
+#include "trainer/prepared_run.hpp"
 #include "trainer/run_log.hpp"
 #include "trainer/trainer.hpp"
 
@@ -36,10 +38,9 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
                    const TrainerOptions& options) {
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
-  agree_on(world, [&] {
-    log.emplace(options, world.rank());
-    trainer.emplace(world, experiment, options, *log);
-  });
+  agree_on(world, [&] { log.emplace(options, world.rank()); });
+  PreparedRun prepared = prepare_run(world, experiment);
+  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   try {
     const EpochMetrics last = run(*trainer);
     log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);

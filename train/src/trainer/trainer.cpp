@@ -16,20 +16,6 @@
 namespace rondo::train {
 namespace {
 
-void check_slow_ranks(const Experiment& experiment, int ranks) {
-  for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
-    if (rank < ranks) continue;
-    throw ConfigError("inject.slow_ranks: there is no rank " + std::to_string(rank) + " among " +
-                      std::to_string(ranks) + "; they count from 0");
-  }
-}
-
-const Experiment& checked(const Experiment& experiment, const transport::World& world) {
-  check_combinations(experiment);
-  check_slow_ranks(experiment, world.size());
-  return experiment;
-}
-
 BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
@@ -73,15 +59,15 @@ void book_optimizer(const Experiment::Optimizer& optimizer, const ParameterLayou
 
 }  // namespace
 
-Trainer::Trainer(transport::World& world, const Experiment& experiment,
-                 const TrainerOptions& options, RunLog& log)
+Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions& options,
+                 RunLog& log)
     : world_(world),
       log_(log),
       on_step_(options.on_step),
       team_(options.team),
-      experiment_(checked(experiment, world)),
+      experiment_(std::move(run.experiment)),
       threads_(options.threads),
-      material_(make_material(experiment_)),
+      material_(std::move(run.material)),
       grid_(world, material_.model, experiment_),
       layout_(grid_.layout()),
       account_(static_cast<std::size_t>(experiment_.train.memory_limit)),

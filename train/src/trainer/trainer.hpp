@@ -22,7 +22,7 @@
 #include "trainer/grid_place.hpp"
 #include "trainer/lazy_plan.hpp"
 #include "trainer/loss_meter.hpp"
-#include "trainer/material.hpp"
+#include "trainer/prepared_run.hpp"
 #include "trainer/rank_groups.hpp"
 #include "trainer/run_log.hpp"
 #include "trainer/slow_rank.hpp"
@@ -36,10 +36,9 @@ namespace rondo::train {
 /// front; tests look at the parameters in between.
 class Trainer {
  public:
-  /// Reads the data and makes everything that a step needs but the scheme. Communicates nothing,
-  /// so that a rank that fails here leaves no other waiting. `world` and `log` are lent.
-  Trainer(transport::World& world, const Experiment& experiment, const TrainerOptions& options,
-          RunLog& log);
+  /// Makes everything that a step needs but the scheme. Communicates nothing, so that a rank that
+  /// fails here leaves no other waiting. `world` and `log` are lent.
+  Trainer(transport::World& world, PreparedRun run, const TrainerOptions& options, RunLog& log);
 
   /// Makes the scheme with the other ranks. Collective; once, before all that follows.
   void join();

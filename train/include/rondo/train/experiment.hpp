@@ -123,7 +123,8 @@ struct Experiment {
     std::int64_t filter = 1;          ///< parts of the filters
     std::int64_t height = 1;          ///< parts of the rows
     std::int64_t width = 1;           ///< parts of the columns
-    std::string plan = "given";       ///< given: by these keys; auto: the planner chooses
+    std::string plan = "given";       ///< given: by these keys; auto: the planner chooses; chosen:
+                                      ///< by these keys, which the planner has chosen
     std::string batch_norm = "rank";  ///< who shares statistics: rank, group, all
     /// Of layers whose name matches, by the first pattern that does (* any characters, ? any one):
     /// "sample", "group", "height=A width=B" or "channel=A filter=B".

@@ -1,0 +1,125 @@
+// Everything that ranks have to agree on before one of them makes a part of the run: first the
+// configuration, then the data, then the grid. Each step begins only when the one before it has
+// succeeded on all ranks.
+
+#include "trainer/prepared_run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "config/combinations.hpp"
+#include "config/key.hpp"
+#include "config/value.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/automatic_grid.hpp"
+#include "trainer/parameter_hash.hpp"
+#include "trainer/update.hpp"
+
+namespace rondo::train {
+namespace {
+
+/// What concerns one rank or its node alone, and may differ.
+constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
+    {"data.path", "train.threads", "update.replay", "transport.wait", "transport.deadline_seconds",
+     "transport.stall_warning_seconds", "transport.interface"});
+
+std::vector<Fact> facts_of(const Experiment& experiment) {
+  std::vector<Fact> facts;
+  for (const Key& key : all_keys()) {
+    const std::string name = key.full_name();
+    if (std::ranges::find(keys_of_one_rank, name) != keys_of_one_rank.end()) continue;
+    facts.push_back({name, to_toml_value(key.get(experiment))});
+  }
+  return facts;
+}
+
+template <typename T>
+std::string digest(const std::vector<T>& values) {
+  return to_text(digest_of(std::as_bytes(std::span(values))));
+}
+
+// Their number comes first: it is what tells most.
+void add_facts(const std::string& which, const Pictures& pictures, std::vector<Fact>& facts) {
+  facts.push_back({"the number of " + which, std::to_string(pictures.shape.n)});
+  facts.push_back({"the digest of the pixels of " + which, digest(pictures.pixels)});
+  facts.push_back({"the digest of the labels of " + which, digest(pictures.labels)});
+}
+
+std::vector<char> contents_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<Fact> facts_of(const Dataset& dataset, const Experiment& experiment) {
+  std::vector<Fact> facts;
+  add_facts("training pictures", dataset.training, facts);
+  add_facts("test pictures", dataset.test, facts);
+  if (is_paced(experiment) && !experiment.update.replay.empty()) {
+    facts.push_back({"the digest of update.replay", digest(contents_of(experiment.update.replay))});
+  }
+  return facts;
+}
+
+void check_slow_ranks(const Experiment& experiment, int ranks) {
+  for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
+    if (rank < ranks) continue;
+    throw ConfigError("inject.slow_ranks: there is no rank " + std::to_string(rank) + " among " +
+                      std::to_string(ranks) + "; they count from 0");
+  }
+}
+
+void agree_on_configuration(transport::World& world, const Experiment& experiment) {
+  const std::string difference = difference_from_first_rank(world, facts_of(experiment));
+  agree_on(world, [&] {
+    check_combinations(experiment);
+    check_slow_ranks(experiment, world.size());
+    if (difference.empty()) return;
+    throw ConfigError(difference + "; start all ranks with the same configuration");
+  });
+}
+
+void agree_on_data(transport::World& world, const Dataset& dataset, const Experiment& experiment) {
+  const std::string difference = difference_from_first_rank(world, facts_of(dataset, experiment));
+  agree_on(world, [&] {
+    if (difference.empty()) return;
+    throw DataError("data: " + difference + "; give all ranks the same files");
+  });
+}
+
+// The planner's result depends on the threads of a rank, and on sums of doubles that another
+// processor may round otherwise. So one rank chooses. Its choice travels as the text of a
+// configuration in which nothing else is said, but for the names that every one needs.
+Experiment::Grid grid_chosen_by_first_rank(transport::World& world, const Model& model,
+                                           const Experiment& experiment) {
+  Experiment message;
+  message.data.name = "synthetic";
+  message.model.name = model_names().front();
+  agree_on(world, [&] {
+    if (world.rank() == 0) message.grid = choose_grid_automatically(model, experiment, world);
+  });
+  return parse_experiment(text_of_first_rank(world, to_toml(message)), "grid.plan").grid;
+}
+
+}  // namespace
+
+PreparedRun prepare_run(transport::World& world, const Experiment& experiment) {
+  agree_on_configuration(world, experiment);
+  PreparedRun run{.experiment = experiment};
+  agree_on(world, [&] { run.material = make_material(experiment); });
+  agree_on_data(world, run.material.dataset, experiment);
+  if (experiment.grid.plan == "auto") {
+    run.experiment.grid = grid_chosen_by_first_rank(world, run.material.model, experiment);
+  }
+  return run;
+}
+
+}  // namespace rondo::train
