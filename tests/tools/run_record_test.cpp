@@ -149,6 +149,23 @@ TEST_F(RunRecordTest, GivesAKeyThatWasNotRecordedItsDefault) {
             "train.log_every is 50, would be 7");
 }
 
+TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
+  train::Experiment recorded = wanted_.experiment;
+  recorded.grid = {.sample = 1, .filter = 2, .plan = "chosen", .layers = {{"conv1", "height=2"}}};
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.sample is 1, would be 0");
+
+  wanted_.experiment.grid.plan = "auto";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment), "");
+
+  wanted_.experiment.grid.batch_norm = "group";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.batch_norm is \"rank\", would be \"group\"");
+  recorded.grid.plan = "given";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.sample is 1, would be 0");
+}
+
 TEST_F(RunRecordTest, ComparesAConfigurationOfAnotherVersionAsText) {
   const std::string foreign = train::to_toml(wanted_.experiment) + "[later]\nkey = 1\n";
 

@@ -102,6 +102,31 @@ TEST_F(TrainTest, LeavesTheResolvedConfigurationAndTheMetricsInItsFolder) {
   EXPECT_EQ(std::ranges::count(events, "epoch"), 2);
 }
 
+// A single sample for two ranks has to be split.
+TEST_F(TrainTest, WritesTheGridThatThePlannerChoseAndRepeatsTheRunFromIt) {
+  const auto last_hash = [](const std::string& metrics) {
+    std::string hash;
+    for (const std::string& line : lines(metrics)) {
+      const auto event = nlohmann::json::parse(line);
+      if (event["event"] == "epoch") hash = event["parameter_hash"].get<std::string>();
+    }
+    return hash;
+  };
+  const Ended ended = train({"-n", "2", "--set", "grid.plan=auto", "--set", "train.global_batch=1",
+                             "--set", "train.max_steps=3"});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("plan = \"chosen\""), HasSubstr("conv1")));
+
+  const std::string again = out() + "-again";
+  const Ended repeated =
+      rondo({"train", out() + "/config.toml", "--out", again, "--threads", "1", "-n", "2"});
+
+  ASSERT_EQ(repeated.status, 0) << repeated.err;
+  EXPECT_EQ(file("../run-again/config.toml"), file("config.toml"));
+  EXPECT_NE(last_hash(file("metrics.jsonl")), "");
+  EXPECT_EQ(last_hash(file("../run-again/metrics.jsonl")), last_hash(file("metrics.jsonl")));
+}
+
 TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
   const Ended ended =
       train({"-n", "2", "--fake-nodes", "2", "--fabric", "shm", "--latency-us", "3"});

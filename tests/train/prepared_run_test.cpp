@@ -2,14 +2,17 @@
 
 #include "trainer/prepared_run.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
@@ -160,6 +163,56 @@ TEST(PreparedRunTest, RanksWithDifferentThreadsTakeTheGridThatTheFirstOneChose) 
       EXPECT_EQ(train(world, experiment, {}).epoch, 1);
     });
   }
+}
+
+/// A run on four ranks: what the observer was told of the configuration, what metrics.jsonl has,
+/// and what came of it.
+struct Told {
+  Experiment experiment = {};
+  std::string recorded = {};
+  std::vector<double> losses = std::vector<double>(4);
+  std::vector<std::string> hashes = std::vector<std::string>(4);  // by rank, of what it holds
+};
+
+Told told_by(const Experiment& experiment) {
+  const ScratchFolder folder;
+  Told told;
+  TrainerOptions options;
+  options.run_folder = folder.path();
+  options.observer.on_start = [&](const Experiment& started) { told.experiment = started; };
+  World{4}.run([&](transport::World& world) {
+    const EpochMetrics metrics = train(world, experiment, options);
+    const auto rank = static_cast<std::size_t>(world.rank());
+    told.losses[rank] = metrics.loss;
+    told.hashes[rank] = metrics.parameter_hash;
+  });
+  std::ifstream file(folder.path() / "metrics.jsonl");
+  std::string line;
+  std::getline(file, line);
+  told.recorded = nlohmann::json::parse(line).at("config");
+  return told;
+}
+
+TEST(PreparedRunTest, TheGridThatWasChosenIsInTheConfigurationAndRepeatsTheRun) {
+  Experiment experiment = automatic();
+  experiment.train.global_batch = 2;  // leaves ranks without a sample unless layers are split
+  const Told first = told_by(experiment);
+  EXPECT_EQ(first.experiment.grid.plan, "chosen");
+  EXPECT_FALSE(first.experiment.grid.layers.empty());
+  EXPECT_EQ(first.recorded, to_toml(first.experiment));
+
+  const Told again = told_by(parse_experiment(first.recorded, "config.toml"));
+
+  EXPECT_EQ(again.recorded, first.recorded);
+  EXPECT_EQ(again.hashes, first.hashes);
+  EXPECT_EQ(again.losses, first.losses);
+}
+
+TEST(PreparedRunTest, AGridThatIsGivenStaysAsItIs) {
+  Experiment experiment = automatic();
+  experiment.grid = {.height = 2};
+
+  EXPECT_EQ(told_by(experiment).experiment.grid, experiment.grid);
 }
 
 }  // namespace

@@ -35,10 +35,19 @@ std::vector<KeyText> keys_of(const std::string& toml) {
   return keys;
 }
 
-// As this version would write it; as it is when this version cannot read it.
-std::string rewritten(const std::string& toml) {
+// What a run was asked for: its configuration tells what grid.plan = "auto" has chosen instead.
+train::Experiment without_choice(train::Experiment recorded) {
+  if (recorded.grid.plan != "chosen") return recorded;
+  recorded.grid = {.plan = "auto", .batch_norm = recorded.grid.batch_norm};
+  return recorded;
+}
+
+// As this version would write it, to be compared with `wanted`; as it is when this version cannot
+// read it.
+std::string rewritten(const std::string& toml, const train::Experiment& wanted) {
   try {
-    return train::to_toml(train::parse_experiment(toml, "recorded"));
+    const train::Experiment recorded = train::parse_experiment(toml, "recorded");
+    return train::to_toml(wanted.grid.plan == "auto" ? without_choice(recorded) : recorded);
   } catch (const train::ConfigError&) {
     return toml;
   }
@@ -73,7 +82,7 @@ bool is_of_a_run(const std::string& name) {
 }  // namespace
 
 std::string first_difference(const std::string& recorded, const train::Experiment& wanted) {
-  const std::vector<KeyText> old_keys = keys_of(rewritten(recorded));
+  const std::vector<KeyText> old_keys = keys_of(rewritten(recorded, wanted));
   const std::vector<KeyText> new_keys = keys_of(train::to_toml(wanted));
   for (const auto& [key, value] : new_keys) {
     std::string old = "not set";

@@ -24,6 +24,7 @@ struct FoundRun {
 
 /// The first key in which two configurations differ, as "SECTION.KEY is OLD, would be NEW"; empty
 /// when they are the same. A key that `recorded` lacks has its default: it is younger than the run.
+/// Where `wanted` has grid.plan = "auto", what it chose in the run makes no difference.
 [[nodiscard]] std::string first_difference(const std::string& recorded,
                                            const train::Experiment& wanted);
 

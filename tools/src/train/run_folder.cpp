@@ -68,4 +68,8 @@ void prepare_run_folder(const fs::path& folder, const train::Experiment& experim
   write(folder / "config.toml", config);
 }
 
+void rewrite_config(const fs::path& folder, const train::Experiment& experiment) {
+  write(folder / "config.toml", to_toml(experiment));
+}
+
 }  // namespace rondo::tools

@@ -14,4 +14,8 @@ namespace rondo::tools {
 /// twice for the same run is no error.
 void prepare_run_folder(const std::filesystem::path& folder, const train::Experiment& experiment);
 
+/// Writes config.toml of a run anew: `experiment` says what was left open, as by grid.plan =
+/// "auto". Throws UsageError when it cannot be written.
+void rewrite_config(const std::filesystem::path& folder, const train::Experiment& experiment);
+
 }  // namespace rondo::tools

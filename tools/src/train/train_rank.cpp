@@ -102,6 +102,9 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   Display display(rank, folder);
   options.run_folder = folder;
   options.observer = display.observer();
+  options.observer.on_start = [&](const train::Experiment& experiment) {
+    if (rank.experiment.grid.plan == "auto") rewrite_config(folder, experiment);
+  };
   train::train(world, rank.experiment, options);
   display.copy_metrics();
 }

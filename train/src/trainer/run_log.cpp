@@ -26,8 +26,9 @@ void RunLog::note(const std::string& line) const {
   if (active_ && observer_.on_note) observer_.on_note(line);
 }
 
-void RunLog::start(const StartEvent& event) {
+void RunLog::start(const StartEvent& event, const Experiment& experiment) {
   if (file_) file_->write(event);
+  if (active_ && observer_.on_start) observer_.on_start(experiment);
 }
 
 void RunLog::step(const StepEvent& event) {

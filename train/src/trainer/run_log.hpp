@@ -22,7 +22,7 @@ class RunLog {
   [[nodiscard]] bool active() const noexcept { return active_; }
 
   void note(const std::string& line) const;
-  void start(const StartEvent& event);
+  void start(const StartEvent& event, const Experiment& experiment);
   void step(const StepEvent& event);
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);

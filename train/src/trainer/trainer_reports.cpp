@@ -85,7 +85,7 @@ void Trainer::announce() const {
             std::to_string(event.total_steps) + " in all");
   announce_updates();
   for (const std::string& injection : injections_) log_.note("injected: " + injection);
-  log_.start(event);
+  log_.start(event, experiment_);
 }
 
 void Trainer::announce_updates() const {

@@ -98,6 +98,8 @@ struct RunSummary {
 
 /// What the trainer tells while it runs, on rank 0 only. Called on the training thread.
 struct TrainerObserver {
+  /// Before the first step: the experiment as it runs, with what grid.plan = "auto" has chosen.
+  std::function<void(const Experiment& experiment)> on_start = {};
   std::function<void(const std::string& line)> on_note = {};  ///< facts worth printing once
   std::function<void(const Progress&)> on_progress = {};
   std::function<void(const EpochMetrics&)> on_epoch = {};
