@@ -1,5 +1,5 @@
 // The one place where the keys of [[model.layers]] stand. A new one is a member of
-// Experiment::Layer, a line here, and what layer_kinds.cpp makes of it.
+// Experiment::Layer, a line here, and what model/described_model.cpp makes of it.
 
 #include "config/layer_keys.hpp"
 

@@ -1,5 +1,7 @@
 #include "executor/graph.hpp"
 
+#include "model/layer_traits.hpp"
+
 namespace rondo::train {
 
 bool has_gradient(const Graph& graph, ValueId value) {
@@ -12,9 +14,8 @@ Graph graph_of(const Model& model) {
   Graph graph;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
-    graph.nodes.push_back({.layer = i,
-                           .inputs = layer.inputs,
-                           .batch_norm = std::holds_alternative<BatchNormLayer>(layer.kind)});
+    graph.nodes.push_back(
+        {.layer = i, .inputs = layer.inputs, .batch_norm = traits_of(layer.kind).batch_statistics});
   }
   return graph;
 }

@@ -1,5 +1,7 @@
 #include "executor/layer_places.hpp"
 
+#include "model/layer_traits.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -26,7 +28,7 @@ std::vector<LayerPlace> places_of(const Model& model, const ParameterLayout& lay
       place.size = layout.groups[group].size;
       ++group;
     }
-    if (std::holds_alternative<BatchNormLayer>(layer.kind)) {
+    if (traits_of(layer.kind).batch_statistics) {
       place_statistics(layout, statistic, place);
     }
     places.push_back(place);

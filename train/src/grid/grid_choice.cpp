@@ -9,7 +9,7 @@
 #include "config/nearest.hpp"
 #include "config/split_text.hpp"
 #include "grid/name_pattern.hpp"
-#include "model/has_weights.hpp"
+#include "model/layer_traits.hpp"
 
 namespace rondo::train {
 namespace {

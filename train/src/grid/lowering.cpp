@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model/has_weights.hpp"
+#include "model/layer_traits.hpp"
 
 namespace rondo::train {
 namespace {
@@ -55,7 +55,7 @@ class Lowerer {
   void add_layer(std::size_t i) {
     const LayerSpec& layer = model_.layers[i];
     const Partition x = wanted(i, result_.values[value_of_[layer.inputs[0]]]);
-    GraphNode node{.layer = i, .batch_norm = std::holds_alternative<BatchNormLayer>(layer.kind)};
+    GraphNode node{.layer = i, .batch_norm = traits_of(layer.kind).batch_statistics};
     for (const ValueId input : layer.inputs) node.inputs.push_back(read(value_of_[input], x));
     value_of_[i + 1] = add(std::move(node), {splits_[i], x, written(i, x)});
   }
@@ -128,7 +128,7 @@ class Lowerer {
     }
     if (has_weights(layer) && split_by_channel) return output_of(x, splits_[i].channels, y);
     const bool in_space = x.parts().h * x.parts().w > 1;
-    if (std::holds_alternative<GlobalAveragePoolingLayer>(layer.kind) && in_space) {
+    if (traits_of(layer.kind).averages_images && in_space) {
       return replicated(y, grid_.pr);
     }
     return x.with_extents(y);

@@ -22,26 +22,40 @@ struct Slice {
   Range elements = {};
 };
 
-Slice slice_of(const LayerSpec& layer, const GridLayer& layout, int rank) {
-  const Box x = layout.x.box_of(rank);
-  const Box y = layout.y.box_of(rank);
-  if (layout.split.kind == SplitKind::channel) {
-    if (std::holds_alternative<ConvolutionLayer>(layer.kind)) {
-      const ChannelGrid grid = layout.split.channels;
-      return {.rows = partial_output(layout.x, grid, layout.y.extents(), rank).c,
-              .columns = gathered_input(layout.x, grid, rank).c,
-              .elements = y.c};
-    }
-    if (const auto* connected = std::get_if<FullyConnectedLayer>(&layer.kind)) {
-      const Range outputs = even_range(connected->outputs, layout.x.ranks(), rank);
-      return {outputs, {0, layout.x.extents().image()}, outputs};
-    }
+class SliceOf {
+ public:
+  SliceOf(const GridLayer& layout, int rank) : layout_(layout), rank_(rank) {}
+
+  Slice operator()(const ConvolutionLayer& /*layer*/) const {
+    if (!is_by_channel()) return by_channels();
+    const ChannelGrid grid = layout_.split.channels;
+    return {.rows = partial_output(layout_.x, grid, layout_.y.extents(), rank_).c,
+            .columns = gathered_input(layout_.x, grid, rank_).c,
+            .elements = layout_.y.box_of(rank_).c};
   }
-  if (std::holds_alternative<FullyConnectedLayer>(layer.kind)) {
-    return {{0, layout.y.extents().c}, {0, layout.x.extents().image()}, {0, layout.y.extents().c}};
+  Slice operator()(const FullyConnectedLayer& layer) const {
+    const Range inputs{0, layout_.x.extents().image()};
+    const Range outputs = is_by_channel() ? even_range(layer.outputs, layout_.x.ranks(), rank_)
+                                          : Range{0, layout_.y.extents().c};
+    return {.rows = outputs, .columns = inputs, .elements = outputs};
   }
-  return {y.c, x.c, y.c};
-}
+  Slice operator()(const BatchNormLayer& /*layer*/) const { return by_channels(); }
+  // Poolings hold nothing.
+  Slice operator()(const PoolingLayer& /*layer*/) const { return {}; }
+  Slice operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return {}; }
+
+ private:
+  [[nodiscard]] bool is_by_channel() const { return layout_.split.kind == SplitKind::channel; }
+
+  // What goes with the channels of its input and output that lie here.
+  [[nodiscard]] Slice by_channels() const {
+    const Range y = layout_.y.box_of(rank_).c;
+    return {.rows = y, .columns = layout_.x.box_of(rank_).c, .elements = y};
+  }
+
+  const GridLayer& layout_;
+  int rank_;
+};
 
 void cut(Parameter& parameter, const Slice& slice) {
   const bool vector = parameter.shape.size() == 1;
@@ -66,7 +80,8 @@ class Slicer {
     for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
       const auto layer = lowering.graph.nodes[node].layer;
       if (!layer) continue;
-      slices_.push_back(slice_of(model.layers[*layer], lowering.layouts[node], rank));
+      const SliceOf slice_of(lowering.layouts[node], rank);
+      slices_.push_back(std::visit(slice_of, model.layers[*layer].kind));
     }
   }
 

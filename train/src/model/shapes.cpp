@@ -1,5 +1,6 @@
 #include <stdexcept>
 #include <string>
+#include <variant>
 
 #include <rondo/train/model.hpp>
 
@@ -16,10 +17,13 @@ std::string text(const tensor::Shape& shape) {
   throw std::invalid_argument("layer " + layer.name + ": " + what);
 }
 
-std::size_t inputs_of(const LayerKind& kind) {
-  const auto* norm = std::get_if<BatchNormLayer>(&kind);
-  return norm != nullptr && norm->residual ? 2 : 1;
-}
+struct InputsOfKind {
+  std::size_t operator()(const BatchNormLayer& layer) const { return layer.residual ? 2 : 1; }
+  std::size_t operator()(const ConvolutionLayer& /*layer*/) const { return 1; }
+  std::size_t operator()(const PoolingLayer& /*layer*/) const { return 1; }
+  std::size_t operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return 1; }
+  std::size_t operator()(const FullyConnectedLayer& /*layer*/) const { return 1; }
+};
 
 tensor::Shape output_of(const tensor::BatchNormSpec& spec) { return spec.input; }
 
@@ -53,7 +57,7 @@ void check(const LayerSpec& layer, const tensor::FullyConnectedSpec& spec) {
 void check(const LayerSpec& /*layer*/, const tensor::BatchNormSpec& /*spec*/) {}
 
 void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
-  const std::size_t wanted = inputs_of(layer.kind);
+  const std::size_t wanted = std::visit(InputsOfKind{}, layer.kind);
   if (layer.inputs.size() != wanted) {
     refuse(layer, "has " + std::to_string(layer.inputs.size()) + " inputs and needs " +
                       std::to_string(wanted));

@@ -6,7 +6,7 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "model/has_weights.hpp"
+#include "model/layer_traits.hpp"
 #include "plan/check_options.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_cost.hpp"
@@ -141,8 +141,7 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
     split[i + 1] = layer.has_split() ? plan.layers[next++].split : split[model.layers[i].inputs[0]];
     work.push_back(local_work(job, layer, split[i + 1]));
     // Where sums or outputs are brought together, those behind follow that.
-    const bool gathers = std::holds_alternative<GlobalAveragePoolingLayer>(layer.spec.kind) &&
-                         split[i + 1].kind == SplitKind::space;
+    const bool gathers = layer.averages_images() && split[i + 1].kind == SplitKind::space;
     const bool connects = layer.is_fully_connected() && split[i + 1].kind == SplitKind::channel;
     if (gathers || connects) split[i + 1] = {.kind = SplitKind::group};
   }

@@ -1,5 +1,4 @@
 #include <stdexcept>
-#include <type_traits>
 #include <variant>
 
 #include <rondo/train/compute_costs.hpp>
@@ -7,24 +6,31 @@
 #include "model/specs.hpp"
 
 namespace rondo::train {
+namespace {
+
+// Multiplications and additions of one pass; what has no weights counts as nothing.
+struct PassFlops {
+  tensor::Shape input;
+
+  double operator()(const ConvolutionLayer& layer) const { return of(spec_of(layer, input)); }
+  double operator()(const FullyConnectedLayer& layer) const { return of(spec_of(layer, input)); }
+  double operator()(const BatchNormLayer& /*layer*/) const { return 0.0; }
+  double operator()(const PoolingLayer& /*layer*/) const { return 0.0; }
+  double operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return 0.0; }
+
+ private:
+  template <typename Spec>
+  static double of(const Spec& spec) {
+    const tensor::Shape y = spec.output();
+    return 2.0 * static_cast<double>(y.n * y.h * y.w) * static_cast<double>(spec.weights());
+  }
+};
+
+}  // namespace
 
 ComputeCosts::~ComputeCosts() = default;
 
-double pass_flops(const LocalWork& work) {
-  return std::visit(
-      [&]<typename Kind>(const Kind& kind) {
-        constexpr bool convolution = std::is_same_v<Kind, ConvolutionLayer>;
-        if constexpr (convolution || std::is_same_v<Kind, FullyConnectedLayer>) {
-          const auto spec = spec_of(kind, work.input);
-          const tensor::Shape y = spec.output();
-          const std::int64_t weights = spec.weights();
-          return 2.0 * static_cast<double>(y.n * y.h * y.w) * static_cast<double>(weights);
-        } else {
-          return 0.0;
-        }
-      },
-      work.kind);
-}
+double pass_flops(const LocalWork& work) { return std::visit(PassFlops{work.input}, work.kind); }
 
 FlopRate::FlopRate(double flops) : flops_(flops) {
   if (!(flops > 0.0)) throw std::invalid_argument("flop rate: must be greater than 0");

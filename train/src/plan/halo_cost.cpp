@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <compare>
 #include <optional>
-#include <type_traits>
 #include <vector>
 
 #include <rondo/train/halo.hpp>
@@ -71,23 +70,6 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
   return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
 }
 
-std::optional<Windows> windows_of(const JobLayer& layer) {
-  return std::visit(
-      []<typename Kind>(const Kind& kind) -> std::optional<Windows> {
-        if constexpr (std::is_same_v<Kind, ConvolutionLayer> ||
-                      std::is_same_v<Kind, PoolingLayer>) {
-          return windows_of(kind);
-        } else {
-          return std::nullopt;
-        }
-      },
-      layer.spec.kind);
-}
-
-bool is_global_average(const JobLayer& layer) {
-  return std::holds_alternative<GlobalAveragePoolingLayer>(layer.spec.kind);
-}
-
 bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {
   return parts == 1 || std::min(x, y) / parts >= std::max<std::int64_t>(halo, 1);
 }
@@ -95,17 +77,17 @@ bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t hal
 }  // namespace
 
 double halo_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (is_global_average(layer)) {
+  if (layer.averages_images()) {
     const double words = static_cast<double>(layer.y.size()) / job.grid.pc;
     return 2.0 * collective_seconds(words, job.group(), job.options);
   }
-  const std::optional<Windows> windows = windows_of(layer);
+  const std::optional<Windows> windows = windows_if_any(layer);
   return windows ? window_seconds(job, layer, split, *windows) : 0.0;
 }
 
 bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
-  if (is_global_average(layer)) return layer.x.h >= split.h && layer.x.w >= split.w;
-  const std::optional<Windows> windows = windows_of(layer);
+  if (layer.averages_images()) return layer.x.h >= split.h && layer.x.w >= split.w;
+  const std::optional<Windows> windows = windows_if_any(layer);
   const Windows w = windows.value_or(Windows{});
   return is_thick_enough(layer.x.h, layer.y.h, split.h, w.h.kernel / 2) &&
          is_thick_enough(layer.x.w, layer.y.w, split.w, w.w.kernel / 2);

@@ -43,8 +43,9 @@ bool are_enough(std::int64_t channels, int parts) {
 
 // Parts of a picture have less padding than a kernel.
 bool is_overpadded(const JobLayer& layer) {
-  const auto* convolution = std::get_if<ConvolutionLayer>(&layer.spec.kind);
-  return convolution != nullptr && convolution->padding >= convolution->kernel;
+  if (!layer.is_convolution()) return false;
+  const Windows windows = windows_if_any(layer).value_or(Windows{});
+  return windows.h.before >= windows.h.kernel;
 }
 
 // A layer that follows is cut into as many parts as ranks, whatever remains.
@@ -83,8 +84,7 @@ std::optional<int> number_of(const ValueLayout& layout, const std::vector<ValueL
 
 // How y lies where the layer reads `x`.
 ValueLayout written(const JobLayer& layer, const LayerSplit& split, const ValueLayout& x) {
-  if (std::holds_alternative<GlobalAveragePoolingLayer>(layer.spec.kind) &&
-      x.kind == SplitKind::space) {
+  if (layer.averages_images() && x.kind == SplitKind::space) {
     return {.kind = SplitKind::group};  // its sums are of the whole picture
   }
   if (split.kind != SplitKind::channel || !layer.is_convolution()) return x;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/backward_plan.hpp"
+#include "model/layer_traits.hpp"
 #include "plan/layer_cost.hpp"
 #include "plan/word_bytes.hpp"
 
@@ -39,7 +40,7 @@ std::vector<bool> whole_values(const Model& model, Strategy strategy) {
   std::vector<bool> whole(model.layers.size() + 1, all);
   if (strategy != Strategy::integrated) return whole;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    if (!std::holds_alternative<FullyConnectedLayer>(model.layers[i].kind)) continue;
+    if (!is_fully_connected(model.layers[i])) continue;
     whole[model.layers[i].inputs[0]] = true;
     whole[i + 1] = true;
   }

@@ -7,7 +7,7 @@
 
 #include "config/split_text.hpp"
 #include "grid/layer_traffic.hpp"
-#include "model/has_weights.hpp"
+#include "model/layer_traits.hpp"
 
 namespace rondo::train {
 namespace {
