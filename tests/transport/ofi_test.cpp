@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -308,6 +309,86 @@ TEST(OfiLinkTest, GivesUpALargeSendToALinkThatIsGone) {
   links[0].cancel(send);
 
   EXPECT_TRUE(send.failed());
+}
+
+// Ranks 0, 1 and 2 of a link know each other, and rank 0 has a message under way that rank 1 does
+// not fetch.
+class OfiCancelledSendTest : public testing::Test {
+ protected:
+  OfiCancelledSendTest() {
+    for (const auto& [from, to] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
+      EXPECT_TRUE(exchange(from, to, 1)) << from << " and " << to;
+    }
+    links_[0].post_send(1, 7, data_, send_);
+    for (int i = 0; i < 1000; ++i) links_[i % 3].progress();
+  }
+
+  // Sends `bytes` both ways.
+  bool exchange(int a, int b, std::size_t bytes) {
+    return arrives(a, b, bytes) && arrives(b, a, bytes);
+  }
+  bool arrives(int from, int to, std::size_t bytes) {
+    const std::vector<std::byte> sent = pattern(bytes);
+    std::vector<std::byte> received(bytes);
+    Transfer send;
+    Transfer recv;
+    links_[to].post_recv(from, 9, received, recv);
+    links_[from].post_send(to, 9, sent, send);
+    return links_.finish(recv) && links_.finish(send) && recv.done() && send.done() &&
+           received == sent;
+  }
+
+  Links links_{3};
+  std::vector<std::byte> data_ = pattern(mebibyte);
+  Transfer send_;
+};
+
+TEST_F(OfiCancelledSendTest, HarmsNoOtherPeer) {
+  links_[0].cancel(send_);
+
+  EXPECT_FALSE(send_.pending());
+  for (const std::size_t bytes : {std::size_t{1}, mebibyte}) {
+    EXPECT_TRUE(exchange(0, 2, bytes)) << bytes;
+    EXPECT_TRUE(exchange(1, 2, bytes)) << bytes;
+  }
+}
+
+TEST_F(OfiCancelledSendTest, HarmsNoMessageThatIsUnderWayToAnotherPeer) {
+  const std::vector<std::byte> other = pattern(mebibyte, 3);
+  std::vector<std::byte> received(other.size());
+  Transfer send;
+  Transfer recv;
+  links_[0].post_send(2, 7, other, send);
+  for (int i = 0; i < 1000; ++i) links_[i % 3].progress();
+
+  links_[0].cancel(send_);
+  links_[2].post_recv(0, 7, received, recv);
+
+  ASSERT_TRUE(links_.finish(recv) && links_.finish(send));
+  EXPECT_TRUE(recv.done() && send.done());
+  EXPECT_TRUE(received == other);
+}
+
+TEST_F(OfiCancelledSendTest, IsNotReadAnyMoreByAPeerThatFetchesItLate) {
+  links_[0].cancel(send_);
+  std::ranges::fill(data_, std::byte{0xEE});
+  std::vector<std::byte> received(data_.size());
+  Transfer recv;
+  links_[1].post_recv(0, 7, received, recv);
+  for (int i = 0; i < 10'000; ++i) links_[i % 2].progress();
+
+  EXPECT_FALSE(recv.done());
+  EXPECT_EQ(std::ranges::count(received, std::byte{0xEE}), 0);
+}
+
+TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
+  links_[0].cancel(send_);
+  Transfer next;
+
+  links_[0].post_send(1, 7, data_, next);
+
+  ASSERT_TRUE(next.failed());
+  EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to take back a message"));
 }
 
 TEST(OfiLinkTest, WakesASleeperWhenAMessageComes) {

@@ -41,6 +41,8 @@ struct Endpoint {
     return (info().domain_attr->mr_mode & bit) != 0;
   }
   [[nodiscard]] std::string provider() const { return info().fabric_attr->prov_name; }
+  /// Can the connection to one peer be closed, and all others stay?
+  [[nodiscard]] bool closes_connections() const;
 };
 
 /// Throws Failure.

@@ -19,6 +19,8 @@ const char* error_text(std::int32_t error) {
       return "the connection to the peer is lost";
     case error_link_lost:
       return "the libfabric endpoint is closed after an earlier error";
+    case error_peer_cut:
+      return "the connection to the peer was closed to take back a message that it did not fetch";
     case rondo_error_truncated:
       return "the message is longer than its receive";
     default:

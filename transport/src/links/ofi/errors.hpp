@@ -14,6 +14,7 @@ enum ErrorNumber : std::int32_t {
   error_other_provider,
   error_peer_lost,
   error_link_lost,
+  error_peer_cut,
 };
 
 [[nodiscard]] const char* error_text(std::int32_t error);

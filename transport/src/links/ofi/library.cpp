@@ -2,10 +2,14 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "links/ofi/errors.hpp"
@@ -22,10 +26,23 @@ constexpr const char* file_name = "libfabric.so.1";
 //   is under way, in two of its ways to receive: straight into the receive's memory (dyn_rbuf), and
 //   in several packets (SAR). Without them messages go through its buffers up to 16 KiB, and are
 //   fetched by the receiver above.
-constexpr std::array<std::pair<const char*, const char*>, 3> settings = {
+// - ofi_rxm closes the connection to a peer that is removed: the only way to take back a send.
+constexpr const char* close_removed = "FI_AV_REMOVE_CLEANUP";
+constexpr std::array<std::pair<const char*, const char*>, 4> settings = {
     {{"IPATH_NO_BACKTRACE", "1"},
      {"FI_OFI_RXM_ENABLE_DYN_RBUF", "0"},
-     {"FI_OFI_RXM_SAR_LIMIT", "16384"}}};
+     {"FI_OFI_RXM_SAR_LIMIT", "16384"},
+     {close_removed, "1"}}};
+
+// Was libfabric loaded by somebody else before our settings were made? It may have read its
+// environment then.
+bool was_loaded_before = false;
+
+bool is_loaded() {
+  void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) ::dlclose(handle);
+  return handle != nullptr;
+}
 
 template <typename Function>
 void resolve(void* handle, const char* name, Function& function) {
@@ -36,6 +53,7 @@ void resolve(void* handle, const char* name, Function& function) {
 }
 
 Library load() {
+  was_loaded_before = is_loaded() && std::getenv(close_removed) == nullptr;
   for (const auto& [variable, value] : settings) ::setenv(variable, value, /*replace=*/0);
   void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
@@ -49,6 +67,26 @@ Library load() {
   resolve(handle, "fi_fabric", found.fabric);
   resolve(handle, "fi_version", found.version);
   resolve(handle, "fi_strerror", found.strerror);
+  resolve(handle, "fi_getparams", found.getparams);
+  resolve(handle, "fi_freeparams", found.freeparams);
+  return found;
+}
+
+bool is_true(std::string_view value) {
+  return value == "1" || value == "yes" || value == "true" || value == "on";
+}
+
+bool find_close_removed() {
+  fi_param* parameters = nullptr;
+  int count = 0;
+  const Library& loaded = library();  // before the question whether it was there already
+  if (was_loaded_before || loaded.getparams(&parameters, &count) != 0) return false;
+  const std::span<const fi_param> all(parameters, static_cast<std::size_t>(count));
+  const bool found = std::ranges::any_of(all, [](const fi_param& parameter) {
+    return parameter.name == std::string_view(close_removed) && parameter.value != nullptr &&
+           is_true(parameter.value);
+  });
+  loaded.freeparams(parameters);
   return found;
 }
 
@@ -57,6 +95,11 @@ Library load() {
 const Library& library() {
   static const Library loaded = load();
   return loaded;
+}
+
+bool closes_removed_connections() {
+  static const bool closes = find_close_removed();
+  return closes;
 }
 
 void expect_ranks(std::int32_t size) {

@@ -14,11 +14,17 @@ struct Library {
   decltype(&fi_fabric) fabric;
   decltype(&fi_version) version;
   decltype(&fi_strerror) strerror;
+  decltype(&fi_getparams) getparams;
+  decltype(&fi_freeparams) freeparams;
 };
 
 /// libfabric, loaded at the first call and never unloaded: its providers leave handlers behind.
 /// Throws Failure where it is missing. May be called by any thread.
 [[nodiscard]] const Library& library();
+
+/// Does fi_av_remove() close a connection of ofi_rxm? libfabric has to know the setting, and must
+/// have found it when it was loaded. May be called by any thread.
+[[nodiscard]] bool closes_removed_connections();
 
 /// Tells libfabric how many ranks there are, unless the user has: providers size their queues
 /// by it. Only the first call counts, and only before providers are first looked for.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,6 +23,9 @@ namespace rondo::transport::ofi {
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
 ///   could not be kept. Those that were cancelled or longer than their receive do not count.
+/// - libfabric takes no send back. One that is cancelled gets a moment to end by itself; then the
+///   connection to its peer is closed (ofi_rxm), or the endpoint where there is no connection to
+///   close. Nothing of it is read after that.
 class Link {
  public:
   explicit Link(const rondo_link_options& options);
@@ -49,6 +53,7 @@ class Link {
   void drain(int timeout_ms) noexcept;
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class Taken : std::uint8_t { yes, later, failed };
 
   [[nodiscard]] Message* start(Message::Kind kind, std::int32_t peer, std::uint64_t tag, void* data,
@@ -71,6 +76,10 @@ class Link {
   void end(Message& message, std::int32_t error, std::size_t bytes) noexcept;
 
   bool take_back(Message& message, const rondo_transfer& transfer) noexcept;
+  [[nodiscard]] Clock::time_point patience() noexcept;
+  bool cut(std::int32_t rank) noexcept;
+  [[nodiscard]] bool has_posted(std::int32_t rank) noexcept;
+  void abandon(Message& message, std::int32_t error) noexcept;
   void unqueue(Message& message) noexcept;
   void lose_peer(std::int32_t rank, std::int32_t error) noexcept;
   void lose_everything(std::int32_t error) noexcept;
@@ -88,7 +97,8 @@ class Link {
   std::size_t inject_bytes_;
   std::size_t longest_;
   std::int32_t rank_;
-  std::int32_t error_ = 0;  // once the endpoint is closed
+  std::int32_t error_ = 0;           // once the endpoint is closed
+  Clock::time_point patience_ends_;  // of the cancels that follow each other closely
 };
 
 }  // namespace rondo::transport::ofi

@@ -16,7 +16,9 @@ namespace rondo::transport::ofi {
 /// What the link knows of one message, from post to libfabric's last word on it.
 struct Message {
   enum class Kind : std::uint8_t { send, recv };
-  enum class State : std::uint8_t { unused, queued, posted };
+  /// abandoned: its caller has its answer, its memory is out of libfabric's reach, and only the
+  /// context must not be used again before libfabric has reported it, if it ever does.
+  enum class State : std::uint8_t { unused, queued, posted, abandoned };
 
   fi_context2 context{};               // first: libfabric gives its address back
   rondo_transfer* transfer = nullptr;  ///< null when the caller has its answer already

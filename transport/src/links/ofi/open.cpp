@@ -71,6 +71,10 @@ void enable(Endpoint& endpoint) {
 
 }  // namespace
 
+bool Endpoint::closes_connections() const {
+  return provider().ends_with(";ofi_rxm") && closes_removed_connections();
+}
+
 Endpoint open_endpoint(const rondo_link_options& options) {
   expect_ranks(options.size);
   Endpoint endpoint;

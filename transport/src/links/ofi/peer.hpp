@@ -17,6 +17,7 @@ struct Peer {
   std::int32_t error = 0;  ///< of the connection; all that follows fails with it
   MessageQueue waiting;    ///< sends that libfabric cannot take yet
   bool is_listed = false;  ///< among the link's peers with waiting sends
+  bool is_cut = false;     ///< this rank has closed the connection
 
   /// Makes its address known. Returns 0 or an error.
   [[nodiscard]] int connect(const Endpoint& endpoint, std::string_view blob);

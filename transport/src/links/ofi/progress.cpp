@@ -40,6 +40,7 @@ bool Link::read_completions() noexcept {
 
 void Link::complete(void* context, std::size_t received) noexcept {
   Message& message = *static_cast<Message*>(context);
+  if (message.state == Message::State::abandoned) return messages_.give_back(message);
   if (message.kind == Message::Kind::send) return end(message, 0, message.bytes);
   end(message, received > message.bytes ? rondo_error_truncated : 0, received);
 }
@@ -51,6 +52,7 @@ void Link::read_error() noexcept {
   if (!messages_.owns(entry.op_context)) return;
   Message& message = *static_cast<Message*>(entry.op_context);
   if (message.state == Message::State::posted) fail(message, entry.err);
+  if (message.state == Message::State::abandoned) messages_.give_back(message);
 }
 
 void Link::fail(Message& message, std::int32_t error) noexcept {
@@ -115,7 +117,6 @@ void Link::end(Message& message, std::int32_t error, std::size_t bytes) noexcept
 }
 
 void Link::drain(int timeout_ms) noexcept {
-  using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
   while (sends_ > 0 && error_ == 0 && Clock::now() < deadline) progress();
 }
