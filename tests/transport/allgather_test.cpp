@@ -155,5 +155,20 @@ TEST(AllgatherArgumentTest, RefusesWhatDoesNotFit) {
   });
 }
 
+TEST(AllgatherArgumentsTest, RefusesAShareThatOverlapsTheResultInTheWrongPlace) {
+  test::World(2).run([](Communicator& comm) {
+    std::vector<std::int32_t> out(8);
+    const std::span<std::int32_t> all(out);
+    const auto mine = static_cast<std::size_t>(comm.rank());
+
+    // The other rank's share, between the two, and with a count for each rank.
+    EXPECT_THROW((void)comm.allgather(all.subspan(4 * (1 - mine), 4), all), std::invalid_argument);
+    EXPECT_THROW((void)comm.allgather(all.subspan(2, 4), all), std::invalid_argument);
+    const std::vector<std::size_t> counts{3, 5};
+    EXPECT_THROW((void)comm.allgather(all.subspan(1, counts[mine]), all, counts),
+                 std::invalid_argument);
+  });
+}
+
 }  // namespace
 }  // namespace rondo::transport::allgather_test

@@ -55,14 +55,19 @@ void check_rows(std::size_t rows, std::size_t row_bytes, std::size_t stride_byte
           "` overlap: stride < row");
 }
 
-// Dense buffers are either apart, or `out` lies exactly at `in` + `offset`.
-void check_apart(const ConstBlock& in, const Block& out, std::size_t offset,
+ConstBlock as_input(const Block& block) {
+  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
+}
+
+// Of `in` and `out`, one is `whole` and one `part`. Dense buffers are either apart, or `part` lies
+// exactly at `whole` + `offset`.
+void check_apart(const ConstBlock& whole, const ConstBlock& part, std::size_t offset,
                  const char* operation) {
-  if (!in.dense() || !out.dense() || in.bytes() == 0 || out.bytes() == 0) return;
+  if (!whole.dense() || !part.dense() || whole.bytes() == 0 || part.bytes() == 0) return;
   const std::less_equal<const std::byte*> before;
   const bool apart =
-      before(in.data + in.bytes(), out.data) || before(out.data + out.bytes(), in.data);
-  require(apart || out.data == in.data + offset, operation,
+      before(whole.data + whole.bytes(), part.data) || before(part.data + part.bytes(), whole.data);
+  require(apart || part.data == whole.data + offset, operation,
           "`in` and `out` overlap, but not as they do in place");
 }
 
@@ -102,10 +107,6 @@ void check_equal(const ConstBlock& in, const Block& out, const char* operation) 
           " elements, `out` has ", out.bytes() / element);
 }
 
-ConstBlock as_input(const Block& block) {
-  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
-}
-
 }  // namespace
 
 OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block& out,
@@ -122,7 +123,7 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
 
 OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
   check_equal(in, out, "allreduce");
-  check_apart(in, out, 0, "allreduce");
+  check_apart(in, as_input(out), 0, "allreduce");
   return take_record(in, out,
                      {.collective = shm::Collective::allreduce,
                       .type = in.type,
@@ -134,7 +135,7 @@ OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int 
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
     check_equal(in, out, "reduce");
-    check_apart(in, out, 0, "reduce");
+    check_apart(in, as_input(out), 0, "reduce");
   }
   return take_record(in, out,
                      {.collective = shm::Collective::reduce,
@@ -154,7 +155,7 @@ OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block o
           in.row_bytes / element, " elements, the ranks take ", shares.row_bytes / element);
   check_rows(in.rows, in.row_bytes, in.stride_bytes, "reduce_scatter", "in");
   check_rows(out.rows, out.row_bytes, out.stride_bytes, "reduce_scatter", "out");
-  if (in.rows <= 1) check_apart(in, out, shares.before_bytes, "reduce_scatter");
+  if (in.rows <= 1) check_apart(in, as_input(out), shares.before_bytes, "reduce_scatter");
 
   OperationRecord& record = take_record(in, out,
                                         {.collective = shm::Collective::reduce_scatter,
@@ -184,6 +185,7 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
           out.row_bytes / element, " elements, the ranks give ", shares.row_bytes / element);
   check_rows(in.rows, in.row_bytes, in.stride_bytes, "allgather", "in");
   check_rows(out.rows, out.row_bytes, out.stride_bytes, "allgather", "out");
+  if (in.rows <= 1) check_apart(as_input(out), in, shares.before_bytes, "allgather");
 
   OperationRecord& record = take_record(in, out,
                                         {.collective = shm::Collective::allgather,
@@ -203,7 +205,7 @@ OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
   require(in.bytes() / element % group_.count() == 0, "alltoall", in.bytes() / element,
           " elements for ", group_.count(), " ranks; all parts must be equal");
   require(in.bytes() == 0 || out.data != in.data, "alltoall", "`out` must not be `in`");
-  check_apart(in, out, 0, "alltoall");
+  check_apart(in, as_input(out), 0, "alltoall");
 
   OperationRecord& record = take_record(
       in, out,
