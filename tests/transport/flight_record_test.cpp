@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -438,6 +440,30 @@ TEST_F(InheritedRecordTest, IsNotWrittenWhenNobodyRecorded) {
   EXPECT_FALSE(record.write(file_of(folder, 0), "nothing there"));
 
   EXPECT_FALSE(std::filesystem::exists(file_of(folder, 0)));
+}
+
+// What the thread sanitizer sees: one thread names the folder while another one ends the job.
+TEST(FlightRecordTest, IsWrittenWholeWhenAnotherThreadAbortsWhileTheFolderIsBeingSet) {
+  const ScratchFolder folders;
+  const std::filesystem::path one = folders.path() / "the-first-of-two-folders";
+  const std::filesystem::path other = folders.path() / "another-one-whose-name-is-far-longer";
+  test::World(1).run([&](World& world) {
+    world.set_dump_folder(one);
+    std::atomic<bool> ended{false};
+    std::thread aborter([&] {
+      world.abort("enough");
+      ended = true;
+    });
+    for (bool last = false; !last;) {
+      last = ended;
+      world.set_dump_folder(other);
+      world.set_dump_folder(one);
+    }
+    aborter.join();
+  });
+
+  EXPECT_NE(std::filesystem::exists(FlightRecord::path_in(one, 0)),
+            std::filesystem::exists(FlightRecord::path_in(other, 0)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,7 +98,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// says.
   void note_failure(const Error& error) noexcept;
   void dump_flight_record(const std::filesystem::path& path) const;
-  void set_dump_folder(const std::filesystem::path& folder) { options_.dump_folder = folder; }
+  /// dump_folder() may be asked by any thread.
+  void set_dump_folder(const std::filesystem::path& folder);
+  [[nodiscard]] std::filesystem::path dump_folder() const;
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint16_t context, std::string_view text) noexcept;
@@ -131,6 +134,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   WorldOptions options_;
   SharedArena arena_;
   recorder::Recorder recorder_;
+  mutable std::mutex dump_folder_mutex_;  // of options_.dump_folder: abort() reads it
   std::atomic<bool> dumped_{false};
   std::vector<bool> dumped_for_;  // per rank
   Counters counters_;

@@ -1,6 +1,7 @@
 // When a rank writes its flight record, and those of others.
 
 #include <exception>
+#include <mutex>
 #include <string>
 
 #include "recorder/dump.hpp"
@@ -29,6 +30,16 @@ void WorldCore::dump_flight_record(const std::filesystem::path& path) const {
   recorder::dump(*peer(my_.rank).recorder, "asked for", path);
 }
 
+void WorldCore::set_dump_folder(const std::filesystem::path& folder) {
+  const std::scoped_lock lock(dump_folder_mutex_);
+  options_.dump_folder = folder;
+}
+
+std::filesystem::path WorldCore::dump_folder() const {
+  const std::scoped_lock lock(dump_folder_mutex_);
+  return options_.dump_folder;
+}
+
 void WorldCore::note_failure(const Error& error) noexcept {
   if (!worth_dumping(error)) return;
   recorder_.note_failure(static_cast<Errc>(error.code().value()), error.what());
@@ -37,15 +48,16 @@ void WorldCore::note_failure(const Error& error) noexcept {
 }
 
 void WorldCore::dump_own(std::string_view reason) noexcept {
-  if (options_.dump_folder.empty() || dumped_.exchange(true)) return;
-  try_to_dump(*peer(my_.rank).recorder, reason,
-              recorder::dump_path(options_.dump_folder, my_.rank));
+  const std::filesystem::path folder = dump_folder();
+  if (folder.empty() || dumped_.exchange(true)) return;
+  try_to_dump(*peer(my_.rank).recorder, reason, recorder::dump_path(folder, my_.rank));
 }
 
 // A rank that is gone cannot do it itself. Nor, perhaps, can the one that everybody waits for: if
 // it does after all, its own record takes the place of this one.
 void WorldCore::dump_for_others(const Error& error) noexcept {
-  if (options_.dump_folder.empty()) return;
+  const std::filesystem::path folder = dump_folder();
+  if (folder.empty()) return;
   for (std::size_t r = 0; r < my_.peers.size(); ++r) {
     const auto rank = static_cast<int>(r);
     const Peer& other = my_.peers[r];
@@ -56,7 +68,7 @@ void WorldCore::dump_for_others(const Error& error) noexcept {
     try_to_dump(*other.recorder,
                 (late ? "it did not take part in time, says rank " : "it is gone, says rank ") +
                     std::to_string(my_.rank),
-                recorder::dump_path(options_.dump_folder, rank));
+                recorder::dump_path(folder, rank));
   }
 }
 
