@@ -8,6 +8,19 @@ namespace rondo::transport {
 ///
 /// The transport starts no threads of its own. Without a Team the calling thread does all work.
 /// Cuts depend on size() alone, so the bits do not depend on timing.
+///
+/// - **Callers.** run() is called by the World's thread only, within whatever makes progress:
+///   World::progress(), Request::test(), wait() and wait_for(), the destructor of a pending
+///   Request, Communicator::split(). It is never called from a part.
+/// - **Errors.** Neither run() nor a part throws: other ranks may wait for what this one has begun.
+/// - **Re-entry.** run() must not use the World, its communicators or its requests: they are in the
+///   middle of an operation. Parts do not use them either.
+/// - **NUMA.** The transport binds no thread and moves no memory. The pages of an arena are
+///   allocated when it grows, by the thread that makes it grow, and so by default on the domain of
+///   that thread; who touches them first does not matter. A rank whose Team stays on the cores of
+///   one domain, as `rondo run` binds it, reads and writes its own arena there. Part i takes the
+///   same elements of a buffer each time: a Team that gives it to the same core each time keeps
+///   that core's caches useful.
 class RONDO_TRANSPORT_API Team {
  public:
   Team() = default;
@@ -15,9 +28,11 @@ class RONDO_TRANSPORT_API Team {
   Team& operator=(const Team&) = delete;
   virtual ~Team();
 
+  /// At least 1, and always the same.
   [[nodiscard]] virtual int size() const noexcept = 0;
 
-  /// Calls part(context, i) once for every 0 <= i < size(), and returns when all have returned.
+  /// Calls part(context, i) once for every 0 <= i < size(), on any threads, at the same time or one
+  /// after the other, and returns when all have returned. No part waits for another.
   virtual void run(void (*part)(void* context, int index), void* context) = 0;
 };
 

@@ -28,7 +28,7 @@ enum class Waiting {
   block,      ///< sleeps at once
 };
 
-/// Told to the observer when a wait has lasted for Options::stall_warning.
+/// Told to WorldOptions::on_stall when a wait has lasted for WorldOptions::stall_warning.
 struct Stall {
   int rank;                            ///< who waits
   std::string operation;               ///< what for, for example "allreduce #12 of 1024 f32"
@@ -59,9 +59,12 @@ struct WorldOptions {
   std::chrono::milliseconds deadline{300'000};      ///< of every wait without one of its own
   std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
   std::chrono::milliseconds rendezvous_deadline{60'000};
-  std::function<void(const Stall&)> on_stall = {};  ///< called on the waiting thread
-  std::size_t small_bytes = 4096;                   ///< up to here everyone reads all; at most 4096
-  Team* team = nullptr;                             ///< lent; must outlive the World
+  /// Called once by each wait that has lasted for `stall_warning`, on the thread that waits: within
+  /// Request::wait(), wait_for() or the destructor of a pending Request. It must not throw, and of
+  /// this World, its communicators and requests it may call World::abort() only.
+  std::function<void(const Stall&)> on_stall = {};
+  std::size_t small_bytes = 4096;  ///< up to here everyone reads all; at most 4096
+  Team* team = nullptr;            ///< lent; must outlive the World
   FabricOptions fabric = {};
   /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
   /// first deadline_exceeded, peer_lost, mismatch or abort; and, as far as they are on this node,
