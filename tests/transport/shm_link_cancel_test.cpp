@@ -1,9 +1,14 @@
 // Transfers that the link inside a node gives up: what was sent around them is not disturbed.
 
+#include <signal.h>
+#include <sys/mman.h>
+
 #include <array>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,6 +19,8 @@
 namespace rondo::transport::shm_link_cancel_test {
 namespace {
 
+using links::shm::box_bytes;
+using test::fill;
 using test::filled;
 using test::is_filled;
 using test::ShmLinks;
@@ -180,6 +187,67 @@ TEST(ShmLinkCancelTest, WithdrawsWhatIsUnderWayWhenTheSenderCloses) {
   ranks.settle();
 
   EXPECT_TRUE(half.receive.failed());
+}
+
+// The sender takes a short message of its arena back, and writes over it, at the very moment at
+// which the receiver reads it: that read is made to stop, and to go on afterwards.
+class StoppedRead {
+ public:
+  StoppedRead(std::span<std::byte> memory, std::function<void()> meanwhile)
+      : memory_(memory), meanwhile_(std::move(meanwhile)) {
+    stopped = this;
+    struct sigaction action{};
+    action.sa_handler = [](int /*signal*/) { stopped->go_on(); };
+    ::sigaction(SIGSEGV, &action, &before_);
+    ::mprotect(memory_.data(), memory_.size(), PROT_NONE);
+  }
+  StoppedRead(const StoppedRead&) = delete;
+  StoppedRead& operator=(const StoppedRead&) = delete;
+  ~StoppedRead() {
+    if (stopped == this) go_on();
+  }
+
+  [[nodiscard]] bool happened() const noexcept { return stopped != this; }
+
+ private:
+  void go_on() {
+    stopped = nullptr;
+    ::sigaction(SIGSEGV, &before_, nullptr);
+    ::mprotect(memory_.data(), memory_.size(), PROT_READ | PROT_WRITE);
+    meanwhile_();
+  }
+
+  static inline StoppedRead* stopped = nullptr;
+  std::span<std::byte> memory_;
+  std::function<void()> meanwhile_;
+  struct sigaction before_{};
+};
+
+TEST(ShmLinkCancelTest, FailsAReceiveOfAShortMessageThatIsTakenBackWhileItIsRead) {
+  constexpr std::size_t page = 4096;
+  ShmLinks ranks(2);
+  // The boxes first, so that the message is read where it lies.
+  std::deque<Transfer> sends(64);
+  const auto boxed = filled(box_bytes, 3);
+  for (Transfer& send : sends) ranks.link(0).post_send(1, 2, boxed, send);
+  const std::span<std::byte> data = ranks.arena(0, page);
+  fill(data, 1);
+  std::vector<std::byte> received(page);
+  Transfer send;
+  Transfer receive;
+  ranks.link(0).post_send(1, 1, data, send);
+  ASSERT_TRUE(send.pending());
+  ranks.settle();
+
+  const StoppedRead read(data, [&] {
+    ranks.link(0).cancel(send);
+    fill(data, 2);
+  });
+  ranks.link(1).post_recv(0, 1, received, receive);
+  ranks.settle();
+
+  EXPECT_TRUE(read.happened());
+  EXPECT_TRUE(receive.failed());
 }
 
 }  // namespace

@@ -15,9 +15,17 @@ constexpr std::size_t others_at_once = 8;
 constexpr std::size_t most_unasked = 1024;
 
 bool withdrawn(const Message& message) noexcept {
-  // Relaxed: the fence in step() orders it where what was read depends on it.
+  // Relaxed: the fence in still_valid() orders it where what was read depends on it.
   return message.parcel != nullptr &&
          message.parcel->withdrawn.load(std::memory_order_relaxed) != 0;
+}
+
+// Was what has just been read of `message` the message?
+bool still_valid(const Message& message) noexcept {
+  if (message.parcel == nullptr) return true;
+  // What was read comes before the mark that says whether it was valid.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return !withdrawn(message);
 }
 
 // What a slot tells; a message's source is where it lies now.
@@ -163,7 +171,7 @@ void Receiver::accept(Receive& receive, const Message& message) {
     end(receive, Failure::truncated);
   } else if (message.bytes <= box_bytes && !message.flows) {
     std::copy_n(message.source, message.bytes, receive.room.data());
-    end(receive, Failure::none);
+    end(receive, still_valid(message) ? Failure::none : Failure::withdrawn);
   } else {
     taking_.push(receive);
     if (!message.flows) return;
@@ -182,9 +190,7 @@ bool Receiver::step(Receive& receive, std::size_t& budget, bool& moved) {
     if (!withdrawn(message)) return false;
   }
   moved = true;
-  // What was read above comes before the mark that says whether it was valid.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  const bool valid = !withdrawn(message);
+  const bool valid = still_valid(message);
   if (valid && receive.copied < message.bytes) return false;
   end(receive, valid ? Failure::none : Failure::withdrawn);
   return true;
