@@ -1,6 +1,7 @@
 // What the link inside a node promises beyond what every link does. One thread drives the links of
 // both ranks, so that each case says exactly what has happened before what.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -333,6 +334,91 @@ TEST(ShmLinkTest, RingsASenderThatSleepsUntilThereAreFreeSlots) {
   ranks.link(1).progress();
 
   EXPECT_EQ(header.doorbell.load(), 1U);
+}
+
+// A receive of another tag is posted all the time, so that the ring must be read on and on.
+TEST(ShmLinkTest, BoundsWhatAFloodOfMessagesThatNobodyAsksForTakes) {
+  constexpr std::size_t messages = 20'000;
+  constexpr std::size_t most_copied = 17'000;
+  ShmLinks ranks(2);
+  Transfer awaited;
+  std::array<std::byte, 3> wanted{};
+  ranks.link(1).post_recv(0, 1, wanted, awaited);
+
+  std::vector<std::uint32_t> sent(messages);
+  std::deque<Transfer> sends(messages);
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    sent[i] = i;
+    ranks.link(0).post_send(1, 2, std::as_bytes(std::span(sent).subspan(i, 1)), sends[i]);
+    if (i % ring_slots == 0) ranks.settle();
+  }
+  ranks.settle();
+  const auto done = [](const Transfer& transfer) { return transfer.done(); };
+
+  // The others stay with their sender, and nothing is lost or overtaken.
+  EXPECT_LT(std::ranges::count_if(sends, done), most_copied);
+  const auto data = filled(3, 1);
+  Transfer last;
+  ranks.link(0).post_send(1, 1, data, last);
+  ranks.settle();
+  EXPECT_TRUE(awaited.done());
+  EXPECT_TRUE(is_filled(wanted, 1));
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    Transfer receive;
+    std::uint32_t received = messages;
+    ranks.link(1).post_recv(0, 2, std::as_writable_bytes(std::span(&received, 1)), receive);
+    while (receive.pending()) ranks.settle();
+    ASSERT_EQ(received, i);
+  }
+  ranks.settle();
+  EXPECT_TRUE(std::ranges::all_of(sends, done));
+  EXPECT_TRUE(last.done());
+}
+
+TEST(ShmLinkTest, CopiesSmallMessagesAgainWhenAFloodIsOver) {
+  constexpr std::size_t messages = 17'000;
+  ShmLinks ranks(2);
+  const std::array<std::byte, 1> data{};
+  std::array<std::byte, 1> received{};
+  Transfer awaited;
+  ranks.link(1).post_recv(0, 1, received, awaited);
+  std::deque<Transfer> sends(messages);
+  for (Transfer& send : sends) {
+    ranks.link(0).post_send(1, 2, data, send);
+    ranks.settle();
+  }
+  ASSERT_TRUE(sends.back().pending());
+  for (std::size_t i = 0; i < messages; ++i) {
+    Transfer receive;
+    ranks.link(1).post_recv(0, 2, received, receive);
+    while (receive.pending()) ranks.settle();
+  }
+
+  Transfer after;
+  ranks.link(0).post_send(1, 1, data, after);
+
+  EXPECT_TRUE(after.done());
+  ranks.settle();
+  EXPECT_TRUE(awaited.done());
+}
+
+TEST(ShmLinkTest, BoundsWhatAFloodOfMessagesToOneselfTakes) {
+  constexpr std::size_t messages = 20'000;
+  constexpr std::size_t most_copied = 17'000;
+  ShmLinks ranks(1);
+  const std::array<std::byte, 1> data{};
+  std::deque<Transfer> sends(messages);
+  for (Transfer& send : sends) ranks.link(0).post_send(0, 2, data, send);
+  const auto done = [](const Transfer& transfer) { return transfer.done(); };
+
+  EXPECT_LT(std::ranges::count_if(sends, done), most_copied);
+  for (std::size_t i = 0; i < messages; ++i) {
+    std::array<std::byte, 1> received{};
+    Transfer receive;
+    ranks.link(0).post_recv(0, 2, received, receive);
+    ASSERT_TRUE(receive.done());
+  }
+  EXPECT_TRUE(std::ranges::all_of(sends, done));
 }
 
 }  // namespace

@@ -31,10 +31,14 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == 64);
 
-/// The messages of one rank to one other, in the order sent.
+/// The messages of one rank to one other, in the order sent. The receiver writes `taken` and
+/// `crowded` only.
 struct Ring {
-  /// Slots that the receiver does not read any more; the only word of the ring that it writes.
+  /// Slots that the receiver does not read any more.
   alignas(128) std::atomic<std::uint64_t> taken{0};
+  /// Not 0: the receiver keeps many messages that nobody has asked for, and the sender must not
+  /// have more of them copied. Seldom written, and on a line of its own: the sender reads it often.
+  alignas(128) std::atomic<std::uint32_t> crowded{0};
   alignas(128) std::array<Slot, ring_slots> slots;
 };
 

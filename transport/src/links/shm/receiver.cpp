@@ -13,6 +13,8 @@ namespace {
 // of one are put aside.
 constexpr std::size_t others_at_once = 8;
 constexpr std::size_t most_unasked = 1024;
+// How many messages of one peer are put aside before it is told to keep the next.
+constexpr std::size_t crowd = 16'384;
 
 bool withdrawn(const Message& message) noexcept {
   // Relaxed: the fence in still_valid() orders it where what was read depends on it.
@@ -56,6 +58,7 @@ void Receiver::post(Peer& from, std::uint64_t tag, std::span<std::byte> room, Tr
   transfer.handle = &receive;
   const auto fits = [tag](const Unexpected& aside) { return aside.message.tag == tag; };
   while (Unexpected* aside = from.unexpected.take(fits)) {
+    if (from.unexpected.size() == crowd / 2 && from.in.attached()) from.in.set_crowded(false);
     const bool valid = !withdrawn(aside->message);
     if (valid) {
       accept(receive, aside->message);
@@ -74,14 +77,15 @@ void Receiver::post(Peer& from, std::uint64_t tag, std::span<std::byte> room, Tr
 void Receiver::send_own(Peer& own, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
   Message message{.tag = tag, .bytes = data.size(), .source = data.data()};
-  if (data.size() > inline_bytes) message.own_send = &transfer;
+  const bool copied = data.size() <= inline_bytes && own.unexpected.size() < crowd;
+  if (!copied) message.own_send = &transfer;
   Receive* receive = own.posted.take([tag](const Receive& other) { return other.tag == tag; });
   if (receive != nullptr) {
     accept(*receive, message);
   } else {
     put_aside(own, message);
   }
-  if (data.size() <= inline_bytes) finish(transfer, Failure::none);
+  if (copied) finish(transfer, Failure::none);
 }
 
 bool Receiver::progress(std::size_t& budget) {
@@ -163,6 +167,7 @@ void Receiver::put_aside(Peer& from, const Message& message) {
     aside.message.source = aside.copy.data();
   }
   from.unexpected.push(aside);
+  if (from.unexpected.size() == crowd && from.in.attached()) from.in.set_crowded(true);
 }
 
 void Receiver::accept(Receive& receive, const Message& message) {

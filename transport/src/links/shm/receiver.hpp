@@ -14,7 +14,8 @@ namespace rondo::transport::links::shm {
 /// A peer's ring is read while a receive from it waits for its message, and when it gets full. What
 /// is not asked for yet is put aside: a small message as a copy, a larger one as its announcement.
 /// When many are aside and still nobody asks for any, the rest stays in the ring and holds the
-/// sender up.
+/// sender up. When very many are aside while others are asked for, the sender announces even small
+/// ones: so a flood of messages is bounded by what its sender has pending.
 class Receiver {
  public:
   /// `peers` is lent.

@@ -26,6 +26,11 @@ bool RingWriter::full() noexcept {
   return pushed_ - taken_ == ring_slots;
 }
 
+bool RingWriter::crowded() const noexcept {
+  // Relaxed: a wish, which orders nothing.
+  return ring_->crowded.load(std::memory_order_relaxed) != 0;
+}
+
 void RingWriter::push(Kind kind, std::uint64_t tag, std::span<const std::byte> payload) noexcept {
   Slot& slot = ring_->slots[pushed_ % ring_slots];
   if (!payload.empty()) std::memcpy(slot.payload.data(), payload.data(), payload.size());
@@ -55,6 +60,10 @@ void RingReader::pop() noexcept {
   popped_ += 1;
   // Release: the reads of the slot come before the sender fills it again.
   ring_->taken.store(popped_, std::memory_order_release);
+}
+
+void RingReader::set_crowded(bool crowded) noexcept {
+  ring_->crowded.store(crowded ? 1 : 0, std::memory_order_relaxed);
 }
 
 }  // namespace rondo::transport::links::shm

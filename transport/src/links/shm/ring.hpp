@@ -18,6 +18,8 @@ class RingWriter {
 
   /// Is there no free slot? Reads what the receiver writes only when there seems to be none.
   [[nodiscard]] bool full() noexcept;
+  /// Should messages stay with this rank until they are asked for?
+  [[nodiscard]] bool crowded() const noexcept;
   /// Fills the next slot, which must be free, and shows it to the receiver.
   void push(Kind kind, std::uint64_t tag, std::span<const std::byte> payload) noexcept;
 
@@ -49,6 +51,8 @@ class RingReader {
   [[nodiscard]] Front front() const noexcept;
   /// Goes on to the next message: the payload is not read any more.
   void pop() noexcept;
+  /// Tells the sender whether its messages should stay with it until they are asked for.
+  void set_crowded(bool crowded) noexcept;
 
  private:
   [[nodiscard]] bool filled(std::uint64_t message) const noexcept;

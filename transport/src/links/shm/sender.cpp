@@ -56,9 +56,12 @@ bool Sender::put_if_memory(Peer& to, std::uint64_t tag, std::span<const std::byt
 bool Sender::put(Peer& to, std::uint64_t tag, std::span<const std::byte> data, Transfer& transfer) {
   if (!to.out.attached()) to.out = RingWriter(make_ring(*mine_, rings_, to.rank));
   if (to.out.full()) return false;
-  const bool boxed = data.size() > inline_bytes && data.size() <= box_bytes;
-  Box* box = boxed ? supply_.take_box() : nullptr;
-  if (data.size() <= inline_bytes) {
+  // What a crowded receiver does not ask for stays here: its sends are not done, and so the memory
+  // of both sides is bounded by what this rank's caller has pending.
+  const bool copied = data.size() <= box_bytes && !to.out.crowded();
+  const bool inlined = copied && data.size() <= inline_bytes;
+  Box* box = copied && !inlined ? supply_.take_box() : nullptr;
+  if (inlined) {
     to.out.push(Kind::inlined, tag, data);
     finish(transfer, Failure::none);
   } else if (box != nullptr) {
