@@ -21,9 +21,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
 #include "links/plugin.hpp"
+#include "support/world.hpp"
 
 namespace rondo::transport::ofi_test {
 namespace {
@@ -381,6 +383,34 @@ TEST_F(OfiCancelledSendTest, IsNotReadAnyMoreByAPeerThatFetchesItLate) {
   EXPECT_EQ(std::ranges::count(received, std::byte{0xEE}), 0);
 }
 
+// So that nothing need be closed when both sides give up the same communicator.
+TEST_F(OfiCancelledSendTest, EndsLikeOthersWhenItsPeerDiscardsIt) {
+  links_[1].discard(0, 7, 0xFF);
+
+  ASSERT_TRUE(links_.finish(send_));
+  EXPECT_TRUE(send_.done());
+  EXPECT_TRUE(exchange(0, 1, mebibyte));
+}
+
+TEST_F(OfiCancelledSendTest, IsDiscardedLikeAllThatFollowButNoOtherTags) {
+  constexpr std::uint64_t kind = 1U << 20U;
+  links_[1].discard(0, 7, kind - 1);
+  std::vector<std::byte> received(data_.size());
+  Transfer recv;
+  links_[1].post_recv(0, 8, received, recv);
+
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{2}, std::size_t{10'000}, mebibyte}) {
+    Transfer send;
+    links_[0].post_send(1, 7 + kind, std::span(data_).first(bytes), send);
+    EXPECT_TRUE(links_.finish(send) && send.done()) << bytes;
+  }
+  Transfer other;
+  links_[0].post_send(1, 8, data_, other);
+
+  ASSERT_TRUE(links_.finish(recv) && links_.finish(other));
+  EXPECT_TRUE(received == data_);
+}
+
 TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
   links_[0].cancel(send_);
   Transfer next;
@@ -389,6 +419,23 @@ TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
 
   ASSERT_TRUE(next.failed());
   EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to take back a message"));
+}
+
+// Its members had the connection to the peer closed, which the other communicators needed.
+TEST(OfiWorldTest, KeepsACommunicatorWhenAnotherFailsWithASendThatNobodyReceives) {
+  test::World(test::Backend::ofi_tcp, 2).run([](World& world) {
+    Communicator failing = world.communicator().split(0);
+    const std::vector<std::int32_t> data(mebibyte);
+    std::vector<std::int32_t> sum(1, 1);
+
+    Request send;
+    if (world.rank() == 0) send = failing.send(std::span(data), 1, 5);
+    Request other = world.rank() == 0 ? failing.barrier() : failing.allreduce(std::span(sum));
+    EXPECT_THROW(other.wait(), Error);
+    world.communicator().allreduce(std::span(sum)).wait();
+
+    EXPECT_EQ(sum[0], 2);
+  });
 }
 
 TEST(OfiLinkTest, WakesASleeperWhenAMessageComes) {

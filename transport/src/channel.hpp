@@ -61,6 +61,16 @@ class Channel {
     if (transfer.pending()) routes_[member].link->cancel(transfer);
   }
 
+  /// Nobody asks any more for what the members send: links may throw it away.
+  void discard() const {
+    constexpr std::uint64_t all_contexts = 0xFFFF;
+    for (const Route& from : routes_) {
+      if (from.link == nullptr) continue;
+      from.link->discard(from.world_rank, std::uint64_t{context_} << context_shift,
+                         all_contexts << context_shift);
+    }
+  }
+
   [[nodiscard]] Link& link(std::size_t member) const noexcept { return *routes_[member].link; }
 
  private:

@@ -332,6 +332,8 @@ void CommunicatorCore::ring_sleepers() {
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
+  // Members that have sent something, and have not heard of the failure yet, need not wait.
+  channel_.discard();
   // First: operations that are given up may wait for what they have posted on the levels.
   if (span_) span_->poison(error);
   for (OperationRecord* record = oldest_; record != nullptr;) {

@@ -89,4 +89,5 @@ extern "C" __attribute__((visibility("default"))) const rondo_link_v1_table rond
     .add_memory = add_memory,
     .remove_memory = remove_memory,
     .error_text = error_text,
+    .discard = nullptr,
 };

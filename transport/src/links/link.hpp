@@ -57,6 +57,11 @@ class Link {
   /// is already taking may take the connection with it.
   virtual void cancel(Transfer& transfer) = 0;
 
+  /// Nobody here will ask any more for what `peer` sends with a tag that equals `tag` in the bits
+  /// of `mask`: it is thrown away when it comes, and also if it has come, so that the peer need not
+  /// take it back. A link whose sends can be taken back without harm has nothing to do.
+  virtual void discard(int /*peer*/, std::uint64_t /*tag*/, std::uint64_t /*mask*/) {}
+
   /// A descriptor that becomes readable when progress() would move something; nothing when it
   /// would already, or when the link cannot tell.
   [[nodiscard]] virtual std::optional<int> arm() = 0;

@@ -76,6 +76,10 @@ typedef struct rondo_link_v1_table {
   void (*remove_memory)(rondo_link* link, void* base);
 
   const char* (*error_text)(int32_t error);
+
+  /* Throws away what `peer` sends from now on, or has sent, with a tag that equals `tag` in the bits
+   * of `mask`. May be null. */
+  void (*discard)(rondo_link* link, int32_t peer, uint64_t tag, uint64_t mask);
 } rondo_link_v1_table;
 
 #define RONDO_LINK_V1_SYMBOL "rondo_link_v1"

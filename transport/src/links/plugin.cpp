@@ -36,6 +36,9 @@ class PluginLink final : public Link {
   }
   bool progress() override { return table_->progress(link_) != 0; }
   void cancel(Transfer& transfer) override { table_->cancel(link_, &transfer); }
+  void discard(int peer, std::uint64_t tag, std::uint64_t mask) override {
+    if (table_->discard != nullptr) table_->discard(link_, peer, tag, mask);
+  }
 
   [[nodiscard]] std::optional<int> arm() override {
     int descriptor = -1;

@@ -33,6 +33,9 @@ class SlowedLink final : public Link {
   }
   bool progress() override;
   void cancel(Transfer& transfer) override;
+  void discard(int peer, std::uint64_t tag, std::uint64_t mask) override {
+    link_->discard(peer, tag, mask);
+  }
   /// Nothing while messages wait for their time.
   [[nodiscard]] std::optional<int> arm() override;
   [[nodiscard]] std::string address() const override { return link_->address(); }

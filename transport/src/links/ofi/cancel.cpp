@@ -48,7 +48,7 @@ bool Link::take_back(Message& message, const rondo_transfer& transfer) noexcept 
 /// peers that do not answer: those that follow each other share one moment, and have a little each
 /// for what needs no peer.
 Link::Clock::time_point Link::patience() noexcept {
-  constexpr std::chrono::milliseconds moment{20};
+  constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::milliseconds little{1};
   constexpr std::chrono::seconds lull{1};
   const auto now = Clock::now();

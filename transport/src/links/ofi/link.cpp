@@ -62,10 +62,25 @@ void Link::post_recv(std::int32_t peer, std::uint64_t tag, void* data, std::size
                      rondo_transfer& transfer) noexcept {
   Message* message =
       start(Message::Kind::recv, peer, wire_tag(endpoint_, peer, tag), data, bytes, transfer);
+  if (message != nullptr) post(*message);
+}
+
+void Link::post(Message& recv) noexcept {
+  if (waiting_recvs_.empty() && hand_over(recv) != Taken::later) return;
+  recv.state = Message::State::queued;
+  waiting_recvs_.push(recv);
+}
+
+void Link::discard(std::int32_t peer, std::uint64_t tag, std::uint64_t mask) noexcept {
+  constexpr std::uint64_t all = (std::uint64_t{1} << link_tag_bits) - 1;
+  rondo_transfer unused{};
+  Message* message = start(Message::Kind::recv, peer, wire_tag(endpoint_, peer, tag & mask),
+                           trash_.data(), trash_.size(), unused);
   if (message == nullptr) return;
-  if (waiting_recvs_.empty() && hand_over(*message) != Taken::later) return;
-  message->state = Message::State::queued;
-  waiting_recvs_.push(*message);
+  message->transfer = nullptr;
+  message->ignored = all & ~mask;
+  message->discards = true;
+  post(*message);
 }
 
 /// Why no message of `bytes` goes to or comes from `peer`; 0 if nothing stands against it.
@@ -149,7 +164,7 @@ std::int64_t Link::hand_over_recv(Message& message) noexcept {
                              ? peers_[static_cast<std::size_t>(message.peer)].address
                              : FI_ADDR_UNSPEC;
   return fi_trecv(endpoint_.ep.get(), message.data, message.bytes, message.lease.descriptor, from,
-                  message.tag, /*ignore=*/0, &message.context);
+                  message.tag, message.ignored, &message.context);
 }
 
 int Link::lease(Message& message) noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,8 @@ namespace rondo::transport::ofi {
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
 ///   could not be kept. Those that were cancelled or longer than their receive do not count.
+/// - What is discarded is received by receives that begin again and again, one for each peer and
+///   tag: the peer's sends end like others.
 /// - libfabric takes no send back. One that is cancelled gets a moment to end by itself; then the
 ///   connection to its peer is closed (ofi_rxm), or the endpoint where there is no connection to
 ///   close. Nothing of it is read after that.
@@ -43,6 +46,7 @@ class Link {
                  rondo_transfer& transfer) noexcept;
   bool progress() noexcept;
   void cancel(rondo_transfer& transfer) noexcept;
+  void discard(std::int32_t peer, std::uint64_t tag, std::uint64_t mask) noexcept;
 
   /// -1 when the link cannot tell, or has something to do.
   [[nodiscard]] int arm() noexcept;
@@ -59,6 +63,7 @@ class Link {
   [[nodiscard]] Message* start(Message::Kind kind, std::int32_t peer, std::uint64_t tag, void* data,
                                std::size_t bytes, rondo_transfer& transfer) noexcept;
   [[nodiscard]] std::int32_t obstacle(std::int32_t peer, std::size_t bytes) const noexcept;
+  void post(Message& recv) noexcept;
   Taken hand_over(Message& message) noexcept;
   std::int64_t hand_over_send(Message& message) noexcept;
   std::int64_t inject(Message& message) noexcept;
@@ -93,7 +98,8 @@ class Link {
   MessageQueue waiting_recvs_;
   std::string route_;
   std::string address_;
-  std::size_t sends_ = 0;  // begun, and not reported complete
+  std::array<std::byte, 64> trash_{};  // where discarded messages begin
+  std::size_t sends_ = 0;              // begun, and not reported complete
   std::size_t inject_bytes_;
   std::size_t longest_;
   std::int32_t rank_;

@@ -11,7 +11,9 @@ Message& MessagePool::take() {
   }
   Message& message = *free_;
   free_ = message.next;
+  message.ignored = 0;
   message.cancelled = false;
+  message.discards = false;
   return message;
 }
 

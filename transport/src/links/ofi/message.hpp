@@ -25,12 +25,14 @@ struct Message {
   void* data = nullptr;                ///< a send's is only read
   std::size_t bytes = 0;
   std::uint64_t tag = 0;
+  std::uint64_t ignored = 0;  ///< bits of the tag that a receive does not compare
   Memory::Lease lease;
   Message* next = nullptr;
   std::int32_t peer = 0;
   Kind kind = Kind::send;
   State state = State::unused;
   bool cancelled = false;
+  bool discards = false;  ///< a receive whose messages nobody wants; posted again and again
 };
 static_assert(std::is_standard_layout_v<Message>);
 

@@ -81,6 +81,10 @@ int progress(rondo_link* link) { return link->progress() ? 1 : 0; }
 
 void cancel(rondo_link* link, rondo_transfer* transfer) { link->cancel(*transfer); }
 
+void discard(rondo_link* link, std::int32_t peer, std::uint64_t tag, std::uint64_t mask) {
+  link->discard(peer, tag, mask);
+}
+
 int arm(rondo_link* link, int* descriptor) {
   const int found = link->arm();
   if (found < 0) return 0;
@@ -119,5 +123,6 @@ const rondo_link_v1_table rondo_link_v1 = {
     .add_memory = rondo::transport::ofi::add_memory,
     .remove_memory = rondo::transport::ofi::remove_memory,
     .error_text = rondo::transport::ofi::error_text,
+    .discard = rondo::transport::ofi::discard,
 };
 }

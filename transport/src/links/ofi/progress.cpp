@@ -113,6 +113,8 @@ void Link::end(Message& message, std::int32_t error, std::size_t bytes) noexcept
   if (message.kind == Message::Kind::send) --sends_;
   Memory::drop(message.lease);
   answer(message, error, bytes);
+  const bool received = error == 0 || error == rondo_error_truncated;
+  if (message.discards && received && error_ == 0) return post(message);
   messages_.give_back(message);
 }
 

@@ -114,4 +114,5 @@ extern "C" __attribute__((visibility("default"))) const rondo_link_v1_table rond
     .add_memory = ucx::add_memory,
     .remove_memory = ucx::remove_memory,
     .error_text = ucx::error_text,
+    .discard = nullptr,
 };
