@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -188,7 +189,6 @@ TEST_F(TrainTest, NamesWhatExceedsTheMemoryLimitOnce) {
       complaints(ended.err),
       ElementsAre(HasSubstr("train.memory_limit: the array of gradients wants 246824 bytes, "
                             "and 246824 of the 409600 allowed to a rank are in use")));
-  EXPECT_THAT(file("config.toml"), HasSubstr("memory_limit = 409600"));
 }
 
 TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
@@ -198,6 +198,7 @@ TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   const auto end = nlohmann::json::parse(lines(file("metrics.jsonl")).back());
   EXPECT_LE(end["peak_bytes"], 64 << 20);
   EXPECT_GT(end["peak_bytes"], 2 * 246824);
+  EXPECT_THAT(file("config.toml"), HasSubstr("memory_limit = 67108864"));
 }
 
 TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
@@ -263,6 +264,48 @@ TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
 
   EXPECT_EQ(ended.status, 2);
   EXPECT_EQ(file("config.toml"), "# mine\n");
+}
+
+// What is refused before it begins, each for another reason and at another moment.
+class RefusedTrainTest : public TrainTest,
+                         public testing::WithParamInterface<std::vector<std::string>> {};
+
+TEST_P(RefusedTrainTest, LeavesNothingSoThatTheFolderCanBeTakenAgain) {
+  const Ended refused = train(GetParam());
+  const bool left = fs::exists(out());
+  const Ended second = train({"-n", "2", "--set", "train.max_steps=1"});
+
+  EXPECT_NE(refused.status, 0);
+  EXPECT_FALSE(left);
+  EXPECT_EQ(second.status, 0) << second.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , RefusedTrainTest,
+    testing::Values(std::vector<std::string>{"-n", "2", "--memory-limit", "400KiB"},
+                    std::vector<std::string>{"-n", "2", "--set", "inject.slow_ranks={'7'=2.0}"},
+                    std::vector<std::string>{"-n", "2", "--set", "data.name=cifar10", "--set",
+                                             "data.path='/no/such/folder'"},
+                    std::vector<std::string>{"-n", "3", "--set", "train.global_batch=2"},
+                    std::vector<std::string>{"-n", "2", "--fabric", "shm"}));
+
+TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
+  const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--memory-limit",
+                             "400KiB", "--out", out(), "--threads", "1", config()});
+
+  EXPECT_EQ(ended.status, 2) << ended.err;
+  EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
+  fs::create_directory(out());
+  std::ofstream(fs::path(out()) / "notes.txt") << "mine";
+
+  const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(file("notes.txt"), "mine");
+  EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);
 }
 
 TEST_F(TrainTest, EndsWithFiveWhenTheLossIsNotFinite) {

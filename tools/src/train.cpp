@@ -41,7 +41,9 @@ int run_train(const TrainRequest& options) {
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
   if (is_rank()) return train_here(options, experiment);
-  return launch(prepare_training(options, plan_training(options, experiment, read_machine())));
+  const Training training = plan_training(options, experiment, read_machine());
+  const RunFolder folder(run_folder_for(options.folder, training.experiment), training.experiment);
+  return launch(training_job(options, training, folder));
 }
 
 }  // namespace

@@ -152,7 +152,8 @@ class Runner {
   int train(const PlannedRun& run) {
     try {
       remove_run(run.request.folder);
-      Job job = prepare_training(run.request, run.training);
+      const RunFolder folder(run.request.folder, run.training.experiment);
+      Job job = training_job(run.request, run.training, folder);
       job.output = output_.value();
       job.quiet = true;
       const JobEnd end = launch(job, signals_);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "exit_status.hpp"
 
@@ -16,8 +17,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool has_metrics(const fs::path& folder) {
+  std::error_code error;
+  const auto bytes = fs::file_size(folder / "metrics.jsonl", error);
+  return !error && bytes > 0;
+}
+
+// Rank 0 makes metrics.jsonl before it looks at data and memory. Only when nothing was wrong it
+// begins it with this event; one that was refused later has at most the last.
+bool has_begun(const fs::path& folder) {
+  std::ifstream file(folder / "metrics.jsonl");
+  std::string line;
+  return std::getline(file, line) && line.starts_with(R"({"event":"start")");
+}
+
+// The first part of `path` that is not there; empty when all of it is.
+fs::path first_missing(const fs::path& path) {
+  fs::path whole;
+  for (const fs::path& part : path) {
+    whole /= part;
+    std::error_code error;
+    if (!fs::exists(whole, error)) return whole;
+  }
+  return {};
+}
+
 void refuse_files_of_another_run(const fs::path& folder, const std::string& config) {
-  if (fs::exists(folder / "metrics.jsonl")) {
+  if (has_metrics(folder)) {
     throw UsageError(
         fmt::format("{} already holds a run's metrics.jsonl; choose another folder, or remove it",
                     folder.string()));
@@ -42,8 +68,6 @@ void write(const fs::path& path, const std::string& text) {
   }
 }
 
-}  // namespace
-
 fs::path new_run_folder(const train::Experiment& experiment) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const std::string name = fmt::format("{:%Y%m%d-%H%M%S}-{}-{}", fmt::localtime(now),
@@ -55,17 +79,51 @@ fs::path new_run_folder(const train::Experiment& experiment) {
   return folder;
 }
 
-void prepare_run_folder(const fs::path& folder, const train::Experiment& experiment) {
+}  // namespace
+
+fs::path run_folder_for(const fs::path& folder, const train::Experiment& experiment) {
+  return folder.empty() ? new_run_folder(experiment) : folder;
+}
+
+RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment)
+    : path_(std::move(folder)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
+  const std::string config = to_toml(experiment);
+  refuse_files_of_another_run(path_, config);
+  made_ = first_missing(path_);
+  try {
+    make(config);
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+RunFolder::~RunFolder() {
+  if (!has_begun(path_)) remove();
+}
+
+void RunFolder::make(const std::string& config) {
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder, error)) {
+  fs::create_directories(path_, error);
+  if (error || !fs::is_directory(path_, error)) {
     throw UsageError(fmt::format("cannot make the run folder {}: {}; choose another with --out",
-                                 folder.string(),
+                                 path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
-  const std::string config = to_toml(experiment);
-  refuse_files_of_another_run(folder, config);
-  write(folder / "config.toml", config);
+  wrote_config_ = !fs::exists(path_ / "config.toml");
+  write(path_ / "config.toml", config);
+}
+
+// Folders go only as long as nothing else is in them, such as a flight record.
+void RunFolder::remove() noexcept {
+  std::error_code error;
+  if (wrote_config_) fs::remove(path_ / "config.toml", error);
+  fs::remove(path_ / "metrics.jsonl", error);
+  if (made_.empty()) return;
+  for (fs::path folder = path_; fs::remove(folder, error) && folder != made_;) {
+    folder = folder.parent_path();
+  }
 }
 
 void rewrite_config(const fs::path& folder, const train::Experiment& experiment) {

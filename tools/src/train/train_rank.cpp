@@ -31,16 +31,16 @@
 namespace rondo::tools {
 namespace {
 
-// Rank 0 chooses and makes the folder; all ranks learn it, or that it could not.
-std::optional<std::filesystem::path> agree_on_folder(transport::World& world,
-                                                     const TrainRank& rank) {
+// Rank 0 chooses and makes the folder, which is its `own`; all ranks learn it, or that it could
+// not.
+std::optional<std::filesystem::path> agree_on_folder(transport::World& world, const TrainRank& rank,
+                                                     std::optional<RunFolder>& own) {
   constexpr std::size_t longest = 4096;
   std::array<std::uint8_t, longest> name{};
   if (world.rank() == 0) {
     try {
-      const auto folder = rank.folder.empty() ? new_run_folder(rank.experiment) : rank.folder;
-      prepare_run_folder(folder, rank.experiment);
-      const std::string text = folder.string();
+      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment);
+      const std::string text = own->path().string();
       std::copy_n(text.begin(), std::min(text.size(), longest - 1), name.begin());
     } catch (const UsageError&) {
       static_cast<void>(report(std::current_exception()));
@@ -118,7 +118,8 @@ int train_as_rank(const TrainRank& rank) {
   options.team = team.get();
   options.dump_folder = rank.flight_record;
   transport::World world = transport::World::attach(options);
-  const auto folder = agree_on_folder(world, rank);
+  std::optional<RunFolder> own;
+  const auto folder = agree_on_folder(world, rank, own);
   if (!folder) return exit_usage;
   train_in(world, rank, *folder, request, team.get());
   return exit_done;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "launch/self.hpp"
-#include "train/run_folder.hpp"
 
 namespace rondo::tools {
 
@@ -42,17 +41,16 @@ Training plan_training(const TrainRequest& request, train::Experiment experiment
   return training;
 }
 
-Job prepare_training(const TrainRequest& request, const Training& training) {
-  const auto folder = request.folder.empty() ? new_run_folder(training.experiment) : request.folder;
-  prepare_run_folder(folder, training.experiment);
-  std::vector<std::string> command = {own_path(),      "train",    request.config.string(), "--out",
-                                      folder.string(), "--format", request.format};
+Job training_job(const TrainRequest& request, const Training& training, const RunFolder& folder) {
+  const std::string out = folder.path().string();
+  std::vector<std::string> command = {own_path(), "train",    request.config.string(), "--out",
+                                      out,        "--format", request.format};
   for (const std::string& setting : all_settings(request)) {
     command.insert(command.end(), {"--set", setting});
   }
   command.insert(command.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.request.oversubscribe) command.emplace_back("--oversubscribe");
-  const auto records = request.flight_record.empty() ? folder : request.flight_record;
+  const auto records = request.flight_record.empty() ? folder.path() : request.flight_record;
   command.insert(command.end(), {"--flight-record", records.string()});
   return {.command = std::move(command),
           .placement = training.placement,

@@ -12,6 +12,7 @@
 #include "launch/launcher.hpp"
 #include "launch/placement.hpp"
 #include "machine/machine.hpp"
+#include "train/run_folder.hpp"
 
 namespace rondo::tools {
 
@@ -46,8 +47,8 @@ struct Training {
 [[nodiscard]] Training plan_training(const TrainRequest& request, train::Experiment experiment,
                                      const Machine& machine);
 
-/// Makes the run folder, with the resolved configuration in it, and gives the job that trains.
-/// Throws UsageError as prepare_run_folder() does.
-[[nodiscard]] Job prepare_training(const TrainRequest& request, const Training& training);
+/// The job that trains, with its results in `folder`.
+[[nodiscard]] Job training_job(const TrainRequest& request, const Training& training,
+                               const RunFolder& folder);
 
 }  // namespace rondo::tools
