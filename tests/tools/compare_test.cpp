@@ -222,5 +222,18 @@ TEST_F(CompareTest, IsNotStartedByALauncher) {
   EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
 }
 
+TEST_F(CompareTest, TakesAFileThatStandsBehindAListOrASetting) {
+  const fs::path config = folder().parent_path() / "experiment.toml";
+  for (const auto& options :
+       {std::vector<std::string>{"--schemes", "lazy"},
+        std::vector<std::string>{"--schemes", "lazy", "--set", "train.seed=7"}}) {
+    std::vector<std::string> words = and_also({"compare"}, options);
+    const Ended ended = rondo(and_also(words, {config, "--folder", folder(), "--dry-run"}));
+
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_THAT(lines(ended.out), SizeIs(3));
+  }
+}
+
 }  // namespace
 }  // namespace rondo::tools::test::compare_test

@@ -249,5 +249,12 @@ TEST_F(PlanTest, RefusesRanksThatDoNotFillTheirNodes) {
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("multiple of the ranks per node")));
 }
 
+TEST_F(PlanTest, TakesAFileThatStandsBehindASetting) {
+  const Ended ended = rondo({"plan", "--set", "train.global_batch=64", lenet(), "-n", "2"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("64 samples a step"));
+}
+
 }  // namespace
 }  // namespace rondo::tools::test::plan_test

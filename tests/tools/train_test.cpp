@@ -180,6 +180,15 @@ TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
 
+// "config is required", it said: the setting took the file, too.
+TEST_F(TrainTest, TakesAFileThatStandsBehindASetting) {
+  const Ended ended = rondo({"train", "-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7",
+                             config(), "--out", out(), "--threads", "1"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
+}
+
 // LeNet-5's parameters take 241 KiB, and its gradients as many.
 TEST_F(TrainTest, NamesWhatExceedsTheMemoryLimitOnce) {
   const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});

@@ -54,11 +54,12 @@ void add_what_to_compare(CLI::App& app, CompareOptions& options) {
       ->required()
       ->type_name("LIST")
       ->take_all()
-      ->expected(1);
-  CLI::Option* count =
-      app.add_option("--seeds", options.seeds, "Run each with the seeds 1 to N (default: 3)")
-          ->check(CLI::Range(1, 10'000))
-          ->type_name("N");
+      ->expected(1)
+      ->allow_extra_args(false);
+  CLI::Option* count = app.add_option("--seeds", options.seeds, "Run each with the seeds 1 to N")
+                           ->check(CLI::Range(1, 10'000))
+                           ->capture_default_str()
+                           ->type_name("N");
   app.add_option("--seed-list", request.seeds, "Run each with these seeds, as in 1,5,7")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -69,7 +70,8 @@ void add_what_to_compare(CLI::App& app, CompareOptions& options) {
                  "Overrides a key of the file for all runs; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->take_all()
-      ->expected(1);
+      ->expected(1)
+      ->allow_extra_args(false);
   app.add_option("--accuracy", request.accuracy,
                  "Also compare the time until so much test accuracy, in percent")
       ->check(CLI::Range(0.0, 100.0))

@@ -61,7 +61,8 @@ void add_train(CLI::App& app, int& status) {
   train->add_option("--set", options->settings, "Overrides a key of the file; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->take_all()
-      ->expected(1);
+      ->expected(1)
+      ->allow_extra_args(false);
   train->add_option("-o,--out", options->folder, "The run folder (default: a new one under runs/)")
       ->type_name("DIR");
   train

@@ -15,7 +15,8 @@ void add_job_options(CLI::App& app, PlanRequest& request) {
   app.add_option("--set", request.settings, "Override a key: section.key=value; repeatable")
       ->type_name("SETTING")
       ->take_all()
-      ->expected(1);
+      ->expected(1)
+      ->allow_extra_args(false);
   app.add_option("--ranks-per-node", request.plan.ranks_per_node,
                  "Collectives on two levels (default: 1, flat)")
       ->check(CLI::Range(1, 1 << 20))
