@@ -8,9 +8,11 @@
 namespace rondo::tools::test::command_line_test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(CommandLineTest, PrintsItsVersion) {
@@ -63,6 +65,24 @@ TEST(CommandLineTest, RefusesZeroRanks) {
 
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("--ranks")));
+}
+
+// Nobody but the user has set what it misses.
+TEST(CommandLineTest, TellsARankStartedByHandWhichVariableIsMissing) {
+  const Ended ended =
+      rondo({"bench", "barrier", "--fabric", "ofi"}, {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("RONDO_FABRIC is not set, but 'ofi' is asked for"),
+                               HasSubstr("set it for every rank"), Not(HasSubstr("launcher"))));
+}
+
+TEST(CommandLineTest, TellsARankWhichVariableSaysOtherwise) {
+  const Ended ended = rondo({"bench", "barrier", "--fabric", "ofi"},
+                            {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}, {"RONDO_FABRIC", "ucx"}});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("RONDO_FABRIC is 'ucx', but 'ofi' is asked for"));
 }
 
 }  // namespace

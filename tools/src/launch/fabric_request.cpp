@@ -50,13 +50,15 @@ std::vector<std::string> environment_of(const FabricRequest& request) {
 void refuse_other_fabric(const FabricRequest& request) {
   for (const std::string& entry : environment_of(request)) {
     const std::size_t equals = entry.find('=');
-    const char* here = std::getenv(entry.substr(0, equals).c_str());
-    if (here != nullptr && entry.substr(equals + 1) == here) continue;
+    const std::string name = entry.substr(0, equals);
+    const std::string wanted = entry.substr(equals + 1);
+    const char* here = std::getenv(name.c_str());
+    if (here != nullptr && wanted == here) continue;
     throw UsageError(
-        fmt::format("this process is a rank already, and {} is not what its launcher has set; give "
-                    "--fake-nodes "
-                    "and the options of links to the launcher",
-                    entry));
+        fmt::format("this process is a rank already, and ranks take their links from the "
+                    "environment: there {} is {}, but '{}' is asked for; set it for every rank, or "
+                    "give the option to `rondo run`, which sets it",
+                    name, here == nullptr ? "not set" : fmt::format("'{}'", here), wanted));
   }
 }
 

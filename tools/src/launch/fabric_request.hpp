@@ -24,7 +24,7 @@ struct FabricRequest {
 [[nodiscard]] std::vector<std::string> environment_of(const FabricRequest& request);
 
 /// In a process that is a rank already: throws UsageError when `request` asks for anything that
-/// the launcher has not done.
+/// its environment does not say.
 void refuse_other_fabric(const FabricRequest& request);
 
 }  // namespace rondo::tools

@@ -85,7 +85,8 @@ void refuse_other_size(const PlacementRequest& request) {
   const int size = size_from_environment();
   if (request.ranks == 0 || request.ranks == size) return;
   throw UsageError(fmt::format(
-      "this process is one of {} ranks already, so it cannot start {}; give -n to the launcher",
+      "this process is one of {} ranks already, so it cannot start {}; leave out -n here, and "
+      "give it to what starts the ranks",
       size, request.ranks));
 }
 
