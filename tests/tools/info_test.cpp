@@ -1,6 +1,8 @@
 // `rondo info` as a program.
 
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,24 @@ TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
 
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, testing::ContainsRegex("link ucx +cannot be used: .*" + plugin));
+}
+
+// Its number was that of NUMA domains, which may be a part of the machine's.
+TEST(InfoTest, SaysWhichMemoryItMeans) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::uint64_t kibibytes = 0;
+  file >> name >> kibibytes;
+  ASSERT_EQ(name, "MemTotal:");
+
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+  const Ended ended = rondo({"info"});
+
+  EXPECT_EQ(facts["memory_bytes"], kibibytes * 1024);
+  EXPECT_GT(facts["numa_memory_bytes"], 0);
+  EXPECT_THAT(ended.out, HasSubstr(std::to_string(kibibytes / 1024) +
+                                   " MiB in the machine (the kernel's MemTotal), "));
+  EXPECT_THAT(ended.out, HasSubstr(" in its NUMA domains (hwloc)"));
 }
 
 TEST(InfoTest, NamesTheKernelsInText) {

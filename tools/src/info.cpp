@@ -33,7 +33,7 @@ Json describe_machine(const Machine& machine) {
   return {{"processor", machine.processor},       {"instruction_set", tensor::instruction_set()},
           {"cores", machine.cores.size()},        {"hardware_threads", hardware_threads},
           {"numa_domains", machine.numa_domains}, {"caches", caches},
-          {"memory_bytes", machine.memory_bytes}};
+          {"memory_bytes", machine.memory_bytes}, {"numa_memory_bytes", machine.numa_memory_bytes}};
 }
 
 Json describe_huge_pages() {
@@ -144,7 +144,10 @@ void print_text(const Json& facts) {
              fmt::format("{} ({} hardware threads) in {} NUMA domain(s)", text_of(facts["cores"]),
                          text_of(facts["hardware_threads"]), text_of(facts["numa_domains"])));
   print_line("caches", caches_text(facts["caches"]));
-  print_line("memory", mebibytes(facts["memory_bytes"]));
+  print_line("memory",
+             fmt::format("{} in the machine (the kernel's MemTotal), {} in its NUMA "
+                         "domains (hwloc)",
+                         mebibytes(facts["memory_bytes"]), mebibytes(facts["numa_memory_bytes"])));
   print_line("default", fmt::format("{} rank(s) x {} thread(s)", text_of(facts["default_ranks"]),
                                     text_of(facts["default_threads"])));
   for (const Json& link : facts["links"]) print_link(link);

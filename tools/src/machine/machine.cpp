@@ -2,6 +2,7 @@
 
 #include <hwloc.h>
 #include <sched.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -98,13 +99,20 @@ std::string processor_of(hwloc_topology_t topology) {
   return model != nullptr ? model : "unknown";
 }
 
+std::uint64_t total_memory() {
+  struct sysinfo info{};
+  if (sysinfo(&info) != 0) throw std::system_error(errno, std::generic_category(), "sysinfo");
+  return std::uint64_t{info.totalram} * info.mem_unit;
+}
+
 }  // namespace
 
 Machine read_machine() {
   const Topology topology = load_topology();
   Machine machine;
   machine.processor = processor_of(topology.get());
-  machine.memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
+  machine.memory_bytes = total_memory();
+  machine.numa_memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
   read_cores(topology.get(), machine);
   read_caches(topology.get(), machine);
   return machine;

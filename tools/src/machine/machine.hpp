@@ -18,13 +18,15 @@ struct Cache {
   int count = 0;
 };
 
-/// The part of this machine that the process may use: what its cpuset and its affinity leave.
+/// The part of this machine that the process may use: what its cpuset and its affinity leave. Of
+/// the memory, all.
 struct Machine {
   std::string processor = {};
   std::vector<Core> cores = {};  ///< neighbours in the hardware are neighbours here
   int numa_domains = 1;
-  std::vector<Cache> caches = {};  ///< data and unified caches, smallest level first
-  std::uint64_t memory_bytes = 0;
+  std::vector<Cache> caches = {};       ///< data and unified caches, smallest level first
+  std::uint64_t memory_bytes = 0;       ///< all of the machine's, as the kernel's MemTotal says
+  std::uint64_t numa_memory_bytes = 0;  ///< of its NUMA domains, as hwloc counts them
 };
 
 /// Asks hwloc.
