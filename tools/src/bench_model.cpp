@@ -142,11 +142,13 @@ void add_bench_model(CLI::App& bench, const std::vector<std::string>& arguments,
       ->type_name("MODEL");
   command->add_flag("--primitives", options->primitives,
                     "Time each kernel alone: their sum is what a step is made of at the least");
-  command->add_option("-b,--batch", options->batch, "Pictures of one rank (default: 64)")
+  command->add_option("-b,--batch", options->batch, "Images of one rank")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
       ->type_name("B");
   command->add_option("--format", options->format, "table, or json: one object")
       ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
   add_launch_options(*command, options->request);
   add_flight_record_option(*command, options->flight_record, "nowhere");

@@ -9,6 +9,7 @@
 #include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "bench/bench.hpp"
 #include "bench/tuning.hpp"
 #include "command.hpp"
 #include "exit_status.hpp"
@@ -65,8 +66,11 @@ void add_bench_tune(CLI::App& bench, const std::vector<std::string>& arguments, 
   auto options = std::make_shared<TuneOptions>();
   command->add_option("--format", options->format, "text, or json: one object")
       ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
-  command->add_option("--iterations", options->iterations, "Per size (default: 2000 to 30)")
+  command
+      ->add_option("--iterations", options->iterations,
+                   fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("I");
   add_launch_options(*command, options->request);

@@ -162,6 +162,7 @@ void add_info(CLI::App& app, int& status) {
   auto format = std::make_shared<std::string>("text");
   info->add_option("--format", *format, "text, or json: one object")
       ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
   info->callback([&status, format] {
     const Json facts = collect();

@@ -69,6 +69,7 @@ void add_train(CLI::App& app, int& status) {
       ->add_option("--format", options->format,
                    "text, or json: stdout gets the lines of metrics.jsonl only")
       ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
   train
       ->add_option("--memory-limit", options->memory_limit,

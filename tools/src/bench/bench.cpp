@@ -21,8 +21,8 @@ constexpr int rounds_in_turn = 5;
 int iterations_for(std::size_t bytes, const Bench& bench) {
   if (bench.iterations > 0) return bench.iterations;
   constexpr std::size_t kibibyte = 1024;
-  if (bytes < 64 * kibibyte) return 2000;
-  return bytes < 4 * kibibyte * kibibyte ? 300 : 30;
+  if (bytes < 64 * kibibyte) return most_iterations;
+  return bytes < 4 * kibibyte * kibibyte ? 300 : least_iterations;
 }
 
 // The ranks that an operation runs on.

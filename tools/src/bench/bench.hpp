@@ -14,6 +14,10 @@
 
 namespace rondo::tools {
 
+/// Of the smallest and of the largest sizes, unless the user says how many.
+inline constexpr int most_iterations = 2000;
+inline constexpr int least_iterations = 30;
+
 enum class BenchMemory { arena, private_memory };
 
 /// What to measure.
@@ -25,7 +29,7 @@ struct Bench {
   transport::ElementType type = transport::ElementType::f32;
   transport::ReduceOp reduction = transport::ReduceOp::sum;
   BufferUse use = BufferUse::rewritten;
-  int iterations = 0;  ///< per size; 0: 2000 below 64 KiB, 300 below 4 MiB, else 30
+  int iterations = 0;  ///< per size; 0: the most below 64 KiB, 300 below 4 MiB, else the least
   int warm_up = -1;    ///< -1: a tenth of the iterations, and 2
   bool limit = false;  ///< measure one pass over shared memory in turn
   int first = 0;       ///< of the two, where two take part

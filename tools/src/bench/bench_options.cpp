@@ -36,21 +36,25 @@ void add_data_options(CLI::App& command, const OperationKind& kind, BenchOptions
       .add_option("-m,--sizes", options.sizes,
                   fmt::format("Bytes: MIN, 4 MIN, ... MAX (default: {})", kind.sizes))
       ->type_name("MIN:MAX");
-  command.add_option("--type", options.type, "f32, f64, bf16, i32, i64, u8 (default: f32)")
+  command.add_option("--type", options.type, "f32, f64, bf16, i32, i64, u8")
       ->check(CLI::IsMember(types))
+      ->capture_default_str()
       ->type_name("TYPE");
-  command.add_option("--memory", options.memory, "Where buffers lie (default: both)")
+  command.add_option("--memory", options.memory, "Where buffers lie: arena, private, both")
       ->check(CLI::IsMember({"arena", "private", "both"}))
+      ->capture_default_str()
       ->type_name("WHERE");
   command
       .add_option("--buffers", options.buffers,
-                  "Between calls: untouched, rewritten before the timed region (the default), or "
-                  "read-back: also read within it")
+                  "Between calls: untouched, rewritten before the timed region, or read-back: also "
+                  "read within it")
       ->check(CLI::IsMember(uses))
+      ->capture_default_str()
       ->type_name("USE");
   if (kind.reduces) {
-    command.add_option("--op", options.reduction, "sum, min, max (default: sum)")
+    command.add_option("--op", options.reduction, "sum, min, max")
         ->check(CLI::IsMember(reductions))
+        ->capture_default_str()
         ->type_name("OP");
   }
   if (kind.places == BenchPlaces::both) {
@@ -82,8 +86,9 @@ void add_special_options(CLI::App& command, const OperationKind& kind, BenchOpti
         ->type_name("RANK");
   }
   if (kind.ranks == BenchRanks::groups) {
-    command.add_option("--groups", options.groups, "Rank r is in group r modulo K (default: 2)")
+    command.add_option("--groups", options.groups, "Rank r is in group r modulo K")
         ->check(CLI::Range(1, 4096))
+        ->capture_default_str()
         ->type_name("K");
   }
   if (kind.name == "bandwidth") {
@@ -109,7 +114,9 @@ void check_limit(const BenchOptions& options, int ranks) {
 void add_bench_options(CLI::App& command, const OperationKind& kind, BenchOptions& options) {
   if (!kind.sizes.empty()) add_data_options(command, kind, options);
   add_special_options(command, kind, options);
-  command.add_option("--iterations", options.iterations, "Per size (default: 2000 to 30)")
+  command
+      .add_option("--iterations", options.iterations,
+                  fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("I");
   command
@@ -117,11 +124,13 @@ void add_bench_options(CLI::App& command, const OperationKind& kind, BenchOption
                   "Iterations before, that do not count (default: a tenth, and 2)")
       ->check(CLI::Range(0, 1'000'000))
       ->type_name("I");
-  command.add_option("--wait", options.wait, "How ranks wait (default: auto)")
+  command.add_option("--wait", options.wait, "How ranks wait: auto, spin, yield, block")
       ->check(CLI::IsMember({"auto", "spin", "yield", "block"}))
+      ->capture_default_str()
       ->type_name("HOW");
   command.add_option("--format", options.format, "table, csv, or json: one array of objects")
       ->check(CLI::IsMember({"table", "csv", "json"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
   add_launch_options(command, options.request);
   add_fabric_options(command, options.fabric);

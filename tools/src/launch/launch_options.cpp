@@ -2,15 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include <rondo/transport/world.hpp>
 
 #include "exit_status.hpp"
 #include "launch/environment.hpp"
 
 namespace rondo::tools {
 namespace {
+
+const std::map<std::string, Binding> bindings = {{"auto", Binding::automatic},
+                                                 {"none", Binding::none}};
+
+std::string name_of(Binding binding) {
+  const auto named = [binding](const auto& entry) { return entry.second == binding; };
+  return std::ranges::find_if(bindings, named)->first;
+}
 
 // Empty when it can be a fabric's name; CLI11 takes anything else for what is wrong with it.
 std::string check_fabric(const std::string& text) {
@@ -25,8 +36,6 @@ std::string check_fabric(const std::string& text) {
 }  // namespace
 
 void add_launch_options(CLI::App& command, PlacementRequest& request) {
-  static const std::map<std::string, Binding> bindings = {{"auto", Binding::automatic},
-                                                          {"none", Binding::none}};
   command.add_option("-n,--ranks", request.ranks, "Ranks to start (default: one per NUMA domain)")
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
@@ -38,8 +47,9 @@ void add_launch_options(CLI::App& command, PlacementRequest& request) {
   command
       .add_option_function<std::string>(
           "--bind", [&request](const std::string& name) { request.binding = bindings.at(name); },
-          "Give each rank cores of its own: auto, none (default: auto)")
-      ->check(CLI::IsMember({"auto", "none"}))
+          "Give each rank cores of its own: auto, none")
+      ->check(CLI::IsMember(bindings))
+      ->default_str(name_of(request.binding))
       ->type_name("HOW");
   command.add_flag("--oversubscribe", request.oversubscribe,
                    "Allow more threads than there are cores");
@@ -48,13 +58,14 @@ void add_launch_options(CLI::App& command, PlacementRequest& request) {
 void add_fabric_options(CLI::App& command, FabricRequest& request) {
   command
       .add_option("--fake-nodes", request.fake_nodes,
-                  "Let the ranks count as K nodes, joined by loopback (default: 1)")
+                  "Let the ranks count as K nodes, joined by loopback")
       ->check(CLI::Range(1, 4096))
       ->type_name("K");
   command
       .add_option("--fabric", request.fabric,
-                  "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm (default: auto)")
+                  "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
       ->check(check_fabric)
+      ->default_str(transport::FabricOptions{}.name)
       ->type_name("NAME");
   command
       .add_option("--interface", request.interface,

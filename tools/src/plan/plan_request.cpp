@@ -1,5 +1,7 @@
 #include "plan/plan_request.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace rondo::tools {
@@ -18,18 +20,21 @@ void add_job_options(CLI::App& app, PlanRequest& request) {
       ->expected(1)
       ->allow_extra_args(false);
   app.add_option("--ranks-per-node", request.plan.ranks_per_node,
-                 "Collectives on two levels (default: 1, flat)")
+                 "Collectives on two levels; 1: flat")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
       ->type_name("R");
 }
 
 void add_link_options(CLI::App& app, PlanRequest& request) {
-  app.add_option("--alpha", request.alpha, "Seconds a message takes, on all levels (default: 2e-6)")
+  const train::LinkCost otherwise = request.plan.fabric;
+  app.add_option("--alpha", request.alpha, "Seconds a message takes, on all levels")
       ->check(CLI::Range(0.0, 10.0))
+      ->default_str(fmt::format("{}", otherwise.alpha_seconds))
       ->type_name("SECONDS");
-  app.add_option("--bandwidth", request.bandwidth,
-                 "Bytes per second of a rank, on all levels (default: 6e9)")
+  app.add_option("--bandwidth", request.bandwidth, "Bytes per second of a rank, on all levels")
       ->check(CLI::Range(1.0, 1e15))
+      ->default_str(fmt::format("{:g}", otherwise.bandwidth))
       ->type_name("BYTES/S");
   app.add_option("--node-alpha", request.node_alpha, "Inside a node (default: --alpha)")
       ->check(CLI::Range(0.0, 10.0))
@@ -53,9 +58,9 @@ void add_machine_options(CLI::App& app, PlanRequest& request) {
       ->check(CLI::Range(1, 4096))
       ->type_name("T");
   app.add_option("--measurements", request.measurements,
-                 "best: measure splits until so many shapes are measured (default: 200)")
+                 "best: measure splits until so many shapes are measured")
       ->check(CLI::Range(1, 1'000'000))
-      ->default_val(200)
+      ->capture_default_str()
       ->type_name("M");
   app.add_option("--memory-limit", request.plan.memory_limit,
                  "Refuse grids that need more on a rank, as in 16GiB (default: train.memory_limit)")
@@ -101,13 +106,15 @@ void add_options(CLI::App& app, PlanRequest& request) {
   add_link_options(app, request);
   add_machine_options(app, request);
   app.add_option("--strategy", request.strategy,
-                 "batch, model, grid, domain, integrated (default: all of them), or best: a split "
-                 "for each layer")
+                 "batch, model, grid, domain, integrated, all of them, or best: a split for each "
+                 "layer")
       ->check(CLI::IsMember({"all", "batch", "model", "grid", "domain", "integrated", "best"}))
+      ->capture_default_str()
       ->type_name("STRATEGY");
   add_scaling_options(app, request);
   app.add_option("--format", request.format, "table; json: an array of objects; --scaling: csv")
       ->check(CLI::IsMember({"table", "json", "csv"}))
+      ->capture_default_str()
       ->type_name("FORMAT");
 }
 

@@ -26,9 +26,9 @@ struct PlanRequest {
   std::optional<double> node_bandwidth = {};
   std::filesystem::path tuning = {};  ///< what `rondo bench tune --format json` wrote
   int threads = 0;                    ///< of kernels that are measured; 0: as configured
-  int measurements = 0;
-  std::string scaling = {};  ///< "FIRST:LAST"; empty: grids are asked for
-  std::string scheme = {};   ///< empty: as configured
+  int measurements = 200;             ///< of shapes, by --strategy best
+  std::string scaling = {};           ///< "FIRST:LAST"; empty: grids are asked for
+  std::string scheme = {};            ///< empty: as configured
   std::int64_t batch_per_rank = 0;
   bool fixed_global_batch = false;
   double tau = 0.0;
@@ -37,9 +37,9 @@ struct PlanRequest {
 
 void add_options(CLI::App& app, PlanRequest& request);
 
-/// What messages cost: as measured by --tuning, but for what options say; 2 us and 6 GB/s where
-/// nothing does. A job on one node says nothing of others, and the reverse: both levels are then
-/// alike. Throws UsageError where the file cannot be used.
+/// What messages cost: as measured by --tuning, but for what options say; where nothing does, as
+/// train::LinkCost says. A job on one node says nothing of others, and the reverse: both levels are
+/// then alike. Throws UsageError where the file cannot be used.
 void set_links(const PlanRequest& request, train::PlanOptions& plan);
 
 /// Threads of a rank whose kernels are measured.
