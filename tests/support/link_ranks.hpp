@@ -28,7 +28,8 @@ class LinkRanks {
       for (std::size_t peer = 0; peer < ranks; ++peer) {
         routes.push_back({.world_rank = static_cast<int>(peer),
                           .link = &fabric_.link(static_cast<int>(r)),
-                          .leaves_node = true});
+                          .leaves_node = true,
+                          .port = 3});
       }
       Rank& rank = ranks_[r];
       rank.channel =

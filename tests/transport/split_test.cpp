@@ -98,6 +98,54 @@ TEST(SplitTest, SurvivesHundredsOfGroupsThatComeAndGo) {
   });
 }
 
+// A message for a group that had the number of the World itself would end the World's receive. One
+// rank alone: it has the same numbers, and nobody to wait for.
+TEST(SplitTest, KeepsMessagesApartForAHundredThousandGroups) {
+  test::World(1).run([](Communicator& comm) {
+    std::vector<int> last{0};
+    Request expected = comm.recv(std::span(last), 0);
+    for (int i = 1; i <= 100'000; ++i) {
+      Communicator group = comm.split(0);
+      std::vector<int> in{0};
+      const std::vector<int> out{i};
+      Request received = group.recv(std::span(in), 0);
+      group.send(std::span(out), 0).wait();
+      received.wait();
+      ASSERT_EQ(in[0], i);
+    }
+    const std::vector<int> out{-1};
+    comm.send(std::span(out), 0).wait();
+    expected.wait();
+    EXPECT_EQ(last[0], -1);
+  });
+}
+
+// The numbers that ranks give to their communicators are then not the same.
+TEST(SplitTest, KeepsMessagesApartWhenSomeRanksHaveMadeMoreGroups) {
+  for (const test::Backend backend : {test::Backend::shm, test::Backend::hierarchy}) {
+    test::World(backend, 4).run([](Communicator& comm) {
+      const int next = (comm.rank() + 1) % comm.size();
+      const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+      Communicator half = comm.split(comm.rank() % 2);
+      std::vector<Communicator> more;
+      for (int i = 0; i < comm.rank() % 2 * 3; ++i) more.push_back(half.split(0));
+
+      Communicator again = comm.split(0);
+      for (Communicator* group : {&comm, &again}) {
+        std::vector<int> in{0};
+        const std::vector<int> out{comm.rank()};
+        Request received = group->recv(std::span(in), previous);
+        group->send(std::span(out), next).wait();
+        received.wait();
+        EXPECT_EQ(in[0], previous);
+        std::vector<int> sum(10'000, 1);
+        group->allreduce(std::span(sum)).wait();
+        EXPECT_TRUE(test::all_are(sum, 4));
+      }
+    });
+  }
+}
+
 TEST(SplitTest, LetsGroupsUseStagingOneAfterTheOther) {
   test::World(4).run([](Communicator& comm) {
     for (int i = 0; i < 20; ++i) {

@@ -52,7 +52,8 @@ std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group
     const bool same_node = world.same_node(member.world_rank);
     routes.push_back({.world_rank = member.world_rank,
                       .link = world.link_to(member.world_rank),
-                      .leaves_node = !same_node});
+                      .leaves_node = !same_node,
+                      .port = member.port});
   }
   return routes;
 }
@@ -60,7 +61,7 @@ std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group
 }  // namespace
 
 CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group,
-                                   std::uint64_t block, std::uint64_t first, std::uint16_t context)
+                                   std::uint64_t block, std::uint64_t first, std::uint32_t context)
     : world_(std::move(world)),
       group_(std::move(group)),
       block_(block),
@@ -68,7 +69,8 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
       next_sequence_(first),
       consumed_by_all_(first - 1),
       context_(context),
-      channel_(routes_of(*world_, group_), context, world_->counters()) {
+      channel_(routes_of(*world_, group_), group_.members[group_.index()].port,
+               world_->counters()) {
   group_.channel = &channel_;
   group_.team = world_->options().team;
   const std::string& table = world_->options().fabric.allreduce;
@@ -82,7 +84,9 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
 CommunicatorCore::~CommunicatorCore() {
   world_->remove(*this);
   if (log_ != nullptr) world_->recorder().close_log(*log_);
-  if (!failure_ && block_ != no_block) world_->retire(*this);
+  if (failure_) return;
+  if (block_ != no_block) world_->retire(*this);
+  if (owns_port_) world_->release_port(group_.members[group_.index()].port);
 }
 
 OperationRecord& CommunicatorCore::take_record() {

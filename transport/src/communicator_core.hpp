@@ -36,9 +36,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   static constexpr std::uint64_t no_block = 0;
 
   /// `block` is this rank's control block, or no_block; the first operation gets the sequence
-  /// `first`; `context` keeps the messages apart from those of other communicators.
+  /// `first`; `context` is its name in news and flight records.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
-                   std::uint64_t first, std::uint16_t context);
+                   std::uint64_t first, std::uint32_t context);
   CommunicatorCore(const CommunicatorCore&) = delete;
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
@@ -71,6 +71,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Makes it one whose members are on several nodes; once, before the first operation. See Span.
   void span_nodes(std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
   [[nodiscard]] bool spans() const noexcept { return span_ != nullptr; }
+  /// When it ends, its port is free again, unless it has failed: then messages may still come. Its
+  /// levels share the port; once, before the first operation.
+  void own_port() noexcept { owns_port_ = true; }
   /// What is posted from now on goes into the flight recorder; once, before the first operation.
   void begin_recording();
   /// A rank of another node found that this communicator's ranks posted different operations.
@@ -178,7 +181,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   std::chrono::steady_clock::time_point glanced_{};
 
-  std::uint16_t context_;
+  std::uint32_t context_;
+  bool owns_port_ = false;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
   std::unique_ptr<Span> span_;

@@ -24,8 +24,7 @@ std::string text_of(const Error& error) {
 
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
                                   std::shared_ptr<CommunicatorCore> up) {
-  span_ =
-      std::make_unique<Span>(*world_, group_, channel_, context_, std::move(down), std::move(up));
+  span_ = std::make_unique<Span>(*world_, group_, channel_, std::move(down), std::move(up));
   for (const rendezvous::News& news : world_->divergences()) hear_divergence(news);
 }
 

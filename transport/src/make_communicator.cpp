@@ -36,7 +36,7 @@ Group group_of(const WorldCore& world, const std::vector<Seat>& seats) {
   Group group;
   for (const Seat& seat : seats) {
     if (seat.world_rank == world.rank()) group.rank = group.size();
-    Member member{.world_rank = seat.world_rank};
+    Member member{.world_rank = seat.world_rank, .port = seat.port};
     if (world.same_node(seat.world_rank)) {
       member.memory = world.peer(seat.world_rank).memory.get();
       member.block = &member.memory->block(seat.block);
@@ -60,7 +60,7 @@ void prepare(const WorldCore& world, const std::vector<Seat>& seats) {
 }
 
 std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world, const std::vector<Seat>& seats,
-                                               std::uint16_t context) {
+                                               std::uint32_t context) {
   return std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, seats),
                                             own_seat(world, seats).block, first_sequence(seats),
                                             context);
@@ -79,6 +79,7 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agre
   const std::vector<Seat> node = seats_of_node(world, agreement.seats);
   if (node.size() == agreement.seats.size()) {
     auto core = make_on_node(world, node, agreement.context);
+    core->own_port();
     core->begin_recording();
     return core;
   }
@@ -87,6 +88,7 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agre
   auto core = std::make_shared<CommunicatorCore>(
       world.shared_from_this(), group_of(world, agreement.seats), CommunicatorCore::no_block,
       shm::slot_count, agreement.context);
+  core->own_port();
   core->span_nodes(std::move(down), std::move(up));
   core->begin_recording();
   return core;

@@ -12,6 +12,7 @@ class WorldCore;
 /// A member of a communicator to be made, and the control blocks that it offers.
 struct Seat {
   int world_rank = 0;
+  std::uint16_t port = 0;      ///< that it has taken for the communicator's messages
   std::uint64_t block = 0;     ///< in its control segment
   std::uint64_t last = 0;      ///< the last sequence that the block ever held
   std::uint64_t up_block = 0;  ///< a second one, for groups that span nodes
@@ -21,7 +22,7 @@ struct Seat {
 /// What the members of a new communicator have agreed on.
 struct Agreement {
   std::vector<Seat> seats = {};  ///< in the order of their new ranks
-  std::uint16_t context = 0;     ///< keeps its messages apart from those of all others
+  std::uint32_t context = 0;     ///< names it; no other one of its members has had the same
 };
 
 /// Makes this rank's blocks ready; all members do so before any of them makes the communicator.

@@ -44,7 +44,7 @@ std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, st
 }
 
 Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std::size_t>>& nodes,
-                           const WorldCore& world, const Group& flat, std::uint16_t context) {
+                           const WorldCore& world, const Group& flat) {
   Levels::Holders holders;
   std::vector<Channel::Route> routes;
   for (const auto& node : nodes) {
@@ -52,9 +52,13 @@ Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std:
     const int rank = flat.members[member].world_rank;
     if (member == flat.index()) holders.group.rank = holders.group.size();
     holders.group.members.push_back({.world_rank = rank});
-    routes.push_back({.world_rank = rank, .link = world.link_to(rank), .leaves_node = true});
+    routes.push_back({.world_rank = rank,
+                      .link = world.link_to(rank),
+                      .leaves_node = true,
+                      .port = flat.members[member].port});
   }
-  holders.channel = std::make_unique<Channel>(std::move(routes), context, *flat.counters);
+  holders.channel =
+      std::make_unique<Channel>(std::move(routes), flat.members[flat.index()].port, *flat.counters);
   holders.group.channel = holders.channel.get();
   holders.group.counters = flat.counters;
   holders.group.sources.resize(nodes.size());
@@ -64,7 +68,7 @@ Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std:
 
 }  // namespace
 
-Span::Span(const WorldCore& world, Group& flat, const Channel& channel, std::uint16_t context,
+Span::Span(const WorldCore& world, Group& flat, const Channel& channel,
            std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up)
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
@@ -78,7 +82,7 @@ Span::Span(const WorldCore& world, Group& flat, const Channel& channel, std::uin
   levels_.up = up_.get();
   levels_.shards = std::ranges::min(sizes);
   const std::size_t place = place_on_node(nodes, flat.index());
-  if (place < levels_.shards) levels_.holders = holders_of(place, nodes, world, flat, context);
+  if (place < levels_.shards) levels_.holders = holders_of(place, nodes, world, flat);
   flat.levels = &levels_;
 }
 

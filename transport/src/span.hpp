@@ -24,7 +24,7 @@ class WorldCore;
 class Span {
  public:
   /// `flat` is the group of all members, and gets its levels. `down` and `up`: see Levels.
-  Span(const WorldCore& world, Group& flat, const Channel& channel, std::uint16_t context,
+  Span(const WorldCore& world, Group& flat, const Channel& channel,
        std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
 
   /// Sends the header of `record` and expects the previous rank's.

@@ -28,6 +28,7 @@ Wish wish_of(WorldCore& world, int color, int key) {
           .key = key,
           .context = world.next_context(),
           .seat = {.world_rank = world.rank(),
+                   .port = world.take_port(),
                    .block = offer.block,
                    .last = offer.last,
                    .up_block = second.block,
@@ -46,7 +47,7 @@ Agreement agree(const std::vector<Wish>& wishes, std::int64_t color) {
     agreement.seats.push_back(wishes[r].seat);
     context = std::max(context, wishes[r].context);
   }
-  agreement.context = static_cast<std::uint16_t>(context);
+  agreement.context = static_cast<std::uint32_t>(context);
   return agreement;
 }
 

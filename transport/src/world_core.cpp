@@ -55,6 +55,7 @@ void WorldCore::ring_all() noexcept {
 }
 
 std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
+  static_cast<void>(take_port());  // the first, 0, as all ranks assume
   return make_communicator(*this, world_agreement(static_cast<int>(my_.peers.size())));
 }
 
@@ -81,7 +82,7 @@ void WorldCore::hear_divergences() {
   }
 }
 
-void WorldCore::tell_divergence(std::uint16_t context, std::string_view text) noexcept {
+void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) noexcept {
   if (!my_.side_channel) return;
   my_.side_channel->tell({.kind = rendezvous::News::Kind::diverged,
                           .rank = my_.rank,
@@ -106,6 +107,14 @@ WorldCore::Offer WorldCore::offer_block() {
   const std::uint64_t block = shm::append(memory.control(), sizeof(shm::ControlBlock));
   ::new (memory.control().base() + block) shm::ControlBlock;
   return {.block = block, .last = 0};
+}
+
+std::uint16_t WorldCore::take_port() {
+  if (const auto port = ports_.take()) return *port;
+  throw Error(Errc::out_of_memory,
+              "rank " + std::to_string(my_.rank) + " is in " + std::to_string(Ports::count) +
+                  " communicators already, those that failed among them; end some of them before "
+                  "another split");
 }
 
 void WorldCore::withdraw(const Offer& offer) {

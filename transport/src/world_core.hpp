@@ -15,6 +15,7 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "channel.hpp"
 #include "membership.hpp"
 #include "news_board.hpp"
 #include "recorder/recorder.hpp"
@@ -103,7 +104,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] std::filesystem::path dump_folder() const;
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
-  void tell_divergence(std::uint16_t context, std::string_view text) noexcept;
+  void tell_divergence(std::uint32_t context, std::string_view text) noexcept;
 
   /// What other ranks told of, perhaps before this one had made the communicator that it is about.
   [[nodiscard]] const std::vector<rendezvous::News>& divergences() const noexcept {
@@ -111,8 +112,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   }
 
   /// The least context that no communicator of this rank has used.
-  [[nodiscard]] std::uint16_t next_context() const noexcept { return next_context_; }
-  void use_context(std::uint16_t context) noexcept { next_context_ = context + 1; }
+  [[nodiscard]] std::uint32_t next_context() const noexcept { return next_context_; }
+  void use_context(std::uint32_t context) noexcept { next_context_ = context + 1; }
+
+  /// A number for the messages of one more communicator. Throws Error(out_of_memory) when all are
+  /// taken.
+  [[nodiscard]] std::uint16_t take_port();
+  void release_port(std::uint16_t port) noexcept { ports_.release(port); }
 
  private:
   struct Retired {
@@ -142,7 +148,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::vector<Retired> retired_;
   NewsBoard news_;
   std::vector<rendezvous::News> divergences_;
-  std::uint16_t next_context_ = 0;
+  std::uint32_t next_context_ = 0;
+  Ports ports_;
   std::atomic<bool> abort_begun_{false};
 };
 

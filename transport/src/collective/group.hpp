@@ -38,6 +38,7 @@ class Scratch {
 /// One rank of a communicator, as this process sees it.
 struct Member {
   int world_rank = 0;
+  std::uint16_t port = 0;  ///< for messages to it, see Ports
   shm::RankMemory* memory = nullptr;
   shm::ControlBlock* block = nullptr;
 };
