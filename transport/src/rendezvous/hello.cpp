@@ -1,11 +1,15 @@
 #include "rendezvous/hello.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+
+#include "rendezvous/sockets.hpp"
 
 namespace rondo::transport::rendezvous {
 namespace {
@@ -20,11 +24,13 @@ bool same_user(int socket) {
          peer.uid == ::geteuid();
 }
 
-void set_timeout(int socket, std::chrono::milliseconds limit) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-  const timeval time{.tv_sec = seconds.count(),
-                     .tv_usec = std::chrono::microseconds(limit - seconds).count()};
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+// Whether the socket blocks or not. A signal does not end it: a profiler sends them all the time.
+ssize_t receive_before(int socket, msghdr& message, std::chrono::steady_clock::time_point until) {
+  while (wait_until_ready(socket, POLLIN, until)) {
+    const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (count >= 0 || (errno != EINTR && errno != EAGAIN)) return count;
+  }
+  return -1;
 }
 
 // Takes every descriptor that came, so that none leaks, and keeps them if they are the four.
@@ -61,12 +67,15 @@ bool send_hello(int socket, const Hello& hello, const Handles& handles) {
   const std::array<int, descriptor_count> fds{handles.control, handles.arena, handles.process,
                                               handles.recorder};
   std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof copy);
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(sizeof copy);
 }
 
-std::optional<Greeting> receive_hello(int socket, std::chrono::milliseconds limit) {
+std::optional<Greeting> receive_hello(int socket, std::chrono::steady_clock::time_point until) {
   if (!same_user(socket)) return std::nullopt;
-  set_timeout(socket, limit);
   Greeting greeting;
   iovec part{.iov_base = &greeting.hello, .iov_len = sizeof greeting.hello};
   alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};
@@ -75,7 +84,7 @@ std::optional<Greeting> receive_hello(int socket, std::chrono::milliseconds limi
   message.msg_iovlen = 1;
   message.msg_control = buffer.data();
   message.msg_controllen = buffer.size();
-  const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t received = receive_before(socket, message, until);
   const bool complete = received == static_cast<ssize_t>(sizeof greeting.hello);
   if (received <= 0 || !take_descriptors(message, greeting) || !complete) return std::nullopt;
   if (greeting.hello.magic != Hello{}.magic) return std::nullopt;

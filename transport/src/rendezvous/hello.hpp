@@ -46,8 +46,9 @@ struct Greeting {
 /// Sends `hello` with the descriptors, which stay the caller's. False if the peer is gone.
 [[nodiscard]] bool send_hello(int socket, const Hello& hello, const Handles& handles);
 
-/// Receives one within `limit`; nothing when the peer sent something else or nothing, or belongs
+/// Receives one before `until`; nothing when the peer sent something else or nothing, or belongs
 /// to another user.
-[[nodiscard]] std::optional<Greeting> receive_hello(int socket, std::chrono::milliseconds limit);
+[[nodiscard]] std::optional<Greeting> receive_hello(int socket,
+                                                    std::chrono::steady_clock::time_point until);
 
 }  // namespace rondo::transport::rendezvous

@@ -123,13 +123,15 @@ void Guest::greet_lower() {
 }
 
 void Guest::answer_higher() {
+  // Whoever connects and says nothing holds the others up for so long.
   constexpr auto patience = std::chrono::milliseconds(2000);
   auto expected =
       std::ranges::count_if(members_, [this](int rank) { return rank > placement_.rank; });
   while (expected > 0) {
     const shm::Descriptor socket = accept_from(listener_, deadline_);
     if (!socket.valid()) fail_for_absence();
-    std::optional<Greeting> greeting = receive_hello(socket.get(), patience);
+    std::optional<Greeting> greeting =
+        receive_hello(socket.get(), std::min(deadline_, Clock::now() + patience));
     const bool higher = greeting && greeting->hello.rank > placement_.rank &&
                         greeting->hello.rank < placement_.size &&
                         greeting->hello.job == hello_.job &&
@@ -143,10 +145,7 @@ void Guest::answer_higher() {
 
 void Guest::hear_lower() {
   for (const shm::Descriptor& socket : lower_) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
-    std::optional<Greeting> greeting =
-        receive_hello(socket.get(), std::max(left, std::chrono::milliseconds(1)));
+    std::optional<Greeting> greeting = receive_hello(socket.get(), deadline_);
     if (!greeting) fail_for_absence();
     take(std::move(*greeting));
   }

@@ -14,6 +14,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "rendezvous/sockets.hpp"
+
 namespace rondo::transport::rendezvous {
 namespace {
 
@@ -36,7 +38,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, int rank) {
 }
 
 shm::Descriptor make_socket() {
-  shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) fail_locally("cannot make a socket");
   return socket;
 }
@@ -72,17 +74,14 @@ shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point d
 }
 
 shm::Descriptor accept_from(const shm::Descriptor& listener, Clock::time_point deadline) {
-  while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd entry{.fd = listener.get(), .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(0, left)));
-    if (ready == 0) return {};
-    if (ready < 0 && errno != EINTR) fail_locally("cannot wait for peers");
-    if (ready < 0) continue;
-    shm::Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  while (wait_until_ready(listener.get(), POLLIN, deadline)) {
+    shm::Descriptor socket(
+        ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) return socket;
+    const bool passing = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    if (!passing) fail_locally("cannot accept a connection");
   }
+  return {};
 }
 
 }  // namespace rondo::transport::rendezvous

@@ -1,7 +1,5 @@
 #include "rendezvous/store_connect.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -15,6 +13,7 @@
 
 #include "rendezvous/limits.hpp"
 #include "rendezvous/messages.hpp"
+#include "rendezvous/sockets.hpp"
 #include "rendezvous/tcp.hpp"
 
 namespace rondo::transport::rendezvous {
@@ -40,10 +39,9 @@ class Backoff {
 std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point until) {
   while (true) {
     if (std::optional<Frame> frame = connection.next()) return frame;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    if (connection.ended() || left.count() <= 0) return std::nullopt;
-    pollfd entry{.fd = connection.descriptor(), .events = connection.events(), .revents = 0};
-    if (::poll(&entry, 1, static_cast<int>(left.count())) > 0) connection.exchange();
+    if (connection.ended()) return std::nullopt;
+    if (!wait_until_ready(connection.descriptor(), connection.events(), until)) return std::nullopt;
+    connection.exchange();
   }
 }
 

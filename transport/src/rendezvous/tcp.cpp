@@ -16,6 +16,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "rendezvous/sockets.hpp"
+
 namespace rondo::transport::rendezvous {
 namespace {
 
@@ -147,13 +149,12 @@ shm::Descriptor connect_until(const Address& address, Clock::time_point until) {
       ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return {};
   if (::connect(socket.get(), address.get(), address.length()) == 0) return socket;
-  if (errno != EINPROGRESS) return {};
-  pollfd entry{.fd = socket.get(), .events = POLLOUT, .revents = 0};
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-  const int ready = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(0, left)));
-  if (ready == 0) errno = ETIMEDOUT;
-  if (ready <= 0) return {};
+  // Interrupted or not, the kernel goes on connecting.
+  if (errno != EINPROGRESS && errno != EINTR) return {};
+  if (!wait_until_ready(socket.get(), POLLOUT, until)) {
+    errno = ETIMEDOUT;
+    return {};
+  }
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <system_error>
@@ -65,13 +66,17 @@ void Segment::grow(std::size_t bytes) {
          ENOMEM);
   }
   // Allocated now rather than at the first touch: a lack of memory is an error here, not SIGBUS
-  // in the middle of a reduction.
-  int result = 0;
-  do {
-    result =
-        ::fallocate(memory_.get(), 0, static_cast<off_t>(size_), static_cast<off_t>(bytes - size_));
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) fail("cannot grow to " + std::to_string(bytes >> 20U) + " MiB", errno);
+  // in the middle of a reduction. In pieces: a signal undoes all that a call has allocated so far,
+  // and under a profiler's signals one long call would begin anew for ever.
+  constexpr std::size_t piece = std::size_t{2} << 20U;
+  for (std::size_t begin = size_; begin < bytes;) {
+    const std::size_t length = std::min(piece, bytes - begin);
+    if (::fallocate(memory_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(length)) == 0) {
+      begin += length;
+    } else if (errno != EINTR) {
+      fail("cannot grow to " + std::to_string(bytes >> 20U) + " MiB", errno);
+    }
+  }
   size_ = bytes;
 }
 

@@ -1,0 +1,126 @@
+// Signals that come all the time, as those of a profiler do, and end no wait.
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "rendezvous/hello.hpp"
+#include "rendezvous/tcp.hpp"
+#include "shm/segment.hpp"
+#include "support/processes.hpp"
+#include "support/profiler.hpp"
+
+namespace rondo::transport::signals_test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using rondo::test::Profiler;
+
+// Runs `wait` on a thread, has it handle signals, then lets it end by `end`. What `wait` gave.
+template <typename Wait, typename End>
+auto interrupted(Wait wait, End end) {
+  constexpr int signals = 20;
+  rondo::test::handle_profiler_signals();
+  rondo::test::profiler_signals = 0;
+  std::atomic<bool> over = false;
+  decltype(wait()) result{};
+  std::thread waiter([&] {
+    result = wait();
+    over = true;
+  });
+  for (int i = 1; i <= signals; ++i) {
+    ::pthread_kill(waiter.native_handle(), SIGPROF);
+    while (rondo::test::profiler_signals < i && !over) std::this_thread::yield();
+  }
+  end();
+  waiter.join();
+  return result;
+}
+
+TEST(SignalsTest, DoNotEndTheWaitForAGreeting) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
+  const shm::Descriptor mine(ends[0]);
+  const shm::Descriptor other(ends[1]);
+
+  const auto greeting = interrupted(
+      [&] { return rendezvous::receive_hello(mine.get(), Clock::now() + 60s); },
+      [&] {
+        EXPECT_TRUE(rendezvous::send_hello(
+            other.get(), {.rank = 3}, {.control = 0, .arena = 0, .process = 0, .recorder = 0}));
+      });
+
+  ASSERT_TRUE(greeting);
+  EXPECT_EQ(greeting->hello.rank, 3);
+}
+
+// A listener with one connection that nobody accepts lets no second one in.
+TEST(SignalsTest, DoNotEndTheWaitForAConnection) {
+  const auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  const rendezvous::Address address = rendezvous::own_address(listener.get());
+  const auto first = rendezvous::connect_until(address, Clock::now() + 60s);
+  ASSERT_TRUE(first.valid());
+
+  shm::Descriptor accepted;
+  const auto second =
+      interrupted([&] { return rendezvous::connect_until(address, Clock::now() + 60s); },
+                  [&] { accepted = shm::Descriptor(::accept(listener.get(), nullptr, nullptr)); });
+
+  EXPECT_TRUE(second.valid());
+}
+
+// Linux takes back what a call had allocated when a signal comes.
+TEST(SignalsTest, DoNotKeepMemoryFromGrowing) {
+  constexpr std::size_t bytes = std::size_t{256} << 20U;
+  shm::Segment segment = shm::Segment::create("signals-test", bytes);
+  const Profiler profiler;
+
+  segment.grow(bytes);
+
+  EXPECT_EQ(segment.size(), bytes);
+}
+
+void meet_and_reduce() {
+  const Profiler profiler;
+  for (int i = 0; i < 3; ++i) {
+    World world = World::attach(rondo::test::quick_options());
+    const int sum = world.size() * (world.size() - 1) / 2;
+    std::pmr::vector<int> shared(300'000, world.rank(), &world.arena());
+    std::vector<int> ordinary(100'000, world.rank());
+    std::vector<int> small{world.rank()};
+
+    world.communicator().allreduce(std::span(shared)).wait();
+    world.communicator().allreduce(std::span(ordinary)).wait();
+    world.communicator().split(0).allreduce(std::span(small)).wait();
+
+    EXPECT_TRUE(rondo::test::all_are(shared, sum));
+    EXPECT_TRUE(rondo::test::all_are(ordinary, sum));
+    EXPECT_EQ(small[0], sum);
+  }
+  EXPECT_GT(rondo::test::profiler_signals, 0);
+}
+
+TEST(SignalsTest, DoNotDisturbRanksThatMeetOverSocketsOfTheNode) {
+  rondo::test::expect_success(3, rondo::test::meet_locally(), meet_and_reduce);
+}
+
+TEST(SignalsTest, DoNotDisturbRanksThatMeetAtTheStore) {
+  rondo::test::expect_success(3, rondo::test::meet_over_tcp(), meet_and_reduce);
+}
+
+}  // namespace
+}  // namespace rondo::transport::signals_test
