@@ -50,7 +50,8 @@ inline rendezvous::Credentials credentials(int rank, int size) {
                    .rank = static_cast<std::uint32_t>(rank),
                    .size = static_cast<std::uint32_t>(size),
                    .version = "1.2.3",
-                   .host = "host" + std::to_string(rank)},
+                   .host = "host" + std::to_string(rank),
+                   .process = static_cast<std::uint64_t>(rank) + 1},
           .secret = "a secret of all ranks"};
 }
 

@@ -68,7 +68,7 @@ TEST(FrameTest, LongerThanTheCapBreaksTheReader) {
 }
 
 TEST(FrameTest, OfUnknownTypeBreaksTheReaderForGood) {
-  for (const char type : {'\0', '\x09', '\xff'}) {
+  for (const char type : {'\0', '\x0a', '\xff'}) {
     FrameReader reader(cap);
 
     reader.push(std::string(4, '\0') + type);

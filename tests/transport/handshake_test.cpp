@@ -12,8 +12,12 @@ namespace {
 
 const std::string secret = "sixteen bytes or more";
 
-const Introduction self{
-    .job = std::string(32, 'b'), .rank = 3, .size = 4, .version = "0.1.0", .host = "node3"};
+const Introduction self{.job = std::string(32, 'b'),
+                        .rank = 3,
+                        .size = 4,
+                        .version = "0.1.0",
+                        .host = "node3",
+                        .process = 5};
 
 std::string hex(const std::string& bytes) {
   std::string text;

@@ -60,7 +60,7 @@ class SecretTest : public testing::Test {
     return "no complaint";
   }
 
-  test::ScratchFolder folder_;
+  rondo::test::ScratchFolder folder_;
   std::string home_;
 };
 

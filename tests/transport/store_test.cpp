@@ -1,6 +1,11 @@
 // Ranks that meet at the TCP store.
 
+#include <unistd.h>
+
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -108,18 +113,51 @@ TEST(StoreTest, RefusesARankThatIsThereAlready) {
   StoreJob job(3);
   job.join(1);
 
+  auto place = job.place(1);
+  place.self.process = 77;
   const std::string complaint =
-      complaint_of([&] { (void)StoreClient::join(job.place(1), job.endpoint()); });
+      complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); });
 
   EXPECT_THAT(complaint, HasSubstr("rank 1 on host host1 is there already"));
   job.join(2);
   on_threads(3, [&](int rank) { EXPECT_EQ(job.channel(rank)->allgather("").size(), 3U); });
 }
 
+// The listener outlives the first World, as one that was inherited does.
+TEST(StoreTest, HasARankComeAgainThatIsBackForTheNextWorldTooEarly) {
+  auto listener = StoreJob::listen();
+  const auto endpoint = StoreJob::endpoint_of(listener);
+  shm::Descriptor for_the_next(::dup(listener.get()));
+  auto first = std::make_unique<StoreJob>(2, std::move(listener));
+  first->join(1);
+  first->channel(1).reset();  // has left
+  on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      const auto channel = StoreClient::join(credentials(1, 2), endpoint);
+      EXPECT_THAT(channel->allgather("one"), ElementsAre("zero", "one"));
+    } else {
+      while (first->statistics().too_early == 0) std::this_thread::yield();
+      first.reset();
+      const auto next = StoreClient::serve(credentials(0, 2), std::move(for_the_next));
+      EXPECT_THAT(next->allgather("zero"), ElementsAre("zero", "one"));
+    }
+  });
+}
+
+TEST(StoreTest, HasARankComeAgainWhoseOldConnectionHasNotEndedYet) {
+  auto job = std::make_unique<StoreJob>(2, 100ms);
+  job->join(1);
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job->place(1), job->endpoint()); }),
+              HasSubstr("rank 0 is still in the job's previous World"));
+}
+
 TEST(StoreTest, RefusesASecondRankZero) {
   StoreJob job(1);
+  auto place = job.place(0);
+  place.self.process = 77;
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job.place(0), job.endpoint()); }),
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }),
               HasSubstr("rank 0 on host host0 is there already"));
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 bool known(std::uint8_t type) {
   return type >= static_cast<std::uint8_t>(Frame::Type::challenge) &&
-         type <= static_cast<std::uint8_t>(Frame::Type::news);
+         type <= static_cast<std::uint8_t>(Frame::Type::later);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct Frame {
     blobs,          ///< store: all parts
     failed,         ///< store: text; the rendezvous has failed for every rank
     news,           ///< both: one News
+    later,          ///< store: text; there is no place yet, come again; the connection ends
   };
   Type type = Type::challenge;
   std::string payload = {};

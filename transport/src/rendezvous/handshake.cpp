@@ -6,7 +6,7 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-constexpr std::string_view protocol = "RONDOST1";
+constexpr std::string_view protocol = "RONDOST2";
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t longest_name = 255;  // a host's, by POSIX
 
@@ -26,6 +26,7 @@ std::string encode(const Introduction& self) {
   append_number(bytes, self.size);
   append_string(bytes, self.version.substr(0, longest_name));
   append_string(bytes, self.host.substr(0, longest_name));
+  append_number(bytes, self.process);
   return bytes;
 }
 
@@ -37,6 +38,7 @@ std::optional<Introduction> decode(std::string_view bytes) {
   self.size = reader.number<std::uint32_t>();
   self.version = reader.string();
   self.host = reader.string();
+  self.process = reader.number<std::uint64_t>();
   if (!reader.all_read()) return std::nullopt;
   return self;
 }

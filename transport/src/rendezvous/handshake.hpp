@@ -26,6 +26,8 @@ struct Introduction {
   std::uint32_t size = 0;
   std::string version = {};  ///< of the library
   std::string host = {};     ///< for messages
+  /// Tells the rank's process from others that say to be the same rank: random.
+  std::uint64_t process = 0;
 
   bool operator==(const Introduction&) const = default;
 };

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
@@ -22,6 +23,8 @@ namespace rondo::transport::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr auto greeting_pause = std::chrono::milliseconds(1);
 
 template <std::size_t Size>
 void fill(std::array<char, Size>& field, const std::string& text) {
@@ -45,6 +48,7 @@ class Guest {
   void greet_lower();
   void answer_higher();
   void hear_lower();
+  [[nodiscard]] shm::Descriptor greet(int rank) const;
   void take(Greeting greeting);
   [[nodiscard]] bool send(const shm::Descriptor& socket) const;
   [[noreturn]] void fail_for_absence() const;
@@ -58,7 +62,11 @@ class Guest {
   std::shared_ptr<recorder::Memory> recorder_;
   Hello hello_;
   shm::Descriptor listener_;
-  std::vector<shm::Descriptor> lower_;
+  struct Greeted {
+    int rank;
+    shm::Descriptor socket;
+  };
+  std::vector<Greeted> lower_;
   std::vector<bool> present_;
   Meeting meeting_;
 };
@@ -116,9 +124,17 @@ bool Guest::send(const shm::Descriptor& socket) const {
 
 void Guest::greet_lower() {
   for (const int rank : members_) {
-    if (rank >= placement_.rank) continue;
-    lower_.push_back(connect_to(placement_.job, rank, deadline_));
-    if (!lower_.back().valid() || !send(lower_.back())) fail_for_absence();
+    if (rank < placement_.rank) lower_.push_back({.rank = rank, .socket = greet(rank)});
+  }
+}
+
+// Until the deadline: who listens may be about to hang up.
+shm::Descriptor Guest::greet(int rank) const {
+  while (true) {
+    shm::Descriptor socket = connect_to(placement_.job, rank, deadline_);
+    if (!socket.valid()) fail_for_absence();
+    if (send(socket)) return socket;
+    std::this_thread::sleep_for(greeting_pause);
   }
 }
 
@@ -136,7 +152,9 @@ void Guest::answer_higher() {
                         greeting->hello.rank < placement_.size &&
                         greeting->hello.job == hello_.job &&
                         !present_[static_cast<std::size_t>(greeting->hello.rank)];
-    if (!higher) continue;  // a stranger
+    // A stranger, or a rank that has left already and comes for the job's next World: it will come
+    // again.
+    if (!higher) continue;
     if (!send(socket)) continue;
     take(std::move(*greeting));
     expected -= 1;
@@ -144,9 +162,13 @@ void Guest::answer_higher() {
 }
 
 void Guest::hear_lower() {
-  for (const shm::Descriptor& socket : lower_) {
-    std::optional<Greeting> greeting = receive_hello(socket.get(), deadline_);
-    if (!greeting) fail_for_absence();
+  for (Greeted& lower : lower_) {
+    std::optional<Greeting> greeting = receive_hello(lower.socket.get(), deadline_);
+    while (!greeting) {
+      std::this_thread::sleep_for(greeting_pause);
+      lower.socket = greet(lower.rank);
+      greeting = receive_hello(lower.socket.get(), deadline_);
+    }
     take(std::move(*greeting));
   }
 }

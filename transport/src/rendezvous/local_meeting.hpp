@@ -23,8 +23,10 @@ struct Meeting {
 /// their memory.
 ///
 /// Each rank listens on a socket named by job and rank, sends its Hello to all lower ranks,
-/// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle.
-/// Strangers are dropped. Throws Error(rendezvous_failed) that names who did not come.
+/// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle. A lower
+/// rank that hangs up instead of answering is still in an earlier meeting of the job, so it is
+/// greeted again. Strangers are dropped. Throws Error(rendezvous_failed) that names who did not
+/// come.
 [[nodiscard]] Meeting meet(const Placement& placement, const std::vector<int>& members,
                            const WorldOptions& options);
 

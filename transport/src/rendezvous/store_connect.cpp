@@ -103,6 +103,10 @@ class Caller {
     connection.send(*answer);
     const auto reply = wait_for_frame(connection, until);
     if (!reply) return give_up(connection, address);
+    if (reply->type == Frame::Type::later) {
+      problem_ = printable(reply->payload);
+      return std::nullopt;
+    }
     if (reply->type == Frame::Type::refused) {
       fail("was refused by rank 0 at " + to_string(endpoint_) + ": " + printable(reply->payload));
     }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <utility>
@@ -17,6 +18,12 @@
 
 namespace rondo::transport::rendezvous {
 namespace {
+
+// The same for all Worlds of a process, but not for a process and one that it has forked.
+std::uint64_t own_process() {
+  static const std::uint64_t drawn = random_nonce();
+  return drawn ^ static_cast<std::uint64_t>(::getpid());
+}
 
 shm::Descriptor inherit(int number) {
   int listening = 0;
@@ -58,7 +65,8 @@ StoreMeeting meet_at_store(const Placement& placement, std::string_view interfac
                                          .rank = static_cast<std::uint32_t>(placement.rank),
                                          .size = static_cast<std::uint32_t>(placement.size),
                                          .version = RONDO_VERSION,
-                                         .host = host_name()},
+                                         .host = host_name(),
+                                         .process = own_process()},
                                 .secret = read_secret().value_or(""),
                                 .rendezvous_deadline = deadline};
   std::unique_ptr<StoreClient> channel =

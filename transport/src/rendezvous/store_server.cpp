@@ -42,11 +42,11 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
     : credentials_(std::move(credentials)),
       listener_(std::move(listener)),
       members_(credentials_.self.size),
-      had_(credentials_.self.size, false),
+      past_(credentials_.self.size),
       gathering_(credentials_.self.size) {
   members_[0] = std::make_unique<Member>(Connection(std::move(own), largest_from_rank),
                                          credentials_.self.host);
-  had_[0] = true;
+  past_[0] = {.came = true, .process = credentials_.self.process};
 }
 
 void StoreServer::list(std::vector<pollfd>& entries) {
@@ -162,20 +162,30 @@ void StoreServer::admit(Stranger& stranger, const Introduction& who) {
     return refuse(stranger, named(who) + " is out of range: the job has " +
                                 std::to_string(self.size) + " ranks, from 0");
   }
-  if (had_[who.rank]) {
-    const auto& member = members_[who.rank];
-    return refuse(stranger, named(who) +
-                                (member ? " is there already, from host " + member->host
-                                        : " was there already, and has ended") +
-                                "; every process needs a RONDO_RANK of its own");
-  }
+  if (past_[who.rank].came) return admit_again(stranger, who);
   Connection& connection = stranger.connection;
   note_address(connection.descriptor());
   connection.send(stranger.challenger.welcome(self.host, credentials_.secret));
   if (!failure_.empty()) connection.send({.type = Frame::Type::failed, .payload = failure_});
   connection.allow(largest_from_rank);
-  had_[who.rank] = true;
+  past_[who.rank] = {.came = true, .process = who.process};
   members_[who.rank] = std::make_unique<Member>(std::move(connection), printable(who.host));
+}
+
+void StoreServer::admit_again(Stranger& stranger, const Introduction& who) {
+  const Past& past = past_[who.rank];
+  if (past.left || past.process == who.process) {
+    statistics_.too_early += 1;
+    return stranger.connection.send(
+        {.type = Frame::Type::later,
+         .payload =
+             "rank 0 is still in the job's previous World, which " + named(who) + " has left"});
+  }
+  const auto& member = members_[who.rank];
+  refuse(stranger, named(who) +
+                       (member ? " is there already, from host " + member->host
+                               : " was there already, and has ended") +
+                       "; every process needs a RONDO_RANK of its own");
 }
 
 void StoreServer::note_address(int socket) {
@@ -229,7 +239,7 @@ void StoreServer::take_news(std::size_t rank, const Frame& frame) {
   const std::optional<News> news = decode_news(frame.payload);
   if (!news) return;
   if (news->kind == News::Kind::left && static_cast<std::size_t>(news->rank) == rank) {
-    members_[rank]->left = true;
+    past_[rank].left = true;
   }
   send_to_others(rank, frame);
 }
@@ -242,7 +252,7 @@ void StoreServer::bury_the_lost(Clock::time_point now) {
       if (!members_[rank] || !members_[rank]->connection.ended()) continue;
       serve(rank, now);  // it may have told that it leaves
       const std::unique_ptr<Member> member = std::move(members_[rank]);
-      if (member->left || finishing_) continue;
+      if (past_[rank].left || finishing_) continue;
       again = true;
       send_to_others(rank, encode(News{.kind = News::Kind::lost,
                                        .rank = static_cast<int>(rank),

@@ -29,6 +29,7 @@ struct StoreStatistics {
   std::atomic<std::uint64_t> connections = 0;  ///< accepted
   std::atomic<std::uint64_t> strangers = 0;    ///< dropped before they proved anything
   std::atomic<std::uint64_t> refused = 0;      ///< knew the secret, but had no place here
+  std::atomic<std::uint64_t> too_early = 0;    ///< came for the job's next World already
 };
 
 /// The store, in rank 0's process: gathers the blobs of allgather() and passes news on.
@@ -37,8 +38,10 @@ struct StoreStatistics {
 ///   the secret. It has 5 s for that. At most 128 of them are open; the oldest gives way to a new
 ///   one, so that silent ones shut nobody out. None can delay a member: nothing here waits.
 /// - **Members** that end their connection without having told that they left are lost; the others
-///   are told at once. A rank that comes twice, or is out of range, is refused with the reason. One
-///   with another size or version fails the rendezvous of all, with the same text.
+///   are told at once. A second process that says to be the same rank, or one that is out of range,
+///   is refused with the reason. One with another size or version fails the rendezvous of all, with
+///   the same text. A rank that has left may be back for the job's next World before this process
+///   is: it is told to come again.
 /// - **Cost** per allgather: P blobs in, P times all blobs out. Rank 0 is the bottleneck; 1,000
 /// ranks
 ///   with 1 KiB each are 1 GB, so a rank's blob should be short.
@@ -67,7 +70,12 @@ class StoreServer final : public Chore {
   struct Member {
     Connection connection;
     std::string host;
+  };
+  /// What is known of a rank that has come, whether it is still a member or not.
+  struct Past {
+    bool came = false;
     bool left = false;
+    std::uint64_t process = 0;
   };
 
   void accept_some(Clock::time_point now);
@@ -75,6 +83,7 @@ class StoreServer final : public Chore {
   void drop_strangers(Clock::time_point now);
   void greet(Stranger& stranger);
   void admit(Stranger& stranger, const Introduction& who);
+  void admit_again(Stranger& stranger, const Introduction& who);
   void refuse(Stranger& stranger, const std::string& why);
   void serve(std::size_t rank, Clock::time_point now);
   void take_blob(std::size_t rank, const Frame& frame, Clock::time_point now);
@@ -88,7 +97,7 @@ class StoreServer final : public Chore {
   shm::Descriptor listener_;
   std::vector<std::unique_ptr<Stranger>> strangers_;  ///< the oldest first
   std::vector<std::unique_ptr<Member>> members_;      ///< by rank; empty before and after
-  std::vector<bool> had_;                             ///< ranks that were members once
+  std::vector<Past> past_;                            ///< by rank
   Gathering gathering_;
   std::string failure_;
   Clock::time_point deaf_until_ = {};  ///< when descriptors ran out

@@ -91,6 +91,7 @@ struct RankInfo {
 ///   where ranks of several nodes meet; a World of several nodes owns one housekeeping thread.
 /// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
 ///   another node, its connection to the store; a cut line within 5 s.
+/// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
 /// - **Threads.** Belongs to one thread at a time; only abort() may be called from others.
 class RONDO_TRANSPORT_API World {
  public:
