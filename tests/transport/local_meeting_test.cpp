@@ -2,17 +2,24 @@
 
 #include "rendezvous/local_meeting.hpp"
 
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/hello.hpp"
 #include "rendezvous/local_socket.hpp"
+#include "rendezvous/sockets.hpp"
+#include "support/other_user.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::test::local_meeting_test {
@@ -20,7 +27,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using rendezvous::accept_from;
+using rendezvous::connect_to;
 using rendezvous::listen_as;
+using rondo::test::OtherUser;
+using testing::HasSubstr;
+using testing::Not;
 
 rendezvous::Clock::time_point soon() { return rendezvous::Clock::now() + 60s; }
 
@@ -44,6 +55,18 @@ class LocalMeetingTest : public testing::Test {
   std::string job_;
 };
 
+TEST_F(LocalMeetingTest, DropsStrangersThatSendGarbage) {
+  on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      for (int i = 0; i < 5; ++i) {
+        const auto stranger = connect_to(job_, 0, soon());
+        ASSERT_EQ(::send(stranger.get(), "garbage", 7, MSG_NOSIGNAL), 7);
+      }
+    }
+    EXPECT_EQ(meet(rank, 2).cpus.size(), 2U);
+  });
+}
+
 // Rank 1 has left the job's last World, and comes for the next; rank 0 has not yet left that
 // meeting.
 TEST_F(LocalMeetingTest, ComesAgainToARankThatIsStillInAnEarlierMeeting) {
@@ -55,6 +78,66 @@ TEST_F(LocalMeetingTest, ComesAgainToARankThatIsStillInAnEarlierMeeting) {
     }
     EXPECT_EQ(meet(rank, 2).cpus.size(), 2U);
   });
+}
+
+// Who knows the job can work out the names of all its ranks.
+TEST_F(LocalMeetingTest, UsesNamesThatDoNotTellTheJobToOtherUsers) {
+  const auto listener = listen_as(job_, 0);
+
+  std::ostringstream names;
+  names << std::ifstream("/proc/net/unix").rdbuf();
+
+  EXPECT_THAT(names.str(), HasSubstr("@rondo-"));
+  EXPECT_THAT(names.str(), Not(HasSubstr(job_)));
+}
+
+// A process of another user that knows the job's id, and has taken a name of rank 0.
+class Thief {
+ public:
+  explicit Thief(const std::string& job) : process_([&] { return steal(job, ready_[1]); }) {
+    char byte = 0;
+    EXPECT_EQ(::read(ready_[0], &byte, 1), 1);
+  }
+
+  /// It has seen a connection end, and nothing come over it.
+  [[nodiscard]] bool has_learnt_nothing() { return process_.wait() == 0; }
+
+ private:
+  static int steal(const std::string& job, int ready) {
+    const auto listener = listen_as(job, 0);
+    (void)!::write(ready, "x", 1);
+    const auto victim = accept_from(listener, soon());
+    if (!rendezvous::wait_until_ready(victim.get(), POLLIN, soon())) return 1;
+    char byte = 0;
+    return ::recv(victim.get(), &byte, 1, 0) == 0 ? 0 : 2;
+  }
+  static std::array<int, 2> make_pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    return ends;
+  }
+
+  std::array<int, 2> ready_ = make_pipe();
+  OtherUser process_;
+};
+
+TEST_F(LocalMeetingTest, SendsNothingToAnotherUserWhoHasTakenANameAndMeetsAllTheSame) {
+  if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
+  Thief thief(job_);
+
+  on_threads(2, [&](int rank) { EXPECT_EQ(meet(rank, 2).cpus.size(), 2U); });
+
+  EXPECT_TRUE(thief.has_learnt_nothing());
+}
+
+TEST_F(LocalMeetingTest, NamesTheUserWhoHasTakenANameOfARankThatDoesNotCome) {
+  if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
+  const Thief thief(job_);
+  WorldOptions options;
+  options.rendezvous_deadline = 100ms;
+
+  EXPECT_THAT(complaint_of([&] { (void)meet(1, 2, options); }),
+              HasSubstr("user 65534 has taken names of rank 0"));
 }
 
 }  // namespace

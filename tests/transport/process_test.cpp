@@ -1,11 +1,8 @@
 // Ranks that are processes: how they meet, and what happens when one dies or stops.
 
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <chrono>
-#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -139,49 +136,6 @@ TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
   for (const char* name : {"RONDO_COORDINATOR", "RONDO_RANK", "RONDO_SIZE"}) ::unsetenv(name);
 
   EXPECT_NE(what.find("has not met rank 1, 2"), std::string::npos) << what;
-}
-
-// Connects to a rank's socket and sends garbage until the rank is there to be disturbed.
-void disturb(const std::string& job) {
-  const std::string name = "rondo-" + job + "-0";
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  for (int sent = 0; sent < 5;) {
-    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
-      (void)!::write(socket, "garbage", 7);
-      sent += 1;
-    }
-    ::close(socket);
-    ::sched_yield();
-  }
-}
-
-TEST(ProcessTest, DropsStrangersAtTheRendezvous) {
-  const std::string job(32, 'b');
-  std::vector<pid_t> pids;
-  for (int rank = 0; rank < 2; ++rank) {
-    pids.push_back(::fork());
-    if (pids.back() != 0) continue;
-    if (rank == 1) disturb(job);
-    ::setenv("RONDO_COORDINATOR", ("local:" + job).c_str(), 1);
-    ::setenv("RONDO_RANK", std::to_string(rank).c_str(), 1);
-    ::setenv("RONDO_SIZE", "2", 1);
-    try {
-      World world = World::attach(test::quick_options());
-      world.communicator().barrier().wait();
-    } catch (const std::exception&) {
-      ::_exit(saw_nothing);
-    }
-    ::_exit(saw_what_it_should);
-  }
-  for (const pid_t pid : pids) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -11,6 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rendezvous/sockets.hpp"
+#include "support/other_user.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::test::store_strangers_test {
@@ -18,6 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using rendezvous::Clock;
+using rondo::test::OtherUser;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -48,6 +53,78 @@ TEST(StoreStrangersTest, MayConnectAndSayNothing) {
 
   // More than may be open at once: the oldest gave way.
   EXPECT_GE(job.statistics().strangers, 300U - 128U);
+}
+
+// A rank's part of the handshake, step by step.
+class Handshake {
+ public:
+  explicit Handshake(const rendezvous::Endpoint& endpoint)
+      : connection_(
+            rendezvous::connect_until(rendezvous::resolve(endpoint).front(), Clock::now() + 10s),
+            rendezvous::handshake_cap) {}
+
+  void answer(const rendezvous::Credentials& place) {
+    const auto challenge = next();
+    ASSERT_TRUE(challenge);
+    const auto answer = applicant_.answer(*challenge, place.self, place.secret);
+    ASSERT_TRUE(answer);
+    connection_.send(*answer);
+  }
+
+  [[nodiscard]] std::optional<rendezvous::Frame> next() {
+    while (true) {
+      if (auto frame = connection_.next()) return frame;
+      if (connection_.ended() ||
+          !rendezvous::wait_until_ready(connection_.descriptor(), POLLIN, Clock::now() + 60s)) {
+        return std::nullopt;
+      }
+      connection_.exchange();
+    }
+  }
+
+ private:
+  rendezvous::Connection connection_;
+  rendezvous::Applicant applicant_;
+};
+
+// A place without a secret.
+rendezvous::Credentials open_place(int rank) {
+  auto place = credentials(rank, 2);
+  place.secret.clear();
+  return place;
+}
+
+TEST(StoreStrangersTest, OfAnotherUserAreRefusedByAStoreWithoutASecret) {
+  if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
+  auto listener = StoreJob::listen();
+  const auto endpoint = StoreJob::endpoint_of(listener);
+  OtherUser stranger([&] {
+    Handshake handshake(endpoint);
+    handshake.answer(open_place(1));
+    const auto reply = handshake.next();
+    return reply && reply->type == rendezvous::Frame::Type::refused &&
+                   reply->payload.find(std::string(32, 'a')) == std::string::npos
+               ? 0
+               : 1;
+  });
+  const auto store = StoreClient::serve(open_place(0), std::move(listener));
+  EXPECT_EQ(stranger.wait(), 0);
+
+  EXPECT_NO_THROW((void)StoreClient::join(open_place(1), endpoint));
+}
+
+TEST(StoreStrangersTest, OfAnotherUserAreNotTakenForAStoreWithoutASecret) {
+  if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
+  auto listener = StoreJob::listen();
+  const auto endpoint = StoreJob::endpoint_of(listener);
+  const OtherUser impostor([&] {
+    const auto store = StoreClient::serve(open_place(0), std::move(listener));
+    ::pause();
+    return 0;
+  });
+
+  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(open_place(1), endpoint); }),
+              HasSubstr("has no secret, and the store at 127.0.0.1"));
 }
 
 TEST(StoreStrangersTest, MayComeAndGoAThousandTimes) {

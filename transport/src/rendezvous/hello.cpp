@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,13 +15,6 @@ namespace {
 
 constexpr std::size_t descriptor_count = 4;
 constexpr std::size_t control_bytes = CMSG_SPACE(descriptor_count * sizeof(int));
-
-bool same_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         peer.uid == ::geteuid();
-}
 
 // Whether the socket blocks or not. A signal does not end it: a profiler sends them all the time.
 ssize_t receive_before(int socket, msghdr& message, std::chrono::steady_clock::time_point until) {
@@ -52,6 +44,7 @@ bool take_descriptors(msghdr& message, Greeting& greeting) {
 }  // namespace
 
 bool send_hello(int socket, const Hello& hello, const Handles& handles) {
+  if (!is_same_user(socket)) return false;
   Hello copy = hello;
   iovec part{.iov_base = &copy, .iov_len = sizeof copy};
   alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};
@@ -75,7 +68,7 @@ bool send_hello(int socket, const Hello& hello, const Handles& handles) {
 }
 
 std::optional<Greeting> receive_hello(int socket, std::chrono::steady_clock::time_point until) {
-  if (!same_user(socket)) return std::nullopt;
+  if (!is_same_user(socket)) return std::nullopt;
   Greeting greeting;
   iovec part{.iov_base = &greeting.hello, .iov_len = sizeof greeting.hello};
   alignas(cmsghdr) std::array<std::byte, control_bytes> buffer{};

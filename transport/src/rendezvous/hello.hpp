@@ -43,7 +43,8 @@ struct Greeting {
   shm::Descriptor recorder = {};
 };
 
-/// Sends `hello` with the descriptors, which stay the caller's. False if the peer is gone.
+/// Sends `hello` with the descriptors, which stay the caller's. False if the peer is gone, or
+/// belongs to another user.
 [[nodiscard]] bool send_hello(int socket, const Hello& hello, const Handles& handles);
 
 /// Receives one before `until`; nothing when the peer sent something else or nothing, or belongs

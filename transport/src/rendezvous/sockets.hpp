@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <optional>
 
 namespace rondo::transport::rendezvous {
 
@@ -10,5 +13,13 @@ namespace rondo::transport::rendezvous {
 /// `until`. Signals do not end the wait.
 [[nodiscard]] bool wait_until_ready(int descriptor, short events,
                                     std::chrono::steady_clock::time_point until);
+
+/// The user who has the other end of `socket`, as the kernel says: of a UNIX socket, the process
+/// that connected or that listened; of a TCP connection inside this host, the owner of the other
+/// socket. Nothing when the kernel does not say, which is so when the other end has been closed.
+[[nodiscard]] std::optional<uid_t> user_of_other_end(int socket);
+
+/// Is that the user of this process?
+[[nodiscard]] bool is_same_user(int socket);
 
 }  // namespace rondo::transport::rendezvous

@@ -1,5 +1,7 @@
 #include "rendezvous/store_connect.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -95,6 +97,7 @@ class Caller {
     Applicant applicant;
     const auto challenge = wait_for_frame(connection, until);
     if (!challenge) return give_up(connection, address);
+    if (credentials_.secret.empty() && !is_trusted(connection, address)) return std::nullopt;
     const auto answer = applicant.answer(*challenge, credentials_.self, credentials_.secret);
     if (!answer) {
       fail("found no store at " + to_string(endpoint_) +
@@ -118,6 +121,21 @@ class Caller {
     admission.host = printable(*host);
     admission.local_address = own_address(connection.descriptor()).host();
     return admission;
+  }
+
+  // Without a secret the user is all that tells the store from an impostor. After its challenge: a
+  // connection that nobody has accepted has no owner. Nor has one that the store has closed since,
+  // which it may have to, and then it is worth another try.
+  bool is_trusted(const Connection& connection, const Address& address) {
+    const auto user = user_of_other_end(connection.descriptor());
+    if (user == ::geteuid()) return true;
+    if (user) {
+      fail("has no secret, and the store at " + to_string(endpoint_) + " is that of user " +
+           std::to_string(*user) + "; set RONDO_SECRET, or make ~/.rondo/secret");
+    }
+    problem_ = address.host() +
+               ": this rank has no secret, and cannot tell whether the store is the same user's";
+    return false;
   }
 
   std::nullopt_t give_up(const Connection& connection, const Address& address) {

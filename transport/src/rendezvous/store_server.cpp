@@ -1,6 +1,7 @@
 #include "rendezvous/store_server.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,6 +9,7 @@
 
 #include "rendezvous/absent.hpp"
 #include "rendezvous/limits.hpp"
+#include "rendezvous/sockets.hpp"
 #include "rendezvous/tcp.hpp"
 
 namespace rondo::transport::rendezvous {
@@ -136,6 +138,8 @@ void StoreServer::greet(Stranger& stranger) {
   stranger.connection.exchange();
   const std::optional<Frame> frame = stranger.connection.next();
   if (!frame) return;
+  stranger.until = Clock::time_point::min();
+  if (credentials_.secret.empty() && !is_trusted(stranger)) return;
   const auto who = stranger.challenger.verify(*frame, credentials_.secret);
   if (who) {
     admit(stranger, *who);
@@ -145,7 +149,19 @@ void StoreServer::greet(Stranger& stranger) {
                               .payload = "this rank's secret is not the job's; give all ranks the "
                                          "same RONDO_SECRET or ~/.rondo/secret"});
   }
-  stranger.until = Clock::time_point::min();
+}
+
+// Without a secret the user is all that tells a rank from a stranger. When the kernel does not
+// know, because it could not find the connection or that has ended, a rank may try again.
+bool StoreServer::is_trusted(Stranger& stranger) {
+  const auto user = user_of_other_end(stranger.connection.descriptor());
+  if (user == ::geteuid()) return true;
+  statistics_.strangers += 1;
+  stranger.connection.send(
+      {.type = user ? Frame::Type::refused : Frame::Type::later,
+       .payload = "the store has no secret, and this rank is not known to be the same user; set "
+                  "RONDO_SECRET, or make ~/.rondo/secret"});
+  return false;
 }
 
 void StoreServer::admit(Stranger& stranger, const Introduction& who) {

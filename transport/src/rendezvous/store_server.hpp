@@ -37,6 +37,7 @@ struct StoreStatistics {
 /// - **Strangers.** Nothing but a handshake is taken from a connection that has not proved to know
 ///   the secret. It has 5 s for that. At most 128 of them are open; the oldest gives way to a new
 ///   one, so that silent ones shut nobody out. None can delay a member: nothing here waits.
+/// - **Without a secret** only processes of the same user on this host may prove anything.
 /// - **Members** that end their connection without having told that they left are lost; the others
 ///   are told at once. A second process that says to be the same rank, or one that is out of range,
 ///   is refused with the reason. One with another size or version fails the rendezvous of all, with
@@ -82,6 +83,7 @@ class StoreServer final : public Chore {
   bool make_room(int error, Clock::time_point now);
   void drop_strangers(Clock::time_point now);
   void greet(Stranger& stranger);
+  [[nodiscard]] bool is_trusted(Stranger& stranger);
   void admit(Stranger& stranger, const Introduction& who);
   void admit_again(Stranger& stranger, const Introduction& who);
   void refuse(Stranger& stranger, const std::string& why);

@@ -92,6 +92,11 @@ struct RankInfo {
 /// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
 ///   another node, its connection to the store; a cut line within 5 s.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
+/// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
+///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they
+///   are of the same user on the same host. What they tell the store after that goes over the
+///   network in the clear, and links between nodes carry data without any authentication or
+///   encryption. So the network between the hosts must be trusted.
 /// - **Threads.** Belongs to one thread at a time; only abort() may be called from others.
 class RONDO_TRANSPORT_API World {
  public:
