@@ -92,6 +92,19 @@ TEST(FrameTest, MayBeLongerOnceThatIsAllowed) {
   EXPECT_EQ(reader.next(), frame);
 }
 
+TEST(FrameTest, IsGivenRoomForOneAtATime) {
+  FrameReader reader(cap);
+  EXPECT_EQ(reader.room(), frame_header_bytes + cap);
+
+  reader.push(both());
+  EXPECT_EQ(reader.room(), 0U);
+  (void)reader.next();
+  EXPECT_EQ(reader.room(), 0U);  // the other fills it
+  (void)reader.next();
+
+  EXPECT_EQ(reader.room(), frame_header_bytes + cap);
+}
+
 TEST(FrameTest, CarriesMessages) {
   const auto blob = decode_blob(encode(Blob{.round = 7, .bytes = "x"}).payload);
   const auto blobs = decode_blobs(encode(Blobs{.round = 8, .parts = {"", "y"}}).payload);

@@ -1,9 +1,11 @@
-// Who is at the other end of a socket.
+// Who is at the other end of a socket, and how many sockets a process may have.
 
 #include "rendezvous/sockets.hpp"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +15,8 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
 
 #include "rendezvous/tcp.hpp"
 
@@ -57,6 +61,49 @@ TEST(SocketsTest, KnowNoUserOfAnEndThatWasClosed) {
   }
 
   EXPECT_EQ(user_of_other_end(both.server.get()), std::nullopt);
+}
+
+// In a process of its own, whose limits are not the test's.
+template <typename Body>
+int status_of_child(Body body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(SocketsTest, MayBeMoreThanTheSoftLimitOfOpenFiles) {
+  EXPECT_EQ(status_of_child([] {
+              rlimit limit{.rlim_cur = 100, .rlim_max = 1000};
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+              allow_descriptors(500, "this test");
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              const bool raised = limit.rlim_cur >= 500 && limit.rlim_cur < 1000;
+              allow_descriptors(10, "this test");
+              const rlim_t before = limit.rlim_cur;
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              return raised && limit.rlim_cur == before ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(SocketsTest, ThatTheHardLimitForbidsAreAnError) {
+  EXPECT_EQ(status_of_child([] {
+              const rlimit limit{.rlim_cur = 100, .rlim_max = 100};
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+              try {
+                allow_descriptors(500, "the store of rank 0");
+              } catch (const Error& error) {
+                const std::string what = error.what();
+                return what.find("the store of rank 0 needs 5") != std::string::npos &&
+                               what.find("may have 100 (ulimit -Hn)") != std::string::npos
+                           ? 0
+                           : 2;
+              }
+              return 3;
+            }),
+            0);
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // Connections of others than the job's ranks: none is heard, none delays the ranks.
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -52,7 +56,29 @@ TEST(StoreStrangersTest, MayConnectAndSayNothing) {
   expect_that_ranks_meet(job);
 
   // More than may be open at once: the oldest gave way.
-  EXPECT_GE(job.statistics().strangers, 300U - 128U);
+  EXPECT_GE(job.statistics().strangers, 300U - 128U - 3U);
+}
+
+// The rest waits in the kernel, which holds its sender up.
+TEST(StoreStrangersTest, MakeTheStoreKeepNoMoreThanOneMessageOfTheHandshake) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
+  const shm::Descriptor stranger(ends[1]);
+  rendezvous::Connection store{shm::Descriptor(ends[0]), rendezvous::handshake_cap};
+  std::size_t sent = 0;
+  const std::string flood(4096, '\0');
+  for (ssize_t count = 0; count >= 0;
+       sent += static_cast<std::size_t>(std::max<ssize_t>(count, 0))) {
+    count = ::send(stranger.get(), flood.data(), flood.size(), MSG_NOSIGNAL);
+  }
+
+  for (int turn = 0; turn < 10; ++turn) store.exchange();
+
+  int left = 0;
+  ASSERT_EQ(::ioctl(store.descriptor(), FIONREAD, &left), 0);
+  EXPECT_GE(
+      static_cast<std::size_t>(left) + rendezvous::handshake_cap + rendezvous::frame_header_bytes,
+      sent);
 }
 
 // A rank's part of the handshake, step by step.
@@ -86,6 +112,30 @@ class Handshake {
   rendezvous::Connection connection_;
   rendezvous::Applicant applicant_;
 };
+
+TEST(StoreStrangersTest, AreNotTheRanksOfAJobOf4097ThatComeAllAtOnce) {
+  constexpr int ranks = 4097;
+  try {
+    rendezvous::allow_descriptors(2 * ranks + 200, "this test");
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  StoreJob job(ranks);
+  std::vector<std::unique_ptr<Handshake>> all;
+  for (int rank = 1; rank < ranks; ++rank) {
+    all.push_back(std::make_unique<Handshake>(job.endpoint()));
+  }
+  // All are open now, and none has proved anything.
+  for (int rank = 1; rank < ranks; ++rank) {
+    ASSERT_NO_FATAL_FAILURE(all[static_cast<std::size_t>(rank - 1)]->answer(job.place(rank)));
+  }
+  for (const auto& rank : all) {
+    const auto reply = rank->next();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->type, rendezvous::Frame::Type::welcome);
+  }
+  EXPECT_EQ(job.statistics().strangers, 0U);
+}
 
 // A place without a secret.
 rendezvous::Credentials open_place(int rank) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>
@@ -74,7 +75,9 @@ void Connection::receive() {
   constexpr int most_reads = 16;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
   for (int i = 0; i < most_reads; ++i) {
-    const ssize_t count = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    const std::size_t room = std::min(buffer.size(), reader_.room());
+    if (room == 0) return;
+    const ssize_t count = ::recv(socket_.get(), buffer.data(), room, 0);
     if (count > 0) {
       reader_.push({buffer.data(), static_cast<std::size_t>(count)});
     } else {

@@ -25,7 +25,8 @@ class Connection {
 
   void send(const Frame& frame);
 
-  /// Sends what was kept, and takes in what came, as far as neither waits.
+  /// Sends what was kept, and takes in what came, as far as neither waits. No more is taken in than
+  /// one frame of the cap: the rest stays with the kernel until next() has made room.
   void exchange();
 
   /// The next frame that came. An undecodable one closes the connection.

@@ -18,6 +18,12 @@ void append_frame(std::string& bytes, const Frame& frame) {
   bytes += frame.payload;
 }
 
+std::size_t FrameReader::room() const noexcept {
+  const std::size_t held = bytes_.size() - used_;
+  const std::size_t most = frame_header_bytes + cap_;
+  return held < most ? most - held : 0;
+}
+
 void FrameReader::push(std::string_view bytes) {
   if (!broken_) bytes_ += bytes;
 }

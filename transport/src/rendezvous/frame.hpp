@@ -35,14 +35,18 @@ void append_frame(std::string& bytes, const Frame& frame);
 
 /// Cuts a stream of bytes into frames.
 ///
-/// It holds no more than came: a claimed length allocates nothing. Once broken by a payload longer
-/// than `cap` or an unknown type it stays so.
+/// It holds no more than came: a claimed length allocates nothing. Nobody should push more than
+/// there is room() for, which is one frame. Once broken by a payload longer than `cap` or an
+/// unknown type it stays so.
 class FrameReader {
  public:
   explicit FrameReader(std::size_t cap) : cap_(cap) {}
 
   /// From now on payloads may have `cap` bytes.
   void allow(std::size_t cap) noexcept { cap_ = cap; }
+
+  /// How many bytes it should be given now.
+  [[nodiscard]] std::size_t room() const noexcept;
 
   void push(std::string_view bytes);
 

@@ -18,6 +18,7 @@
 #include "rendezvous/cpus.hpp"
 #include "rendezvous/hello.hpp"
 #include "rendezvous/local_socket.hpp"
+#include "rendezvous/sockets.hpp"
 
 namespace rondo::transport::rendezvous {
 namespace {
@@ -81,6 +82,8 @@ Guest::Guest(const Placement& placement, const std::vector<int>& members,
           static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))),
       recorder_(recorder_for(placement)),
       present_(static_cast<std::size_t>(placement.size), false) {
+  // Four that last for each peer, and the socket over which they come.
+  allow_descriptors(members.size() * 5 + 64, "meeting the ranks of this node");
   if (!process_->valid()) {
     throw Error(Errc::rendezvous_failed, "rendezvous: cannot open a pidfd (needs Linux 5.3): " +
                                              std::generic_category().message(errno));

@@ -1,9 +1,10 @@
-// Waiting for sockets, and who has their other ends.
+// Waiting for sockets, who has their other ends, and how many of them a process may open.
 
 #include "rendezvous/sockets.hpp"
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,9 +14,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
 
 namespace rondo::transport::rendezvous {
 namespace {
@@ -101,6 +106,14 @@ std::optional<uid_t> owner_of_tcp_peer(int socket) {
   return std::nullopt;
 }
 
+std::size_t count_open_descriptors() {
+  std::error_code error;
+  std::filesystem::directory_iterator open("/proc/self/fd", error);
+  std::size_t count = 0;
+  for (; !error && open != std::filesystem::directory_iterator(); open.increment(error)) ++count;
+  return count;
+}
+
 }  // namespace
 
 bool wait_until_ready(int descriptor, short events, Clock::time_point until) {
@@ -128,5 +141,19 @@ std::optional<uid_t> user_of_other_end(int socket) {
 }
 
 bool is_same_user(int socket) { return user_of_other_end(socket) == ::geteuid(); }
+
+void allow_descriptors(std::size_t count, const char* what) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t needed = count_open_descriptors() + count;
+  if (needed <= limit.rlim_cur) return;
+  const rlim_t hard = limit.rlim_max;
+  limit.rlim_cur = needed;
+  if (needed <= hard && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  throw Error(Errc::rendezvous_failed, "rendezvous: " + std::string(what) + " needs " +
+                                           std::to_string(needed) +
+                                           " open descriptors, but this process may have " +
+                                           std::to_string(hard) + " (ulimit -Hn); raise the limit");
+}
 
 }  // namespace rondo::transport::rendezvous

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 
 namespace rondo::transport::rendezvous {
@@ -21,5 +22,10 @@ namespace rondo::transport::rendezvous {
 
 /// Is that the user of this process?
 [[nodiscard]] bool is_same_user(int socket);
+
+/// Lets this process open `count` descriptors more than it has open now: raises the soft limit if
+/// it is too low, and never lowers it. `what` needs them, for the message. Throws
+/// Error(rendezvous_failed) when the hard limit forbids it.
+void allow_descriptors(std::size_t count, const char* what);
 
 }  // namespace rondo::transport::rendezvous

@@ -13,6 +13,7 @@
 #include "rendezvous/interfaces.hpp"
 #include "rendezvous/local_meeting.hpp"
 #include "rendezvous/secret.hpp"
+#include "rendezvous/sockets.hpp"
 #include "rendezvous/store_client.hpp"
 #include "rendezvous/tcp.hpp"
 
@@ -42,6 +43,8 @@ shm::Descriptor inherit(int number) {
 }
 
 std::unique_ptr<StoreClient> serve(const Credentials& credentials, const Placement& placement) {
+  // One for each rank, and what strangers and the World itself take.
+  allow_descriptors(static_cast<std::size_t>(placement.size) + 256, "the store of rank 0");
   shm::Descriptor listener =
       placement.listener >= 0 ? inherit(placement.listener) : listen_at(*placement.coordinator);
   if (credentials.secret.empty() && !own_address(listener.get()).loopback()) {

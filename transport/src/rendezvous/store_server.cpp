@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t most_strangers = 128;
+constexpr std::size_t spare_strangers = 128;
 constexpr auto deaf_time = 100ms;
 
 std::string named(const Introduction& who) {
@@ -49,6 +49,10 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
   members_[0] = std::make_unique<Member>(Connection(std::move(own), largest_from_rank),
                                          credentials_.self.host);
   past_[0] = {.came = true, .process = credentials_.self.process};
+}
+
+std::size_t StoreServer::most_strangers() const noexcept {
+  return members_.size() + spare_strangers;
 }
 
 void StoreServer::list(std::vector<pollfd>& entries) {
@@ -99,7 +103,7 @@ void StoreServer::accept_some(Clock::time_point now) {
       return;
     }
     statistics_.connections += 1;
-    if (strangers_.size() >= most_strangers) {
+    if (strangers_.size() >= most_strangers()) {
       strangers_.erase(strangers_.begin());
       statistics_.strangers += 1;
     }

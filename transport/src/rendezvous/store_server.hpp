@@ -35,8 +35,9 @@ struct StoreStatistics {
 /// The store, in rank 0's process: gathers the blobs of allgather() and passes news on.
 ///
 /// - **Strangers.** Nothing but a handshake is taken from a connection that has not proved to know
-///   the secret. It has 5 s for that. At most 128 of them are open; the oldest gives way to a new
-///   one, so that silent ones shut nobody out. None can delay a member: nothing here waits.
+///   the secret, 1 KiB at a time. It has 5 s for that. At most 128 more of them are open than the
+///   job has ranks, so that all ranks may come at once; the oldest gives way to a new one, so that
+///   silent ones shut nobody out. None can delay a member: nothing here waits.
 /// - **Without a secret** only processes of the same user on this host may prove anything.
 /// - **Members** that end their connection without having told that they left are lost; the others
 ///   are told at once. A second process that says to be the same rank, or one that is out of range,
@@ -87,6 +88,7 @@ class StoreServer final : public Chore {
   void admit(Stranger& stranger, const Introduction& who);
   void admit_again(Stranger& stranger, const Introduction& who);
   void refuse(Stranger& stranger, const std::string& why);
+  [[nodiscard]] std::size_t most_strangers() const noexcept;
   void serve(std::size_t rank, Clock::time_point now);
   void take_blob(std::size_t rank, const Frame& frame, Clock::time_point now);
   void take_news(std::size_t rank, const Frame& frame);
