@@ -30,6 +30,7 @@ using rendezvous::accept_from;
 using rendezvous::connect_to;
 using rendezvous::listen_as;
 using rondo::test::OtherUser;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -77,6 +78,16 @@ TEST_F(LocalMeetingTest, ComesAgainToARankThatIsStillInAnEarlierMeeting) {
       ASSERT_TRUE(rendezvous::receive_hello(early.get(), soon()));
     }
     EXPECT_EQ(meet(rank, 2).cpus.size(), 2U);
+  });
+}
+
+TEST_F(LocalMeetingTest, ComplainsWhenRanksWaitInDifferentWays) {
+  on_threads(2, [&](int rank) {
+    WorldOptions options;
+    options.waiting = rank == 0 ? Waiting::spin : Waiting::block;
+
+    EXPECT_THAT(complaint_of([&] { (void)meet(rank, 2, options); }),
+                AllOf(HasSubstr("waiting is"), HasSubstr("spin"), HasSubstr("block")));
   });
 }
 

@@ -91,4 +91,18 @@ const char* name_of(Stage stage) noexcept {
   return "?";
 }
 
+const char* name_of(Waiting waiting) noexcept {
+  switch (waiting) {
+    case Waiting::automatic:
+      return "auto";
+    case Waiting::spin:
+      return "spin";
+    case Waiting::yield:
+      return "yield";
+    case Waiting::block:
+      return "block";
+  }
+  return "?";
+}
+
 }  // namespace rondo::transport

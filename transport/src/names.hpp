@@ -2,6 +2,7 @@
 
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/reduce_op.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "collective/point_to_point.hpp"
 #include "shm/layout.hpp"
@@ -16,6 +17,7 @@ namespace rondo::transport {
 [[nodiscard]] const char* name_of(ElementType type) noexcept;
 [[nodiscard]] const char* name_of(ReduceOp op) noexcept;
 [[nodiscard]] const char* name_of(Stage stage) noexcept;
+[[nodiscard]] const char* name_of(Waiting waiting) noexcept;
 
 /// Has the operation a ReduceOp?
 [[nodiscard]] bool reduces(shm::Collective collective) noexcept;

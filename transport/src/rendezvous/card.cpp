@@ -12,6 +12,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "names.hpp"
+
 namespace rondo::transport::rendezvous {
 namespace {
 
@@ -58,7 +60,8 @@ Card card_from(const std::string& text) {
 std::string describe_settings(int size, const WorldOptions& options) {
   const FabricOptions& fabric = options.fabric;
   std::string text = "version " RONDO_VERSION ", " + std::to_string(size) + " ranks, fabric " +
-                     fabric.name + ", small_bytes " + std::to_string(options.small_bytes);
+                     fabric.name + ", small_bytes " + std::to_string(options.small_bytes) +
+                     ", waiting " + name_of(options.waiting);
   if (fabric.fake_nodes > 0) text += ", " + std::to_string(fabric.fake_nodes) + " fake nodes";
   if (!fabric.allreduce.empty()) text += ", allreduce " + fabric.allreduce;
   return text;

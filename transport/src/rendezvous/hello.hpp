@@ -21,7 +21,7 @@ struct Hello {
   std::int32_t rank = 0;
   std::int32_t size = 0;
   std::int32_t pid = 0;
-  std::uint32_t padding = 0;
+  std::uint32_t waiting = 0;  ///< as WorldOptions::waiting
   std::uint64_t nonce = 0;
   std::uint64_t small_bytes = 0;  ///< must be equal on all ranks: it decides the regime
   cpu_set_t cpus = {};            ///< where the sender may run

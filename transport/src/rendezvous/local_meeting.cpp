@@ -15,6 +15,7 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "names.hpp"
 #include "rendezvous/cpus.hpp"
 #include "rendezvous/hello.hpp"
 #include "rendezvous/local_socket.hpp"
@@ -51,6 +52,7 @@ class Guest {
   void hear_lower();
   [[nodiscard]] shm::Descriptor greet(int rank) const;
   void take(Greeting greeting);
+  void check(const Hello& hello) const;
   [[nodiscard]] bool send(const shm::Descriptor& socket) const;
   [[noreturn]] void fail_for_absence() const;
 
@@ -96,6 +98,7 @@ Guest::Guest(const Placement& placement, const std::vector<int>& members,
   hello_.size = placement.size;
   hello_.pid = ::getpid();
   hello_.nonce = random_nonce();
+  hello_.waiting = static_cast<std::uint32_t>(options.waiting);
   hello_.small_bytes = options.small_bytes;
   hello_.cpus = own_cpus();
   memory_ = shm::RankMemory::create(reserve_, hello_.nonce);
@@ -176,8 +179,7 @@ void Guest::hear_lower() {
   }
 }
 
-void Guest::take(Greeting greeting) {
-  const Hello& hello = greeting.hello;
+void Guest::check(const Hello& hello) const {
   const std::string who = "rank " + std::to_string(hello.rank);
   if (hello.version != hello_.version || hello.size != hello_.size) {
     throw Error(Errc::rendezvous_failed,
@@ -191,6 +193,18 @@ void Guest::take(Greeting greeting) {
                     " and " + std::to_string(hello_.small_bytes) + " on rank " +
                     std::to_string(hello_.rank) + "; all ranks must pass the same options");
   }
+  if (hello.waiting != hello_.waiting) {
+    const auto name = [](const Hello& of) { return name_of(static_cast<Waiting>(of.waiting)); };
+    throw Error(Errc::rendezvous_failed, std::string("rendezvous: waiting is ") + name(hello) +
+                                             " on " + who + " and " + name(hello_) + " on rank " +
+                                             std::to_string(hello_.rank) +
+                                             "; all ranks must pass the same options");
+  }
+}
+
+void Guest::take(Greeting greeting) {
+  const Hello& hello = greeting.hello;
+  check(hello);
   const auto index = static_cast<std::size_t>(hello.rank);
   meeting_.peers[index] = {
       .memory = shm::RankMemory::map(std::move(greeting.control), std::move(greeting.arena),

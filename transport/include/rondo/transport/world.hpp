@@ -55,7 +55,7 @@ struct FabricOptions {
 
 /// Settings of a World; the defaults suit training. All ranks pass the same.
 struct WorldOptions {
-  Waiting waiting = Waiting::automatic;
+  Waiting waiting = Waiting::automatic;             ///< the same on all ranks, which is checked
   std::chrono::milliseconds deadline{300'000};      ///< of every wait without one of its own
   std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
   std::chrono::milliseconds rendezvous_deadline{60'000};
