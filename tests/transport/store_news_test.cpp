@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ namespace rondo::transport::test::store_news_test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -41,6 +43,20 @@ TEST(StoreNewsTest, TellsAllOthersWhatARankTells) {
     EXPECT_THAT(heard.front(), is_news(News::Kind::diverged, 1, "why"));
     EXPECT_EQ(heard.front().context, 7U);
   }
+}
+
+TEST(StoreNewsTest, AHandlerThatThrowsMakesItsRankLostAndDoesNotEndTheProcess) {
+  Ear zero;
+  StoreJob job(3);
+  job.join_all();
+  zero.watch(*job.channel(0));
+  job.channel(1)->watch([](const News&) { throw std::bad_alloc(); });
+
+  job.channel(2)->tell({.kind = News::Kind::diverged, .rank = 2});
+
+  EXPECT_THAT(zero.wait_for(2), Contains(is_news(News::Kind::lost, 1, "rank 1 on host host1")));
+  EXPECT_THAT(complaint_of([&] { (void)job.channel(1)->allgather("mine"); }),
+              HasSubstr("this rank's connection to it has failed: std::bad_alloc"));
 }
 
 TEST(StoreNewsTest, CarriesWhatRankZeroTellsAndNotBackToIt) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <exception>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
@@ -60,7 +61,21 @@ void Housekeeper::wake() noexcept {
   [[maybe_unused]] const ssize_t written = ::write(bell_.get(), &one, sizeof one);
 }
 
-void Housekeeper::run() {
+void Housekeeper::run() noexcept {
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("an exception of unknown type");
+  }
+}
+
+void Housekeeper::fail(std::string_view why) noexcept {
+  for (Chore* chore : chores_) chore->on_failure(why);
+}
+
+void Housekeeper::serve() {
   using namespace std::chrono_literals;
   while (!stop_) turn(Clock::time_point::max());
   for (Chore* chore : chores_) {

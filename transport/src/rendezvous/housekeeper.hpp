@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,9 @@ class Chore {
   /// Does what can be done without waiting. `entries` are those that list() appended, in order.
   virtual void attend(std::span<const pollfd> entries, Clock::time_point now) = 0;
 
+  /// Its thread ends for want of memory, or by a fault of a chore: it will not be called again.
+  virtual void on_failure(std::string_view why) noexcept = 0;
+
   /// To end soon; it will be attended to until it has finished(), or for half a second.
   virtual void finish() = 0;
   [[nodiscard]] virtual bool finished() const = 0;
@@ -40,7 +44,8 @@ class Chore {
 /// receives news. It sleeps unless something happens, and never touches data of collectives.
 ///
 /// All signals that a program may handle are blocked on it. The destructor lets the chores finish
-/// in their order, and joins it.
+/// in their order, and joins it. When a chore throws, all are told, and the thread ends; the
+/// process does not.
 class Housekeeper {
  public:
   /// The chores must outlive it.
@@ -53,7 +58,9 @@ class Housekeeper {
   void wake() noexcept;
 
  private:
-  void run();
+  void run() noexcept;
+  void serve();
+  void fail(std::string_view why) noexcept;
   void turn(Clock::time_point limit);
 
   std::vector<Chore*> chores_;

@@ -91,7 +91,7 @@ void StoreLine::attend(std::span<const pollfd> entries, Clock::time_point /*now*
     send_posted();
     if (entries.front().revents != 0) connection_.exchange();
     while (const auto frame = connection_.next()) take(*frame);
-    if (connection_.ended()) close();
+    if (connection_.ended()) close(connection_.end());
   }
   deliver();
 }
@@ -129,9 +129,8 @@ void StoreLine::take(News news) {
   changed_.notify_all();
 }
 
-void StoreLine::close() {
+void StoreLine::close(const std::string& why) {
   closed_ = true;
-  const std::string why = connection_.end();
   connection_.close();  // the store waits for that when it leaves
   bool expected = finishing_;
   {
@@ -153,6 +152,24 @@ void StoreLine::deliver() {
       unheard_.pop_front();
     }
     hear_(news);
+  }
+}
+
+// The connection ends whatever happens, so that the others see this rank lost. It may have been the
+// handler of news that threw: the rest of the news is offered to it all the same.
+void StoreLine::on_failure(std::string_view why) noexcept {
+  try {
+    if (!closed_) close("this rank's connection to it has failed: " + std::string(why));
+  } catch (...) {
+    connection_.close();
+  }
+  for (bool again = true; again;) {
+    try {
+      deliver();
+      again = false;
+    } catch (...) {
+      // deliver() has taken one from the list before it called the handler.
+    }
   }
 }
 

@@ -38,6 +38,7 @@ class StoreLine final : public Chore {
   void list(std::vector<pollfd>& entries) override;
   [[nodiscard]] Clock::time_point due() const override { return Clock::time_point::max(); }
   void attend(std::span<const pollfd> entries, Clock::time_point now) override;
+  void on_failure(std::string_view why) noexcept override;
   void finish() override;
   [[nodiscard]] bool finished() const override { return closed_; }
 
@@ -45,7 +46,7 @@ class StoreLine final : public Chore {
   void send_posted();
   void take(const Frame& frame);
   void take(News news);
-  void close();
+  void close(const std::string& why);
   void deliver();
   [[noreturn]] void throw_failure() const;
 

@@ -297,6 +297,13 @@ void StoreServer::fail(const std::string& why) {
   }
 }
 
+// The members learn it from the end of their connections.
+void StoreServer::on_failure(std::string_view /*why*/) noexcept {
+  strangers_.clear();
+  for (auto& member : members_) member.reset();
+  const shm::Descriptor closed = std::move(listener_);
+}
+
 void StoreServer::finish() {
   finishing_ = true;
   strangers_.clear();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/connection.hpp"
@@ -58,6 +59,7 @@ class StoreServer final : public Chore {
   [[nodiscard]] std::string reached_at() const;
 
   void list(std::vector<pollfd>& entries) override;
+  void on_failure(std::string_view why) noexcept override;
   [[nodiscard]] Clock::time_point due() const override;
   void attend(std::span<const pollfd> entries, Clock::time_point now) override;
   void finish() override;

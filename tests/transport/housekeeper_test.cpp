@@ -1,0 +1,56 @@
+// The thread that serves the store and hears news.
+
+#include "rendezvous/housekeeper.hpp"
+
+#include <chrono>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+namespace rondo::transport::rendezvous::housekeeper_test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Waits for nothing, and is told why it will not be called any more.
+class Witness : public Chore {
+ public:
+  void list(std::vector<pollfd>& /*entries*/) override {}
+  [[nodiscard]] Clock::time_point due() const override { return Clock::time_point::max(); }
+  void attend(std::span<const pollfd> /*entries*/, Clock::time_point /*now*/) override {}
+  void on_failure(std::string_view why) noexcept override { why_.set_value(std::string(why)); }
+  void finish() override {}
+  [[nodiscard]] bool finished() const override { return true; }
+
+  [[nodiscard]] std::string wait_for_failure() { return why_.get_future().get(); }
+
+ private:
+  std::promise<std::string> why_;
+};
+
+class OutOfMemory : public Witness {
+ public:
+  void attend(std::span<const pollfd> /*entries*/, Clock::time_point /*now*/) override {
+    throw std::bad_alloc();
+  }
+};
+
+TEST(HousekeeperTest, AnExceptionOnItsThreadEndsTheChoresAndNotTheProcess) {
+  OutOfMemory first;
+  Witness second;
+  Housekeeper keeper({&first, &second});
+
+  keeper.wake();
+
+  EXPECT_EQ(first.wait_for_failure(), "std::bad_alloc");
+  EXPECT_EQ(second.wait_for_failure(), "std::bad_alloc");
+}
+
+}  // namespace
+}  // namespace rondo::transport::rendezvous::housekeeper_test
