@@ -1,5 +1,7 @@
 // Finding and loading plug-ins, and what is said when that fails.
 
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdlib>
@@ -65,6 +67,27 @@ TEST_F(PluginTest, LooksInEveryFolderOfThePath) {
   ::setenv("RONDO_PLUGIN_PATH", path.c_str(), 1);
 
   EXPECT_EQ(find_plugin("fake"), plugins() + "/librondo-link-fake.so");
+}
+
+// setenv() moves the array of variables, and frees what other threads may be reading.
+TEST_F(PluginTest, LeavesTheEnvironmentThatOtherThreadsReadAsItIs) {
+  for (const char* name : {"UCX_ERROR_SIGNALS", "UCX_HANDLE_ERRORS", "UCX_WARN_UNUSED_ENV_VARS"}) {
+    ::unsetenv(name);
+  }
+  ::setenv("RONDO_TEST_SET_BY_THE_PROGRAM", "1", 1);  // from now on the array is setenv()'s
+  const test::ScratchFolder folder;
+  (void)folder.write("librondo-link-ucx.so", "not a library");
+  ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
+  char** const before = environ;
+  std::vector<const char*> entries;
+  for (char** entry = before; *entry != nullptr; ++entry) entries.push_back(*entry);
+
+  (void)failure_of("ucx");
+
+  EXPECT_STREQ(::getenv("UCX_HANDLE_ERRORS"), "none");
+  EXPECT_STREQ(::getenv("RONDO_TEST_SET_BY_THE_PROGRAM"), "1");
+  for (std::size_t i = 0; i < entries.size(); ++i) ASSERT_EQ(before[i], entries[i]);
+  EXPECT_EQ(before[entries.size()], nullptr);
 }
 
 TEST_F(PluginTest, DoesNotTakeALaterPluginForABrokenOne) {

@@ -14,6 +14,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "links/host_environment.hpp"
+
 namespace rondo::transport {
 namespace {
 
@@ -61,7 +63,7 @@ void prepare_environment(const std::string& name) {
       {{"UCX_ERROR_SIGNALS", ""},
        {"UCX_HANDLE_ERRORS", "none"},
        {"UCX_WARN_UNUSED_ENV_VARS", "n"}}};
-  for (const auto& [variable, value] : settings) ::setenv(variable, value, 0);
+  add_to_environment(settings);
 }
 
 const rondo_link_v1_table* table_in(void* library, const std::string& path) {
@@ -90,7 +92,7 @@ std::string find_plugin(const std::string& name) {
 }
 
 PluginLibrary load_plugin(const std::string& name) {
-  static std::mutex one_at_a_time;  // setenv, and the constructors of what is loaded
+  static std::mutex one_at_a_time;  // the environment, and the constructors of what is loaded
   const std::scoped_lock lock(one_at_a_time);
   PluginLibrary found{.table = nullptr, .path = find_plugin(name)};
   if (found.path.empty()) fail_absent(name);

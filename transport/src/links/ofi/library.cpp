@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "links/host_environment.hpp"
 #include "links/ofi/errors.hpp"
 
 namespace rondo::transport::ofi {
@@ -54,7 +55,7 @@ void resolve(void* handle, const char* name, Function& function) {
 
 Library load() {
   was_loaded_before = is_loaded() && std::getenv(close_removed) == nullptr;
-  for (const auto& [variable, value] : settings) ::setenv(variable, value, /*replace=*/0);
+  add_to_environment(settings);
   void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Failure(FI_ENOSYS, "libfabric cannot be loaded (" + std::string(::dlerror()) +
@@ -104,8 +105,11 @@ bool closes_removed_connections() {
 
 void expect_ranks(std::int32_t size) {
   static std::once_flag once;
-  std::call_once(
-      once, [size] { ::setenv("FI_UNIVERSE_SIZE", std::to_string(size).c_str(), /*replace=*/0); });
+  std::call_once(once, [size] {
+    const std::string text = std::to_string(size);
+    const std::pair<const char*, const char*> setting("FI_UNIVERSE_SIZE", text.c_str());
+    add_to_environment(std::span(&setting, 1));
+  });
 }
 
 }  // namespace rondo::transport::ofi
