@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <latch>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -21,6 +23,7 @@ namespace rondo::transport::failure_test {
 namespace {
 
 using namespace std::chrono_literals;
+using test::Backend;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -33,6 +36,12 @@ std::optional<Error> error_of(Request request) {
     return error;
   }
   return std::nullopt;
+}
+
+WorldOptions short_deadline() {
+  WorldOptions options = test::quick_options();
+  options.deadline = 500ms;
+  return options;
 }
 
 class MismatchTest : public testing::TestWithParam<std::size_t> {};
@@ -159,19 +168,41 @@ TEST(FailureTest, DoesNotMindARankThatLeavesAfterItsPart) {
 }
 
 TEST(FailureTest, EndsAWaitAtItsDeadline) {
-  test::World(2).run([](World& world) {
+  test::World(2, short_deadline()).run([](World& world) {
     Communicator group = world.communicator().split(0);
     if (world.rank() == 0) {
       Request request = group.barrier();
-      EXPECT_THROW(request.wait_for(20ms), Error);
+      EXPECT_THROW(request.wait(), Error);
       EXPECT_EQ(request.status(), Errc::deadline_exceeded);
     }
-    world.communicator().barrier().wait();
+    EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
   });
 }
 
+TEST(FailureTest, AWaitForThatTimesOutChangesNothing) {
+  for (const Backend backend : {Backend::shm, Backend::shm_nodes, Backend::hierarchy}) {
+    std::latch tried(1);
+    test::World(backend, 3).run([&](World& world) {
+      std::pmr::vector<std::int32_t> data(50'000, 1, &world.arena());
+      const bool late = world.rank() == 1;
+      if (late) tried.wait();
+      Request request = world.communicator().allreduce(std::span(data));
+      if (world.rank() == 0) {
+        EXPECT_FALSE(request.wait_for(20ms));
+        EXPECT_FALSE(request.wait_for(0ms));
+        EXPECT_FALSE(request.status());
+        EXPECT_FALSE(request.wait_for(20ms));
+        tried.count_down();
+      }
+      EXPECT_TRUE(request.wait_for(60s));
+      EXPECT_TRUE(test::all_are(data, 3));
+      world.communicator().barrier().wait();
+    });
+  }
+}
+
 TEST(FailureTest, NamesAPeerOnceThatIsToSendAndToReceive) {
-  test::World(2).run([](World& world) {
+  test::World(2, short_deadline()).run([](World& world) {
     Communicator group = world.communicator().split(0);
     const std::vector<float> mine(4, 0.0F);
     std::vector<float> theirs(4);
@@ -179,13 +210,13 @@ TEST(FailureTest, NamesAPeerOnceThatIsToSendAndToReceive) {
       Request request = group.sendrecv(
           std::vector{Neighbour(1, Strided<const float>(mine), Strided<float>(theirs))});
       try {
-        request.wait_for(20ms);
+        request.wait();
         ADD_FAILURE() << "rank 1 sends nothing";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("sendrecv with rank 1"), Not(HasSubstr("1, 1"))));
       }
     }
-    world.communicator().barrier().wait();
+    EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
   });
 }
 
@@ -204,7 +235,7 @@ TEST(FailureTest, TellsTheObserverWhoIsMissing) {
     if (world.rank() == 0) {
       EXPECT_TRUE(error_of(group.barrier()));
     }
-    world.communicator().barrier().wait_for(60s);
+    EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
   });
 
   // Rank 1, too, stalls: in the last barrier, until rank 0 comes.

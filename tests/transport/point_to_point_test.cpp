@@ -174,7 +174,7 @@ TEST_P(PointToPointTest, ALongerMessageThanItsPlaceIsAnError) {
     std::vector<std::int32_t> data(100'000, 1);
     if (world.rank() == 0) {
       Request sent = world.communicator().send(std::span<const std::int32_t>(data), 1);
-      EXPECT_NO_THROW(sent.wait_for(std::chrono::seconds(20)));
+      EXPECT_TRUE(sent.wait_for(std::chrono::seconds(20)));
     } else if (world.rank() == 1) {
       Request received = world.communicator().recv(std::span(data).first(10), 0);
       EXPECT_THROW(received.wait(), Error);

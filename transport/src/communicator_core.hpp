@@ -82,8 +82,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Advances this communicator's operations; at most one step of work. True if any moved.
   bool progress();
 
-  /// Waits for `record`; throws what makes it fail.
-  void wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// Waits for `record`, to the communicator's deadline or `limit`; throws what makes it fail.
+  /// False when `limit` has passed.
+  [[nodiscard]] bool wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
   /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
   [[nodiscard]] static bool finished(const Request& request) noexcept {
     return request.record_ == nullptr || request.record_->finished();

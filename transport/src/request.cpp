@@ -41,11 +41,11 @@ bool Request::test() {
 }
 
 void Request::wait() {
-  if (record_ != nullptr) core_->wait(*record_, std::nullopt);
+  if (record_ != nullptr) static_cast<void>(core_->wait(*record_, std::nullopt));
 }
 
-void Request::wait_for(std::chrono::nanoseconds limit) {
-  if (record_ != nullptr) core_->wait(*record_, limit);
+bool Request::wait_for(std::chrono::nanoseconds limit) {
+  return record_ == nullptr || core_->wait(*record_, limit);
 }
 
 void Request::cancel() noexcept {
@@ -60,7 +60,7 @@ std::error_code Request::status() const noexcept {
 
 void CommunicatorCore::release(OperationRecord& record) noexcept {
   try {
-    wait(record, std::nullopt);
+    static_cast<void>(wait(record, std::nullopt));
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
   }

@@ -42,24 +42,27 @@ void pause_cpu() {
 
 }  // namespace
 
-Wait::Wait(CommunicatorCore& communicator, OperationRecord& record, std::chrono::nanoseconds limit)
+Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
+           std::optional<std::chrono::nanoseconds> limit)
     : communicator_(communicator),
       record_(record),
       world_(communicator.world()),
-      limit_(limit),
+      limit_(limit.value_or(world_.options().deadline)),
+      has_own_limit_(limit.has_value()),
       begin_(Clock::now()),
       idle_since_(begin_),
       now_(begin_),
       looked_(begin_),
       work_before_(world_.counters().communicating) {}
 
-void Wait::run() {
-  while (true) {
+bool Wait::run() {
+  while (!limit_passed_) {
     const bool moved = world_.progress();
     note_arrival();
     if (record_.finished()) break;
     if (moved) {
       now_ = idle_since_ = Clock::now();
+      if (record_.lost_since) record_.lost_since = now_;
       // Something may always move that is not what is waited for.
       if (now_ - looked_ >= look_interval) look();
       continue;
@@ -67,14 +70,12 @@ void Wait::run() {
     rest();
   }
   account();
+  return record_.finished();
 }
 
-void Wait::glance(std::optional<Clock::time_point>& lost_since) {
-  idle_since_ = lost_since.value_or(now_);
-  lost_since_ = lost_since;
+void Wait::glance() {
   look_for_aborts();
   look_for_lost_peers();
-  lost_since = lost_since_;
 }
 
 void Wait::rest() {
@@ -85,8 +86,8 @@ void Wait::rest() {
   const bool sleepy =
       waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
   // Always before sleeping: a peer that went earlier will not ring.
-  if (sleepy || now_ - looked_ >= look_interval) look();
-  if (record_.finished()) return;
+  if (sleepy || now_ - looked_ >= look_interval || now_ - begin_ >= limit_) look();
+  if (record_.finished() || limit_passed_) return;
   if (sleepy) {
     sleep();
   } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
@@ -144,10 +145,13 @@ void Wait::look_for_lost_peers() {
   if (!loss) return;
   // Read once more what the peer may have stored before it went; a mismatch explains more.
   communicator_.check_all_fingerprints();
-  while (world_.progress()) idle_since_ = Clock::now();
+  while (world_.progress()) {
+    idle_since_ = Clock::now();
+    if (record_.lost_since) record_.lost_since = idle_since_;
+  }
   if (record_.finished() || !communicator_.needs(record_, loss->member)) return;
-  if (!lost_since_) lost_since_ = now_;
-  if (now_ - std::max(*lost_since_, idle_since_) < loss->farewell) return;
+  if (!record_.lost_since) record_.lost_since = now_;
+  if (now_ - *record_.lost_since < loss->farewell) return;
   throw_lost(communicator_.group().members[loss->member].world_rank);
 }
 
@@ -202,20 +206,25 @@ void Wait::look_at_the_clock() {
                       .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
   }
   if (waited < limit_) return;
+  if (!has_own_limit_) throw_deadline(missing);
+  limit_passed_ = true;
+}
+
+void Wait::throw_deadline(const std::vector<int>& missing) const {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
   const std::string operation = communicator_.describe(record_);
   const int first = missing.empty() ? -1 : missing.front();
-  throw Error(
-      Errc::deadline_exceeded,
-      operation + " on rank " + std::to_string(world_.rank()) + " waited " +
-          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()) +
-          " ms, its deadline, for " + (names.empty() ? "its peers" : names) +
-          ", alive but not taking part; stopped, or much slower than a deadline allows?",
-      {.rank = first,
-       .pid = first < 0 ? 0 : world_.peer(first).info.pid,
-       .host = first < 0 ? std::string() : world_.peer(first).info.host,
-       .operation = operation});
+  throw Error(Errc::deadline_exceeded,
+              operation + " on rank " + std::to_string(world_.rank()) + " waited " +
+                  std::to_string(waited.count()) + " ms, its deadline, for " +
+                  (names.empty() ? "its peers" : names) +
+                  ", alive but not taking part; stopped, or much slower than a deadline allows?",
+              {.rank = first,
+               .pid = first < 0 ? 0 : world_.peer(first).info.pid,
+               .host = first < 0 ? std::string() : world_.peer(first).info.host,
+               .operation = operation});
 }
 
 void Wait::note_arrival() {
@@ -229,11 +238,12 @@ void Wait::account() {
   Counters& counters = world_.counters();
   const auto total = std::chrono::nanoseconds(Clock::now() - begin_);
   const auto work = counters.communicating - work_before_;
+  if (!arrived_) waited_ = std::max<std::chrono::nanoseconds>(total - work, 0ns);
   counters.waiting += waited_;
   counters.communicating += std::max<std::chrono::nanoseconds>(total - work - waited_, 0ns);
 }
 
-void CommunicatorCore::wait(OperationRecord& record,
+bool CommunicatorCore::wait(OperationRecord& record,
                             std::optional<std::chrono::nanoseconds> limit) {
   // Most small operations end within a microsecond: no clock is read for them.
   constexpr int quick_looks = 64;
@@ -242,13 +252,14 @@ void CommunicatorCore::wait(OperationRecord& record,
   }
   if (!record.finished()) {
     try {
-      Wait(*this, record, limit.value_or(world_->options().deadline)).run();
+      if (!Wait(*this, record, limit).run()) return false;
       record.stamp.end();
     } catch (const Error& error) {
       fail(error);
     }
   }
   if (record.stage == Stage::failed) throw Error(failure_.value());
+  return true;
 }
 
 void CommunicatorCore::glance(OperationRecord& record) {
@@ -256,7 +267,7 @@ void CommunicatorCore::glance(OperationRecord& record) {
   if (now - glanced_ < look_interval) return;
   glanced_ = now;
   try {
-    Wait(*this, record, world_->options().deadline).glance(record.lost_since);
+    Wait(*this, record, std::nullopt).glance();
   } catch (const Error& error) {
     fail(error);
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "communicator_core.hpp"
 #include "world_core.hpp"
@@ -14,14 +15,16 @@ namespace rondo::transport {
 /// operation has finished or something ends it (deadline, abort, a lost peer).
 class Wait {
  public:
-  Wait(CommunicatorCore& communicator, OperationRecord& record, std::chrono::nanoseconds limit);
+  /// To `limit`, or without one to the World's deadline.
+  Wait(CommunicatorCore& communicator, OperationRecord& record,
+       std::optional<std::chrono::nanoseconds> limit);
 
-  /// Returns when the operation is complete; throws the Error that ends the wait.
-  void run();
+  /// True when the operation is complete, false when `limit` has passed; throws the Error that
+  /// ends the wait.
+  [[nodiscard]] bool run();
 
-  /// One look at what would end the wait, instead of waiting. `lost_since` is kept from one look to
-  /// the next.
-  void glance(std::optional<std::chrono::steady_clock::time_point>& lost_since);
+  /// One look at what would end the wait, instead of waiting.
+  void glance();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -41,6 +44,7 @@ class Wait {
   [[nodiscard]] std::chrono::nanoseconds farewell(std::size_t member) const;
   [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
+  [[noreturn]] void throw_deadline(const std::vector<int>& missing) const;
   void note_arrival();
   void account();
 
@@ -48,11 +52,12 @@ class Wait {
   OperationRecord& record_;
   WorldCore& world_;
   std::chrono::nanoseconds limit_;
+  bool has_own_limit_;
+  bool limit_passed_ = false;  // of its own
   Clock::time_point begin_;
   Clock::time_point idle_since_;
   Clock::time_point now_;
   Clock::time_point looked_;
-  std::optional<Clock::time_point> lost_since_;
   bool stall_reported_ = false;
 
   // For the counters: what the transport worked while this waited is counted where it works.

@@ -33,12 +33,14 @@ class RONDO_TRANSPORT_API Request {
   /// then it looks for aborts and lost peers, as wait() does: whoever only tests notices them, too.
   [[nodiscard]] bool test();
 
-  /// Returns when the operation has completed. Throws Error if it failed, or after the
-  /// communicator's deadline.
+  /// Returns when the operation has completed. Throws Error if it failed, or after
+  /// WorldOptions::deadline; then it has failed, like all that is pending on the communicator.
   void wait();
 
-  /// As wait(), with a deadline of its own: throws Errc::deadline_exceeded after `limit`.
-  void wait_for(std::chrono::nanoseconds limit);
+  /// Waits for at most `limit`, with no other deadline. True when the operation has completed;
+  /// throws Error if it failed. False after `limit`: nothing has changed, the buffers are still
+  /// lent, and the operation may be waited for again.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
 
   /// Gives up a recv() or wait_signal() that is still pending, and frees its memory; the Request is
   /// empty then. What was sent for it goes to the next of its peer and tag, unless it has begun to
