@@ -201,6 +201,52 @@ TEST(FailureTest, AWaitForThatTimesOutChangesNothing) {
   }
 }
 
+// Rank 0 alone meets its deadline. A rank of its node that comes only then learns it from rank 0,
+// and not at its own deadline from the clock.
+TEST(FailureTest, TellsThePeersOfTheNodeWhyARankGaveUp) {
+  for (const Backend backend : {Backend::shm, Backend::hierarchy}) {
+    std::latch gave_up(1);
+    std::latch over(2);
+    test::World(backend, 4, short_deadline()).run([&](World& world) {
+      std::vector<float> data(100'000);
+      if (world.rank() > 1) return over.wait();
+      if (world.rank() == 1) gave_up.wait();
+
+      const auto error = error_of(world.communicator().allreduce(std::span(data)));
+
+      if (world.rank() == 0) gave_up.count_down();
+      over.count_down();
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+      EXPECT_THAT(error->what(), HasSubstr("allreduce #1 of 100000 f32 (sum) on rank 0 waited"));
+      if (world.rank() == 1) {
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("rank 0 (pid "), HasSubstr(" gave up: ")));
+      }
+    });
+  }
+}
+
+// Messages between two ranks need no third one.
+TEST(FailureTest, MessagesBetweenOthersGoOnWhenARankHasGivenUp) {
+  std::latch gave_up(1);
+  std::latch over(3);
+  test::World(3, short_deadline()).run([&](World& world) {
+    Communicator& ranks = world.communicator();
+    if (world.rank() == 0) {
+      EXPECT_TRUE(error_of(ranks.barrier()));
+      gave_up.count_down();
+    } else {
+      gave_up.wait();
+      std::vector<int> data(30'000, world.rank());
+      Request request = world.rank() == 1 ? ranks.send(std::span<const int>(data), 2)
+                                          : ranks.recv(std::span(data), 1);
+      EXPECT_TRUE(request.wait_for(60s));
+      EXPECT_TRUE(test::all_are(data, 1));
+    }
+    over.arrive_and_wait();
+  });
+}
+
 TEST(FailureTest, NamesAPeerOnceThatIsToSendAndToReceive) {
   test::World(2, short_deadline()).run([](World& world) {
     Communicator group = world.communicator().split(0);

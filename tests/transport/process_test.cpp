@@ -1,6 +1,7 @@
 // Ranks that are processes: how they meet, and what happens when one dies or stops.
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <span>
@@ -99,6 +100,30 @@ TEST(ProcessTest, SeesAKilledRankWithinASecond) {
     ::close(ready[0]);
     ::close(ready[1]);
   }
+}
+
+// Rank 1 can make no file or shared memory longer: it has no staging buffers, and says so to the
+// others, who could wait for it to their deadline.
+TEST(ProcessTest, ARankThatRunsOutOfMemoryTellsItsPeersWhy) {
+  Processes processes(3, test::quick_options(), [](World& world) {
+    std::vector<float> data(100'000, 1.0F);
+    if (world.rank() == 1) {
+      const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+      ::signal(SIGXFSZ, SIG_IGN);
+      ::setrlimit(RLIMIT_FSIZE, &none);
+    }
+    try {
+      world.communicator().allreduce(std::span(data)).wait();
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      const bool told = world.rank() == 1 || (error.detail().rank == 1 &&
+                                              what.find("rank 1 (pid ") != std::string::npos);
+      ::_exit(error.code() == Errc::out_of_memory && told ? saw_what_it_should : saw_nothing);
+    }
+    ::_exit(saw_nothing);
+  });
+
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(processes.wait(rank), saw_what_it_should);
 }
 
 TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {

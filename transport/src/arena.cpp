@@ -18,6 +18,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t size =
       std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
   const std::size_t aligned = std::max(alignment, cache_line);
+  if (!quarantines_.empty()) end_quarantines();
   std::size_t offset = ranges_.allocate(size, aligned);
   if (offset == RangeAllocator::npos) {
     grow(size + aligned);
@@ -37,8 +38,34 @@ void ArenaCore::grow(std::size_t bytes) {
 }
 
 void ArenaCore::deallocate(void* data) {
-  ranges_.deallocate(
-      static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base()));
+  const auto offset =
+      static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base());
+  if (!quarantines_.empty()) end_quarantines();
+  if (quarantined(offset)) {
+    freed_.push_back(offset);
+  } else {
+    ranges_.deallocate(offset);
+  }
+}
+
+void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over) {
+  quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
+}
+
+void ArenaCore::end_quarantines() {
+  if (std::erase_if(quarantines_, [](const Quarantine& held) { return held.over(); }) == 0) return;
+  std::erase_if(freed_, [this](std::size_t offset) {
+    if (quarantined(offset)) return false;
+    ranges_.deallocate(offset);
+    return true;
+  });
+}
+
+// Is any of the range handed out at `offset` in quarantine?
+bool ArenaCore::quarantined(std::size_t offset) const noexcept {
+  const std::size_t end = offset + ranges_.bytes_at(offset);
+  return std::ranges::any_of(
+      quarantines_, [&](const Quarantine& held) { return held.begin < end && offset < held.end; });
 }
 
 bool ArenaCore::contains(const void* data, std::size_t bytes) const noexcept {

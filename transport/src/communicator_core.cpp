@@ -1,11 +1,14 @@
 #include "communicator_core.hpp"
 
 #include <algorithm>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "arena_core.hpp"
 #include "collective/slots.hpp"
 #include "shm/doorbell.hpp"
+#include "shm/remote_access.hpp"
 #include "span.hpp"
 #include "world_core.hpp"
 
@@ -14,10 +17,8 @@ namespace {
 
 shm::Locator locate(const Posted& posted, bool stored_into, const ArenaCore& arena) {
   const ConstBlock& block = posted.input;
-  const std::size_t extent =
-      block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
   shm::Locator locator;
-  locator.offset = arena.offset_of(block.data, extent);
+  locator.offset = arena.offset_of(block.data, extent_of(block));
   locator.rows = block.rows;
   locator.row_bytes = block.row_bytes;
   locator.stride_bytes = block.stride_bytes;
@@ -78,6 +79,9 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   group_.counters = &world_->counters();
   group_.sources.resize(group_.count());
   group_.destinations.resize(group_.count());
+  for (const Member& member : group_.members) {
+    if (member.memory != nullptr && !member.memory->header().light_fences) light_fences_ = false;
+  }
   world_->add(*this);
 }
 
@@ -245,8 +249,7 @@ bool CommunicatorCore::step_current() {
   const bool small = record.regime == Regime::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
-  const Progress result =
-      span_ ? step_operation(record) : record.operation->step(group_, record.posted);
+  const Progress result = span_ ? step_operation(record) : step_on_node(record);
   if (!small && result != Progress::idle) {
     group_.counters->communicating += std::chrono::steady_clock::now() - begin;
   }
@@ -266,6 +269,14 @@ bool CommunicatorCore::step_current() {
     record.enter(Stage::draining);
   }
   return true;
+}
+
+// Only in the direct regime peers' buffers are touched. They may be their owner's again.
+Progress CommunicatorCore::step_on_node(OperationRecord& record) {
+  if (record.regime != Regime::direct) return record.operation->step(group_, record.posted);
+  const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
+  throw_failure_of_peers();
+  return record.operation->step(group_, record.posted);
 }
 
 std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
@@ -322,6 +333,10 @@ bool CommunicatorCore::progress() {
   } catch (const Error& error) {
     fail(error);
     return true;
+  } catch (const std::bad_alloc&) {
+    fail(Error(Errc::out_of_memory,
+               "rank " + std::to_string(world_->rank()) + " has no memory left for an operation"));
+    return true;
   }
 }
 
@@ -331,34 +346,6 @@ void CommunicatorCore::ring_sleepers() {
   if (!world_->may_sleep()) return;
   shm::fence_before_ringing();
   for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
-}
-
-void CommunicatorCore::poison(const Error& error) {
-  if (failure_) return;
-  failure_ = error;
-  // Members that have sent something, and have not heard of the failure yet, need not wait.
-  channel_.discard();
-  // First: operations that are given up may wait for what they have posted on the levels.
-  if (span_) span_->poison(error);
-  for (OperationRecord* record = oldest_; record != nullptr;) {
-    OperationRecord* next = record->next;
-    give_up(*record);
-    record = next;
-  }
-  oldest_ = newest_ = current_ = unpublished_ = nullptr;
-  for (OperationRecord* record : parts_) give_up(*record);
-  parts_.clear();
-  if (log_ != nullptr) world_->note_failure(error);
-}
-
-void CommunicatorCore::give_up(OperationRecord& record) {
-  if (!record.finished()) record.enter(Stage::failed);
-  if (span_ && record.ordered) span_->forget(record);
-  // No link may refer to the buffers any more: the caller gets them back.
-  record.operation = nullptr;
-  record.storage.emplace<std::monostate>();
-  record.listed = false;
-  recycle(record);
 }
 
 void CommunicatorCore::check_all_fingerprints() {

@@ -96,11 +96,14 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// The Request lets go of `record`, waiting for it first.
   void release(OperationRecord& record) noexcept;
 
-  /// Fails everything pending, and everything posted from now on.
+  /// Fails everything pending, and everything posted from now on, and tells the peers of the node.
+  /// When it returns, no peer touches the buffers of what was pending; see release_arena().
   void poison(const Error& error);
   /// As poison(), and tells ranks of other nodes what only this one may have seen.
   void fail(const Error& error);
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
+  /// Why a peer of this node, which `record` needs, has given up the communicator.
+  [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
@@ -129,6 +132,13 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
                                              const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
   void give_up(OperationRecord& record);
+  void retract_slots() noexcept;
+  void tell_node(const Error& error);
+  void release_arena();
+  [[nodiscard]] bool accesses_arenas(const Member& member) const noexcept;
+  void quarantine(const Member& accessor);
+  void throw_failure_of_peers() const;
+  [[nodiscard]] Error failure_of(const Member& member) const;
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
 
   bool publish_queued();
@@ -140,6 +150,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void start_direct(OperationRecord& record);
   void start_staged(OperationRecord& record);
   bool step_current();
+  [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool drain();
   void unlist_complete();
   void ring_sleepers();
@@ -179,6 +190,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
   std::optional<Error> failure_;
+  bool light_fences_ = true;  // see shm/remote_access.hpp
 
   std::chrono::steady_clock::time_point glanced_{};
 

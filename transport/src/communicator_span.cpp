@@ -13,13 +13,6 @@ namespace {
 // After a message has failed, so long may the side channel take to tell why.
 constexpr auto patience = std::chrono::milliseconds(500);
 
-// Without what the code adds: who hears it adds that again.
-std::string text_of(const Error& error) {
-  const std::string what = error.what();
-  const std::string suffix = ": " + error.code().message();
-  return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
-}
-
 }  // namespace
 
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
@@ -60,24 +53,6 @@ bool CommunicatorCore::drain_headers() {
 void CommunicatorCore::compare_all_headers() {
   for (OperationRecord* record = oldest_; record != nullptr; record = record->next) {
     if (record->stage != Stage::queued) compare_header(*record);
-  }
-}
-
-void CommunicatorCore::fail(const Error& error) {
-  if (span_ && !failure_ && error.code() == Errc::mismatch) {
-    world_->tell_divergence(context_, text_of(error));
-  }
-  poison(error);
-}
-
-void CommunicatorCore::hear_divergence(const rendezvous::News& news) {
-  if (news.context != context_ || failure_ || !span_) return;
-  for (const Member& member : group_.members) {
-    if (member.world_rank != news.rank) continue;
-    const RankInfo& info = world_->peer(news.rank).info;
-    poison(Error(Errc::mismatch, news.text,
-                 {.rank = news.rank, .pid = info.pid, .host = info.host, .operation = {}}));
-    return;
   }
 }
 

@@ -29,6 +29,11 @@ void RangeAllocator::deallocate(std::size_t offset) {
   release(offset, bytes);
 }
 
+std::size_t RangeAllocator::bytes_at(std::size_t offset) const noexcept {
+  const auto range = live_.find(offset);
+  return range == live_.end() ? 0 : range->second;
+}
+
 void RangeAllocator::extend(std::size_t limit) {
   if (limit <= limit_) return;
   release(limit_, limit - limit_);

@@ -12,6 +12,8 @@ class RangeAllocator {
   /// Offset of `bytes` free bytes aligned to `alignment` (a power of two), or npos.
   [[nodiscard]] std::size_t allocate(std::size_t bytes, std::size_t alignment);
   void deallocate(std::size_t offset);
+  /// Bytes of the range handed out at `offset`; 0 when there is none.
+  [[nodiscard]] std::size_t bytes_at(std::size_t offset) const noexcept;
   /// Adds [limit(), limit) to what can be handed out.
   void extend(std::size_t limit);
 

@@ -75,6 +75,7 @@ bool Wait::run() {
 
 void Wait::glance() {
   look_for_aborts();
+  look_for_failed_peers();
   look_for_lost_peers();
 }
 
@@ -132,6 +133,7 @@ void Wait::sleep_on_fabric(std::uint32_t bell) {
 void Wait::look() {
   looked_ = now_;
   look_for_aborts();
+  look_for_failed_peers();
   look_for_lost_peers();
   if (!record_.finished()) look_at_the_clock();
 }
@@ -140,19 +142,33 @@ void Wait::look_for_aborts() {
   if (auto error = world_.aborted()) throw Error(*error);
 }
 
+// A peer of this node that has given up the communicator says why. What it had done before may be
+// all that is waited for.
+void Wait::look_for_failed_peers() {
+  if (record_.finished() || !communicator_.failure_of_peers(record_)) return;
+  take_what_came();
+  if (record_.finished()) return;
+  if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
+}
+
 void Wait::look_for_lost_peers() {
+  if (record_.finished()) return;
   const std::optional<Loss> loss = find_loss();
   if (!loss) return;
-  // Read once more what the peer may have stored before it went; a mismatch explains more.
+  take_what_came();
+  if (record_.finished() || !communicator_.needs(record_, loss->member)) return;
+  if (!record_.lost_since) record_.lost_since = now_;
+  if (now_ - *record_.lost_since < loss->farewell) return;
+  throw_lost(communicator_.group().members[loss->member].world_rank);
+}
+
+// Reads once more what a peer may have stored before it went; a mismatch explains more.
+void Wait::take_what_came() {
   communicator_.check_all_fingerprints();
   while (world_.progress()) {
     idle_since_ = Clock::now();
     if (record_.lost_since) record_.lost_since = idle_since_;
   }
-  if (record_.finished() || !communicator_.needs(record_, loss->member)) return;
-  if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss->farewell) return;
-  throw_lost(communicator_.group().members[loss->member].world_rank);
 }
 
 // Of several that have gone, the first explains the others, and one that was lost those that left.

@@ -12,7 +12,7 @@
 namespace rondo::transport {
 
 /// One rank's wait for one operation: first awake, then yielding, then asleep, until the
-/// operation has finished or something ends it (deadline, abort, a lost peer).
+/// operation has finished or something ends it (deadline, abort, a lost or a failed peer).
 class Wait {
  public:
   /// To `limit`, or without one to the World's deadline.
@@ -34,7 +34,9 @@ class Wait {
   void sleep_on_fabric(std::uint32_t bell);
   void look();
   void look_for_aborts();
+  void look_for_failed_peers();
   void look_for_lost_peers();
+  void take_what_came();
   /// A member that has gone, and for how long nothing more may have come before that is an error.
   struct Loss {
     std::size_t member;

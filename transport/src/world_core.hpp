@@ -41,7 +41,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return my_.peers; }
   [[nodiscard]] const std::vector<RankInfo>& infos() const noexcept { return infos_; }
   [[nodiscard]] SharedArena& arena() noexcept { return arena_; }
-  [[nodiscard]] const ArenaCore& arena_core() const noexcept { return *arena_.core_; }
+  [[nodiscard]] ArenaCore& arena_core() const noexcept { return *arena_.core_; }
   [[nodiscard]] const WorldOptions& options() const noexcept { return options_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] bool oversubscribed() const noexcept { return my_.oversubscribed; }

@@ -26,6 +26,11 @@ enum class Regime : std::uint8_t {
   return block.bulk[sequence % shm::slot_count].data();
 }
 
+/// From the first byte of a block to its last.
+[[nodiscard]] inline std::size_t extent_of(const ConstBlock& block) noexcept {
+  return block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
+}
+
 /// Where member `rank` put the input of operation `sequence`, when it lies in an arena.
 [[nodiscard]] inline ConstBlock remote_input(const Group& group, std::size_t rank,
                                              const Posted& posted) noexcept {

@@ -21,6 +21,8 @@ inline constexpr std::size_t bulk_bytes = 4096;
 inline constexpr std::size_t inline_bytes = 48;
 /// Says that a buffer lies in ordinary memory, out of reach of the peers.
 inline constexpr std::uint64_t private_memory = ~std::uint64_t{0};
+/// The sequence of a slot whose operation was given up: no operation has it.
+inline constexpr std::uint64_t retracted = ~std::uint64_t{0};
 
 enum class Collective : std::uint8_t {
   allreduce,
@@ -67,6 +69,13 @@ struct alignas(128) Slot {
 };
 static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
 
+/// Why a rank has given up a communicator.
+struct FailureNote {
+  std::int32_t code = 0;         ///< an Errc
+  std::int32_t rank = -1;        ///< the World rank at fault, or -1
+  std::array<char, 496> text{};  ///< zero-terminated; empty when a peer's note says it already
+};
+
 /// One rank's side of one communicator.
 struct alignas(128) ControlBlock {
   std::array<Slot, slot_count> slots;
@@ -82,12 +91,23 @@ struct alignas(128) ControlBlock {
   /// Offset of the staging buffers in the control segment; 0 until they are made.
   std::atomic<std::uint64_t> staging{0};
 
+  /// The operation for which this rank reads or stores in peers' arenas at this moment, or 0. See
+  /// remote_access.hpp.
+  alignas(128) std::atomic<std::uint64_t> accessing{0};
+
+  /// Not 0: this rank has given up the communicator for good, and its buffers are its own again.
+  /// Stored after `failure`. In a line of its own, because peers read it in every step.
+  alignas(128) std::atomic<std::uint32_t> failed{0};
+  FailureNote failure = {};
+
   alignas(128) std::array<std::array<std::byte, bulk_bytes>, slot_count> bulk = {};
 };
 
 /// What a rank tells about itself; at the beginning of its control segment.
 struct alignas(128) RankHeader {
   std::uint64_t nonce = 0;  ///< proves that a mapping is of the rank it is said to be
+  /// Does a membarrier() of a peer reach this rank's process? Written before any peer maps it.
+  bool light_fences = false;
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> aborted{0};
   std::array<char, 496> abort_reason{};  ///< written before `aborted`, zero-terminated

@@ -8,6 +8,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "shm/remote_access.hpp"
+
 namespace rondo::transport::shm {
 namespace {
 
@@ -35,6 +37,7 @@ std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint
   memory->control_.grow(world_up_block + sizeof(ControlBlock));
   auto* header = ::new (memory->control_.base()) RankHeader;
   header->nonce = nonce;
+  header->light_fences = offer_light_fences();
   for (const std::uint64_t offset : {world_block, world_up_block}) {
     auto* block = ::new (memory->control_.base() + offset) ControlBlock;
     // The first operation has the sequence slot_count: a fresh slot's 0 is none's.

@@ -33,7 +33,8 @@ struct ErrorDetail {
 /// do about it.
 ///
 /// code() compares equal to an Errc. After one the communicator is poisoned: every later call
-/// reports the same Error.
+/// reports the same Error. Ranks of the same node that wait on the communicator, or wait on it
+/// later, get an Error with the same code, whose text names this rank and says why it gave up.
 class RONDO_TRANSPORT_API Error : public std::system_error {
  public:
   Error(Errc code, const std::string& what, ErrorDetail detail = {});

@@ -15,6 +15,11 @@ class CommunicatorCore;
 ///
 /// - **Ownership.** Move-only. A default-constructed or moved-from Request is empty, and counts
 ///   as complete. The operation's buffers are lent until it completes.
+/// - **After a failure** the buffers are the caller's again: no rank and no link stores there, or
+///   uses what it reads there, whenever other ranks post their part. One exception: a peer stopped
+///   (SIGSTOP, a debugger) in the middle of a step. It is waited for half a second; when it goes on
+///   later, it may finish that step, at most 64 KiB per thread of its Team, in buffers that lie in
+///   a SharedArena. Until then the arena does not hand out that memory again, even if it is freed.
 /// - **Destruction** of a pending Request waits for it, to the deadline; a failure then poisons
 ///   the communicator, where the next call reports it. A posted collective cannot be cancelled:
 ///   peers may already be storing into its buffer.
