@@ -88,6 +88,11 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
 CommunicatorCore::~CommunicatorCore() {
   world_->remove(*this);
   if (log_ != nullptr) world_->recorder().close_log(*log_);
+  if (span_) {
+    world_->note_last_part({.context = context_,
+                            .members = span_->members(),
+                            .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+  }
   if (failure_) return;
   if (block_ != no_block) world_->retire(*this);
   if (owns_port_) world_->release_port(group_.members[group_.index()].port);
@@ -365,10 +370,7 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
   if (member == group_.index() || record.finished()) return false;
   if (!record.ordered) return record.operation->waits_for(group_, member);
   if (span_) return span_->waits_for(record, member);
-  // Operations run in order: what is waited for may stand behind another.
-  const bool behind = current_ != nullptr && record.stage != Stage::draining &&
-                      current_->posted.sequence <= record.posted.sequence;
-  const OperationRecord& front = behind ? *current_ : record;
+  const OperationRecord& front = front_of(record);
   const std::uint64_t sequence = front.posted.sequence;
   shm::ControlBlock& block = *group_.members[member].block;
   switch (front.stage) {
@@ -387,9 +389,25 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
   return false;
 }
 
+const OperationRecord& CommunicatorCore::front_of(const OperationRecord& record) const {
+  if (!record.ordered || record.finished()) return record;
+  if (span_) return *oldest_;
+  // Operations run in order: what is waited for may stand behind another.
+  const bool behind = current_ != nullptr && record.stage != Stage::draining &&
+                      current_->posted.sequence <= record.posted.sequence;
+  return behind ? *current_ : record;
+}
+
 bool CommunicatorCore::needs(const OperationRecord& record, std::size_t member) const {
   if (span_ && record.ordered) return member != group_.index() && !record.finished();
   return waits_for(record, member);
+}
+
+bool CommunicatorCore::took_part(const OperationRecord& record, std::size_t member) const {
+  if (!span_ || !record.ordered) return false;
+  const int rank = group_.members[member].world_rank;
+  const auto last = world_->last_part(rank, context_, span_->members());
+  return !last || front_of(record).posted.sequence <= *last;
 }
 
 std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const {

@@ -107,13 +107,15 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
-  /// Must that member live for the operation to complete? Between nodes others may stand between:
-  /// see waits_for_message().
+  /// Must that member live for the operation to complete? Between nodes others may stand between.
   [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
+  /// Did that member, which left in order, take part in all that `record` waits for? Then what it
+  /// sent is on its way. Also true as long as nothing is known.
+  [[nodiscard]] bool took_part(const OperationRecord& record, std::size_t member) const;
+  /// What the operation waits for: itself, or an older one.
+  [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
   /// Has a message failed, and the reason is waited for?
   [[nodiscard]] bool suspects() const noexcept { return suspicion_.has_value(); }
-  /// Is a message to or from that member pending?
-  [[nodiscard]] bool waits_for_message(const OperationRecord& record, std::size_t member) const;
   /// The World ranks that it waits for.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
@@ -190,7 +192,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
   std::optional<Error> failure_;
-  bool light_fences_ = true;  // see shm/remote_access.hpp
+  std::uint64_t given_up_ = 0;  // the first sequence that the failure ended
+  bool light_fences_ = true;    // see shm/remote_access.hpp
 
   std::chrono::steady_clock::time_point glanced_{};
 

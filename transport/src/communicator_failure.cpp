@@ -72,6 +72,7 @@ void CommunicatorCore::poison(const Error& error) {
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
   // Members that have sent something, and have not heard of the failure yet, need not wait.
   channel_.discard();
+  given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
   // First: operations that are given up may wait for what they have posted on the levels.
   if (span_) span_->poison(error);
   if (block_ != no_block) {

@@ -73,14 +73,6 @@ void CommunicatorCore::suspect(const Error& error) {
   suspected_ = std::chrono::steady_clock::now();
 }
 
-bool CommunicatorCore::waits_for_message(const OperationRecord& record, std::size_t member) const {
-  if (!record.ordered) return waits_for(record, member);
-  const bool behind = current_ != nullptr && record.stage != Stage::draining;
-  const OperationRecord& front = behind ? *current_ : record;
-  if (span_->waits_for_header(front, member)) return true;
-  return front.stage == Stage::running && front.operation->waits_for(group_, member);
-}
-
 void CommunicatorCore::suspect(const LinkFailure& failure) {
   const int rank = group_.members[failure.member()].world_rank;
   const RankInfo& info = world_->peer(rank).info;

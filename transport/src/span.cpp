@@ -34,6 +34,15 @@ std::vector<std::vector<std::size_t>> members_by_node(const WorldCore& world, co
   return members;
 }
 
+// FNV-1a, a rank at a time.
+std::uint64_t hash_of_members(const Group& group) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const Member& member : group.members) {
+    hash = (hash ^ static_cast<std::uint64_t>(member.world_rank)) * 0x100000001B3U;
+  }
+  return hash;
+}
+
 // Which member of its node this rank is.
 std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, std::size_t member) {
   for (const auto& node : nodes) {
@@ -73,6 +82,7 @@ Span::Span(const WorldCore& world, Group& flat, const Channel& channel,
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
       next_((flat.index() + 1) % flat.count()),
+      members_(hash_of_members(flat)),
       down_(std::move(down)),
       up_(std::move(up)) {
   const auto nodes = members_by_node(world, flat);
@@ -111,11 +121,6 @@ void Span::forget(OperationRecord& record) const {
 
 bool Span::waits_for(const OperationRecord& record, std::size_t member) const {
   return record.header.received.done() || member == previous_;
-}
-
-bool Span::waits_for_header(const OperationRecord& record, std::size_t member) const {
-  return (member == previous_ && record.header.received.pending()) ||
-         (member == next_ && record.header.sent.pending());
 }
 
 void Span::poison(const Error& error) {

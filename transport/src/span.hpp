@@ -36,11 +36,13 @@ class Span {
 
   /// For reports: once the previous rank has been heard, any other may be missing.
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
-  [[nodiscard]] bool waits_for_header(const OperationRecord& record, std::size_t member) const;
   void poison(const Error& error);
 
   /// The member whose headers this rank compares.
   [[nodiscard]] std::size_t previous() const noexcept { return previous_; }
+
+  /// A hash of the members' ranks.
+  [[nodiscard]] std::uint64_t members() const noexcept { return members_; }
 
   /// Does some node have several members?
   [[nodiscard]] bool has_shared_nodes() const noexcept { return shared_nodes_; }
@@ -49,6 +51,7 @@ class Span {
   const Channel* channel_;
   std::size_t previous_;
   std::size_t next_;
+  std::uint64_t members_;
   bool shared_nodes_ = false;
   std::shared_ptr<CommunicatorCore> down_;
   std::shared_ptr<CommunicatorCore> up_;

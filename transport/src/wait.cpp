@@ -26,10 +26,9 @@ constexpr auto sleep_slice = 50ms;
 constexpr auto fabric_slice = 10ms;
 constexpr auto unarmed_slice = 100us;
 // What a rank of another node sent before it went may still be on its way: so long may nothing
-// arrive after it was lost; after it left in order; and after it left when others stand between.
-constexpr std::chrono::nanoseconds farewell_of_lost = 200ms;
-constexpr std::chrono::nanoseconds farewell_of_left = 300ms;
-constexpr std::chrono::nanoseconds farewell_by_others = 10s;
+// arrive after it was lost; and, of a message that it may have sent, after it left in order.
+constexpr std::chrono::nanoseconds linger_of_lost = 200ms;
+constexpr std::chrono::nanoseconds linger_of_left = 2s;
 constexpr int pauses_per_look_at_the_clock = 16;
 
 void pause_cpu() {
@@ -156,9 +155,9 @@ void Wait::look_for_lost_peers() {
   const std::optional<Loss> loss = find_loss();
   if (!loss) return;
   take_what_came();
-  if (record_.finished() || !communicator_.needs(record_, loss->member)) return;
+  if (record_.finished() || !is_loss(loss->member)) return;
   if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss->farewell) return;
+  if (now_ - *record_.lost_since < loss->linger) return;
   throw_lost(communicator_.group().members[loss->member].world_rank);
 }
 
@@ -177,34 +176,44 @@ std::optional<Wait::Loss> Wait::find_loss() const {
   std::optional<Loss> loss;
   std::pair<bool, std::uint32_t> least;
   for (std::size_t r = 0; r < members.size(); ++r) {
+    if (!is_loss(r)) continue;
     const int rank = members[r].world_rank;
-    if (!communicator_.needs(record_, r) || !world_.gone(rank)) continue;
     const std::pair order(world_.left(rank), world_.fate(rank) - 1);  // unknown comes last
-    const auto shortest = std::min(farewell(r), loss ? loss->farewell : farewell_by_others);
+    const auto shortest = loss ? std::min(linger(r), loss->linger) : linger(r);
     if (!loss || order < least) {
-      loss = {.member = r, .farewell = shortest};
+      loss = {.member = r, .linger = shortest};
       least = order;
     }
-    loss->farewell = shortest;
+    loss->linger = shortest;
   }
   return loss;
 }
 
-std::chrono::nanoseconds Wait::farewell(std::size_t member) const {
+// Who has left in order after its part is not missed, however long the others take.
+bool Wait::is_loss(std::size_t member) const {
+  const int rank = communicator_.group().members[member].world_rank;
+  return communicator_.needs(record_, member) && world_.gone(rank) &&
+         !(world_.left(rank) && communicator_.took_part(record_, member));
+}
+
+std::chrono::nanoseconds Wait::linger(std::size_t member) const {
   const int rank = communicator_.group().members[member].world_rank;
   if (!communicator_.spans() && world_.same_node(rank)) return 0ns;  // all of it is there
   if (communicator_.suspects()) return 0ns;                          // nothing more will come
-  if (!world_.left(rank)) return farewell_of_lost;
-  return communicator_.waits_for_message(record_, member) ? farewell_of_left : farewell_by_others;
+  if (!world_.left(rank)) return linger_of_lost;
+  return record_.ordered ? 0ns : linger_of_left;  // of a collective it has told
 }
 
 void Wait::throw_lost(int rank) const {
   const RankInfo& info = world_.peer(rank).info;
-  const std::string operation = communicator_.describe(record_);
-  throw Error(Errc::peer_lost,
-              name_rank(world_, rank) + " is lost: it ended or left while rank " +
-                  std::to_string(world_.rank()) + " was in " + operation +
-                  "; see that rank's own messages for why",
+  const std::string operation = communicator_.describe(communicator_.front_of(record_));
+  const std::string here = "rank " + std::to_string(world_.rank());
+  const std::string what = world_.left(rank)
+                               ? " left in order before it took part in " + operation + ", which " +
+                                     here + " waits for; do all ranks call the same operations?"
+                               : " is lost: it ended while " + here + " was in " + operation +
+                                     "; see that rank's own messages for why";
+  throw Error(Errc::peer_lost, name_rank(world_, rank) + what,
               {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
 }
 

@@ -40,10 +40,11 @@ class Wait {
   /// A member that has gone, and for how long nothing more may have come before that is an error.
   struct Loss {
     std::size_t member;
-    std::chrono::nanoseconds farewell;
+    std::chrono::nanoseconds linger;
   };
   [[nodiscard]] std::optional<Loss> find_loss() const;
-  [[nodiscard]] std::chrono::nanoseconds farewell(std::size_t member) const;
+  [[nodiscard]] bool is_loss(std::size_t member) const;
+  [[nodiscard]] std::chrono::nanoseconds linger(std::size_t member) const;
   [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
   [[noreturn]] void throw_deadline(const std::vector<int>& missing) const;

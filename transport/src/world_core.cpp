@@ -41,8 +41,13 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 }
 
 WorldCore::~WorldCore() {
-  my_.fabric.reset();        // sends what is on its way
-  my_.side_channel.reset();  // tells that this rank has left; nothing is heard any more
+  my_.fabric.reset();  // sends what is on its way
+  if (my_.side_channel) {
+    const std::vector<LastPart> parts(last_parts_.begin(), last_parts_.end());
+    my_.side_channel->tell(
+        {.kind = rendezvous::News::Kind::left, .rank = my_.rank, .text = encode(parts)});
+  }
+  my_.side_channel.reset();  // nothing is heard any more
   // Release: whoever sees this rank gone sees all that it published before.
   header().left.store(1, std::memory_order_release);
   ring_all();
@@ -63,6 +68,12 @@ void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&
 
 void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
+}
+
+void WorldCore::note_last_part(const LastPart& part) {
+  std::erase_if(last_parts_, [&](const LastPart& old) { return old.context == part.context; });
+  last_parts_.push_front(part);
+  if (last_parts_.size() > most_last_parts) last_parts_.pop_back();
 }
 
 bool WorldCore::progress() {

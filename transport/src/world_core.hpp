@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool gone(int rank) const noexcept;
   /// Has its World ended in order, so that all it sent is on its way?
   [[nodiscard]] bool left(int rank) const noexcept;
+  /// A communicator that spans nodes is no more on this rank; its last collective here.
+  void note_last_part(const LastPart& part);
+  /// See NewsBoard.
+  [[nodiscard]] std::optional<std::uint64_t> last_part(int rank, std::uint32_t context,
+                                                       std::uint64_t members) const {
+    return news_.last_part(rank, context, members);
+  }
   /// Among ranks that have gone, the lesser explains the others.
   [[nodiscard]] std::uint32_t fate(int rank) const noexcept { return news_.fate(rank); }
 
@@ -147,6 +155,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
   NewsBoard news_;
+  std::deque<LastPart> last_parts_;  // of communicators that are no more, the latest first
   std::vector<rendezvous::News> divergences_;
   std::uint32_t next_context_ = 0;
   Ports ports_;

@@ -9,7 +9,7 @@ namespace rondo::transport {
 
 /// What can go wrong after an operation was posted.
 enum class Errc {
-  peer_lost = 1,      ///< a rank that is still needed has ended or left
+  peer_lost = 1,      ///< a rank has ended, or left before it took part
   mismatch,           ///< ranks posted different operations
   deadline_exceeded,  ///< a peer is alive, but did not take part in time
   aborted,            ///< some rank called World::abort()

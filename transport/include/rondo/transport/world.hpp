@@ -84,13 +84,17 @@ struct RankInfo {
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
 ///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
 ///   make_threads() makes ranks of threads of this process, for tests and examples.
-/// - **End.** When a World ends, this rank has left: peers that still need it get
-///   Errc::peer_lost, those that do not are not disturbed. It does not wait for them.
+/// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
+///   it took part in is not disturbed, however late others are; a collective that it did not post
+///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
+///   not come from it is given up when nothing has arrived for 2 s.
 /// - **Nodes.** Ranks of one machine (and network namespace) are a node and share memory; others
 ///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
 ///   where ranks of several nodes meet; a World of several nodes owns one housekeeping thread.
 /// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
-///   another node, its connection to the store; a cut line within 5 s.
+///   another node, its connection to the store; a cut line within 5 s. The store is rank 0's: when
+///   rank 0 has left, what happens to ranks of other nodes is noticed only where a message to or
+///   from them fails, and else at the deadline.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
 /// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
 ///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they

@@ -1,0 +1,58 @@
+// What a rank remembers of others that have gone.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "news_board.hpp"
+#include "rendezvous/limits.hpp"
+
+namespace rondo::transport::news_board_test {
+namespace {
+
+using rendezvous::News;
+
+TEST(NewsBoardTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
+  const std::vector<LastPart> parts{{.context = 0, .members = 11, .sequence = 20},
+                                    {.context = 7, .members = 12, .sequence = 16}};
+  NewsBoard board(3);
+
+  board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
+
+  EXPECT_TRUE(board.left(1));
+  EXPECT_EQ(board.last_part(1, 0, 11), 20U);
+  EXPECT_EQ(board.last_part(1, 7, 12), 16U);
+}
+
+// Nothing is concluded from what a rank did not tell: another group may have had the same context.
+TEST(NewsBoardTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
+  const std::vector<LastPart> parts{{.context = 7, .members = 12, .sequence = 16}};
+  NewsBoard board(3);
+  board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
+
+  EXPECT_EQ(board.last_part(1, 7, 13), std::nullopt);
+  EXPECT_EQ(board.last_part(1, 8, 12), std::nullopt);
+  EXPECT_EQ(board.last_part(2, 7, 12), std::nullopt);
+}
+
+TEST(NewsBoardTest, TheLatestPartsFitIntoOneText) {
+  const std::vector<LastPart> parts(most_last_parts + 10, {.context = 1, .sequence = 5});
+
+  const std::string text = encode(parts);
+
+  EXPECT_LE(text.size(), rendezvous::longest_text);
+  EXPECT_EQ(decode_last_parts(text).size(), most_last_parts);
+}
+
+TEST(NewsBoardTest, TakesNothingFromATextThatIsCutShort) {
+  const std::string text = encode(std::vector<LastPart>{{.context = 1, .sequence = 5}});
+
+  EXPECT_TRUE(decode_last_parts(text.substr(1)).empty());
+  EXPECT_TRUE(decode_last_parts("").empty());
+}
+
+}  // namespace
+}  // namespace rondo::transport::news_board_test
