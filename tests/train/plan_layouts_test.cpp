@@ -73,16 +73,15 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
       const std::vector<Pair> pairs = pairs_on(shape, grid);
       for (const Pair& from : pairs) {
         for (const Pair& to : pairs) {
-          Exchange most;
+          Messages most;
           for (int rank = grid.rank_at(grid.pc - 1, 0); rank < grid.ranks(); ++rank) {
             const Redistribution moves = redistribution(from.partition, to.partition, rank);
             most.words = std::max(most.words, moves.words_received());
-            most.messages =
-                std::max(most.messages, static_cast<std::int64_t>(moves.receives.size()));
+            most.count = std::max(most.count, static_cast<std::int64_t>(moves.receives.size()));
           }
-          const Exchange said = redistribution_of(from.layout, to.layout, shape, grid);
+          const Messages said = redistribution_of(from.layout, to.layout, shape, grid);
           EXPECT_EQ(said.words, most.words);
-          EXPECT_EQ(said.messages, most.messages);
+          EXPECT_EQ(said.count, most.count);
         }
       }
     }

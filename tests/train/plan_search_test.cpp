@@ -137,7 +137,7 @@ class BruteForce {
     if (to == layout_[value] || !copies_[value].insert(to).second) return {};
     const ValueLayout& a = layout(layout_[value]);
     const auto seconds = [&](const ValueLayout& from, const ValueLayout& onto) {
-      return exchange_seconds(redistribution_of(from, onto, extents, job_.grid), job_.group(),
+      return messages_seconds(redistribution_of(from, onto, extents, job_.grid), job_.group(),
                               job_.options);
     };
     return {seconds(a, b) + seconds(b, a), words};

@@ -46,11 +46,11 @@ double halo_seconds(double words, Group group, const PlanOptions& options) {
   return message_seconds(words, link_within(group, options));
 }
 
-double exchange_seconds(Exchange exchange, Group group, const PlanOptions& options) {
-  if (exchange.messages == 0) return 0.0;
+double messages_seconds(Messages messages, Group group, const PlanOptions& options) {
+  if (messages.count == 0) return 0.0;
   const LinkCost& link = link_within(group, options);
-  const auto words = static_cast<double>(exchange.words);
-  return static_cast<double>(exchange.messages) * link.alpha_seconds +
+  const auto words = static_cast<double>(messages.words);
+  return static_cast<double>(messages.count) * link.alpha_seconds +
          words * word_bytes / link.bandwidth;
 }
 

@@ -20,12 +20,12 @@ struct Group {
 [[nodiscard]] double halo_seconds(double words, Group group, const PlanOptions& options);
 
 // Messages between ranks of a group.
-struct Exchange {
-  std::int64_t messages = 0;
+struct Messages {
+  std::int64_t count = 0;
   std::int64_t words = 0;  // of all of them together
 };
 
 // Seconds of messages that a rank receives one after another from others of the group.
-[[nodiscard]] double exchange_seconds(Exchange exchange, Group group, const PlanOptions& options);
+[[nodiscard]] double messages_seconds(Messages messages, Group group, const PlanOptions& options);
 
 }  // namespace rondo::train

@@ -46,12 +46,12 @@ std::vector<Need> needs_of(const Window& window, std::int64_t x, std::int64_t y,
 }
 
 // Of the rank that receives most; `depth` are samples times channels.
-Exchange halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns,
+Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns,
                  std::int64_t depth) {
-  Exchange most;
+  Messages most;
   for (const Need& h : rows) {
     for (const Need& w : columns) {
-      most.messages = std::max(most.messages, (h.sides + 1) * (w.sides + 1) - 1);
+      most.count = std::max(most.count, (h.sides + 1) * (w.sides + 1) - 1);
       most.words = std::max(most.words, depth * (h.all * w.all - h.own * w.own));
     }
   }
@@ -64,7 +64,7 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
   const auto seconds = [&](Direction direction, std::int64_t channels) {
     const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
     const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
-    return exchange_seconds(halo_of(rows, columns, samples * channels), job.group(), job.options);
+    return messages_seconds(halo_of(rows, columns, samples * channels), job.group(), job.options);
   };
   const double forward = seconds(Direction::forward, layer.x.c);
   return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;

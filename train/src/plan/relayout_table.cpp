@@ -5,8 +5,8 @@ namespace {
 
 double seconds_of(const GridJob& job, const ValueLayout& from, const ValueLayout& to,
                   const tensor::Shape& extents) {
-  const Exchange exchange = redistribution_of(from, to, extents, job.grid);
-  return exchange_seconds(exchange, job.group(), job.options);
+  const Messages messages = redistribution_of(from, to, extents, job.grid);
+  return messages_seconds(messages, job.group(), job.options);
 }
 
 std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>& layouts,

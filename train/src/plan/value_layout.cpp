@@ -77,23 +77,22 @@ tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extent
           largest(extents.c, parts.c)};
 }
 
-Exchange redistribution_of(const ValueLayout& from, const ValueLayout& to,
+Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                            const tensor::Shape& extents, const ProcessGrid& grid) {
   std::set<int> positions = {0, grid.pr / 2, grid.pr - 1};
   for (int position = 0; position < std::min(grid.pr, all_positions); ++position) {
     positions.insert(position);
   }
   const Parts parts = parts_of(from, grid);
-  Exchange most;
+  Messages most;
   for (const int position : positions) {
     const int rank = grid.rank_at(grid.pc - 1, position);
     const Box wanted = box_of(to, extents, grid, rank);
     const Box kept = intersection(box_of(from, extents, grid, rank), wanted);
-    const Exchange exchange = {
-        .messages = blocks_met(parts, extents, wanted) - (kept.empty() ? 0 : 1),
-        .words = wanted.size() - kept.size()};
-    most.messages = std::max(most.messages, exchange.messages);
-    most.words = std::max(most.words, exchange.words);
+    const Messages messages = {.count = blocks_met(parts, extents, wanted) - (kept.empty() ? 0 : 1),
+                               .words = wanted.size() - kept.size()};
+    most.count = std::max(most.count, messages.count);
+    most.words = std::max(most.words, messages.words);
   }
   return most;
 }

@@ -40,7 +40,7 @@ struct ValueLayout {
 
 // What the rank that receives most receives when a value changes its layout. A few ranks of the
 // last group stand for all: it has most samples.
-[[nodiscard]] Exchange redistribution_of(const ValueLayout& from, const ValueLayout& to,
+[[nodiscard]] Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                                          const tensor::Shape& extents, const ProcessGrid& grid);
 
 }  // namespace rondo::train
