@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -10,7 +11,6 @@
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/trainer.hpp>
-#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "support/scratch_folder.hpp"
@@ -76,21 +76,41 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2;"));
 }
 
-TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanks) {
+TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
   const rondo::test::ScratchFolder scratch;
   TrainerOptions options;
   options.run_folder = scratch.path();
   std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
 
-  rondo::test::World{2}.run([&](transport::World& world) {
-    if (world.rank() == 0) {
-      EXPECT_THAT([&] { train(world, small_experiment(), options); },
-                  ThrowsMessage<DataError>(HasSubstr("No space left on device")));
-    } else {
-      EXPECT_THAT([&] { train(world, small_experiment(), options); },
-                  ThrowsMessage<transport::Error>(HasSubstr("No space left on device")));
-    }
+  expect_on_all_ranks<DataError>(2, small_experiment(), HasSubstr("No space left on device"),
+                                 options);
+}
+
+/// Rank 3 of a grid of two groups throws `error` after a step, when the others go on.
+template <typename Error>
+void expect_on_all_ranks_of_a_grid(const Error& error) {
+  Experiment experiment = small_experiment();
+  experiment.grid.filter = 2;
+  rondo::test::World{4}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.on_step = [&] {
+      if (world.rank() == 3) throw error;
+    };
+    EXPECT_THROW(train(world, experiment, options), Error) << "rank " << world.rank();
   });
+}
+
+TEST(TrainerErrorsTest, AnErrorOfOneRankOfAGridEndsAllAlike) {
+  expect_on_all_ranks_of_a_grid(DataError("x"));
+  expect_on_all_ranks_of_a_grid(std::runtime_error("x"));
+}
+
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsAllRanksOfAGrid) {
+  Experiment experiment = small_experiment();
+  experiment.optimizer.learning_rate = 1e30;
+  experiment.grid.filter = 2;
+
+  expect_on_all_ranks<NumericError>(4, experiment, HasSubstr("NaN or Inf in step 2;"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -31,6 +32,7 @@ using test::Outcome;
 using test::train_on;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
 
@@ -355,6 +357,27 @@ TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   EXPECT_THAT(refusal, HasSubstr("layer"));
   EXPECT_LE(four.summaries[0].peak_bytes, needed * 2 / 3);
   EXPECT_GT(four.metrics[0].loss, 0.0);
+}
+
+// Ranks of other positions hold nothing that differs, and must not go on into the evaluation.
+TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
+  const Experiment experiment = on_grid(test::small_experiment(), {.filter = 2});
+  rondo::test::World{4}.run([&](transport::World& world) {
+    RunLog log({}, world.rank());
+    std::optional<Trainer> trainer;
+    std::int64_t steps = 0;
+    TrainerOptions options;
+    options.on_step = [&] {
+      const bool last = ++steps == experiment.train.max_steps;
+      if (last && world.rank() == 3) const_cast<float&>(trainer->parameters()[0]) += 1.0F;
+    };
+    trainer.emplace(world, experiment, options, log);
+    trainer->join();
+
+    EXPECT_THAT([&] { trainer->run_epoch(); },
+                ThrowsMessage<NumericError>(HasSubstr("rank(s) 3 differ from rank 1")))
+        << "rank " << world.rank();
+  });
 }
 
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {

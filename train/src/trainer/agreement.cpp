@@ -7,17 +7,21 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 namespace rondo::train {
 namespace {
 
-enum class Kind : std::uint8_t { none, config, data, argument, other };
+enum class Kind : std::uint8_t { none, config, data, numeric, argument, transport, other };
 
 /// A failure as it travels; longer texts are cut.
 struct Report {
@@ -27,6 +31,21 @@ struct Report {
 
 using Message = std::array<std::uint8_t, 1024>;
 
+// World::abort() carries nothing but a text, so the kind of an error is in its first words. Errors
+// of the transport have none: what an abort makes of them on other ranks is their kind already.
+constexpr std::array<std::pair<Kind, std::string_view>, 5> names_of_kinds{{
+    {Kind::config, "configuration error: "},
+    {Kind::data, "data error: "},
+    {Kind::numeric, "numeric error: "},
+    {Kind::argument, "invalid argument: "},
+    {Kind::other, "unforeseen error: "},
+}};
+
+// Memory that one rank lacks is no matter of its peers.
+Kind kind_of(const transport::Error& error) {
+  return error.code() == transport::Errc::out_of_memory ? Kind::other : Kind::transport;
+}
+
 Report report_of(const std::exception_ptr& error) {
   if (error == nullptr) return {};
   try {
@@ -35,10 +54,16 @@ Report report_of(const std::exception_ptr& error) {
     return {Kind::config, known.what()};
   } catch (const DataError& known) {
     return {Kind::data, known.what()};
+  } catch (const NumericError& known) {
+    return {Kind::numeric, known.what()};
   } catch (const std::invalid_argument& known) {
     return {Kind::argument, known.what()};
+  } catch (const transport::Error& known) {
+    return {kind_of(known), known.what()};
   } catch (const std::exception& other) {
     return {Kind::other, other.what()};
+  } catch (...) {
+    return {Kind::other, "an exception of an unknown type"};
   }
 }
 
@@ -48,8 +73,12 @@ Report report_of(const std::exception_ptr& error) {
       throw ConfigError(text);
     case Kind::data:
       throw DataError(text);
+    case Kind::numeric:
+      throw NumericError(text);
     case Kind::argument:
       throw std::invalid_argument(text);
+    case Kind::transport:
+      throw transport::Error(transport::Errc::aborted, text);
     case Kind::none:
     case Kind::other:
       break;
@@ -65,6 +94,27 @@ std::string disagreement(const Fact& mine, const Fact& first, int rank) {
     return who + "another value than rank 0";
   }
   return who + mine.value + ", and rank 0 has " + first.value;
+}
+
+std::string abort_reason(const Report& report) {
+  for (const auto& [kind, name] : names_of_kinds) {
+    if (kind == report.kind) return std::string(name) + report.text;
+  }
+  return report.text;
+}
+
+// The kind that stands first in the text, in which transport has put words of its own around the
+// reason.
+Kind kind_told_by(std::string_view text) {
+  Kind told = Kind::transport;
+  std::size_t first = std::string_view::npos;
+  for (const auto& [kind, name] : names_of_kinds) {
+    const std::size_t found = text.find(name);
+    if (found >= first) continue;
+    first = found;
+    told = kind;
+  }
+  return told;
 }
 
 Message pack(const Report& report) {
@@ -90,11 +140,32 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   const int rank = first_failing[0];
   if (rank == world.size()) return;
 
-  Message message = pack(report_of(error));
+  const Report own = report_of(error);
+  Message message = pack(own);
   all.broadcast(std::span<std::uint8_t>(message), rank).wait();
-  if (error != nullptr) std::rethrow_exception(error);
+  const auto kind = static_cast<Kind>(message[0]);
+  if (own.kind == kind) std::rethrow_exception(error);
   const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
-  raise(static_cast<Kind>(message[0]), "rank " + std::to_string(rank) + ": " + text);
+  raise(kind, "rank " + std::to_string(rank) + ": " + text);
+}
+
+void end_together(transport::World& world, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const NumericError&) {
+    throw;  // found in what all ranks have summed up or gathered, so all of them throw it
+  } catch (const transport::Error& error) {
+    if (error.code() != transport::Errc::aborted) {
+      world.abort(abort_reason(report_of(std::current_exception())));
+      throw;
+    }
+    const Kind kind = kind_told_by(error.what());
+    if (kind == Kind::transport) throw;
+    raise(kind, error.what());
+  } catch (...) {
+    world.abort(abort_reason(report_of(std::current_exception())));
+    throw;
+  }
 }
 
 std::string text_of_first_rank(transport::World& world, const std::string& text) {

@@ -1,34 +1,56 @@
 #include "trainer/replica_check.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
 namespace rondo::train {
+namespace {
 
-void check_replicas(transport::Communicator& replicas, int rank, const ParameterHash& mine,
-                    std::int64_t epoch) {
-  const auto ranks = static_cast<std::size_t>(replicas.size());
-  std::vector<std::uint8_t> all(ranks * mine.size());
-  replicas.allgather(std::span<const std::uint8_t>(mine), std::span(all)).wait();
-  std::vector<std::int64_t> names(ranks);
-  const std::int64_t own_name = rank;
-  replicas.allgather(std::span(&own_name, 1), std::span(names)).wait();
+using RankHashes = std::vector<std::uint8_t>;  // of all ranks, one after another
 
+bool are_equal(const RankHashes& hashes, int a, int b) {
+  const auto of = [&](int rank) {
+    constexpr std::size_t bytes = std::tuple_size_v<ParameterHash>;
+    return std::span(hashes).subspan(static_cast<std::size_t>(rank) * bytes, bytes);
+  };
+  return std::ranges::equal(of(a), of(b));
+}
+
+// "rank(s) 1, 3 differ from rank 0"; empty: all replicas hold the same there.
+std::string difference_at(int position, ProcessGrid grid, const RankHashes& hashes) {
+  const int first = grid.rank_at(0, position);
   std::string differing;
-  const auto first = std::span(all).first(mine.size());
-  for (std::size_t i = 1; i < ranks; ++i) {
-    if (std::ranges::equal(first, std::span(all).subspan(i * mine.size(), mine.size()))) continue;
-    differing += (differing.empty() ? "" : ", ") + std::to_string(names[i]);
+  for (int group = 1; group < grid.pc; ++group) {
+    const int rank = grid.rank_at(group, position);
+    if (are_equal(hashes, first, rank)) continue;
+    differing += (differing.empty() ? "" : ", ") + std::to_string(rank);
   }
-  if (differing.empty()) return;
+  if (differing.empty()) return {};
+  return "rank(s) " + differing + " differ from rank " + std::to_string(first);
+}
+
+}  // namespace
+
+// All ranks compare all positions, so that all throw where one replica differs in one position.
+void check_replicas(transport::Communicator& all, ProcessGrid grid, const ParameterHash& mine,
+                    std::int64_t epoch) {
+  RankHashes hashes(static_cast<std::size_t>(all.size()) * mine.size());
+  all.allgather(std::span<const std::uint8_t>(mine), std::span(hashes)).wait();
+  std::string differences;
+  for (int position = 0; position < grid.pr; ++position) {
+    const std::string difference = difference_at(position, grid, hashes);
+    if (!difference.empty()) differences += (differences.empty() ? "" : "; ") + difference;
+  }
+  if (differences.empty()) return;
   throw NumericError("after epoch " + std::to_string(epoch) +
-                     " the ranks do not hold the same parameters: rank(s) " + differing +
-                     " differ from rank " + std::to_string(names[0]) +
+                     " the replicas do not hold the same parameters: " + differences +
                      "; run all ranks with the same build, threads and data");
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <rondo/train/partition.hpp>
+
 #include "trainer/parameter_hash.hpp"
 
 namespace rondo::transport {
@@ -10,10 +12,11 @@ class Communicator;
 
 namespace rondo::train {
 
-/// Compares `mine`, the hash of what all of `replicas` must hold in equal bits; throws NumericError
-/// on every rank that names those that differ from the first one. This one's name is `rank`.
-/// Collective.
-void check_replicas(transport::Communicator& replicas, int rank, const ParameterHash& mine,
+/// Compares the hashes of what ranks in one position of the grid's groups must hold in equal bits:
+/// `mine` is this rank's. Throws NumericError on every rank of the grid, also where only ranks of
+/// another position differ; it names those that differ from the first one of their position.
+/// Collective over `all`, the ranks of the grid.
+void check_replicas(transport::Communicator& all, ProcessGrid grid, const ParameterHash& mine,
                     std::int64_t epoch);
 
 }  // namespace rondo::train

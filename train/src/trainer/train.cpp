@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include <rondo/train/dataset.hpp>
-#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "trainer/agreement.hpp"
@@ -28,7 +26,7 @@ EpochMetrics run(Trainer& trainer) {
 void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
   try {
     log.end(trainer.summary(error), true);
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first error matters
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
   }
 }
 
@@ -41,21 +39,20 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   PreparedRun prepared = prepare_run(world, experiment);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
+  EpochMetrics last;
   try {
-    const EpochMetrics last = run(*trainer);
-    log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
-    return last;
-  } catch (const NumericError& error) {  // every rank threw it alike
+    end_together(world, [&] {
+      last = run(*trainer);
+      log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
+    });
+  } catch (const std::exception& error) {
     end_by_error(*log, *trainer, error.what());
     throw;
-  } catch (const transport::Error& error) {
-    end_by_error(*log, *trainer, error.what());
-    throw;
-  } catch (const std::exception& error) {  // this rank alone: the others must not wait for it
-    world.abort("rank " + std::to_string(world.rank()) + ": " + error.what());
-    end_by_error(*log, *trainer, error.what());
+  } catch (...) {
+    end_by_error(*log, *trainer, "an exception of an unknown type");
     throw;
   }
+  return last;
 }
 
 }  // namespace rondo::train

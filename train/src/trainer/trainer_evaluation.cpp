@@ -21,7 +21,7 @@ Range Trainer::test_share() const {
 
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
-  check_replicas(grid_.replicas(), world_.rank(), hash_of(scheme_->replicated()), epoch_);
+  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
   scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
   grid_.average_statistics(evaluated_statistics_);
 

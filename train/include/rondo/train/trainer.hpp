@@ -122,9 +122,11 @@ struct TrainerOptions {
 /// replicas do not step together (cyclic), every rank has mini-batches of its own, with as many
 /// samples, and an epoch or the run ends when all ranks together have trained its samples.
 ///
-/// Throws ConfigError, DataError, NumericError, or transport::Error. What goes wrong before the
-/// first step, on whatever rank, is thrown on every rank; what fails later on one rank alone
-/// aborts the World, so that the others end soon, with Errc::aborted.
+/// Throws ConfigError, DataError, NumericError, transport::Error, or what a callback of `options`
+/// throws. What goes wrong on whatever rank, before the first step or later, ends all ranks with
+/// the same type: other types than these four and std::invalid_argument become std::runtime_error
+/// on other ranks. What fails later on one rank alone aborts the World, so that no rank waits for
+/// it.
 RONDO_TRAIN_API EpochMetrics train(transport::World& world, const Experiment& experiment,
                                    const TrainerOptions& options);
 
