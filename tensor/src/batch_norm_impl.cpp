@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include <rondo/tensor/kernel_memory.hpp>
+
 #include "pieces.hpp"
 
 namespace rondo::tensor {
@@ -25,9 +27,26 @@ const float* at(const View<const float>& view, const Piece& piece) {
 constexpr std::size_t lane_arrays = 9;
 constexpr std::size_t channel_arrays = 3;
 
+std::size_t lane_bytes(std::size_t channels) {
+  return lane_arrays * row_width(channels) * sizeof(float);
+}
+std::size_t sum_bytes(std::size_t channels, int threads) {
+  return static_cast<std::size_t>(threads) * 2 * row_width(channels) * sizeof(double);
+}
+std::size_t channel_bytes(std::size_t channels) {
+  return channel_arrays * channels * sizeof(double);
+}
+std::size_t shared_bytes(std::size_t channels) { return (1 + 2 * channels) * sizeof(double); }
+
 double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shape.h * shape.w); }
 
 }  // namespace
+
+KernelMemory memory_of(Engine& engine, const BatchNormSpec& spec, bool shared) {
+  const auto channels = static_cast<std::size_t>(spec.input.c);
+  return {.own = lane_bytes(channels) + sum_bytes(channels, engine.threads()) +
+                 channel_bytes(channels) + (shared ? shared_bytes(channels) : 0)};
+}
 
 BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks)
     : engine_(engine),
@@ -35,11 +54,10 @@ BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRa
       sum_over_ranks_(std::move(sum_over_ranks)),
       channels_(static_cast<std::size_t>(spec.input.c)),
       width_(row_width(channels_)),
-      lane_memory_(engine.memory(), lane_arrays * width_ * sizeof(float)),
-      sum_memory_(engine.memory(),
-                  static_cast<std::size_t>(engine.threads()) * 2 * width_ * sizeof(double)),
-      channel_memory_(engine.memory(), channel_arrays * channels_ * sizeof(double)),
-      shared_memory_(engine.memory(), shares() ? (1 + 2 * channels_) * sizeof(double) : 0),
+      lane_memory_(engine.layer_memory(), lane_bytes(channels_)),
+      sum_memory_(engine.layer_memory(), sum_bytes(channels_, engine.threads())),
+      channel_memory_(engine.layer_memory(), channel_bytes(channels_)),
+      shared_memory_(engine.layer_memory(), shares() ? shared_bytes(channels_) : 0),
       batch_(take_norm()),
       running_(take_norm()),
       origin_(take_lanes()),

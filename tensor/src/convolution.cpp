@@ -55,6 +55,10 @@ struct Descriptions {
   memory::dims strides, before, after;
 };
 
+memory::desc plain_weights(const ConvolutionSpec& spec) {
+  return {Descriptions::shape(spec), memory::data_type::f32, memory::format_tag::oihw};
+}
+
 dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, const Engine::Impl& on,
                                                      const dnnl::primitive_attr& attributes) {
   return {{dnnl::prop_kind::forward_training, algorithm::convolution_direct, d.x, d.weights, d.bias,
@@ -123,6 +127,16 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
 
 }  // namespace
 
+KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec) {
+  require_possible(spec);
+  engine.impl().enter();
+  try {
+    return memory_of(choose_kernels(spec, engine.impl()), plain_weights(spec));
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
+  }
+}
+
 class Convolution::Impl {
  public:
   Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
@@ -142,9 +156,7 @@ class Convolution::Impl {
     engine.impl().enter();
     try {
       if (weights == nullptr) {
-        weights = std::make_shared<PackedWeights>(
-            engine.impl(), memory::desc(Descriptions::shape(spec), memory::data_type::f32,
-                                        memory::format_tag::oihw));
+        weights = std::make_shared<PackedWeights>(engine.impl(), plain_weights(spec));
       }
       return std::make_unique<Impl>(engine, spec, std::move(weights));
     } catch (const dnnl::error& error) {

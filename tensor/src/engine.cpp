@@ -23,6 +23,12 @@ int Engine::threads() const noexcept { return impl_->threads(); }
 
 std::pmr::memory_resource* Engine::memory() const noexcept { return impl_->memory(); }
 
+void Engine::set_layer_memory(std::pmr::memory_resource* memory) noexcept {
+  impl_->set_layer_memory(memory);
+}
+
+std::pmr::memory_resource* Engine::layer_memory() const noexcept { return impl_->layer_memory(); }
+
 std::string instruction_set() { return name_of(best_instruction_set()); }
 
 std::string onednn_version() {

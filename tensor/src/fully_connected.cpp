@@ -34,6 +34,11 @@ std::string describe(const FullyConnectedSpec& spec) {
          std::to_string(spec.input.image()) + " -> " + std::to_string(spec.outputs) + ")";
 }
 
+void require_possible(const FullyConnectedSpec& spec) {
+  if (spec.input.n >= 0 && spec.input.image() > 0 && spec.outputs > 0) return;
+  throw std::invalid_argument(describe(spec) + ": extents must be positive");
+}
+
 LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const auto x = input_layout(spec.input);
@@ -52,12 +57,23 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
     kernels.backward_data = dnnl::inner_product_backward_data::primitive_desc(
         {x, weights, y}, attributes, on.cpu(), hint);
   }
+  if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
       {x, weights, bias, y}, attributes, on.cpu(), hint);
   return kernels;
 }
 
 }  // namespace
+
+KernelMemory memory_of(Engine& engine, const FullyConnectedSpec& spec) {
+  require_possible(spec);
+  engine.impl().enter();
+  try {
+    return memory_of(choose_kernels(spec, engine.impl()), weights_layout(spec, true));
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
+  }
+}
 
 class FullyConnected::Impl {
  public:
@@ -68,14 +84,13 @@ class FullyConnected::Impl {
                .input = spec.input,
                .output = spec.output(),
                .bias = spec.bias,
-               .input_gradient = spec.input_gradient == InputGradient::wanted},
+               .input_gradient = spec.input_gradient == InputGradient::wanted,
+               .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
               choose_kernels(spec, engine.impl()), std::move(weights)) {}
 
   static std::unique_ptr<Impl> make(Engine& engine, const FullyConnectedSpec& spec,
                                     std::shared_ptr<PackedWeights> weights) {
-    if (spec.input.n < 0 || spec.input.image() <= 0 || spec.outputs <= 0) {
-      throw std::invalid_argument(describe(spec) + ": extents must be positive");
-    }
+    require_possible(spec);
     engine.impl().enter();
     try {
       if (weights == nullptr) {
@@ -97,6 +112,14 @@ FullyConnected::FullyConnected(Engine& engine, const FullyConnectedSpec& spec)
 FullyConnected::FullyConnected(FullyConnected& other, std::int64_t images) {
   FullyConnectedSpec spec = other.spec();
   spec.input.n = images;
+  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+}
+
+FullyConnected::FullyConnected(FullyConnected& other, const FullyConnectedSpec& spec) {
+  const FullyConnectedSpec& has = other.spec();
+  if (spec.outputs != has.outputs || spec.input.with_n(1) != has.input.with_n(1)) {
+    throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
+  }
   impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
 }
 

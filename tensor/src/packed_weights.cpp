@@ -25,21 +25,23 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
         make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
     return copy.memory.data();
   }
-  if (mirrored_.bytes() == 0) mirrored_ = make_zeroed(engine_, plain_);
+  engine_.reserve_reorder_buffer(plain_.get_size());
   const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
-  copy.reorder = make_reorder(engine_, {DNNL_ARG_FROM, plain, mirrored_.data()},
-                              {DNNL_ARG_TO, layout, copy.memory.data()});
+  copy.reorder =
+      make_reorder(engine_, {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, layout, copy.memory.data()});
   return copy.memory.data();
 }
 
 void PackedWeights::pack(const float* weights) {
-  if (mirrored_.bytes() != 0) mirror(weights);
+  bool mirrored = false;  // the reorder buffer holds them
   for (Copy& copy : copies_) {
     if (copy.kind == WeightsKind::own) {
       copy.reorder.run(engine_, {weights});
-    } else {
-      copy.reorder.run(engine_, {});
+      continue;
     }
+    if (!mirrored) mirror(weights);
+    mirrored = true;
+    copy.reorder.run(engine_, {engine_.reorder_buffer()});
   }
 }
 
@@ -47,7 +49,7 @@ void PackedWeights::mirror(const float* weights) const {
   const std::int64_t filters = extents_[0];
   const std::int64_t channels = extents_[1];
   const std::int64_t window = extents_[2] * extents_[3];
-  float* into = mirrored_.as<float>().data();
+  auto* into = static_cast<float*>(engine_.reorder_buffer());
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t f = 0; f < filters; ++f) {
       const float* from = weights + (f * channels + c) * window;
@@ -65,7 +67,7 @@ OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
 }
 
 Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout) {
-  Buffer buffer(engine.memory(), layout.get_size());
+  Buffer buffer(engine.layer_memory(), layout.get_size());
   std::ranges::fill(buffer.as<std::byte>(), std::byte{0});
   return buffer;
 }

@@ -17,7 +17,8 @@ namespace rondo::tensor {
 enum class WeightsKind { own, mirrored };
 
 /// The weights of one layer in every layout that one of its kernels reads: forward, backward,
-/// and the same layer for another number of images. Kernels share a layout where they can.
+/// and the same layer for another number of images. Kernels share a layout where they can. Mirrored
+/// weights are made in the engine's reorder buffer.
 class PackedWeights {
  public:
   /// `plain` is the layout in the flat parameter array: [F,C,KH,KW], or [F,C].
@@ -45,7 +46,6 @@ class PackedWeights {
   Engine::Impl& engine_;
   dnnl::memory::desc plain_;
   dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
-  Buffer mirrored_;             ///< plain, for the copies of that kind
   std::deque<Copy> copies_;
 };
 

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include <rondo/tensor/kernel_memory.hpp>
+
 #include "onednn_kernel.hpp"
 #include "packed_weights.hpp"
 #include "staged.hpp"
@@ -33,30 +35,10 @@ void require_possible(const PoolingSpec& spec) {
       std::to_string(spec.window_h) + "x" + std::to_string(spec.window_w) + ")");
 }
 
-}  // namespace
-
-class Pooling::Impl {
- public:
-  Impl(Engine& on, const PoolingSpec& wanted) : spec(wanted), engine(on.impl()) {
+// What oneDNN chooses for a pooling layer; empty for an empty batch.
+struct PoolingKernels {
+  PoolingKernels(const PoolingSpec& spec, const Engine::Impl& on) {
     if (spec.input.n == 0) return;
-    if (spec.input.n > 1) {
-      const auto floats =
-          static_cast<std::size_t>(std::max(spec.input.size(), spec.output().size()));
-      engine.reserve_staging(0, floats);
-      engine.reserve_staging(1, floats);
-    }
-    make_kernels();
-  }
-
-  PoolingSpec spec;
-  Engine::Impl& engine;
-  std::string implementation = "none (no images)";
-  Buffer places_of_maxima;
-  OnednnKernel forward;
-  OnednnKernel backward;
-
- private:
-  void make_kernels() {
     const auto kind = spec.kind == PoolingKind::max ? algorithm::pooling_max
                                                     : algorithm::pooling_avg_exclude_padding;
     const auto x = activation_layout(spec.input);
@@ -65,25 +47,68 @@ class Pooling::Impl {
     const memory::dims window{spec.window_h, spec.window_w};
     const memory::dims before{spec.pad_top, spec.pad_left};
     const memory::dims after{spec.pad_bottom, spec.pad_right};
-    const dnnl::pooling_forward::primitive_desc forward_desc(
-        {dnnl::prop_kind::forward_training, kind, x, y, strides, window, before, after},
-        scratchpad_attributes(), engine.cpu());
-    const dnnl::pooling_backward::primitive_desc backward_desc(
-        {kind, x, y, strides, window, before, after}, scratchpad_attributes(), engine.cpu(),
-        forward_desc);
-    implementation = "forward " + checked_name(forward_desc, "Pooling") + ", data " +
-                     checked_name(backward_desc, "Pooling");
+    const bool trains = spec.input_gradient == InputGradient::wanted;
+    forward = {{trains ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+                kind, x, y, strides, window, before, after},
+               scratchpad_attributes(),
+               on.cpu()};
+    if (!trains) return;
+    backward = {
+        {kind, x, y, strides, window, before, after}, scratchpad_attributes(), on.cpu(), forward};
+  }
+
+  dnnl::pooling_forward::primitive_desc forward;
+  dnnl::pooling_backward::primitive_desc backward;
+};
+
+}  // namespace
+
+KernelMemory memory_of(Engine& engine, const PoolingSpec& spec) {
+  require_possible(spec);
+  engine.impl().enter();
+  try {
+    const PoolingKernels kernels(spec, engine.impl());
+    if (!kernels.forward) return {};
+    KernelMemory memory{.own = kernels.forward.workspace_desc().get_size(),
+                        .scratchpad = kernels.forward.scratchpad_desc().get_size()};
+    if (kernels.backward) {
+      memory.scratchpad =
+          std::max(memory.scratchpad, kernels.backward.scratchpad_desc().get_size());
+    }
+    return memory;
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(std::string("Pooling: oneDNN: ") + error.what());
+  }
+}
+
+class Pooling::Impl {
+ public:
+  Impl(Engine& on, const PoolingSpec& wanted) : spec(wanted), engine(on.impl()) {
+    const PoolingKernels kernels(spec, engine);
+    if (!kernels.forward) return;
+    implementation = "forward " + checked_name(kernels.forward, "Pooling");
+    const auto x = activation_layout(spec.input);
+    const auto y = activation_layout(spec.output());
     std::vector<OnednnKernel::Argument> down = {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}};
     std::vector<OnednnKernel::Argument> up = {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_SRC, x}};
-    const auto places = forward_desc.workspace_desc();
+    const auto places = kernels.forward.workspace_desc();
     if (places.get_size() > 0) {
       places_of_maxima = make_zeroed(engine, places);
       down.push_back({DNNL_ARG_WORKSPACE, places, places_of_maxima.data()});
       up.push_back({DNNL_ARG_WORKSPACE, places, places_of_maxima.data()});
     }
-    forward = OnednnKernel(engine, forward_desc, down);
-    backward = OnednnKernel(engine, backward_desc, up);
+    forward = OnednnKernel(engine, kernels.forward, down);
+    if (!kernels.backward) return;
+    implementation += ", data " + checked_name(kernels.backward, "Pooling");
+    backward = OnednnKernel(engine, kernels.backward, up);
   }
+
+  PoolingSpec spec;
+  Engine::Impl& engine;
+  std::string implementation = "none (no images)";
+  Buffer places_of_maxima;
+  OnednnKernel forward;
+  OnednnKernel backward;
 };
 
 Pooling::Pooling(Engine& engine, const PoolingSpec& spec) {
@@ -112,6 +137,9 @@ void Pooling::forward(View<const float> x, View<float> y) {
 }
 
 void Pooling::backward(View<const float> dy, View<float> dx) {
+  if (impl_->spec.input_gradient == InputGradient::unused) {
+    throw std::invalid_argument("Pooling::backward: the layer was made without an input gradient");
+  }
   require_shape("Pooling::backward", "dy", dy, impl_->spec.output());
   require_shape("Pooling::backward", "dx", dx, impl_->spec.input);
   if (!impl_->backward) return;

@@ -42,15 +42,17 @@ void require_shape(std::string_view call, std::string_view argument, const View<
   }
 }
 
-const float* dense_input(const Engine::Impl& engine, const View<const float>& view,
-                         std::size_t slot) {
+const float* dense_input(Engine::Impl& engine, const View<const float>& view, std::size_t slot) {
   if (is_dense(view)) return view.data;
-  copy_images(engine, view, {engine.staging(slot), view.shape});
-  return engine.staging(slot);
+  float* const copy = engine.staging(slot, view.shape.size());
+  copy_images(engine, view, {copy, view.shape});
+  return copy;
 }
 
-DenseOutput::DenseOutput(const Engine::Impl& engine, const View<float>& view, std::size_t slot)
-    : engine_(engine), view_(view), data_(is_dense(view) ? view.data : engine.staging(slot)) {}
+DenseOutput::DenseOutput(Engine::Impl& engine, const View<float>& view, std::size_t slot)
+    : engine_(engine),
+      view_(view),
+      data_(is_dense(view) ? view.data : engine.staging(slot, view.shape.size())) {}
 
 void DenseOutput::finish() {
   if (data_ != view_.data) copy_images(engine_, View<const float>(data_, view_.shape), view_);

@@ -17,13 +17,13 @@ void require_shape(std::string_view call, std::string_view argument, const View<
 
 /// oneDNN runs its fast kernels on dense memory only. These give the dense memory for a view: its
 /// own, or a staging area of the engine. A single image is always dense.
-[[nodiscard]] const float* dense_input(const Engine::Impl& engine, const View<const float>& view,
+[[nodiscard]] const float* dense_input(Engine::Impl& engine, const View<const float>& view,
                                        std::size_t slot);
 
 /// Where a kernel may write; finish() copies what was staged into the view.
 class DenseOutput {
  public:
-  DenseOutput(const Engine::Impl& engine, const View<float>& view, std::size_t slot);
+  DenseOutput(Engine::Impl& engine, const View<float>& view, std::size_t slot);
   [[nodiscard]] float* data() const noexcept { return data_; }
   void finish();
 

@@ -11,6 +11,30 @@ namespace rondo::tensor {
 
 using dnnl::query;
 
+KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain) {
+  KernelMemory memory;
+  const auto count_scratchpad = [&](const dnnl::primitive_desc_base& desc) {
+    memory.scratchpad = std::max(memory.scratchpad, desc.scratchpad_desc().get_size());
+  };
+  if (!kernels.forward) return memory;
+  const auto forward = kernels.forward.query_md(query::weights_md, 0);
+  memory.own = forward.get_size();
+  count_scratchpad(kernels.forward);
+  if (kernels.backward_data) {
+    const auto backward = kernels.backward_data.query_md(query::weights_md, 0);
+    const bool mirrored = kernels.backward_data_reads == WeightsKind::mirrored;
+    if (mirrored || backward != forward) memory.own += backward.get_size();
+    if (mirrored) memory.reorder_buffer = plain.get_size();
+    count_scratchpad(kernels.backward_data);
+  }
+  if (kernels.backward_weights) {
+    const auto gradient = kernels.backward_weights.query_md(query::diff_weights_md, 0);
+    memory.reorder_buffer = std::max(memory.reorder_buffer, gradient.get_size());
+    count_scratchpad(kernels.backward_weights);
+  }
+  return memory;
+}
+
 WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels& kernels,
                              std::shared_ptr<PackedWeights> weights)
     : engine_(engine),
@@ -18,12 +42,6 @@ WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels
       extents_(std::move(extents)),
       weights_(std::move(weights)) {
   if (extents_.output.n == 0) return;
-  const auto floats =
-      static_cast<std::size_t>(std::max(extents_.input.size(), extents_.output.size()));
-  if (extents_.input.n > 1) {
-    shared_.reserve_staging(0, floats);
-    shared_.reserve_staging(1, floats);
-  }
   make_forward(kernels.forward);
   if (extents_.input_gradient) {
     make_backward_data(kernels.backward_data, kernels.backward_data_reads);
@@ -58,17 +76,16 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
 void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);
-  gradients_ = make_zeroed(shared_, layout);
+  shared_.reserve_reorder_buffer(layout.get_size());
   std::vector<OnednnKernel::Argument> arguments = {
       {DNNL_ARG_SRC, desc.query_md(query::src_md)},
       {DNNL_ARG_DIFF_DST, desc.query_md(query::diff_dst_md)},
-      {DNNL_ARG_DIFF_WEIGHTS, layout, gradients_.data()}};
+      {DNNL_ARG_DIFF_WEIGHTS, layout}};
   if (extents_.bias) {
     arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.query_md(query::diff_weights_md, 1)});
   }
   backward_weights_ = OnednnKernel(shared_, desc, arguments);
-  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout, gradients_.data()},
-                         {DNNL_ARG_TO, weights_->plain()});
+  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
 }
 
 void WeightedLayer::require_bias(const char* call, std::size_t size) const {
@@ -137,10 +154,11 @@ void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
   }
   const float* input = dense_input(shared_, x, 0);
   const float* gradient = dense_input(shared_, dy, 1);
+  const void* const into = shared_.reorder_buffer();
   if (extents_.bias) {
-    backward_weights_.run(shared_, {input, gradient, bias_gradient.data()});
+    backward_weights_.run(shared_, {input, gradient, into, bias_gradient.data()});
   } else {
-    backward_weights_.run(shared_, {input, gradient});
+    backward_weights_.run(shared_, {input, gradient, into});
   }
 }
 
@@ -148,7 +166,7 @@ void WeightedLayer::unpack_gradients(std::span<float> plain) {
   require_weight_gradient("unpack_gradients");
   require_weights("unpack_gradients", plain.size());
   if (unpack_) {
-    unpack_.run(shared_, {plain.data()});
+    unpack_.run(shared_, {shared_.reorder_buffer(), plain.data()});
   } else {
     std::ranges::fill(plain, 0.0F);
   }

@@ -7,6 +7,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/tensor/shape.hpp>
 #include <rondo/tensor/view.hpp>
 
@@ -25,8 +26,12 @@ struct LayerKernels {
   dnnl::primitive_desc_base backward_weights = {};  ///< empty when theirs is not
 };
 
+/// What a layer with these kernels takes; its weights are `plain` in the flat parameter array.
+[[nodiscard]] KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain);
+
 /// What convolutions and fully connected layers have in common: packed weights, gradients in the
-/// kernel's layout, staging of strided views, and checks of all arguments.
+/// kernel's layout (in the engine's reorder buffer), staging of strided views, and checks of all
+/// arguments.
 class WeightedLayer {
  public:
   struct Extents {
@@ -68,7 +73,6 @@ class WeightedLayer {
   OnednnKernel backward_data_;
   OnednnKernel backward_weights_;
   OnednnKernel unpack_;
-  Buffer gradients_;
 };
 
 }  // namespace rondo::tensor

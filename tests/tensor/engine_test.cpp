@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory_resource>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -14,38 +13,16 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 
+#include "counting_resource.hpp"
 #include "data.hpp"
 
 namespace rondo::tensor::engine_test {
 namespace {
 
+using test::CountingResource;
 using test::Strided;
 using test::whole_tensor;
 using test::whole_values;
-
-// Counts what the kernels take.
-class CountingResource : public std::pmr::memory_resource {
- public:
-  [[nodiscard]] std::size_t allocations() const { return allocations_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
- private:
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    ++allocations_;
-    bytes_ += bytes;
-    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
-  }
-  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
-    bytes_ -= bytes;
-    std::pmr::new_delete_resource()->deallocate(data, bytes, alignment);
-  }
-  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
-    return this == &other;
-  }
-
-  std::size_t allocations_ = 0;
-  std::size_t bytes_ = 0;
-};
 
 TEST(EngineTest, KnowsItsThreadsAndItsMemory) {
   CountingResource memory;
@@ -73,7 +50,7 @@ TEST(EngineTest, MemoryIsTakenWhenKernelsAreMadeAndNotWhenTheyRun) {
 
     auto weights = whole_values(spec.weights(), 1);
     auto bias = whole_values(16, 2);
-    Strided x(whole_tensor(spec.input, 3), 5);
+    Tensor x = whole_tensor(spec.input, 3);
     Tensor y(spec.output());
     Tensor z(spec.output());
     layer.pack_weights(weights);
@@ -85,6 +62,25 @@ TEST(EngineTest, MemoryIsTakenWhenKernelsAreMadeAndNotWhenTheyRun) {
     EXPECT_EQ(memory.allocations(), made);
   }
   EXPECT_EQ(memory.bytes(), 0U);
+}
+
+// Few programs have strided views, so nobody else pays for them.
+TEST(EngineTest, TheFirstStridedViewTakesMemoryForItsCopy) {
+  CountingResource memory;
+  Engine engine(1, &memory);
+  const ConvolutionSpec spec{.input = {3, 8, 8, 6}, .filters = 16};
+  Convolution layer(engine, spec);
+  layer.pack_weights(whole_values(spec.weights(), 1));
+  Strided x(whole_tensor(spec.input, 3), 5);
+  Tensor y(spec.output());
+  const std::size_t made = memory.bytes();
+
+  layer.forward(x.view(), {}, y.view());
+  const std::size_t first = memory.bytes();
+  layer.forward(x.view(), {}, y.view());
+
+  EXPECT_EQ(first - made, static_cast<std::size_t>(spec.input.size()) * sizeof(float));
+  EXPECT_EQ(memory.bytes(), first);
 }
 
 // Every part of the tensor is added by another thread.

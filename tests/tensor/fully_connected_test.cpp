@@ -172,5 +172,29 @@ TEST(FullyConnectedEdgeTest, RefusesWrongArguments) {
                std::invalid_argument);
 }
 
+TEST(FullyConnectedKernelsTest, HasNoGradientOfWeightsUnlessWanted) {
+  Engine engine;
+  FullyConnected layer(
+      engine, {.input = {2, 1, 1, 8}, .outputs = 4, .weight_gradient = WeightGradient::unused});
+  Tensor x({2, 1, 1, 8});
+  Tensor dy({2, 1, 1, 4});
+  std::vector<float> weights(32);
+
+  EXPECT_THROW(layer.backward_weights(x.view(), dy.view(), {}), std::invalid_argument);
+  EXPECT_THROW(layer.unpack_gradients(weights), std::invalid_argument);
+  EXPECT_THAT(layer.implementation(), Not(HasSubstr("weights")));
+}
+
+TEST(FullyConnectedKernelsTest, SharesWeightsWithItsLikesAlone) {
+  Engine engine;
+  FullyConnected layer(engine, {.input = {2, 1, 1, 8}, .outputs = 4});
+
+  EXPECT_NO_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {3, 1, 1, 8}, .outputs = 4}));
+  EXPECT_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {2, 1, 1, 9}, .outputs = 4}),
+               std::invalid_argument);
+  EXPECT_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {2, 1, 1, 8}, .outputs = 5}),
+               std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace rondo::tensor::fully_connected_test

@@ -137,5 +137,19 @@ TEST(PoolingEdgeTest, RefusesImpossibleSpecs) {
   EXPECT_THROW(Pooling(engine, {.input = {1, 4, 4, 3}, .stride = 0}), std::invalid_argument);
 }
 
+TEST(PoolingKernelsTest, HasNoInputGradientUnlessWanted) {
+  Engine engine;
+  Pooling layer(engine, {.input = {2, 6, 6, 4}, .input_gradient = InputGradient::unused});
+  const Tensor x = shuffled({2, 6, 6, 4});
+  Tensor dx({2, 6, 6, 4});
+  Tensor y({2, 3, 3, 4});
+
+  layer.forward(x.view(), y.view());
+
+  EXPECT_LT(relative_distance(y.span(), reference::pooling(layer.spec(), x).span()), rounding);
+  EXPECT_THROW(layer.backward(y.view(), dx.view()), std::invalid_argument);
+  EXPECT_THAT(layer.implementation(), Not(HasSubstr("data")));
+}
+
 }  // namespace
 }  // namespace rondo::tensor::pooling_test

@@ -19,7 +19,7 @@ enum class Activation : std::uint8_t { none, relu };
 enum class InputGradient : std::uint8_t { wanted, unused };
 
 /// And that of the weights? A kernel that computes a part of a layer's pictures may leave it to
-/// another one.
+/// another one, and one that only evaluates has no use for it.
 enum class WeightGradient : std::uint8_t { wanted, unused };
 
 /// One convolution: input [N,H,W,C], weights [F,C,KH,KW] (oihw in the flat parameter array),
@@ -51,9 +51,10 @@ struct ConvolutionSpec {
 /// A convolution by oneDNN, made once for one shape and run many times.
 ///
 /// - **Weights** are kept in the layout that the kernel likes: pack_weights() once after each
-///   update; backward_weights() leaves the gradient in that layout until unpack_gradients().
+///   update; backward_weights() leaves the gradient in the layout that it likes, in memory of the
+///   engine, so unpack_gradients() comes next, before any other layer packs or computes weights.
 /// - **Several batch sizes** of one layer share packed weights: make the second Convolution from
-///   the first (it shares the packed weights and gradients when both prefer the same layout).
+///   the first (each layout that one of their kernels prefers is kept once).
 /// - **Parts of pictures**: so do kernels for pictures of other extents and paddings. Packing
 ///   through one of those that share packs for all.
 /// - **Views** with an image stride are accepted; other than dense ones (or a single image) cost
@@ -82,7 +83,7 @@ class RONDO_TENSOR_API Convolution {
   /// dx from dy. With an activation, dy must already have passed backward_activation().
   void backward_data(View<const float> dy, View<float> dx);
 
-  /// dw into the kernel's own buffer and, with a bias, db into `bias_gradient`; overwrites.
+  /// dw into the engine's buffer and, with a bias, db into `bias_gradient`; overwrites.
   void backward_weights(View<const float> x, View<const float> dy, std::span<float> bias_gradient);
 
   /// What backward_weights() computed, as [F,C,KH,KW]; overwrites.

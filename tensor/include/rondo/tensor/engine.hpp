@@ -8,14 +8,16 @@
 
 namespace rondo::tensor {
 
-/// What kernels run on: oneDNN's CPU engine and stream, the thread team, and one scratchpad that
-/// all kernels of the engine share (they run one after the other).
+/// What kernels run on: oneDNN's CPU engine and stream, the thread team, and what all kernels of
+/// the engine share because they run one after the other: a scratchpad, and room for the weights of
+/// one layer between two layouts.
 ///
 /// - **Threads.** An Engine and its kernels belong to one thread at a time; that thread calls
 ///   them, and each call uses `threads` OpenMP threads. Builds without OpenMP run our own
 ///   kernels on the calling thread.
 /// - **Denormals** are flushed to zero on every thread of the team.
-/// - **Allocation** happens when a kernel is made, never when it runs.
+/// - **Allocation** happens when a kernel is made, not when it runs; but the first view with an
+///   image stride, or a larger one, takes memory for its dense copy.
 class RONDO_TENSOR_API Engine {
  public:
   explicit Engine(int threads = 1,
@@ -26,6 +28,12 @@ class RONDO_TENSOR_API Engine {
 
   [[nodiscard]] int threads() const noexcept;
   [[nodiscard]] std::pmr::memory_resource* memory() const noexcept;
+
+  /// Where layers that are made from now on take what is theirs alone; null: memory(), as in the
+  /// beginning. What layers share comes from memory() in any case. Layers that never are in use at
+  /// the same time may be given the same memory, one after another.
+  void set_layer_memory(std::pmr::memory_resource* memory) noexcept;
+  [[nodiscard]] std::pmr::memory_resource* layer_memory() const noexcept;
 
   class Impl;
   [[nodiscard]] Impl& impl() noexcept { return *impl_; }

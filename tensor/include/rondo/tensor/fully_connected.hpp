@@ -23,6 +23,7 @@ struct FullyConnectedSpec {
   bool bias = true;
   Activation activation = Activation::none;
   InputGradient input_gradient = InputGradient::wanted;
+  WeightGradient weight_gradient = WeightGradient::wanted;
 
   [[nodiscard]] Shape output() const noexcept { return {input.n, 1, 1, outputs}; }
   [[nodiscard]] std::int64_t weights() const noexcept { return outputs * input.image(); }
@@ -33,6 +34,8 @@ class RONDO_TENSOR_API FullyConnected {
  public:
   FullyConnected(Engine& engine, const FullyConnectedSpec& spec);
   FullyConnected(FullyConnected& other, std::int64_t images);
+  /// The same weights: `spec` has the outputs of `other`, and images of its shape.
+  FullyConnected(FullyConnected& other, const FullyConnectedSpec& spec);
   FullyConnected(FullyConnected&&) noexcept;
   FullyConnected& operator=(FullyConnected&&) noexcept;
   ~FullyConnected();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/export.hpp>
 #include <rondo/tensor/shape.hpp>
@@ -25,6 +26,7 @@ struct PoolingSpec {
   std::int64_t pad_bottom = 0;
   std::int64_t pad_left = 0;
   std::int64_t pad_right = 0;
+  InputGradient input_gradient = InputGradient::wanted;
 
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - window_h) / stride + 1,
@@ -33,7 +35,8 @@ struct PoolingSpec {
 };
 
 /// Pooling by oneDNN. forward() of max pooling remembers where each maximum came from, for the
-/// backward() that follows it. Same contract as Convolution.
+/// backward() that follows it; not where no gradient is wanted, and backward() throws
+/// std::invalid_argument there. Same contract as Convolution.
 class RONDO_TENSOR_API Pooling {
  public:
   Pooling(Engine& engine, const PoolingSpec& spec);
