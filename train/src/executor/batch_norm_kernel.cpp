@@ -6,16 +6,8 @@ namespace rondo::train {
 
 BatchNormKernel::BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec,
                                  tensor::SumOverRanks sum_over_ranks)
-    : engine_(engine),
-      sum_over_ranks_(std::move(sum_over_ranks)),
-      kernel_(engine, spec, sum_over_ranks_),
+    : kernel_(engine, spec, std::move(sum_over_ranks)),
       channels_(static_cast<std::size_t>(spec.input.c)) {}
-
-std::unique_ptr<LayerKernel> BatchNormKernel::for_images(std::int64_t images) {
-  tensor::BatchNormSpec spec = kernel_.spec();
-  spec.input.n = images;
-  return std::make_unique<BatchNormKernel>(engine_, spec, sum_over_ranks_);
-}
 
 void BatchNormKernel::forward_training(const ForwardOperands& operands,
                                        std::span<float> statistics) {

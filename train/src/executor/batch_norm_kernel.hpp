@@ -12,7 +12,6 @@ class BatchNormKernel final : public LayerKernel {
   BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec,
                   tensor::SumOverRanks sum_over_ranks = {});
 
-  std::unique_ptr<LayerKernel> for_images(std::int64_t images) override;
   void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
   void forward_inference(const ForwardOperands& operands,
                          std::span<const float> statistics) override;
@@ -22,8 +21,6 @@ class BatchNormKernel final : public LayerKernel {
  private:
   [[nodiscard]] tensor::BatchNormParameters split(std::span<const float> parameters) const;
 
-  tensor::Engine& engine_;
-  tensor::SumOverRanks sum_over_ranks_;
   tensor::BatchNorm kernel_;
   std::size_t channels_;
 };

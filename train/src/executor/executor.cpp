@@ -25,7 +25,12 @@ tensor::Loss Executor::train(const Batch& batch, StepObserver& observer) {
 
 tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> parameters,
                                 std::span<const float> statistics) {
-  return impl_->evaluate(batch, parameters, statistics);
+  return impl_->evaluate(batch, parameters, statistics, {0, batch.samples});
+}
+
+tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> parameters,
+                                std::span<const float> statistics, Range judged) {
+  return impl_->evaluate(batch, parameters, statistics, judged);
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }

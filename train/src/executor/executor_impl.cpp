@@ -9,10 +9,19 @@
 namespace rondo::train {
 namespace {
 
+std::int64_t largest_training_batch(const ExecutorOptions& options) {
+  const std::vector<std::int64_t>& batches = options.training_batches;
+  return batches.empty() ? 0 : *std::ranges::max_element(batches);
+}
+
 std::int64_t largest_batch(const ExecutorOptions& options) {
-  std::int64_t largest = options.evaluation_batch;
-  for (const std::int64_t batch : options.training_batches) largest = std::max(largest, batch);
-  return largest;
+  return std::max(options.evaluation_batch, largest_training_batch(options));
+}
+
+ExecutorOptions completed(ExecutorOptions options) {
+  if (options.evaluation_batch == 0) options.evaluation_batch = largest_training_batch(options);
+  if (options.evaluation_batch > 0) return options;
+  throw std::invalid_argument("Executor: evaluation_batch must be positive");
 }
 
 void check_span(const char* what, std::size_t given, std::size_t wanted) {
@@ -40,6 +49,21 @@ std::vector<std::string> names_of_nodes(const Program& program, const Model& mod
   return names;
 }
 
+/// While it lives, layers are made in `memory`, for another user than those before.
+class LayerMemory {
+ public:
+  LayerMemory(tensor::Engine& engine, ReusedMemory& memory) : engine_(engine) {
+    memory.rewind();
+    engine_.set_layer_memory(&memory);
+  }
+  LayerMemory(const LayerMemory&) = delete;
+  LayerMemory& operator=(const LayerMemory&) = delete;
+  ~LayerMemory() { engine_.set_layer_memory(nullptr); }
+
+ private:
+  tensor::Engine& engine_;
+};
+
 const BatchPlan* find(const std::vector<BatchPlan>& plans, std::int64_t images) {
   const auto found = std::ranges::find(plans, images, &BatchPlan::images);
   return found == plans.end() ? nullptr : &*found;
@@ -54,25 +78,27 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       program_(std::move(program)),
       places_(places_of_nodes(*program_, model)),
       state_(state),
-      options_(options),
-      sizes_(program_->sizes(largest_batch(options))),
-      backward_(plan_backward(program_->graph(), sizes_)),
-      activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)) {
+      options_(completed(options)),
+      sizes_(program_->sizes(largest_batch(options_))),
+      backward_(options.training_batches.empty() ? BackwardPlan{}
+                                                 : plan_backward(program_->graph(), sizes_)),
+      activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)),
+      kernel_memory_(engine.memory()) {
   check_state();
-  if (options_.evaluation_batch < 1) {
-    throw std::invalid_argument("Executor: evaluation_batch must be positive");
-  }
-  for (const std::int64_t images : options_.training_batches) add_plan(images);
-  add_plan(options_.evaluation_batch);
+  for (const std::int64_t images : options_.training_batches)
+    add_plan(images, KernelPurpose::training);
+  add_plan(options_.evaluation_batch, KernelPurpose::evaluation);
   fixed_plans_ = plans_.size();
   if (plans_.front().input) {
     input_ = tensor::Tensor({1, 1, 1, std::max<std::int64_t>(sizes_.front(), 1)}, engine.memory());
   }
 }
 
-void Executor::Impl::add_plan(std::int64_t images) {
+// Evaluation runs the kernels for training where there are some for as many images.
+void Executor::Impl::add_plan(std::int64_t images, KernelPurpose purpose) {
   if (find(plans_, images) != nullptr || (images == 0 && !program_->runs_empty_batches())) return;
-  plans_.push_back(program_->plan(images, plans_.empty() ? nullptr : &plans_.front()));
+  const LayerMemory memory(engine_, kernel_memory_);
+  plans_.push_back(program_->plan(images, purpose));
 }
 
 void Executor::Impl::check_state() const {
@@ -103,7 +129,7 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
   }
   if (const BatchPlan* plan = find(plans_, images)) return *plan;
   plans_.resize(fixed_plans_);  // only one remainder is kept
-  add_plan(images);
+  add_plan(images, KernelPurpose::evaluation);
   return plans_.back();
 }
 
@@ -126,7 +152,7 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
 }
 
 tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float> parameters,
-                                      std::span<const float> statistics) {
+                                      std::span<const float> statistics, Range judged) {
   check_batch(batch);
   check_span("parameters", parameters.size(), program_->layout().parameter_count);
   check_span("statistics", statistics.size(), program_->layout().statistic_count);
@@ -140,17 +166,19 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
                                        places_[i].statistics_of(statistics));
   }
   evaluated_ = static_cast<std::size_t>(plan.shapes.back().size());
-  return judge(plan, batch, 0.0F, {});
+  return judge(plan, batch, judged, 0.0F, {});
 }
 
-// The logits are those of the judged images; where several ranks hold the same, one reports them.
-tensor::Loss Executor::Impl::judge(const BatchPlan& plan, const Batch& batch, float smoothing,
-                                   tensor::View<float> gradient) {
-  const auto first = static_cast<std::size_t>(plan.judged.first);
-  const auto count = static_cast<std::size_t>(plan.judged.size());
+// This rank has the logits of some images; where several ranks hold the same, one reports them.
+tensor::Loss Executor::Impl::judge(const BatchPlan& plan, const Batch& batch, Range judged,
+                                   float smoothing, tensor::View<float> gradient) {
+  const Range own = intersection(plan.judged, judged);
+  tensor::View<const float> logits = activations_.read(places_.size(), nullptr, plan);
+  logits = {logits.image(own.first - plan.judged.first), logits.shape.with_n(own.size())};
+  const auto labels = batch.labels.subspan(static_cast<std::size_t>(own.first),
+                                           static_cast<std::size_t>(own.size()));
   const tensor::Loss loss =
-      tensor::softmax_cross_entropy(engine_, activations_.read(places_.size(), nullptr, plan),
-                                    batch.labels.subspan(first, count), smoothing, gradient);
+      tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, gradient);
   return plan.counts ? loss : tensor::Loss{};
 }
 

@@ -14,6 +14,7 @@
 #include "executor/batch_plan.hpp"
 #include "executor/layer_places.hpp"
 #include "executor/program.hpp"
+#include "memory/reused_memory.hpp"
 
 namespace rondo::train {
 
@@ -24,14 +25,14 @@ class Executor::Impl {
 
   tensor::Loss train(const Batch& batch, StepObserver& observer);
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
-                        std::span<const float> statistics);
+                        std::span<const float> statistics, Range judged);
   [[nodiscard]] std::span<const float> logits() const noexcept;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:
   void check_state() const;
   void check_batch(const Batch& batch) const;
-  void add_plan(std::int64_t images);
+  void add_plan(std::int64_t images, KernelPurpose purpose);
   const BatchPlan& training_plan(std::int64_t images) const;
   const BatchPlan& evaluation_plan(std::int64_t images);
   /// What the first node reads: the batch, or this rank's part of it.
@@ -39,8 +40,8 @@ class Executor::Impl {
 
   // train() in its parts.
   void forward(const BatchPlan& plan, const float* input, StepObserver& observer);
-  /// `gradient`.data == nullptr: not wanted.
-  tensor::Loss judge(const BatchPlan& plan, const Batch& batch, float smoothing,
+  /// Of the images in `judged`. `gradient`.data == nullptr: not wanted, else all are judged.
+  tensor::Loss judge(const BatchPlan& plan, const Batch& batch, Range judged, float smoothing,
                      tensor::View<float> gradient);
   void backward(const BatchPlan& plan, const float* input, StepObserver& observer);
   void backward_layer(const BatchPlan& plan, const float* input, const BackwardStep& step,
@@ -62,6 +63,7 @@ class Executor::Impl {
   std::vector<std::int64_t> sizes_;  // of values
   BackwardPlan backward_;
   Activations activations_;
+  ReusedMemory kernel_memory_;    // of all plans: one runs at a time
   tensor::Tensor input_;          // where a rank reads a part of the batch
   std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
   std::size_t fixed_plans_ = 0;   // those made by the constructor

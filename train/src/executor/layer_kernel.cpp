@@ -1,7 +1,5 @@
 #include "executor/layer_kernel.hpp"
 
-#include <stdexcept>
-
 #include "executor/batch_norm_kernel.hpp"
 #include "executor/pooling_kernel.hpp"
 #include "executor/weighted_kernel.hpp"
@@ -12,8 +10,12 @@ namespace {
 
 class Maker {
  public:
-  Maker(tensor::Engine& engine, bool input_gradient)
-      : engine_(engine), input_gradient_(input_gradient) {}
+  Maker(tensor::Engine& engine, bool input_gradient, KernelPurpose purpose)
+      : engine_(engine),
+        input_gradient_(input_gradient && purpose == KernelPurpose::training
+                            ? tensor::InputGradient::wanted
+                            : tensor::InputGradient::unused),
+        trains_(purpose == KernelPurpose::training) {}
 
   std::unique_ptr<LayerKernel> operator()(const tensor::ConvolutionSpec& spec) const {
     return weighted<tensor::Convolution>(spec);
@@ -24,26 +26,25 @@ class Maker {
   std::unique_ptr<LayerKernel> operator()(const tensor::BatchNormSpec& spec) const {
     return std::make_unique<BatchNormKernel>(engine_, spec);
   }
-  std::unique_ptr<LayerKernel> operator()(const tensor::PoolingSpec& spec) const {
+  std::unique_ptr<LayerKernel> operator()(tensor::PoolingSpec spec) const {
+    if (!trains_) spec.input_gradient = tensor::InputGradient::unused;
     return std::make_unique<PoolingKernel>(engine_, spec);
   }
 
  private:
   template <typename Kernel, typename Spec>
   std::unique_ptr<LayerKernel> weighted(Spec spec) const {
-    if (!input_gradient_) spec.input_gradient = tensor::InputGradient::unused;
+    spec.input_gradient = input_gradient_;
+    if (!trains_) spec.weight_gradient = tensor::WeightGradient::unused;
     return std::make_unique<WeightedKernel<Kernel>>(engine_, Kernel(engine_, spec));
   }
 
   tensor::Engine& engine_;
-  bool input_gradient_;
+  tensor::InputGradient input_gradient_;
+  bool trains_;
 };
 
 }  // namespace
-
-std::unique_ptr<LayerKernel> LayerKernel::for_images(std::int64_t images) {
-  throw std::logic_error("LayerKernel: not to be had for " + std::to_string(images) + " images");
-}
 
 void LayerKernel::load(std::span<const float> /*parameters*/) {}
 
@@ -52,8 +53,9 @@ void LayerKernel::backward_input(const BackwardOperands& /*operands*/) {}
 std::string LayerKernel::implementation() const { return {}; }
 
 std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const LayerKind& layer,
-                                               tensor::Shape input, bool input_gradient) {
-  const Maker make(engine, input_gradient);
+                                               tensor::Shape input, bool input_gradient,
+                                               KernelPurpose purpose) {
+  const Maker make(engine, input_gradient, purpose);
   return std::visit([&](const auto& kind) { return make(spec_of(kind, input)); }, layer);
 }
 

@@ -31,6 +31,9 @@ struct BackwardOperands {
   std::span<float> gradients = {};  ///< overwritten
 };
 
+/// What kernels are made for. Those for evaluation have no backward.
+enum class KernelPurpose : std::uint8_t { training, evaluation };
+
 /// One layer for one number of images: the seam between the model, which is data, and the
 /// kernels. Makes all memory when it is made.
 class LayerKernel {
@@ -39,10 +42,6 @@ class LayerKernel {
   LayerKernel(const LayerKernel&) = delete;
   LayerKernel& operator=(const LayerKernel&) = delete;
   virtual ~LayerKernel() = default;
-
-  /// The same layer for another number of images; shares what does not depend on that. Throws
-  /// std::logic_error where kernels share nothing, as on a grid.
-  [[nodiscard]] virtual std::unique_ptr<LayerKernel> for_images(std::int64_t images);
 
   /// The layer's parameters have changed.
   virtual void load(std::span<const float> parameters);
@@ -76,10 +75,9 @@ class OneForwardKernel : public LayerKernel {
 };
 
 /// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
-/// never given a dx.
-[[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine,
-                                                             const LayerKind& layer,
-                                                             tensor::Shape input,
-                                                             bool input_gradient);
+/// never given a dx; for evaluation none is asked for any gradient.
+[[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(
+    tensor::Engine& engine, const LayerKind& layer, tensor::Shape input, bool input_gradient,
+    KernelPurpose purpose = KernelPurpose::training);
 
 }  // namespace rondo::train

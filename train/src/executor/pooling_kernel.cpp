@@ -3,13 +3,7 @@
 namespace rondo::train {
 
 PoolingKernel::PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec)
-    : engine_(engine), kernel_(engine, spec) {}
-
-std::unique_ptr<LayerKernel> PoolingKernel::for_images(std::int64_t images) {
-  tensor::PoolingSpec spec = kernel_.spec();
-  spec.input.n = images;
-  return std::make_unique<PoolingKernel>(engine_, spec);
-}
+    : kernel_(engine, spec) {}
 
 void PoolingKernel::forward(const ForwardOperands& operands) {
   kernel_.forward(operands.x, operands.y);

@@ -11,7 +11,6 @@ class PoolingKernel final : public OneForwardKernel {
  public:
   PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec);
 
-  std::unique_ptr<LayerKernel> for_images(std::int64_t images) override;
   void backward_parameters(const BackwardOperands& operands) override;
   void backward_input(const BackwardOperands& operands) override;
   [[nodiscard]] std::string implementation() const override;
@@ -19,7 +18,6 @@ class PoolingKernel final : public OneForwardKernel {
  private:
   void forward(const ForwardOperands& operands) override;
 
-  tensor::Engine& engine_;
   tensor::Pooling kernel_;
 };
 

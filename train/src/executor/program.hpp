@@ -24,9 +24,9 @@ class Program {
   /// Of the parameters that this rank holds.
   [[nodiscard]] virtual const ParameterLayout& layout() const noexcept = 0;
 
-  /// The kernels for batches of `images`. `like`, which may be null, is an earlier plan, with which
-  /// packed weights may be shared.
-  [[nodiscard]] virtual BatchPlan plan(std::int64_t images, const BatchPlan* like) = 0;
+  /// The kernels for batches of `images`. Only one plan is in use at a time: all have the same
+  /// memory where they can, and nothing stays in it from one step to the next.
+  [[nodiscard]] virtual BatchPlan plan(std::int64_t images, KernelPurpose purpose) = 0;
 
   /// The most elements that each value has on this rank in batches of up to `images`.
   [[nodiscard]] virtual std::vector<std::int64_t> sizes(std::int64_t images) const = 0;
@@ -43,7 +43,7 @@ class WholeModel final : public Program {
 
   [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
-  [[nodiscard]] BatchPlan plan(std::int64_t images, const BatchPlan* like) override;
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
   [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
 
  private:

@@ -17,7 +17,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
   const BatchPlan& plan = training_plan(batch.samples);
   const float* input = input_of(plan, batch);
   forward(plan, input, observer);
-  const tensor::Loss result = judge(plan, batch, options_.label_smoothing,
+  const tensor::Loss result = judge(plan, batch, {0, batch.samples}, options_.label_smoothing,
                                     activations_.gradient(backward_.logits, places_.size(), plan));
   backward(plan, input, observer);
   return result;

@@ -18,10 +18,6 @@ class WeightedKernel final : public OneForwardKernel {
         kernel_(std::move(kernel)),
         weights_(static_cast<std::size_t>(kernel_.spec().weights())) {}
 
-  std::unique_ptr<LayerKernel> for_images(std::int64_t images) override {
-    return std::make_unique<WeightedKernel>(engine_, Kernel(kernel_, images));
-  }
-
   void load(std::span<const float> parameters) override {
     kernel_.pack_weights(parameters.first(weights_));
   }

@@ -36,6 +36,7 @@ ConnectedByOutput::ConnectedByOutput(const GridContext& context, const FullyConn
   tensor::FullyConnectedSpec spec = spec_of(layer, input);
   spec.outputs = own.size();
   if (!input_gradient) spec.input_gradient = tensor::InputGradient::unused;
+  if (!context.trains()) spec.weight_gradient = tensor::WeightGradient::unused;
   connected_.emplace(context.engine, spec);
   weights_ = static_cast<std::size_t>(spec.weights());
 }

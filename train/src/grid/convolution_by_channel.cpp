@@ -85,17 +85,18 @@ ConvolutionByChannel::ConvolutionByChannel(const GridContext& context,
                      shares(y.c, grid.ranks(), at.filter * grid.channels, grid.channels));
     all_outputs_ = tensor::Tensor(output, context.memory);
   }
-  if (input.c > 0 && output.c > 0) make_convolution(layer, input, output);
+  if (input.c > 0 && output.c > 0) make_convolution(layer, input, output, context.trains());
 }
 
 // Bias and activation follow the sum over channels: they are this kernel's where that is whole.
 void ConvolutionByChannel::make_convolution(const ConvolutionLayer& layer, tensor::Shape input,
-                                            tensor::Shape output) {
+                                            tensor::Shape output, bool trains) {
   tensor::ConvolutionSpec spec = spec_of(layer, input);
   spec.filters = output.c;
   spec.bias = bias_ && !outputs_;
   if (outputs_) spec.activation = tensor::Activation::none;
   if (!input_gradient_) spec.input_gradient = tensor::InputGradient::unused;
+  if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
   convolution_.emplace(engine_, spec);
   weights_ = static_cast<std::size_t>(spec.weights());
 }

@@ -45,7 +45,8 @@ class ConvolutionByChannel final : public OneForwardKernel {
   [[nodiscard]] std::string implementation() const override;
 
  private:
-  void make_convolution(const ConvolutionLayer& layer, tensor::Shape input, tensor::Shape output);
+  void make_convolution(const ConvolutionLayer& layer, tensor::Shape input, tensor::Shape output,
+                        bool trains);
   void forward(const ForwardOperands& operands) override;
 
   tensor::Engine& engine_;

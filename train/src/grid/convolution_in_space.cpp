@@ -10,54 +10,23 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/elementwise.hpp>
 
-#include "executor/weighted_kernel.hpp"
+#include "executor/layer_kernel.hpp"
 #include "grid/box_copy.hpp"
 #include "grid/grid_kernels.hpp"
 #include "grid/interior_first.hpp"
-#include "grid/local_windows.hpp"
 #include "grid/needed_part.hpp"
+#include "grid/space_geometry.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {
 namespace {
-
-bool same_pictures(const tensor::ConvolutionSpec& a, const tensor::ConvolutionSpec& b) {
-  return a.input == b.input && a.pad_top == b.pad_top && a.pad_bottom == b.pad_bottom &&
-         a.pad_left == b.pad_left && a.pad_right == b.pad_right;
-}
-
-/// What one rank computes of a layer, forward and backward.
-struct Geometry {
-  Geometry(const ConvolutionLayer& layer, const GridLayer& place, int rank)
-      : windows(windows_of(layer)),
-        x(place.x.box_of(rank)),
-        height(place.x.extents().h),
-        forward(forward_halo(place.x, place.y, windows, rank)),
-        backward(backward_halo(place.x, place.y, windows, rank)),
-        forward_local(forward_windows(forward, windows, x)),
-        reads(forward_local.inputs_of(x)) {
-    if (backward.needed.empty()) return;
-    backward_local = backward_windows(backward, windows);
-    reached = backward_local.inputs_of(x);
-  }
-
-  Windows windows;
-  Box x;
-  std::int64_t height;  ///< of whole pictures
-  Halo forward;
-  Halo backward;
-  LocalWindows forward_local;
-  LocalWindows backward_local;
-  Box reads;    ///< of x, by forward and backward-weights
-  Box reached;  ///< of dx: the rest is zero
-};
 
 class ConvolutionInSpace final : public OneForwardKernel {
  public:
   ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
                      const GridLayer& place, bool input_gradient)
       : ConvolutionInSpace(context, layer, place, input_gradient,
-                           Geometry(layer, place, context.communicators.rank())) {}
+                           SpaceGeometry(layer, place, context.communicators.rank())) {}
 
   void load(std::span<const float> parameters) override {
     std::optional<tensor::Convolution>& any = forward_ ? forward_ : data_;
@@ -99,40 +68,41 @@ class ConvolutionInSpace final : public OneForwardKernel {
 
  private:
   ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
-                     const GridLayer& place, bool input_gradient, const Geometry& geometry)
+                     const GridLayer& place, bool input_gradient, const SpaceGeometry& geometry)
       : engine_(context.engine),
         weights_(static_cast<std::size_t>(spec_of(layer, place.x.extents()).weights())),
         own_(geometry.x),
         reached_(geometry.reached),
         x_(context, place.x, forward_needs(place.x, place.y, geometry.windows), geometry.reads) {
-    if (!geometry.forward.own.empty()) make_forward(layer, geometry, input_gradient);
+    if (!geometry.forward.own.empty()) {
+      make_forward(layer, geometry, input_gradient, context.trains());
+    }
     if (!input_gradient) return;
     dy_.emplace(context, place.y, backward_needs(place.x, place.y, geometry.windows),
                 geometry.backward.needed);
     if (!reached_.empty()) make_data(layer, geometry);
   }
 
-  void make_forward(const ConvolutionLayer& layer, const Geometry& geometry, bool input_gradient) {
-    auto spec = within(spec_of(layer, geometry.reads.shape()), geometry.forward_local);
-    const auto backward = within(spec_of(layer, reached_.shape()), geometry.backward_local);
-    const bool both = input_gradient && !reached_.empty() && same_pictures(spec, backward);
-    if (!both) spec.input_gradient = tensor::InputGradient::unused;
+  void make_forward(const ConvolutionLayer& layer, const SpaceGeometry& geometry,
+                    bool input_gradient, bool trains) {
+    auto spec = geometry.forward_spec(layer);
+    if (input_gradient && geometry.has_one_kernel(layer)) {
+      spec.input_gradient = tensor::InputGradient::wanted;
+    }
+    if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
     forward_.emplace(engine_, spec);
     if (!InteriorFirst::pays(geometry.forward, geometry.x, geometry.reads, spec.weights())) return;
     interior_first_.emplace(*forward_, geometry.forward, geometry.windows, geometry.height,
                             geometry.x, geometry.reads);
   }
 
-  void make_data(const ConvolutionLayer& layer, const Geometry& geometry) {
-    if (reached_ != own_) reached_dx_ = tensor::Tensor(reached_.shape(), engine_.memory());
+  void make_data(const ConvolutionLayer& layer, const SpaceGeometry& geometry) {
+    if (reached_ != own_) reached_dx_ = tensor::Tensor(reached_.shape(), engine_.layer_memory());
     if (forward_ && forward_->spec().input_gradient == tensor::InputGradient::wanted) {
       data_kernel_ = &*forward_;
       return;
     }
-    auto spec = within(spec_of(layer, reached_.shape()), geometry.backward_local);
-    spec.bias = false;
-    spec.activation = tensor::Activation::none;
-    spec.weight_gradient = tensor::WeightGradient::unused;
+    const auto spec = geometry.data_spec(layer);
     data_kernel_ = forward_ ? &data_.emplace(*forward_, spec) : &data_.emplace(engine_, spec);
   }
 
@@ -175,10 +145,9 @@ std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& contex
     }
     return std::make_unique<ConvolutionInSpace>(context, layer, place, input_gradient);
   }
-  auto spec = spec_of(layer, place.x.box_of(context.communicators.rank()).shape());
-  if (!input_gradient) spec.input_gradient = tensor::InputGradient::unused;
-  return std::make_unique<WeightedKernel<tensor::Convolution>>(
-      context.engine, tensor::Convolution(context.engine, spec));
+  return make_layer_kernel(context.engine, layer,
+                           place.x.box_of(context.communicators.rank()).shape(), input_gradient,
+                           context.purpose);
 }
 
 }  // namespace rondo::train

@@ -10,10 +10,9 @@
 
 #include <rondo/transport/plan.hpp>
 
-#include "executor/pooling_kernel.hpp"
+#include "executor/layer_kernel.hpp"
 #include "grid/grid_kernels.hpp"
 #include "grid/replica.hpp"
-#include "model/specs.hpp"
 
 namespace rondo::train {
 namespace {
@@ -76,8 +75,8 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const GridContext& cont
   const Parts& parts = place.x.parts();
   const int rank = context.communicators.rank();
   if (parts.h * parts.w == 1) {
-    return std::make_unique<PoolingKernel>(
-        context.engine, spec_of(GlobalAveragePoolingLayer(), place.x.box_of(rank).shape()));
+    return make_layer_kernel(context.engine, GlobalAveragePoolingLayer(),
+                             place.x.box_of(rank).shape(), true, context.purpose);
   }
   const Box x = place.x.box_of(rank);
   const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};

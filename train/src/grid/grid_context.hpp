@@ -4,6 +4,7 @@
 
 #include <rondo/tensor/engine.hpp>
 
+#include "executor/layer_kernel.hpp"
 #include "grid/grid_communicators.hpp"
 
 namespace rondo::train {
@@ -16,6 +17,10 @@ struct GridContext {
   /// Null, or the ranks in this rank's place in other groups, whose batch norm shares statistics
   /// with this one's where they are BatchNormGroup::all.
   transport::Communicator* across = nullptr;
+  /// For evaluation kernels have no backward, and take no memory for it.
+  KernelPurpose purpose = KernelPurpose::training;
+
+  [[nodiscard]] bool trains() const noexcept { return purpose == KernelPurpose::training; }
 };
 
 }  // namespace rondo::train

@@ -26,7 +26,7 @@ class Maker {
   std::unique_ptr<LayerKernel> operator()(const FullyConnectedLayer& layer) const {
     if (is_by_channel()) return make_connected_by_output(context_, layer, place_, input_gradient_);
     const Box x = place_.x.box_of(context_.communicators.rank());
-    return make_layer_kernel(context_.engine, layer, x.shape(), input_gradient_);
+    return make_layer_kernel(context_.engine, layer, x.shape(), input_gradient_, context_.purpose);
   }
   std::unique_ptr<LayerKernel> operator()(const BatchNormLayer& layer) const {
     return make_batch_norm_on_grid(context_, layer, place_, statistics_);
@@ -53,7 +53,8 @@ GridProgram::GridProgram(tensor::Engine& engine, const Model& model, const GridP
     : model_(model),
       part_(part),
       communicators_(*part.group, {.pr = part.group->size(), .pc = 1}),
-      context_{engine, communicators_, part.memory, part.across},
+      engine_(engine),
+      travelling_(part.memory),
       lowering_(lowered(1)),
       layout_(layout_of(model, lowering_, communicators_.rank())) {}
 
@@ -61,22 +62,29 @@ Lowering GridProgram::lowered(std::int64_t images) const {
   return lower(model_, part_.splits, communicators_.grid().pr, images);
 }
 
-std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GraphNode& node,
+std::unique_ptr<LayerKernel> GridProgram::make_kernel(const GridContext& context,
+                                                      const GraphNode& node,
                                                       const GridLayer& place) {
-  if (!node.layer) return make_redistribution(context_, place.x, place.y);
+  if (!node.layer) return make_redistribution(context, place.x, place.y);
   const LayerSpec& layer = model_.layers[*node.layer];
-  const MemoryScope scope(context_.engine.memory(), "layer " + layer.name);
-  const bool input_gradient = has_gradient(lowering_.graph, node.inputs[0]);
-  return std::visit(Maker(context_, place, input_gradient, part_.batch_norm), layer.kind);
+  const MemoryScope scope(engine_.memory(), "layer " + layer.name);
+  const bool input_gradient = context.trains() && has_gradient(lowering_.graph, node.inputs[0]);
+  return std::visit(Maker(context, place, input_gradient, part_.batch_norm), layer.kind);
 }
 
-BatchPlan GridProgram::plan(std::int64_t images, const BatchPlan* /*like*/) {
+BatchPlan GridProgram::plan(std::int64_t images, KernelPurpose purpose) {
+  travelling_.rewind();
+  const GridContext context{.engine = engine_,
+                            .communicators = communicators_,
+                            .memory = &travelling_,
+                            .across = part_.across,
+                            .purpose = purpose};
   const Lowering lowering = lowered(images);
   const int rank = communicators_.rank();
   BatchPlan plan{.images = images};
   for (const Partition& value : lowering.values) plan.shapes.push_back(value.box_of(rank).shape());
   for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
-    plan.kernels.push_back(make_kernel(lowering.graph.nodes[i], lowering.layouts[i]));
+    plan.kernels.push_back(make_kernel(context, lowering.graph.nodes[i], lowering.layouts[i]));
   }
   const Partition& input = lowering.values.front();
   if (input.blocks() > 1) plan.input = input.box_of(rank);
@@ -86,13 +94,13 @@ BatchPlan GridProgram::plan(std::int64_t images, const BatchPlan* /*like*/) {
   return plan;
 }
 
-// Fewer images may leave a rank one more than its part of the most.
+// Fewer images may leave a rank more than its part of the most, but no more than the largest part.
 std::vector<std::int64_t> GridProgram::sizes(std::int64_t images) const {
   std::vector<std::int64_t> sizes;
   for (const Partition& value : lowered(images).values) {
     const tensor::Shape own = value.box_of(communicators_.rank()).shape();
-    const std::int64_t spare = value.parts().n > 1 ? 1 : 0;
-    sizes.push_back(own.with_n(own.n + spare).size());
+    const std::int64_t parts = value.parts().n;
+    sizes.push_back(own.with_n((images + parts - 1) / parts).size());
   }
   return sizes;
 }

@@ -12,6 +12,7 @@
 #include "grid/grid_communicators.hpp"
 #include "grid/grid_kernels.hpp"
 #include "grid/lowering.hpp"
+#include "memory/reused_memory.hpp"
 
 namespace rondo::train {
 
@@ -24,20 +25,22 @@ class GridProgram final : public Program {
 
   [[nodiscard]] const Graph& graph() const noexcept override { return lowering_.graph; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
-  [[nodiscard]] BatchPlan plan(std::int64_t images, const BatchPlan* like) override;
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
   [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
   [[nodiscard]] bool runs_empty_batches() const noexcept override { return true; }
 
  private:
   [[nodiscard]] Lowering lowered(std::int64_t images) const;
-  [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const GraphNode& node,
+  [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const GridContext& context,
+                                                         const GraphNode& node,
                                                          const GridLayer& place);
 
   Model model_;
   GridPart part_;
   GridCommunicators communicators_;
-  GridContext context_;
-  Lowering lowering_;  // of one image
+  tensor::Engine& engine_;
+  ReusedMemory travelling_;  // what kernels take of part.memory
+  Lowering lowering_;        // of one image
   ParameterLayout layout_;
 };
 

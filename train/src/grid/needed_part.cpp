@@ -8,7 +8,7 @@ NeededPart::NeededPart(const GridContext& context, const Partition& held,
       exchange_(context.communicators.all(),
                 redistribution(held, needs, context.communicators.rank()),
                 held.box_of(context.communicators.rank()), reads, context.memory) {
-  if (!reads_own_) copy_ = tensor::Tensor(reads.shape(), context.engine.memory());
+  if (!reads_own_) copy_ = tensor::Tensor(reads.shape(), context.engine.layer_memory());
 }
 
 void NeededPart::start(tensor::View<const float> own) {

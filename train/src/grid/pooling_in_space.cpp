@@ -9,7 +9,7 @@
 
 #include <rondo/tensor/pooling.hpp>
 
-#include "executor/pooling_kernel.hpp"
+#include "executor/layer_kernel.hpp"
 #include "grid/grid_kernels.hpp"
 #include "grid/halo_return.hpp"
 #include "grid/local_windows.hpp"
@@ -34,13 +34,13 @@ class PoolingInSpace final : public OneForwardKernel {
     if (dx == nullptr) return;
     if (x_.reads_own()) {
       if (kernel_) kernel_->backward(operands.dy, operands.dx);
-      home_.start(dx);
+      home_->start(dx);
     } else {
       if (kernel_) kernel_->backward(operands.dy, gradient_.view());
       std::fill_n(dx, own_.size(), 0.0F);
-      home_.start(gradient_.data(), dx);
+      home_->start(gradient_.data(), dx);
     }
-    home_.finish(dx);
+    home_->finish(dx);
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -52,14 +52,21 @@ class PoolingInSpace final : public OneForwardKernel {
                  const Halo& halo, const std::vector<Box>& needs)
       : own_(place.x.box_of(context.communicators.rank())),
         reads_(forward_windows(halo, windows_of(layer), own_).inputs_of(own_)),
-        x_(context, place.x, needs, reads_),
-        home_(context.communicators.all(),
-              halo_return(place.x, needs, context.communicators.rank()), reads_, own_,
-              context.memory, Arrival::adds) {
+        x_(context, place.x, needs, reads_) {
+    if (context.trains()) {
+      home_.emplace(context.communicators.all(),
+                    halo_return(place.x, needs, context.communicators.rank()), reads_, own_,
+                    context.memory, Arrival::adds);
+    }
     if (halo.own.empty()) return;
-    if (!x_.reads_own()) gradient_ = tensor::Tensor(reads_.shape(), context.engine.memory());
-    kernel_.emplace(context.engine, within(spec_of(layer, reads_.shape()),
-                                           forward_windows(halo, windows_of(layer), own_)));
+    auto spec =
+        within(spec_of(layer, reads_.shape()), forward_windows(halo, windows_of(layer), own_));
+    if (!context.trains()) {
+      spec.input_gradient = tensor::InputGradient::unused;
+    } else if (!x_.reads_own()) {
+      gradient_ = tensor::Tensor(reads_.shape(), context.engine.layer_memory());
+    }
+    kernel_.emplace(context.engine, spec);
   }
 
   void forward(const ForwardOperands& operands) override {
@@ -71,7 +78,7 @@ class PoolingInSpace final : public OneForwardKernel {
   Box own_;  ///< of x and dx
   Box reads_;
   NeededPart x_;
-  Exchange home_;
+  std::optional<Exchange> home_;           ///< none: no gradient is wanted
   tensor::Tensor gradient_;                ///< of x with its halo
   std::optional<tensor::Pooling> kernel_;  ///< none: no output is ours
 };
@@ -85,7 +92,7 @@ std::unique_ptr<LayerKernel> make_pooling_in_space(const GridContext& context,
     return std::make_unique<PoolingInSpace>(context, layer, place);
   }
   const tensor::Shape x = place.x.box_of(context.communicators.rank()).shape();
-  return std::make_unique<PoolingKernel>(context.engine, spec_of(layer, x));
+  return make_layer_kernel(context.engine, layer, x, true, context.purpose);
 }
 
 }  // namespace rondo::train

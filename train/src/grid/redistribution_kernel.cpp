@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 
 #include "grid/exchange.hpp"
 #include "grid/grid_kernels.hpp"
@@ -17,13 +18,15 @@ Exchange exchange_of(const GridContext& context, const Partition& from, const Pa
 class RedistributionKernel final : public OneForwardKernel {
  public:
   RedistributionKernel(const GridContext& context, const Partition& from, const Partition& to)
-      : there_(exchange_of(context, from, to)), back_(exchange_of(context, to, from)) {}
+      : there_(exchange_of(context, from, to)) {
+    if (context.trains()) back_.emplace(exchange_of(context, to, from));
+  }
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;  // the model's input: nobody wants its gradient
-    back_.start(operands.dy.data, operands.dx.data);
-    back_.finish(operands.dx.data);
+    back_->start(operands.dy.data, operands.dx.data);
+    back_->finish(operands.dx.data);
   }
 
  private:
@@ -33,7 +36,7 @@ class RedistributionKernel final : public OneForwardKernel {
   }
 
   Exchange there_;
-  Exchange back_;
+  std::optional<Exchange> back_;  ///< none: no gradient is wanted
 };
 
 }  // namespace

@@ -35,6 +35,9 @@ class BatchStream {
   /// Of all ranks, in an epoch.
   [[nodiscard]] std::int64_t epoch_samples() const noexcept;
 
+  /// The most samples that a piece has.
+  [[nodiscard]] std::int64_t largest_piece() const { return piece_sizes().front(); }
+
   /// How many samples a piece can have, each number once, but 0.
   [[nodiscard]] std::vector<std::int64_t> piece_sizes() const;
 

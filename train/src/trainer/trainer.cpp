@@ -113,12 +113,12 @@ std::int64_t Trainer::total_steps() const {
   return most > 0 ? std::min(most, all) : all;
 }
 
-// No more than there are to test; where memory is short, no more than training takes.
+// As many as training computes at once: so evaluation runs the same kernels, in the same memory. A
+// smaller test set has kernels of its own.
 std::int64_t Trainer::evaluation_batch() const {
-  const std::int64_t most = ExecutorOptions{}.evaluation_batch;
-  const std::int64_t usual = std::clamp<std::int64_t>(test_share().size(), 1, most);
-  if (experiment_.train.memory_limit == 0) return usual;
-  return std::min(usual, batches_.piece_sizes().front());
+  const std::int64_t trained = batches_.largest_piece();
+  const std::int64_t all = material_.dataset.test.shape.n;
+  return all > 0 ? std::min(all, trained) : trained;
 }
 
 ExecutorOptions Trainer::executor_options() const {

@@ -14,6 +14,23 @@
 #include "trainer/trainer.hpp"
 
 namespace rondo::train {
+namespace {
+
+/// Samples [first, first + size) of the test set, and which of them count, from the first on.
+struct TestBatch {
+  std::int64_t first = 0;
+  Range judged = {};
+};
+
+// All batches have the same size, for which there are kernels. Where the share ends within one, the
+// batch has samples of neighbours besides, which are not counted.
+TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std::int64_t all) {
+  const std::int64_t first = std::min(next, all - size);
+  const std::int64_t last = std::min(share.last, first + size);
+  return {.first = first, .judged = {next - first, last - first}};
+}
+
+}  // namespace
 
 Range Trainer::test_share() const {
   return even_range(material_.dataset.test.shape.n, grid_.grid().pc, grid_.group());
@@ -28,11 +45,13 @@ Trainer::Evaluation Trainer::evaluate() {
   LossSums own;
   const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
   const Range share = test_share();
-  const std::int64_t most = evaluation_batch();
-  for (std::int64_t first = share.first; first < share.last; first += most) {
-    const Batch batch = batches_.load_test(first, std::min(first + most, share.last));
-    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics),
-            grid_.speaks() ? batch.samples : 0);
+  const std::int64_t size = evaluation_batch();
+  for (std::int64_t next = share.first; next < share.last;) {
+    const auto [first, judged] = test_batch_from(next, share, size, material_.dataset.test.shape.n);
+    const Batch batch = batches_.load_test(first, first + size);
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
+            grid_.speaks() ? judged.size() : 0);
+    next = first + judged.last;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =

@@ -9,6 +9,7 @@
 
 #include <rondo/tensor/cross_entropy.hpp>
 #include <rondo/train/batch.hpp>
+#include <rondo/train/box.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
@@ -46,17 +47,20 @@ struct ModelState {
 struct ExecutorOptions {
   /// The batch sizes that train() will be given: the full one and, where it differs, the last.
   std::vector<std::int64_t> training_batches = {};
-  /// The most pictures that evaluate() takes at once.
-  std::int64_t evaluation_batch = 100;
+  /// The most pictures that evaluate() takes at once; 0: as many as the largest training batch.
+  std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
 };
 
 /// Runs a model: forward, loss and backward of one batch, planned before the first step.
 ///
 /// Kernels, activations and gradients of activations are made in the constructor, for each batch
-/// size; a step allocates nothing. Activations are NHWC and never reordered; weights are packed
-/// for the kernels when make_ready() has returned, weight gradients are unpacked into the flat
-/// array just before gradients_final(). An empty batch runs no kernel and leaves zero gradients.
+/// size; a step allocates nothing. One step or evaluation runs at a time, so all batch sizes use
+/// the same memory; evaluation takes the kernels for training where there are some for as many
+/// samples, else kernels without backward. Activations are NHWC and never reordered; weights are
+/// packed for the kernels when make_ready() has returned, weight gradients are unpacked into the
+/// flat array just before gradients_final(). An empty batch runs no kernel and leaves zero
+/// gradients.
 ///
 /// Belongs to one thread at a time, together with its Engine.
 class RONDO_TRAIN_API Executor {
@@ -81,6 +85,10 @@ class RONDO_TRAIN_API Executor {
   /// evaluation, or the training state itself); changes neither.
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics);
+  /// The same of the samples in `judged` alone: so the rest of a test set can be evaluated with the
+  /// kernels for a whole batch, together with samples that are counted elsewhere.
+  tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
+                        std::span<const float> statistics, Range judged);
 
   /// The logits of the last evaluate(): samples x classes, on a grid of the samples that this rank
   /// has judged.

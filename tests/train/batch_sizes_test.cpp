@@ -1,0 +1,189 @@
+// One step or evaluation runs at a time, so all batch sizes share their memory: evaluation and
+// short batches take none beside that of the largest batch, and disturb nobody.
+
+#include <cstdint>
+#include <memory_resource>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/executor.hpp>
+
+#include "memory/accounted_memory.hpp"
+#include "memory/reused_memory.hpp"
+#include "support/world.hpp"
+#include "train/experiments.hpp"
+#include "train/outcome.hpp"
+#include "train/support/network.hpp"
+
+namespace rondo::train::batch_sizes_test {
+namespace {
+
+using test::make_samples;
+using test::Network;
+using test::Samples;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+
+/// Bytes that an executor of `name` takes.
+std::size_t bytes_of(const std::string& name, const ExecutorOptions& options) {
+  MemoryAccount account;
+  AccountedMemory memory(account);
+  const Network net(make_model(name), options, 1, &memory);
+  return account.peak();
+}
+
+// Kernels for other numbers of images may prefer weights in layouts that need a little more.
+void expect_no_more(const std::string& name, const ExecutorOptions& options) {
+  const std::int64_t largest = options.training_batches.front();
+  const std::size_t alone =
+      bytes_of(name, {.training_batches = {largest}, .evaluation_batch = largest});
+  EXPECT_LE(static_cast<double>(bytes_of(name, options)), 1.01 * static_cast<double>(alone))
+      << name;
+}
+
+TEST(BatchSizesTest, EvaluationTakesNoMemoryOfItsOwn) {
+  for (const std::string name : {"lenet5", "resnet8"}) {
+    expect_no_more(name, {.training_batches = {8}, .evaluation_batch = 3});
+    expect_no_more(name, {.training_batches = {8}});
+  }
+}
+
+TEST(BatchSizesTest, ShortBatchesTakeNoMemoryOfTheirOwn) {
+  for (const std::string name : {"lenet5", "resnet8"}) {
+    expect_no_more(name, {.training_batches = {32, 20, 7}, .evaluation_batch = 13});
+  }
+}
+
+/// The most that rank 0 of a run has taken.
+std::uint64_t peak_of(int ranks, const Experiment& experiment) {
+  return test::train_on(ranks, experiment).summaries[0].peak_bytes;
+}
+
+// 2 samples a rank, of which the activations would be a fiftieth of those of 100.
+TEST(BatchSizesTest, ALargeTestSetTakesNoMoreMemoryThanASmallOne) {
+  Experiment experiment = test::small_experiment("resnet8", 4);
+  experiment.train.max_steps = 1;
+  experiment.data.test = 4;
+  const std::uint64_t small = peak_of(2, experiment);
+  experiment.data.test = 201;
+
+  EXPECT_EQ(peak_of(2, experiment), small);
+}
+
+TEST(BatchSizesTest, OnAGridAShortLastBatchTakesNoMemoryOfItsOwn) {
+  Experiment experiment = test::small_experiment("resnet8", 8);
+  experiment.train.max_steps = 1;
+  for (const Experiment::Grid& grid : {Experiment::Grid{.height = 2}, {.filter = 2}}) {
+    experiment.grid = grid;
+    experiment.data.training = 16;
+    const std::uint64_t even = peak_of(2, experiment);
+    experiment.data.training = 21;
+
+    EXPECT_LE(static_cast<double>(peak_of(2, experiment)), 1.01 * static_cast<double>(even));
+  }
+}
+
+TEST(BatchSizesTest, NoneDisturbsAnother) {
+  const Model model = test::small_residual_model();
+  Network several(model, {.training_batches = {4, 3}, .evaluation_batch = 2});
+  Network four(model, {.training_batches = {4}});
+  Network three(model, {.training_batches = {3}});
+  const Samples samples = make_samples(model, 4);
+
+  for (int round = 0; round < 2; ++round) {
+    several.train(samples.part(0, 4));
+    four.train(samples.part(0, 4));
+    EXPECT_EQ(several.gradients, four.gradients);
+    several.evaluate(samples.part(0, 2));
+    several.train(samples.part(0, 3));
+    three.train(samples.part(0, 3));
+    EXPECT_EQ(several.gradients, three.gradients);
+  }
+}
+
+TEST(BatchSizesTest, EvaluationHasNoBackwardKernels) {
+  const Network net(make_model("resnet8"), {.evaluation_batch = 4});
+
+  const std::vector<std::string> kernels = net.executor.implementations();
+
+  EXPECT_FALSE(kernels.empty());
+  EXPECT_THAT(kernels, Each(HasSubstr("forward")));
+  EXPECT_THAT(kernels, Each(Not(HasSubstr("data"))));
+  EXPECT_THAT(kernels, Each(Not(HasSubstr("weights"))));
+}
+
+TEST(BatchSizesTest, EvaluatesAPartOfABatch) {
+  Network net(make_model("lenet5"), {.training_batches = {6}});
+  const Samples samples = make_samples(net.model, 6);
+  const auto judged = [&](Range range) {
+    return net.executor.evaluate(samples.batch(), net.parameters, net.statistics, range);
+  };
+
+  const tensor::Loss all = net.evaluate(samples.batch());
+  const tensor::Loss first = judged({0, 2});
+  const tensor::Loss second = judged({2, 6});
+
+  EXPECT_GT(first.sum, 0.0);
+  EXPECT_NEAR(first.sum + second.sum, all.sum, 1e-12 * all.sum);
+  EXPECT_EQ(first.correct + second.correct, all.correct);
+  EXPECT_EQ(judged({3, 3}).sum, 0.0);
+}
+
+// Every sample of the test set counts once, however many a rank computes at once.
+TEST(BatchSizesTest, ATestSetIsJudgedOnceWhateverTheBatch) {
+  Experiment experiment = test::small_experiment();
+  experiment.train.max_steps = 1;
+  experiment.optimizer.learning_rate = 1e-9;  // the same parameters for all
+  experiment.data.test = 37;
+  experiment.train.global_batch = 200;
+  const EpochMetrics whole = test::train_on(1, experiment).metrics[0];
+  for (const std::int64_t batch : {4, 24, 60}) {
+    for (const int ranks : {1, 3}) {
+      experiment.train.global_batch = batch;
+      const EpochMetrics metrics = test::train_on(ranks, experiment).metrics[0];
+      EXPECT_NEAR(metrics.test_loss, whole.test_loss, 1e-5) << batch << " on " << ranks;
+      EXPECT_NEAR(metrics.accuracy, whole.accuracy, 1e-9) << batch << " on " << ranks;
+    }
+  }
+}
+
+TEST(ReusedMemoryTest, AllUsersHaveTheSameBlocks) {
+  MemoryAccount account;
+  AccountedMemory upstream(account);
+  {
+    ReusedMemory memory(&upstream);
+    void* const large = memory.allocate(1000, 64);
+    void* const small = memory.allocate(10, 64);
+    EXPECT_NE(large, small);
+
+    memory.rewind();
+
+    EXPECT_EQ(memory.allocate(7, 64), small);
+    EXPECT_EQ(memory.allocate(11, 64), large);
+    EXPECT_EQ(account.in_use(), 1010U);
+  }
+  EXPECT_EQ(account.in_use(), 0U);
+}
+
+TEST(ReusedMemoryTest, AUserThatNeedsMoreIsGivenMore) {
+  MemoryAccount account;
+  AccountedMemory upstream(account);
+  ReusedMemory memory(&upstream);
+  void* const first = memory.allocate(100, 64);
+  memory.deallocate(first, 100, 64);
+  EXPECT_NE(memory.allocate(100, 64), first) << "not before the next user";
+
+  memory.rewind();
+
+  EXPECT_NE(memory.allocate(101, 64), first);
+  EXPECT_EQ(account.in_use(), 301U);
+  EXPECT_THROW((void)memory.allocate(1, 128), std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace rondo::train::batch_sizes_test
