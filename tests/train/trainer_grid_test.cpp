@@ -359,6 +359,36 @@ TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   EXPECT_GT(four.metrics[0].loss, 0.0);
 }
 
+/// Collectives that each of two ranks, which split pictures, has completed.
+std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& parameters) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.bucket_bytes = bucket_bytes;
+  std::uint64_t operations = 0;
+  rondo::test::World{2}.run([&](transport::World& world) {
+    RunLog log({}, world.rank());
+    Trainer trainer(world, on_grid(experiment, {.height = 2}), {}, log);
+    trainer.join();
+    trainer.run_epoch();
+    if (world.rank() != 0) return;
+    operations = world.counters().operations;
+    parameters.assign(trainer.parameters().begin(), trainer.parameters().end());
+  });
+  return operations;
+}
+
+// LeNet-5 has five layers; its convolutions are split in space, and their sums meet in each of the
+// 8 steps: one by one, or together.
+TEST(TrainerGridTest, SumsOfAReplicaTravelTogether) {
+  std::vector<float> one_by_one;
+  std::vector<float> together;
+
+  const std::uint64_t many = collectives_with(1, one_by_one);
+  const std::uint64_t few = collectives_with(1 << 20, together);
+
+  EXPECT_EQ(many - few, 8U);
+  EXPECT_EQ(one_by_one, together);
+}
+
 // Ranks of other positions hold nothing that differs, and must not go on into the evaluation.
 TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
   const Experiment experiment = on_grid(test::small_experiment(), {.filter = 2});

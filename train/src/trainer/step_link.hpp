@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <rondo/sync/gradient_sum.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "trainer/grid_place.hpp"
@@ -19,12 +21,15 @@ namespace rondo::train {
 ///
 /// Where a step is computed in several pieces, the scheme sees one: layers are made ready in the
 /// first piece, and final in the last, with the gradients of all.
+///
+/// A replica of several ranks that steps by itself needs the sums of its ranks' gradients. They are
+/// reduced in buckets while backward goes on, and the scheme is told of a layer when its sum is
+/// there: between two layers, or at the end of the step.
 class StepLink final : public StepObserver {
  public:
-  /// All is lent.
+  /// All is lent. Sums over a replica travel when they have `bucket_bytes`.
   StepLink(sync::UpdateScheme& scheme, transport::World& world, const ParameterLayout& layout,
-           std::span<float> gradients, GridPlace& grid) noexcept
-      : scheme_(scheme), world_(world), layout_(layout), gradients_(gradients), grid_(grid) {}
+           std::span<float> gradients, GridPlace& grid, std::size_t bucket_bytes);
 
   /// Sums up the gradients of several pieces from now on, on the threads of `team`.
   void expect_pieces(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
@@ -38,36 +43,38 @@ class StepLink final : public StepObserver {
   void make_ready(std::size_t group) override {
     if (first_) scheme_.make_ready(group);
   }
-  void gradients_final(std::size_t group) override {
-    if (sum_) add_up(layout_.groups[group]);
-    if (!last_) return;
-    if (scheme_.wants_inner_sums()) sum_over_inner(group);
-    scheme_.gradients_final(group);
-  }
-  void between_layers() override { world_.progress(); }
+  void gradients_final(std::size_t group) override;
+  void between_layers() override;
+
+  /// The last piece has been computed: waits for sums that are still under way.
+  void end_step();
 
  private:
-  void add_up(const ParameterGroup& group) {
-    const std::span<float> part = gradients_.subspan(group.offset, group.size);
-    if (last_) {
-      sum_->move_to(group.offset, part);
-    } else {
-      sum_->add(group.offset, part);
-    }
-  }
+  /// Adjacent groups, the last one first, that are summed over the same ranks.
+  struct Bucket {
+    std::size_t first = 0;                     ///< group
+    std::size_t last = 0;                      ///< behind it
+    transport::Communicator* inner = nullptr;  ///< none: nothing is to be summed
+    transport::Request request = {};
+  };
 
-  // A replica of several ranks steps by itself, and needs its sums at once.
-  void sum_over_inner(std::size_t group) {
-    transport::Communicator* inner = grid_.groups_of(group).inner;
-    const ParameterGroup& place = layout_.groups[group];
-    if (inner != nullptr) inner->allreduce(gradients_.subspan(place.offset, place.size)).wait();
-  }
+  void add_up(const ParameterGroup& group);
+  void collect(std::size_t group);
+  void post_open();
+  /// The scheme is told of the oldest bucket, which has been summed.
+  void pass_on();
+
+  [[nodiscard]] std::span<float> gradients_of(const Bucket& bucket) const;
 
   sync::UpdateScheme& scheme_;
   transport::World& world_;
   const ParameterLayout& layout_;
   std::span<float> gradients_;
   GridPlace& grid_;
+  std::size_t bucket_bytes_;
+  std::vector<Bucket> buckets_;  // of this step, in the order in which they became final
+  std::size_t passed_on_ = 0;    // of them, by now
+  bool is_open_ = false;         // the last one: more may follow
   std::optional<sync::GradientSum> sum_ = {};
   bool first_ = true;
   bool last_ = true;

@@ -200,7 +200,8 @@ void Trainer::join() {
   const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
   parts.total_samples = paced_steps * experiment_.train.global_batch;
   scheme_ = make_scheme(experiment_, std::move(parts));
-  link_.emplace(*scheme_, world_, layout_, gradients_, grid_);
+  link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
+                static_cast<std::size_t>(experiment_.update.bucket_bytes));
   if (batches_.pieces() > 1) link_->expect_pieces(team_);
 }
 
@@ -253,6 +254,7 @@ tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
+  link_->end_step();
   return whole;
 }
 

@@ -1,0 +1,85 @@
+#include "trainer/step_link.hpp"
+
+#include <rondo/transport/communicator.hpp>
+
+namespace rondo::train {
+
+StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
+                   const ParameterLayout& layout, std::span<float> gradients, GridPlace& grid,
+                   std::size_t bucket_bytes)
+    : scheme_(scheme),
+      world_(world),
+      layout_(layout),
+      gradients_(gradients),
+      grid_(grid),
+      bucket_bytes_(bucket_bytes) {
+  buckets_.reserve(layout.groups.size());
+}
+
+void StepLink::gradients_final(std::size_t group) {
+  if (sum_) add_up(layout_.groups[group]);
+  if (!last_) return;
+  if (scheme_.wants_inner_sums()) {
+    collect(group);
+  } else {
+    scheme_.gradients_final(group);
+  }
+}
+
+void StepLink::between_layers() {
+  world_.progress();
+  const std::size_t posted = buckets_.size() - (is_open_ ? 1 : 0);
+  while (passed_on_ < posted && buckets_[passed_on_].request.test()) pass_on();
+}
+
+void StepLink::end_step() {
+  post_open();
+  while (passed_on_ < buckets_.size()) {
+    buckets_[passed_on_].request.wait();
+    pass_on();
+  }
+  buckets_.clear();
+  passed_on_ = 0;
+}
+
+void StepLink::add_up(const ParameterGroup& group) {
+  const std::span<float> part = gradients_.subspan(group.offset, group.size);
+  if (last_) {
+    sum_->move_to(group.offset, part);
+  } else {
+    sum_->add(group.offset, part);
+  }
+}
+
+// Groups become final from the last one on, so a bucket grows towards the first.
+void StepLink::collect(std::size_t group) {
+  transport::Communicator* const inner = grid_.groups_of(group).inner;
+  if (is_open_ && buckets_.back().inner != inner) post_open();
+  if (is_open_) {
+    buckets_.back().first = group;
+  } else {
+    buckets_.push_back({.first = group, .last = group + 1, .inner = inner});
+    is_open_ = true;
+  }
+  if (inner == nullptr || gradients_of(buckets_.back()).size_bytes() >= bucket_bytes_) post_open();
+}
+
+void StepLink::post_open() {
+  if (!is_open_) return;
+  is_open_ = false;
+  Bucket& bucket = buckets_.back();
+  if (bucket.inner != nullptr) bucket.request = bucket.inner->allreduce(gradients_of(bucket));
+}
+
+void StepLink::pass_on() {
+  const Bucket& bucket = buckets_[passed_on_++];
+  for (std::size_t group = bucket.last; group-- > bucket.first;) scheme_.gradients_final(group);
+}
+
+std::span<float> StepLink::gradients_of(const Bucket& bucket) const {
+  const std::size_t offset = layout_.groups[bucket.first].offset;
+  const ParameterGroup& last = layout_.groups[bucket.last - 1];
+  return gradients_.subspan(offset, last.offset + last.size - offset);
+}
+
+}  // namespace rondo::train
