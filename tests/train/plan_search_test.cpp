@@ -16,6 +16,7 @@
 #include "plan/grid_job.hpp"
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
+#include "plan/memory_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {
@@ -207,12 +208,15 @@ int expect_best_within_memory(const Model& model, const PlanOptions& options, do
 int expect_best_plan_within_memory(const Model& model, PlanOptions options, double flops) {
   const FlopRate costs(flops);
   const ProcessGrid grid{.pr = options.ranks, .pc = 1};
-  const auto on_grid = [&] {
-    const std::vector<BestPlan> plans = best_plans(model, options, costs);
-    return *std::ranges::find(plans, grid, &BestPlan::grid);
+  const auto search = [&] {
+    const GridJob job{.model = model,
+                      .options = options,
+                      .grid = grid,
+                      .shapes = shapes_of(model, options.batch)};
+    return search_within_memory(job, possible_layouts(job), costs);
   };
   const std::uint64_t buffers = plan_backward(model).elements.size();
-  std::uint64_t bytes = on_grid().bytes_per_rank;
+  std::uint64_t bytes = 4 * search()->words;
   int fitting = 0;
   for (; bytes > 0; bytes = bytes * 95 / 100) {
     options.memory_limit = bytes;
@@ -221,11 +225,11 @@ int expect_best_plan_within_memory(const Model& model, PlanOptions options, doub
                       .grid = grid,
                       .shapes = shapes_of(model, options.batch)};
     const double least = BruteForce(job, costs).least_seconds(bytes / 4, buffers);
-    const BestPlan plan = on_grid();
-    EXPECT_EQ(plan.refused.empty(), std::isfinite(least)) << bytes;
-    if (!plan.refused.empty()) break;
-    EXPECT_LE(plan.bytes_per_rank, bytes);
-    EXPECT_NEAR(plan.seconds(), least, rounding * least) << bytes;
+    const std::optional<FittingLayouts> found = search();
+    EXPECT_EQ(found.has_value(), std::isfinite(least)) << bytes;
+    if (!found) break;
+    EXPECT_LE(4 * found->words, bytes);
+    EXPECT_NEAR(seconds_of(found->layouts), least, rounding * least) << bytes;
     ++fitting;
   }
   return fitting;

@@ -52,6 +52,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.batch = job.experiment.train.global_batch;
   job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
   job.plan.pieces = static_cast<int>(job.experiment.train.accumulate);
+  job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,6 +18,7 @@
 #include "plan/local_work.hpp"
 #include "plan/memory_search.hpp"
 #include "plan/open_values.hpp"
+#include "plan/rank_memory.hpp"
 #include "plan/weight_layer.hpp"
 #include "plan/word_bytes.hpp"
 
@@ -95,24 +99,87 @@ double overlapped_seconds(const GridJob& job, const FoundLayouts& found,
   return std::max(computed, reduced);
 }
 
-BestPlan plan_grid(const GridJob& job, const ComputeCosts& costs) {
-  BestPlan plan{.grid = job.grid};
-  const std::vector<ValueLayout> layouts = possible_layouts(job);
-  if (layouts.size() > most_layouts) {
-    plan.refused = fmt::format("a group of {} ranks can be split in more than {} ways", job.grid.pr,
-                               most_layouts);
-    return plan;
+// Finds the best splits on one grid.
+class GridPlanner {
+ public:
+  GridPlanner(const GridJob& job, const ComputeCosts& costs, KernelMemories& kernels)
+      : job_(job), costs_(costs), kernels_(kernels), layouts_(possible_layouts(job)) {}
+
+  BestPlan run() {
+    if (layouts_.size() > most_layouts) {
+      return refused(fmt::format("a group of {} ranks can be split in more than {} ways",
+                                 job_.grid.pr, most_layouts));
+    }
+    const std::uint64_t limit = job_.options.memory_limit;
+    const std::optional<Candidate> fastest = search(0);
+    if (fastest && (limit == 0 || fastest->plan.bytes_per_rank <= limit)) return fastest->plan;
+    if (fastest) {
+      if (const auto fitting = search_below(limit, *fastest)) return *fitting;
+    }
+    return refused(fmt::format("no splits of the layers fit into the {} bytes allowed", limit));
   }
-  if (const auto found = search_within_memory(job, layouts, costs)) {
-    plan.bytes_per_rank = word_bytes * found->words;
-    describe(job, found->layouts, plan);
-    plan.overlapped_seconds = overlapped_seconds(job, found->layouts, costs);
-  } else {
-    plan.refused = fmt::format("no splits of the layers fit into the {} bytes allowed",
-                               job.options.memory_limit);
+
+ private:
+  struct Candidate {
+    BestPlan plan = {};
+    std::uint64_t searched_bytes = 0;  // that the search has counted
+  };
+
+  [[nodiscard]] BestPlan refused(std::string why) const {
+    return {.grid = job_.grid, .refused = std::move(why)};
   }
-  return plan;
-}
+
+  // The fastest splits for which the search counts at most so many bytes; 0: any number.
+  std::optional<Candidate> search(std::uint64_t most_bytes) {
+    PlanOptions options = job_.options;
+    options.memory_limit = most_bytes;
+    const GridJob job{
+        .model = job_.model, .options = options, .grid = job_.grid, .shapes = job_.shapes};
+    const auto found = search_within_memory(job, layouts_, costs_);
+    if (!found) return std::nullopt;
+    Candidate candidate{.plan = {.grid = job_.grid}, .searched_bytes = word_bytes * found->words};
+    describe(job_, found->layouts, candidate.plan);
+    candidate.plan.overlapped_seconds = overlapped_seconds(job_, found->layouts, costs_);
+    candidate.plan.bytes_per_rank = rank_bytes(
+        kernels_, job_.model, layer_splits(job_.model, candidate.plan), job_.grid, job_.options);
+    return candidate;
+  }
+
+  // The search counts what each layer adds by itself, and only when all splits are known it is
+  // clear what a rank takes. So the search is given as much more than the limit as it counted too
+  // much for the fastest splits, and less again as long as a rank then takes too much.
+  std::optional<BestPlan> search_below(std::uint64_t limit, const Candidate& fastest) {
+    constexpr int most_rounds = 32;
+    const std::uint64_t counted = fastest.searched_bytes;
+    const std::uint64_t taken = fastest.plan.bytes_per_rank;
+    std::uint64_t allowed = limit + (counted > taken ? counted - taken : 0);
+    for (int round = 0; round < most_rounds && allowed > 0; ++round) {
+      const std::optional<Candidate> found = search(allowed);
+      if (!found) return std::nullopt;
+      if (found->plan.bytes_per_rank <= limit) return found->plan;
+      allowed = fewer_bytes(*found, limit);
+    }
+    return std::nullopt;
+  }
+
+  // What to allow next where these splits take too much: less by the excess, or by its share,
+  // whichever leaves more, so that nothing that fits is passed over.
+  static std::uint64_t fewer_bytes(const Candidate& found, std::uint64_t limit) {
+    const std::uint64_t counted = found.searched_bytes;
+    const std::uint64_t excess = found.plan.bytes_per_rank - limit;
+    const double share =
+        static_cast<double>(limit) / static_cast<double>(found.plan.bytes_per_rank);
+    const auto by_share = static_cast<std::uint64_t>(static_cast<double>(counted) * share);
+    const std::uint64_t by_excess = counted > excess ? counted - excess : 0;
+    const std::uint64_t less = counted > word_bytes ? counted - word_bytes : 0;
+    return std::min(less, std::max(by_share, by_excess));
+  }
+
+  const GridJob& job_;
+  const ComputeCosts& costs_;
+  KernelMemories& kernels_;
+  std::vector<ValueLayout> layouts_;
+};
 
 }  // namespace
 
@@ -121,8 +188,10 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
   check(options);
   if (weight_layers(model).empty()) throw std::invalid_argument("plan: nothing to split");
   std::vector<BestPlan> plans;
+  KernelMemories kernels(options.threads);
   for (const int pr : grid_rows(options)) {
-    plans.push_back(plan_grid(job_of(model, options, {pr, options.ranks / pr}), costs));
+    const GridJob job = job_of(model, options, {pr, options.ranks / pr});
+    plans.push_back(GridPlanner(job, costs, kernels).run());
   }
   std::ranges::sort(plans, {}, [](const BestPlan& plan) {
     return std::tuple(!plan.refused.empty(), plan.seconds(), plan.grid.pr);

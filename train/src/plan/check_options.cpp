@@ -27,6 +27,7 @@ void check(const PlanOptions& options) {
   require(options.flops >= 0.0, "flops must be at least 0");
   require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
   require(options.pieces >= 1, "needs at least one piece of a batch");
+  require(options.threads >= 1, "needs at least one thread of a rank");
   require(options.ranks_per_node >= 1, "needs at least one rank per node");
   require(options.ranks % options.ranks_per_node == 0,
           "ranks must be a multiple of the ranks per node");

@@ -49,12 +49,15 @@ std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::si
   return std::pmr::vector<float>(elements, 0.0F, &memory);
 }
 
-/// What the optimizer keeps for every parameter; it takes ordinary memory later, for the whole run.
-void book_optimizer(const Experiment::Optimizer& optimizer, const ParameterLayout& layout,
-                    AccountedMemory& memory) {
-  const auto arrays = static_cast<std::size_t>(optimizer_words(optimizer));
-  const MemoryScope scope(&memory, "the optimizer's state");
-  memory.account().take(arrays * layout.parameter_count * sizeof(float));
+/// Books what others take from ordinary memory, for the whole run.
+void book(AccountedMemory& memory, const char* name, std::size_t bytes) {
+  const MemoryScope scope(&memory, name);
+  memory.account().take(bytes);
+}
+
+std::size_t batch_bytes(const tensor::Shape& image, std::int64_t samples) {
+  return static_cast<std::size_t>(samples) *
+         (static_cast<std::size_t>(image.image()) * sizeof(float) + sizeof(std::int32_t));
 }
 
 }  // namespace
@@ -92,7 +95,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
   if (grid_.is_whole()) make_executor();
-  book_optimizer(experiment_.optimizer, layout_, memory_);
+  book_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
   grid_.shared_statistics().start(statistics_);
@@ -105,6 +108,18 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
     script_ = read_token_trace(experiment_.update.replay, grid_.grid().pc);
   }
+}
+
+// What the optimizer keeps for every parameter, the sum of gradients over pieces, and batches: each
+// stream has one that is computed and one that is prepared, and evaluation has one of its own.
+void Trainer::book_others() {
+  const std::size_t gradients = layout_.parameter_count * sizeof(float);
+  const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
+  book(memory_, "the optimizer's state", arrays * gradients);
+  if (batches_.pieces() > 1) book(memory_, "the sum of gradients over pieces", gradients);
+  std::int64_t samples = 2 * batches_.largest_piece() + evaluation_batch();
+  if (own_batches_) samples += 2 * own_batches_->largest_piece();
+  book(memory_, "the buffers for batches", batch_bytes(material_.model.input, samples));
 }
 
 std::int64_t Trainer::total_steps() const {

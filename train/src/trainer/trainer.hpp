@@ -89,6 +89,7 @@ class Trainer {
   void make_groups();
   [[nodiscard]] ModelState model_state();
   void make_executor();
+  void book_others();
   void choose_lazy_layers();
   [[nodiscard]] StartEvent start_event() const;
   void announce_updates() const;

@@ -63,7 +63,8 @@ struct PlanOptions {
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   int optimizer_words = 1;         ///< that the optimizer keeps for a parameter: 1 is momentum
-  int pieces = 1;  ///< in which a rank computes its part of a batch; only memory follows it
+  int pieces = 1;   ///< in which a rank computes its part of a batch; only memory follows it
+  int threads = 1;  ///< of a rank; only memory follows them
 };
 
 /// One layer on a grid.
@@ -81,15 +82,18 @@ struct LayerPlan {
 /// **Compute** is 6 flops per weight and output position of a sample (forward, both gradients; 4 in
 /// the first layer) times B/P, at `flops` per second: every split divides the work evenly.
 ///
-/// **Memory** of a rank is 4 bytes times
-///   - (2 + optimizer_words) x its part of every parameter: |W|/P_r on the grid, all of them where
-///     the layer is split by batch or domain (parameters of batch norm: all);
-///   - its values: what every layer writes and the model's input, B/P_c samples of each on the grid
-///     (allgathered, so whole), B/P by batch and domain; in `integrated` what a fully connected
-///     layer reads or writes is whole, all else B/P; of several pieces, those of one;
-///   - the executor's buffers for gradients of values, each as large as its largest.
-/// Counts of samples and parts are rounded up. Packed weights, halos and buffers of the transport
-/// come on top.
+/// **Memory** of a rank is what train.memory_limit counts when such a run trains with splits like
+/// those of the form (fully connected layers by samples where it has a domain), synchronously, with
+/// every step's batch as large as the first:
+///   - its part of every parameter: the parameters, their gradients, the copy for evaluation,
+///     optimizer_words of the optimizer and, of several pieces, their sum;
+///   - three batches of its group's input: two for training, one for the test set;
+///   - what every layer writes, redistributed values again, and the executor's buffers for
+///   gradients;
+///   - what kernels keep: weights in the layouts that oneDNN chooses on this machine, halos,
+///   gathered
+///     channels, what is packed for messages; a scratchpad as large as the largest.
+/// Of several pieces it is the largest that counts. Buffers of the transport come on top.
 struct GridPlan {
   Strategy strategy = Strategy::batch;
   int pr = 1;

@@ -63,10 +63,7 @@ struct BestLayer {
 
 /// The best splits on one grid.
 ///
-/// **Memory** of a rank: (2 + optimizer_words) x its part of all parameters; every value as it lies
-/// there, redistributed ones and gathered ones again; the executor's buffers for gradients, each as
-/// large as the largest of which there is one: of what a layer writes, or reads redistributed. Of
-/// several pieces, what one takes. Packed weights, halos and buffers of the transport come on top.
+/// **Memory** of a rank is that of GridPlan, for these splits.
 struct BestPlan {
   ProcessGrid grid = {};
   double compute_seconds = 0.0;
@@ -97,7 +94,9 @@ struct BestPlan {
 /// the layouts to which such a one is brought, the search remembers the last. With a limit the
 /// search is repeated for every size that the buffers for gradients may have, as far as that can
 /// still pay, and a state keeps trade-offs of seconds against bytes, at most 64 of them: where
-/// there are more, something faster that fits may be missed.
+/// there are more, something faster that fits may be missed. While it searches it counts only what
+/// layers add one by one: (2 + optimizer_words) x parameters, values as they lie, gradients. What
+/// is found is held against the limit as a whole, and searched again with less where it exceeds it.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
 /// before it is split may still be split over its filters); pictures split into parts thinner than
