@@ -18,6 +18,7 @@
 
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "trainer/prepared_run.hpp"
 
 namespace rondo::train::planned_memory_test {
 namespace {
@@ -54,7 +55,7 @@ Used used_by(int ranks, const Experiment& experiment) {
   const std::int64_t before = malloc_bytes();
   rondo::test::World{ranks}.run([&](transport::World& world) {
     RunLog log({}, world.rank());
-    Trainer trainer(world, experiment, {}, log);
+    Trainer trainer(world, prepare_run(world, experiment), {}, log);
     trainer.join();
     while (!trainer.done()) trainer.run_epoch();
     {

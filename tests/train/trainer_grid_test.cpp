@@ -24,6 +24,7 @@
 #include "train/outcome.hpp"
 #include "trainer/grid_place.hpp"
 #include "trainer/grid_report.hpp"
+#include "trainer/prepared_run.hpp"
 
 namespace rondo::train::trainer_grid_test {
 namespace {
@@ -366,7 +367,7 @@ std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& pa
   std::uint64_t operations = 0;
   rondo::test::World{2}.run([&](transport::World& world) {
     RunLog log({}, world.rank());
-    Trainer trainer(world, on_grid(experiment, {.height = 2}), {}, log);
+    Trainer trainer(world, prepare_run(world, on_grid(experiment, {.height = 2})), {}, log);
     trainer.join();
     trainer.run_epoch();
     if (world.rank() != 0) return;
@@ -401,7 +402,7 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
       const bool last = ++steps == experiment.train.max_steps;
       if (last && world.rank() == 3) const_cast<float&>(trainer->parameters()[0]) += 1.0F;
     };
-    trainer.emplace(world, experiment, options, log);
+    trainer.emplace(world, prepare_run(world, experiment), options, log);
     trainer->join();
 
     EXPECT_THAT([&] { trainer->run_epoch(); },

@@ -93,11 +93,11 @@ class Channel {
 
   /// Nobody asks any more for what the members send: links may throw it away.
   void discard() const {
-    constexpr std::uint64_t all_contexts = 0xFFFF;
+    constexpr std::uint64_t whole_port = 0xFFFF;
     for (const Route& from : routes_) {
       if (from.link == nullptr) continue;
-      from.link->discard(from.world_rank, std::uint64_t{context_} << context_shift,
-                         all_contexts << context_shift);
+      from.link->discard(from.world_rank, std::uint64_t{port_} << port_shift,
+                         whole_port << port_shift);
     }
   }
 
