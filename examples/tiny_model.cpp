@@ -109,7 +109,10 @@ std::unique_ptr<sync::UpdateScheme> make_scheme(std::string_view name, const syn
     return sync::make_hierarchical(replica, sgd,
                                    {.period = 4, .levels = {{.period = 2, .group = &pair}}});
   }
-  if (name == "cyclic") return sync::make_cyclic(replica, sgd, {.total_samples = samples});
+  // A push is one step along all that it holds: without a cap it may be hundreds of mini-batches.
+  if (name == "cyclic") {
+    return sync::make_cyclic(replica, sgd, {.minibatch_cap = 8, .total_samples = samples});
+  }
   if (name == "cyclic_fixed") {
     return sync::make_cyclic(replica, sgd, {.delay = sync::Delay::fixed, .total_samples = samples});
   }

@@ -232,7 +232,9 @@ TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
   for (std::size_t r = 0; r < ranks; ++r) {
     AccountedLink& wire = wires.emplace_back(links.fabric().link(static_cast<int>(r)));
     std::vector<Channel::Route> routes;
-    for (int peer = 0; peer < static_cast<int>(ranks); ++peer) routes.push_back({peer, &wire});
+    for (int peer = 0; peer < static_cast<int>(ranks); ++peer) {
+      routes.push_back({.world_rank = peer, .link = &wire, .port = 4});
+    }
     links.group(r).channel =
         &channels.emplace_back(std::move(routes), std::uint16_t{4}, *links.group(r).counters);
   }
