@@ -162,12 +162,6 @@ class Check:
         command, environment = self.test_command(build)
         self.count(build, self.runner.run(f"{build.name}: test", command, environment))
 
-    def start_test(self, build):
-        return self.runner.start(*self.test_command(build))
-
-    def wait_for_test(self, build, name, child):
-        self.count(build, self.runner.wait_for(name, child))
-
     def count(self, build, phase):
         if phase.ended_because:
             self.fail(phase)
@@ -209,15 +203,8 @@ def check_sanitized(check):
             check.test(build)
 
 
-def check_with_machines(check, others):
-    """The tests that boot virtual machines, which mostly wait, beside `others`."""
-    machines = check.start_test(RDMA) if (RELEASE.folder / "build.ninja").exists() else None
-    others(check)
-    if machines is not None:
-        check.wait_for_test(RDMA, "virtual machines, beside the sanitizers", machines)
-
-
 def check_rest(check):
+    check.test(RDMA)  # boots virtual machines
     check.build(SEPARATE)
     if check.configure(TIDY):
         sources = f"^{re.escape(str(pathlib.Path.cwd()))}/(transport|tensor|sync|train|tools|examples)/"
@@ -271,10 +258,8 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if arguments.mode != "sanitize":
         check_release(check)
-    if arguments.mode == "sanitize":
+    if arguments.mode is not None:
         check_sanitized(check)
-    elif arguments.mode is not None:
-        check_with_machines(check, check_sanitized)
     if arguments.mode == "full":
         check_rest(check)
     print_times(check)

@@ -89,23 +89,14 @@ class Runner:
         self.phases = []
 
     def run(self, name, command, environment=None):
-        if time.monotonic() >= self.deadline:
-            return self._not_begun(name)
-        cpu = children_seconds()
-        phase = self.wait_for(name, self.start(command, environment))
-        phase.cpu = children_seconds() - cpu
-        return phase
-
-    def _not_begun(self, name):
         phase = Phase(name)
-        phase.ended_because = "there was no time left to begin it"
         self.phases.append(phase)
-        return phase
-
-    @staticmethod
-    def start(command, environment=None):
-        """Starts a command beside others; wait_for() must be called for it."""
-        return subprocess.Popen(
+        if time.monotonic() >= self.deadline:
+            phase.ended_because = "there was no time left to begin it"
+            return phase
+        print(f"\n== {name}", flush=True)
+        began, cpu = time.monotonic(), children_seconds()
+        child = subprocess.Popen(
             command,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
@@ -115,18 +106,12 @@ class Runner:
             errors="replace",
             start_new_session=True,
         )
-
-    def wait_for(self, name, child):
-        phase = Phase(name)
-        self.phases.append(phase)
-        print(f"\n== {name}", flush=True)
-        began = time.monotonic()
         reader = threading.Thread(target=self._read, args=(child.stdout, phase))
         reader.start()
         self._wait(child, phase)
         reader.join(timeout=5)
         phase.status = child.returncode
-        phase.wall = time.monotonic() - began
+        phase.wall, phase.cpu = time.monotonic() - began, children_seconds() - cpu
         return phase
 
     def seconds(self):
