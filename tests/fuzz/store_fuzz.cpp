@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/frame.hpp"
-#include "rendezvous/handshake.hpp"
-#include "rendezvous/messages.hpp"
+#include "bootstrap/frame.hpp"
+#include "bootstrap/handshake.hpp"
+#include "bootstrap/messages.hpp"
 
 namespace {
 

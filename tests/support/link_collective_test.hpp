@@ -14,7 +14,7 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "collective/link_traffic.hpp"
+#include "fabric/link_traffic.hpp"
 #include "support/link_ranks.hpp"
 
 namespace rondo::test {

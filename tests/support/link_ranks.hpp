@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "channel.hpp"
-#include "collective/group.hpp"
 #include "collective/operation.hpp"
+#include "core/channel.hpp"
+#include "fabric/group.hpp"
 #include "support/memory_link.hpp"
 
 namespace rondo::test {

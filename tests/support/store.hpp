@@ -17,8 +17,8 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "rendezvous/store_client.hpp"
-#include "rendezvous/tcp.hpp"
+#include "bootstrap/store_client.hpp"
+#include "bootstrap/tcp.hpp"
 
 namespace rondo::transport::test {
 

@@ -1,6 +1,6 @@
 // Which average is due after which step, and which periods and groups are refused.
 
-#include "averaging/averaging_schedule.hpp"
+#include "schemes/averaging_schedule.hpp"
 
 #include <cstdint>
 #include <functional>

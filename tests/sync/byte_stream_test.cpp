@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "state/byte_reader.hpp"
-#include "state/byte_writer.hpp"
+#include "base/byte_reader.hpp"
+#include "base/byte_writer.hpp"
 
 namespace rondo::sync::byte_stream_test {
 namespace {

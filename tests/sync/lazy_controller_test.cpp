@@ -1,6 +1,6 @@
 // The controllers' truth tables: from the tests alone, and of gradients that follow a pattern.
 
-#include "lazy/lazy_controller.hpp"
+#include "schemes/lazy_controller.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Scalar products over a model whose slices lie on several ranks.
 
-#include "replica/model_sums.hpp"
+#include "base/model_sums.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The mean of batch norm's running statistics over the ranks.
 
-#include "replica/statistics_mean.hpp"
+#include "base/statistics_mean.hpp"
 
 #include <span>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "rendezvous/environment.hpp"
+#include "bootstrap/environment.hpp"
 
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-#include "rendezvous/frame.hpp"
+#include "bootstrap/frame.hpp"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/messages.hpp"
+#include "bootstrap/messages.hpp"
 
 namespace rondo::transport::rendezvous::frame_test {
 namespace {

@@ -1,11 +1,11 @@
-#include "rendezvous/handshake.hpp"
+#include "bootstrap/handshake.hpp"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/hmac.hpp"
+#include "bootstrap/hmac.hpp"
 
 namespace rondo::transport::rendezvous::handshake_test {
 namespace {

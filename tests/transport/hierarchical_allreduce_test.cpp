@@ -13,7 +13,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "collective/link_traffic.hpp"
+#include "fabric/link_traffic.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::hierarchical_allreduce_test {

@@ -1,6 +1,6 @@
 // The thread that serves the store and hears news.
 
-#include "rendezvous/housekeeper.hpp"
+#include "bootstrap/housekeeper.hpp"
 
 #include <chrono>
 #include <new>

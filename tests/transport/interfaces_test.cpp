@@ -1,4 +1,4 @@
-#include "rendezvous/interfaces.hpp"
+#include "bootstrap/interfaces.hpp"
 
 #include <algorithm>
 #include <string>

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/doubling_allreduce.hpp"
-#include "collective/ring_allreduce.hpp"
+#include "fabric/doubling_allreduce.hpp"
+#include "fabric/ring_allreduce.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_allreduce_test {

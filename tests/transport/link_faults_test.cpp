@@ -15,14 +15,14 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/dissemination_barrier.hpp"
-#include "collective/doubling_allreduce.hpp"
-#include "collective/pairwise_alltoall.hpp"
-#include "collective/ring_allgather.hpp"
-#include "collective/ring_allreduce.hpp"
-#include "collective/ring_reduce_scatter.hpp"
-#include "collective/tree_broadcast.hpp"
-#include "collective/tree_reduce.hpp"
+#include "fabric/dissemination_barrier.hpp"
+#include "fabric/doubling_allreduce.hpp"
+#include "fabric/pairwise_alltoall.hpp"
+#include "fabric/ring_allgather.hpp"
+#include "fabric/ring_allreduce.hpp"
+#include "fabric/ring_reduce_scatter.hpp"
+#include "fabric/tree_broadcast.hpp"
+#include "fabric/tree_reduce.hpp"
 #include "support/allocations.hpp"
 #include "support/link_collective_test.hpp"
 

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/pairwise_alltoall.hpp"
-#include "collective/ring_allgather.hpp"
-#include "collective/ring_reduce_scatter.hpp"
+#include "fabric/pairwise_alltoall.hpp"
+#include "fabric/ring_allgather.hpp"
+#include "fabric/ring_reduce_scatter.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_shares_test {

@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/dissemination_barrier.hpp"
-#include "collective/tree_broadcast.hpp"
-#include "collective/tree_reduce.hpp"
+#include "fabric/dissemination_barrier.hpp"
+#include "fabric/tree_broadcast.hpp"
+#include "fabric/tree_reduce.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_tree_test {

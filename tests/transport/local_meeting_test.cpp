@@ -1,6 +1,6 @@
 // Ranks of a node that meet over abstract sockets, and who may get in their way.
 
-#include "rendezvous/local_meeting.hpp"
+#include "bootstrap/local_meeting.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,9 +16,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/hello.hpp"
-#include "rendezvous/local_socket.hpp"
-#include "rendezvous/sockets.hpp"
+#include "bootstrap/hello.hpp"
+#include "bootstrap/local_socket.hpp"
+#include "bootstrap/sockets.hpp"
 #include "support/other_user.hpp"
 #include "support/store.hpp"
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "news_board.hpp"
-#include "rendezvous/limits.hpp"
+#include "bootstrap/limits.hpp"
+#include "core/news_board.hpp"
 
 namespace rondo::transport::news_board_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "channel.hpp"
+#include "core/channel.hpp"
 
 namespace rondo::transport::ports_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "arena_core.hpp"
+#include "api/arena_core.hpp"
 #include "shm/rank_memory.hpp"
 
 namespace rondo::transport::quarantine_test {

@@ -1,4 +1,4 @@
-#include "range_allocator.hpp"
+#include "core/range_allocator.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "collective/rows.hpp"
+#include "node/rows.hpp"
 
 #include <cstddef>
 #include <vector>

@@ -6,11 +6,11 @@
 
 #include <gtest/gtest.h>
 
-#include "schedule/binomial.hpp"
-#include "schedule/dissemination.hpp"
-#include "schedule/doubling.hpp"
-#include "schedule/pairwise.hpp"
-#include "schedule/ring.hpp"
+#include "fabric/binomial_schedule.hpp"
+#include "fabric/dissemination_schedule.hpp"
+#include "fabric/doubling_schedule.hpp"
+#include "fabric/pairwise_schedule.hpp"
+#include "fabric/ring_schedule.hpp"
 
 namespace rondo::transport::schedule::schedule_test {
 namespace {

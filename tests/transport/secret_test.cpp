@@ -1,4 +1,4 @@
-#include "rendezvous/secret.hpp"
+#include "bootstrap/secret.hpp"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -16,8 +16,8 @@
 
 #include <rondo/transport/communicator.hpp>
 
-#include "rendezvous/hello.hpp"
-#include "rendezvous/tcp.hpp"
+#include "bootstrap/hello.hpp"
+#include "bootstrap/tcp.hpp"
 #include "shm/segment.hpp"
 #include "support/processes.hpp"
 #include "support/profiler.hpp"

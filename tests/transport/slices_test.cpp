@@ -1,4 +1,4 @@
-#include "collective/slices.hpp"
+#include "node/slices.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Who is at the other end of a socket, and how many sockets a process may have.
 
-#include "rendezvous/sockets.hpp"
+#include "bootstrap/sockets.hpp"
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -18,7 +18,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "rendezvous/tcp.hpp"
+#include "bootstrap/tcp.hpp"
 
 namespace rondo::transport::rendezvous::sockets_test {
 namespace {

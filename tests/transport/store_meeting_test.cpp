@@ -1,6 +1,6 @@
 // Ranks that are processes, and meet where the environment says.
 
-#include "rendezvous/store_meeting.hpp"
+#include "bootstrap/store_meeting.hpp"
 
 #include <cstdlib>
 #include <string>

@@ -17,7 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/sockets.hpp"
+#include "bootstrap/sockets.hpp"
 #include "support/other_user.hpp"
 #include "support/store.hpp"
 

@@ -1,6 +1,6 @@
 // The side channels of ranks that are threads.
 
-#include "rendezvous/thread_hub.hpp"
+#include "bootstrap/thread_hub.hpp"
 
 #include <atomic>
 #include <string>

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "state/byte_reader.hpp"
-#include "state/byte_writer.hpp"
+#include "base/byte_reader.hpp"
+#include "base/byte_writer.hpp"
 
 namespace rondo::sync {
 

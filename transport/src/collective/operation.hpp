@@ -6,7 +6,7 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "collective/group.hpp"
+#include "fabric/group.hpp"
 #include "shm/layout.hpp"
 
 namespace rondo::transport {

@@ -2,8 +2,8 @@
 
 #include <span>
 
-#include "collective/link_failure.hpp"
-#include "collective/rows.hpp"
+#include "fabric/link_failure.hpp"
+#include "node/rows.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "channel.hpp"
 #include "collective/operation.hpp"
+#include "core/channel.hpp"
 
 namespace rondo::transport {
 

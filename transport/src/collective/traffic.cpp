@@ -1,6 +1,6 @@
 #include "collective/traffic.hpp"
 
-#include "collective/slices.hpp"
+#include "node/slices.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -6,8 +6,8 @@
 #include <rondo/transport/counters.hpp>
 
 #include "collective/operation.hpp"
-#include "collective/slots.hpp"
-#include "collective/staging.hpp"
+#include "node/slots.hpp"
+#include "node/staging.hpp"
 
 namespace rondo::transport {
 

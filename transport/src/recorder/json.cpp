@@ -6,7 +6,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "names.hpp"
+#include "core/names.hpp"
 #include "recorder/snapshot.hpp"
 
 namespace rondo::transport::recorder {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/stage.hpp"
 #include "recorder/ticks.hpp"
-#include "stage.hpp"
 
 // What a rank records about itself, as it lies in shared memory: a Header, then one Log after the
 // other. Written by the rank alone, and read by whoever holds the descriptor, at any time, also

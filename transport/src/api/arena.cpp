@@ -1,0 +1,107 @@
+#include <rondo/transport/arena.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "api/arena_core.hpp"
+
+namespace rondo::transport {
+namespace {
+
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
+
+}  // namespace
+
+void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
+  // Whole lines: a neighbour's stores never share one with this block.
+  const std::size_t size =
+      std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
+  const std::size_t aligned = std::max(alignment, cache_line);
+  if (!quarantines_.empty()) end_quarantines();
+  std::size_t offset = ranges_.allocate(size, aligned);
+  if (offset == RangeAllocator::npos) {
+    grow(size + aligned);
+    offset = ranges_.allocate(size, aligned);
+  }
+  return memory_->arena().base() + offset;
+}
+
+void ArenaCore::grow(std::size_t bytes) {
+  const std::size_t before = ranges_.limit();
+  const std::size_t wanted = before + bytes;
+  const std::size_t limit = (wanted + growth_bytes - 1) / growth_bytes * growth_bytes;
+  shm::Segment& segment = memory_->arena();
+  segment.grow(limit);
+  if (on_growth_) on_growth_({segment.base() + before, limit - before});
+  ranges_.extend(limit);
+}
+
+void ArenaCore::deallocate(void* data) {
+  const auto offset =
+      static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base());
+  if (!quarantines_.empty()) end_quarantines();
+  if (quarantined(offset)) {
+    freed_.push_back(offset);
+  } else {
+    ranges_.deallocate(offset);
+  }
+}
+
+void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over) {
+  quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
+}
+
+void ArenaCore::end_quarantines() {
+  if (std::erase_if(quarantines_, [](const Quarantine& held) { return held.over(); }) == 0) return;
+  std::erase_if(freed_, [this](std::size_t offset) {
+    if (quarantined(offset)) return false;
+    ranges_.deallocate(offset);
+    return true;
+  });
+}
+
+// Is any of the range handed out at `offset` in quarantine?
+bool ArenaCore::quarantined(std::size_t offset) const noexcept {
+  const std::size_t end = offset + ranges_.bytes_at(offset);
+  return std::ranges::any_of(
+      quarantines_, [&](const Quarantine& held) { return held.begin < end && offset < held.end; });
+}
+
+bool ArenaCore::contains(const void* data, std::size_t bytes) const noexcept {
+  return offset_of(data, bytes) != shm::private_memory;
+}
+
+std::uint64_t ArenaCore::offset_of(const void* data, std::size_t bytes) const noexcept {
+  const auto base = reinterpret_cast<std::uintptr_t>(memory_->arena().base());
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::size_t size = memory_->arena().size();
+  if (address < base || address - base > size || bytes > size - (address - base)) {
+    return shm::private_memory;
+  }
+  return address - base;
+}
+
+SharedArena::SharedArena(std::unique_ptr<ArenaCore> core) noexcept : core_(std::move(core)) {}
+
+SharedArena::~SharedArena() = default;
+
+bool SharedArena::contains(const void* data, std::size_t bytes) const noexcept {
+  return core_->contains(data, bytes);
+}
+
+std::size_t SharedArena::used_bytes() const noexcept { return core_->used_bytes(); }
+
+void* SharedArena::do_allocate(std::size_t bytes, std::size_t alignment) {
+  return core_->allocate(bytes, alignment);
+}
+
+void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/) {
+  core_->deallocate(data);
+}
+
+bool SharedArena::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
+  return this == &other;
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,63 @@
+#include <rondo/transport/world.hpp>
+
+#include <utility>
+
+#include "bootstrap/rendezvous.hpp"
+#include "core/communicator_core.hpp"
+#include "core/world_core.hpp"
+
+namespace rondo::transport {
+
+World World::attach(const WorldOptions& options) { return World(rendezvous::attach(options)); }
+
+std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
+  std::vector<World> worlds;
+  for (auto& core : rendezvous::make_threads(ranks, options)) {
+    worlds.push_back(World(std::move(core)));
+  }
+  return worlds;
+}
+
+World::World(std::shared_ptr<WorldCore> core)
+    : core_(std::move(core)), communicator_(new Communicator(core_->make_world_communicator())) {}
+
+World::~World() = default;
+
+int World::rank() const noexcept { return core_->rank(); }
+
+int World::size() const noexcept { return static_cast<int>(core_->peers().size()); }
+
+int World::nodes() const noexcept { return core_->nodes(); }
+
+const std::string& World::route() const noexcept { return core_->route(); }
+
+Communicator& World::communicator() noexcept { return *communicator_; }
+
+SharedArena& World::arena() noexcept { return core_->arena(); }
+
+void World::progress() {
+  while (core_->progress()) {
+  }
+}
+
+void World::progress(std::chrono::nanoseconds budget) {
+  const auto end = std::chrono::steady_clock::now() + budget;
+  while (core_->progress() && std::chrono::steady_clock::now() < end) {
+  }
+}
+
+void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
+
+void World::dump_flight_record(const std::filesystem::path& path) const {
+  core_->dump_flight_record(path);
+}
+
+void World::set_dump_folder(const std::filesystem::path& folder) { core_->set_dump_folder(folder); }
+
+Counters World::counters() const noexcept { return core_->counters(); }
+
+std::span<const RankInfo> World::ranks() const noexcept { return core_->infos(); }
+
+bool World::oversubscribed() const noexcept { return core_->oversubscribed(); }
+
+}  // namespace rondo::transport

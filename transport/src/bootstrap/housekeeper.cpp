@@ -1,0 +1,114 @@
+#include "bootstrap/housekeeper.hpp"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <exception>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+namespace rondo::transport::rendezvous {
+namespace {
+
+// Threads inherit the mask of whoever starts them.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_ = {};
+};
+
+int milliseconds_until(Clock::time_point time) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds most{60'000};
+  const auto left = std::chrono::ceil<milliseconds>(time - Clock::now());
+  return static_cast<int>(std::clamp(left, milliseconds(0), most).count());
+}
+
+}  // namespace
+
+Housekeeper::Housekeeper(std::vector<Chore*> chores)
+    : chores_(std::move(chores)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!bell_.valid()) throw Error(Errc::rendezvous_failed, "rendezvous: cannot make an eventfd");
+  const BlockedSignals blocked;
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "rondo-keeper");
+}
+
+Housekeeper::~Housekeeper() {
+  stop_ = true;
+  wake();
+  thread_.join();
+}
+
+void Housekeeper::wake() noexcept {
+  const std::uint64_t one = 1;
+  // It fails only when the bell rings already.
+  [[maybe_unused]] const ssize_t written = ::write(bell_.get(), &one, sizeof one);
+}
+
+void Housekeeper::run() noexcept {
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("an exception of unknown type");
+  }
+}
+
+void Housekeeper::fail(std::string_view why) noexcept {
+  for (Chore* chore : chores_) chore->on_failure(why);
+}
+
+void Housekeeper::serve() {
+  using namespace std::chrono_literals;
+  while (!stop_) turn(Clock::time_point::max());
+  for (Chore* chore : chores_) {
+    const auto limit = Clock::now() + 500ms;
+    chore->finish();
+    while (!chore->finished() && Clock::now() < limit) turn(limit);
+  }
+}
+
+void Housekeeper::turn(Clock::time_point limit) {
+  entries_.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
+  counts_.clear();
+  for (Chore* chore : chores_) {
+    const std::size_t before = entries_.size();
+    chore->list(entries_);
+    counts_.push_back(entries_.size() - before);
+    limit = std::min(limit, chore->due());
+  }
+  const int ready = ::poll(entries_.data(), entries_.size(), milliseconds_until(limit));
+  if (ready < 0) {
+    for (pollfd& entry : entries_) entry.revents = 0;
+  }
+  if (entries_.front().revents != 0) {
+    std::uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t count = ::read(bell_.get(), &rung, sizeof rung);
+  }
+  const auto now = Clock::now();
+  std::span<const pollfd> rest(entries_);
+  rest = rest.subspan(1);
+  for (std::size_t i = 0; i < chores_.size(); ++i) {
+    chores_[i]->attend(rest.first(counts_[i]), now);
+    rest = rest.subspan(counts_[i]);
+  }
+}
+
+}  // namespace rondo::transport::rendezvous

@@ -1,0 +1,421 @@
+#include "core/communicator_core.hpp"
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "api/arena_core.hpp"
+#include "core/span.hpp"
+#include "core/world_core.hpp"
+#include "node/slots.hpp"
+#include "shm/doorbell.hpp"
+#include "shm/remote_access.hpp"
+
+namespace rondo::transport {
+namespace {
+
+shm::Locator locate(const Posted& posted, bool stored_into, const ArenaCore& arena) {
+  const ConstBlock& block = posted.input;
+  shm::Locator locator;
+  locator.offset = arena.offset_of(block.data, extent_of(block));
+  locator.rows = block.rows;
+  locator.row_bytes = block.row_bytes;
+  locator.stride_bytes = block.stride_bytes;
+  if (stored_into) locator.output_offset = arena.offset_of(posted.output.data, block.bytes());
+  return locator;
+}
+
+// Do others read the input of `member`, and store into its output, in the direct regime?
+bool gives(const shm::Fingerprint& fingerprint, std::size_t member) {
+  return fingerprint.collective != shm::Collective::broadcast ||
+         fingerprint.root == static_cast<std::int32_t>(member);
+}
+
+bool stored_into(const shm::Fingerprint& fingerprint, std::size_t member) {
+  return fingerprint.collective == shm::Collective::allreduce ||
+         (fingerprint.collective == shm::Collective::reduce &&
+          fingerprint.root == static_cast<std::int32_t>(member));
+}
+
+// Does the direct regime need memory of `member` that nobody else can reach?
+bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locator,
+                  std::size_t member) {
+  const bool empty = locator.rows * locator.row_bytes == 0;
+  return !empty &&
+         ((gives(fingerprint, member) && locator.offset == shm::private_memory) ||
+          (stored_into(fingerprint, member) && locator.output_offset == shm::private_memory));
+}
+
+std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group) {
+  std::vector<Channel::Route> routes;
+  for (const Member& member : group.members) {
+    const bool same_node = world.same_node(member.world_rank);
+    routes.push_back({.world_rank = member.world_rank,
+                      .link = world.link_to(member.world_rank),
+                      .leaves_node = !same_node,
+                      .port = member.port});
+  }
+  return routes;
+}
+
+}  // namespace
+
+CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group,
+                                   std::uint64_t block, std::uint64_t first, std::uint32_t context)
+    : world_(std::move(world)),
+      group_(std::move(group)),
+      block_(block),
+      first_(first),
+      next_sequence_(first),
+      consumed_by_all_(first - 1),
+      context_(context),
+      channel_(routes_of(*world_, group_), group_.members[group_.index()].port,
+               world_->counters()) {
+  group_.channel = &channel_;
+  group_.team = world_->options().team;
+  const std::string& table = world_->options().fabric.allreduce;
+  if (!table.empty()) group_.allreduce_table = AlgorithmTable::parse(table);
+  group_.counters = &world_->counters();
+  group_.sources.resize(group_.count());
+  group_.destinations.resize(group_.count());
+  for (const Member& member : group_.members) {
+    if (member.memory != nullptr && !member.memory->header().light_fences) light_fences_ = false;
+  }
+  world_->add(*this);
+}
+
+CommunicatorCore::~CommunicatorCore() {
+  world_->remove(*this);
+  if (log_ != nullptr) world_->recorder().close_log(*log_);
+  if (span_) {
+    world_->note_last_part({.context = context_,
+                            .members = span_->members(),
+                            .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+  }
+  if (failure_) return;
+  if (block_ != no_block) world_->retire(*this);
+  if (owns_port_) world_->release_port(group_.members[group_.index()].port);
+}
+
+OperationRecord& CommunicatorCore::take_record() {
+  if (free_.empty()) {
+    pool_.emplace_back();
+    free_.reserve(pool_.size());
+    return pool_.back();
+  }
+  OperationRecord& record = *free_.back();
+  free_.pop_back();
+  return record;
+}
+
+void CommunicatorCore::recycle(OperationRecord& record) noexcept {
+  if (record.held || record.listed) return;
+  record.storage.emplace<std::monostate>();
+  record.operation = nullptr;
+  free_.push_back(&record);  // never allocates: take_record() reserved it
+}
+
+Request CommunicatorCore::post(OperationRecord& record) {
+  record.held = true;
+  if (failure_) return fail_at_once(record);
+  record.posted.sequence = next_sequence_++;
+  record.ordered = true;
+  record.stamp = {};
+  record.stage = Stage::queued;
+  record.lost_since.reset();
+  record.any_private = false;
+  record.arrived = 0;
+  record.listed = true;
+  record.next = nullptr;
+  (newest_ == nullptr ? oldest_ : newest_->next) = &record;
+  newest_ = &record;
+  if (current_ == nullptr) current_ = &record;
+  if (unpublished_ == nullptr) unpublished_ = &record;
+  publish_queued();
+  ring_sleepers();
+  record_ordered(record);  // while peers fetch what they have just been shown
+  return {shared_from_this(), &record};
+}
+
+Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
+  record.stage = Stage::failed;
+  record.listed = false;
+  return {shared_from_this(), &record};
+}
+
+bool CommunicatorCore::publish_queued() {
+  if (span_) return announce_queued();
+  bool moved = false;
+  while (unpublished_ != nullptr) {
+    const std::uint64_t sequence = unpublished_->posted.sequence;
+    if (sequence > consumed_by_all_ + shm::slot_count &&
+        sequence > consumed_by_all() + shm::slot_count) {
+      break;
+    }
+    publish(*unpublished_);
+    unpublished_ = unpublished_->next;
+    moved = true;
+  }
+  return moved;
+}
+
+void CommunicatorCore::publish(OperationRecord& record) {
+  const Posted& posted = record.posted;
+  shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
+  slot.fingerprint = posted.fingerprint;
+  if (record.regime == Regime::small) {
+    write_small_payload(group_, posted);
+  } else {
+    slot.locator =
+        locate(posted, stored_into(posted.fingerprint, group_.index()), world_->arena_core());
+  }
+  // Release: peers that find the sequence see the slot, the payload, and the input itself.
+  slot.sequence.store(posted.sequence, std::memory_order_release);
+  record.enter(Stage::published);
+  group_.published = true;
+}
+
+bool CommunicatorCore::gather(OperationRecord& record) {
+  const Posted& posted = record.posted;
+  for (; record.arrived < group_.count(); ++record.arrived) {
+    shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
+    // Acquire: pairs with the release in publish().
+    if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
+    compare(record, record.arrived);
+    if (record.regime != Regime::small) {
+      record.any_private =
+          record.any_private || out_of_reach(posted.fingerprint, slot.locator, record.arrived);
+    }
+  }
+  return true;
+}
+
+void CommunicatorCore::start(OperationRecord& record) {
+  if (record.regime != Regime::small) {
+    record.regime = record.any_private ? Regime::staged : Regime::direct;
+  }
+  switch (record.regime) {
+    case Regime::small:
+      record.operation = &record.storage.emplace<SmallOperation>();
+      record.stage = Stage::running;  // until the end of this step: not worth an entry
+      return;
+    case Regime::direct:
+      start_direct(record);
+      break;
+    case Regime::staged:
+      start_staged(record);
+      break;
+  }
+  record.enter(Stage::running);
+}
+
+void CommunicatorCore::start_direct(OperationRecord& record) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+    case shm::Collective::reduce:
+      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
+      break;
+    case shm::Collective::reduce_scatter:
+      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
+      break;
+    default:
+      record.operation = &record.storage.emplace<DirectPull>();
+  }
+}
+
+void CommunicatorCore::start_staged(OperationRecord& record) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+    case shm::Collective::reduce:
+      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
+      break;
+    case shm::Collective::reduce_scatter:
+    case shm::Collective::alltoall:
+      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
+      break;
+    default:
+      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
+  }
+}
+
+bool CommunicatorCore::step_current() {
+  OperationRecord& record = *current_;
+  if (record.stage == Stage::published) {
+    if (span_) {
+      start_spanning(record);
+    } else {
+      if (!gather(record)) return false;
+      start(record);
+    }
+  }
+  if (record.stage != Stage::running) return false;
+  if (span_) compare_header(record);
+  const bool small = record.regime == Regime::small;
+  const auto begin =
+      small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
+  const Progress result = span_ ? step_operation(record) : step_on_node(record);
+  if (!small && result != Progress::idle) {
+    group_.counters->communicating += std::chrono::steady_clock::now() - begin;
+  }
+  if (result != Progress::done) return result == Progress::moved;
+  current_ = record.next;
+  if (span_) {
+    group_.counters->operations += 1;
+    record.enter(Stage::draining);
+    return true;
+  }
+  // Release: all that this rank read and stored for the operation comes before the flag.
+  group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
+  group_.published = true;
+  if (small) {
+    record.end_untimed();
+  } else {
+    record.enter(Stage::draining);
+  }
+  return true;
+}
+
+// Only in the direct regime peers' buffers are touched. They may be their owner's again.
+Progress CommunicatorCore::step_on_node(OperationRecord& record) {
+  if (record.regime != Regime::direct) return record.operation->step(group_, record.posted);
+  const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
+  throw_failure_of_peers();
+  return record.operation->step(group_, record.posted);
+}
+
+std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
+  std::uint64_t least = group_.mine().consumed.load(std::memory_order_relaxed);
+  for (const Member& member : group_.members) {
+    // Acquire: a peer's stores into this rank's buffers come before its flag.
+    least = std::min(least, member.block->consumed.load(std::memory_order_acquire));
+  }
+  consumed_by_all_ = least;
+  return least;
+}
+
+bool CommunicatorCore::drain() {
+  if (span_) return drain_headers();
+  bool moved = false;
+  for (OperationRecord* record = oldest_; record != current_; record = record->next) {
+    if (record->stage != Stage::draining) continue;
+    if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
+      break;
+    }
+    record->enter(Stage::complete);
+    moved = true;
+  }
+  unlist_complete();
+  return moved;
+}
+
+void CommunicatorCore::unlist_complete() {
+  while (oldest_ != nullptr && oldest_ != current_ && oldest_->stage == Stage::complete) {
+    OperationRecord& record = *oldest_;
+    oldest_ = record.next;
+    if (oldest_ == nullptr) newest_ = nullptr;
+    record.listed = false;
+    recycle(record);
+  }
+}
+
+bool CommunicatorCore::progress() {
+  if ((oldest_ == nullptr && parts_.empty()) || failure_) return false;
+  try {
+    if (suspicion_) {
+      look_at_suspicion();
+      return false;
+    }
+    bool moved = !parts_.empty() && step_parts();
+    moved = (unpublished_ != nullptr && publish_queued()) || moved;
+    if (current_ != nullptr) moved = step_current() || moved;
+    if (oldest_ != current_) moved = drain() || moved;
+    ring_sleepers();
+    return moved;
+  } catch (const LinkFailure& failure) {
+    suspect(failure);
+    return false;
+  } catch (const Error& error) {
+    fail(error);
+    return true;
+  } catch (const std::bad_alloc&) {
+    fail(Error(Errc::out_of_memory,
+               "rank " + std::to_string(world_->rank()) + " has no memory left for an operation"));
+    return true;
+  }
+}
+
+void CommunicatorCore::ring_sleepers() {
+  if (!group_.published) return;
+  group_.published = false;
+  if (!world_->may_sleep()) return;
+  shm::fence_before_ringing();
+  for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
+}
+
+void CommunicatorCore::check_all_fingerprints() {
+  if (span_) return compare_all_headers();
+  if (current_ == nullptr || current_->stage != Stage::published) return;
+  const std::uint64_t sequence = current_->posted.sequence;
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    // Acquire: pairs with the release in publish().
+    if (slot_of(*group_.members[r].block, sequence).sequence.load(std::memory_order_acquire) ==
+        sequence) {
+      compare(*current_, r);
+    }
+  }
+}
+
+bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
+  if (member == group_.index() || record.finished()) return false;
+  if (!record.ordered) return record.operation->waits_for(group_, member);
+  if (span_) return span_->waits_for(record, member);
+  const OperationRecord& front = front_of(record);
+  const std::uint64_t sequence = front.posted.sequence;
+  shm::ControlBlock& block = *group_.members[member].block;
+  switch (front.stage) {
+    case Stage::queued:
+      return block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
+    case Stage::published:
+      return slot_of(block, sequence).sequence.load(std::memory_order_acquire) != sequence;
+    case Stage::running:
+      return front.operation->waits_for(group_, member);
+    case Stage::draining:
+      return block.consumed.load(std::memory_order_acquire) < sequence;
+    case Stage::complete:
+    case Stage::failed:
+      return false;
+  }
+  return false;
+}
+
+const OperationRecord& CommunicatorCore::front_of(const OperationRecord& record) const {
+  if (!record.ordered || record.finished()) return record;
+  if (span_) return *oldest_;
+  // Operations run in order: what is waited for may stand behind another.
+  const bool behind = current_ != nullptr && record.stage != Stage::draining &&
+                      current_->posted.sequence <= record.posted.sequence;
+  return behind ? *current_ : record;
+}
+
+bool CommunicatorCore::needs(const OperationRecord& record, std::size_t member) const {
+  if (span_ && record.ordered) return member != group_.index() && !record.finished();
+  return waits_for(record, member);
+}
+
+bool CommunicatorCore::took_part(const OperationRecord& record, std::size_t member) const {
+  if (!span_ || !record.ordered) return false;
+  const int rank = group_.members[member].world_rank;
+  const auto last = world_->last_part(rank, context_, span_->members());
+  return !last || front_of(record).posted.sequence <= *last;
+}
+
+std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    if (waits_for(record, r)) ranks.push_back(group_.members[r].world_rank);
+  }
+  return ranks;
+}
+
+}  // namespace rondo::transport

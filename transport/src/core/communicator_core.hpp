@@ -1,0 +1,210 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/block.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/neighbour.hpp>
+#include <rondo/transport/reduce_op.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "bootstrap/side_channel.hpp"
+#include "core/channel.hpp"
+#include "core/operation_record.hpp"
+#include "fabric/group.hpp"
+#include "fabric/link_failure.hpp"
+
+namespace rondo::transport {
+
+class Span;
+class WorldCore;
+
+/// One rank's side of a communicator: its queue of operations, its control block, its peers'.
+///
+/// Operations run in the order posted. The list holds, from old to new: those that drain (this
+/// rank's part is done, peers' is not), the one that runs, those that are published, those that
+/// are queued. current_ and unpublished_ are the first of the last three and of the last.
+class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
+ public:
+  static constexpr std::uint64_t no_block = 0;
+
+  /// `block` is this rank's control block, or no_block; the first operation gets the sequence
+  /// `first`; `context` is its name in news and flight records.
+  CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
+                   std::uint64_t first, std::uint32_t context);
+  CommunicatorCore(const CommunicatorCore&) = delete;
+  CommunicatorCore& operator=(const CommunicatorCore&) = delete;
+  ~CommunicatorCore();
+
+  // What is prepared is checked, and posted next or kept for a Plan.
+  [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
+  [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
+  [[nodiscard]] OperationRecord& prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                                                        std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root);
+  [[nodiscard]] OperationRecord& prepare_allgather(ConstBlock in, Block out,
+                                                   std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_alltoall(ConstBlock in, Block out);
+  [[nodiscard]] OperationRecord& prepare_barrier();
+  [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
+  Request post(OperationRecord& record);
+  Request post_parts(OperationRecord& record);
+  /// Posts the operation of a Plan.
+  Request post_like(const OperationRecord& prototype);
+  /// A Plan lets go of its prototype.
+  void drop(OperationRecord& prototype) noexcept;
+
+  Request send(ConstBlock data, int peer, int tag);
+  Request recv(Block data, int peer, int tag);
+  Request put_signal(int peer, std::uint64_t value, int tag);
+  Request wait_signal(int peer, std::uint64_t& value, int tag);
+  [[nodiscard]] std::vector<Block> share(Block mine);
+  [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
+
+  /// Makes it one whose members are on several nodes; once, before the first operation. See Span.
+  void span_nodes(std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
+  [[nodiscard]] bool spans() const noexcept { return span_ != nullptr; }
+  /// When it ends, its port is free again, unless it has failed: then messages may still come. Its
+  /// levels share the port; once, before the first operation.
+  void own_port() noexcept { owns_port_ = true; }
+  /// What is posted from now on goes into the flight recorder; once, before the first operation.
+  void begin_recording();
+  /// A rank of another node found that this communicator's ranks posted different operations.
+  void hear_divergence(const rendezvous::News& news);
+
+  /// Advances this communicator's operations; at most one step of work. True if any moved.
+  bool progress();
+
+  /// Waits for `record`, to the communicator's deadline or `limit`; throws what makes it fail.
+  /// False when `limit` has passed.
+  [[nodiscard]] bool wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
+  [[nodiscard]] static bool finished(const Request& request) noexcept {
+    return request.record_ == nullptr || request.record_->finished();
+  }
+  /// Does not wait, but looks for what would end a wait, unless it has just done so.
+  void glance(OperationRecord& record);
+  /// Gives up a receive that is pending, and lets go of it; false if it is anything else.
+  bool cancel(OperationRecord& record) noexcept;
+  /// The Request lets go of `record`, waiting for it first.
+  void release(OperationRecord& record) noexcept;
+
+  /// Fails everything pending, and everything posted from now on, and tells the peers of the node.
+  /// When it returns, no peer touches the buffers of what was pending; see release_arena().
+  void poison(const Error& error);
+  /// As poison(), and tells ranks of other nodes what only this one may have seen.
+  void fail(const Error& error);
+  [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
+  /// Why a peer of this node, which `record` needs, has given up the communicator.
+  [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
+
+  /// Does the oldest incomplete operation up to `record` wait for that member?
+  [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// Must that member live for the operation to complete? Between nodes others may stand between.
+  [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
+  /// Did that member, which left in order, take part in all that `record` waits for? Then what it
+  /// sent is on its way. Also true as long as nothing is known.
+  [[nodiscard]] bool took_part(const OperationRecord& record, std::size_t member) const;
+  /// What the operation waits for: itself, or an older one.
+  [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
+  /// Has a message failed, and the reason is waited for?
+  [[nodiscard]] bool suspects() const noexcept { return suspicion_.has_value(); }
+  /// The World ranks that it waits for.
+  [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
+  /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
+  void check_all_fingerprints();
+
+  [[nodiscard]] std::string describe(const OperationRecord& record) const;
+  [[nodiscard]] const Group& group() const noexcept { return group_; }
+  [[nodiscard]] Group& group() noexcept { return group_; }
+  [[nodiscard]] WorldCore& world() const noexcept { return *world_; }
+  [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
+  [[nodiscard]] std::uint64_t last_sequence() const noexcept { return next_sequence_ - 1; }
+
+ private:
+  [[nodiscard]] OperationRecord& take_record();
+  [[nodiscard]] OperationRecord& take_record(const ConstBlock& in, const Block& out,
+                                             const shm::Fingerprint& fingerprint);
+  void recycle(OperationRecord& record) noexcept;
+  void give_up(OperationRecord& record);
+  void retract_slots() noexcept;
+  void tell_node(const Error& error);
+  void release_arena();
+  [[nodiscard]] bool accesses_arenas(const Member& member) const noexcept;
+  void quarantine(const Member& accessor);
+  void throw_failure_of_peers() const;
+  [[nodiscard]] Error failure_of(const Member& member) const;
+  [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
+
+  bool publish_queued();
+  void publish(OperationRecord& record);
+  void record_ordered(OperationRecord& record) noexcept;
+  void record_parts(OperationRecord& record) noexcept;
+  [[nodiscard]] bool gather(OperationRecord& record);
+  void start(OperationRecord& record);
+  void start_direct(OperationRecord& record);
+  void start_staged(OperationRecord& record);
+  bool step_current();
+  [[nodiscard]] Progress step_on_node(OperationRecord& record);
+  bool drain();
+  void unlist_complete();
+  void ring_sleepers();
+  [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
+  void compare(const OperationRecord& record, std::size_t member) const;
+  void compare(const OperationRecord& record, std::size_t member, const shm::Fingerprint& theirs,
+               std::uint64_t sequence) const;
+
+  // Of communicators that span nodes.
+  bool announce_queued();
+  void start_spanning(OperationRecord& record);
+  bool drain_headers();
+  void compare_header(OperationRecord& record);
+  void compare_all_headers();
+  [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
+  template <typename Describe>
+  Request post_one(PointToPointCall call, int peer, int tag, Describe describe);
+  bool step_parts();
+  [[nodiscard]] Progress step_operation(OperationRecord& record);
+  void suspect(const LinkFailure& failure);
+  void suspect(const Error& error);
+  void look_at_suspicion();
+  [[nodiscard]] std::string describe_parts(const OperationRecord& record) const;
+
+  std::shared_ptr<WorldCore> world_;
+  Group group_;
+  std::uint64_t block_;
+  std::uint64_t first_;  // sequence of the first operation
+  std::uint64_t next_sequence_;
+  std::uint64_t consumed_by_all_;  // cached; only grows
+
+  std::deque<OperationRecord> pool_;
+  std::vector<OperationRecord*> free_;
+  OperationRecord* oldest_ = nullptr;
+  OperationRecord* newest_ = nullptr;
+  OperationRecord* current_ = nullptr;      // first whose own part is not done
+  OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
+  std::vector<OperationRecord*> parts_;     // point-to-point operations under way
+  std::optional<Error> failure_;
+  std::uint64_t given_up_ = 0;  // the first sequence that the failure ended
+  bool light_fences_ = true;    // see shm/remote_access.hpp
+
+  std::chrono::steady_clock::time_point glanced_{};
+
+  std::uint32_t context_;
+  bool owns_port_ = false;
+  recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
+  Channel channel_;
+  std::unique_ptr<Span> span_;
+  // A message that failed. For a while the news may still tell why; then this is the failure.
+  std::optional<Error> suspicion_;
+  std::chrono::steady_clock::time_point suspected_{};
+};
+
+}  // namespace rondo::transport

@@ -1,0 +1,200 @@
+// How a communicator fails: everything pending is given up, the peers of the node learn why, and
+// the buffers become the caller's again.
+//
+// In the direct regime peers read and store in the buffers themselves. So a rank that gives up
+// first makes that impossible for whoever comes later: it retracts its slots, says in its control
+// block that it has failed, and waits for the peers that are in the middle of a step (see
+// shm/remote_access.hpp). Only then its caller gets the error. A step takes a millisecond at most;
+// but a process can be stopped in it. After a while the rank goes on without it, and what that one
+// step works on is kept in quarantine.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "api/arena_core.hpp"
+#include "core/communicator_core.hpp"
+#include "core/describe.hpp"
+#include "core/span.hpp"
+#include "core/world_core.hpp"
+#include "node/slots.hpp"
+#include "shm/doorbell.hpp"
+#include "shm/remote_access.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For so long a peer that is in the middle of a step is waited for; and how often it is looked at.
+constexpr auto access_limit = 500ms;
+constexpr auto access_interval = 50us;
+
+// Without what the code adds: who hears it adds that again.
+std::string text_of(const Error& error) {
+  const std::string what = error.what();
+  const std::string suffix = ": " + error.code().message();
+  return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
+}
+
+bool has_failed(const Member& member) {
+  // Acquire: pairs with the release in tell_node(); a note is read after it, and no memory of that
+  // rank is touched before it.
+  return member.block != nullptr && member.block->failed.load(std::memory_order_acquire) != 0;
+}
+
+}  // namespace
+
+void CommunicatorCore::fail(const Error& error) {
+  if (span_ && !failure_ && error.code() == Errc::mismatch) {
+    world_->tell_divergence(context_, text_of(error));
+  }
+  poison(error);
+}
+
+void CommunicatorCore::hear_divergence(const rendezvous::News& news) {
+  if (news.context != context_ || failure_ || !span_) return;
+  for (const Member& member : group_.members) {
+    if (member.world_rank != news.rank) continue;
+    const RankInfo& info = world_->peer(news.rank).info;
+    poison(Error(Errc::mismatch, news.text,
+                 {.rank = news.rank, .pid = info.pid, .host = info.host, .operation = {}}));
+    return;
+  }
+}
+
+void CommunicatorCore::poison(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
+  // Members that have sent something, and have not heard of the failure yet, need not wait.
+  channel_.discard();
+  given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
+  // First: operations that are given up may wait for what they have posted on the levels.
+  if (span_) span_->poison(error);
+  if (block_ != no_block) {
+    retract_slots();
+    tell_node(error);
+    release_arena();
+  }
+  for (OperationRecord* record = oldest_; record != nullptr;) {
+    OperationRecord* next = record->next;
+    give_up(*record);
+    record = next;
+  }
+  oldest_ = newest_ = current_ = unpublished_ = nullptr;
+  for (OperationRecord* record : parts_) give_up(*record);
+  parts_.clear();
+  if (log_ != nullptr) world_->note_failure(error);
+}
+
+void CommunicatorCore::give_up(OperationRecord& record) {
+  if (!record.finished()) record.enter(Stage::failed);
+  if (span_ && record.ordered) span_->forget(record);
+  // No link may refer to the buffers any more: the caller gets them back.
+  record.operation = nullptr;
+  record.storage.emplace<std::monostate>();
+  record.listed = false;
+  recycle(record);
+}
+
+// No peer that has not begun an operation begins it now. Those that this rank has completed stay:
+// peers may still read what is in their slots.
+void CommunicatorCore::retract_slots() noexcept {
+  for (const OperationRecord* record = oldest_; record != unpublished_; record = record->next) {
+    if (record->finished()) continue;
+    // Relaxed: whoever still finds the old number looks for failures before it goes on.
+    slot_of(group_.mine(), record->posted.sequence)
+        .sequence.store(shm::retracted, std::memory_order_relaxed);
+  }
+}
+
+void CommunicatorCore::tell_node(const Error& error) {
+  shm::ControlBlock& mine = group_.mine();
+  // Who failed first says why; the others, whom it has told, leave their notes empty.
+  if (std::ranges::none_of(group_.members, has_failed)) {
+    const std::string text = text_of(error);
+    const std::size_t length = std::min(text.size(), mine.failure.text.size() - 1);
+    std::memcpy(mine.failure.text.data(), text.data(), length);
+    mine.failure.text[length] = '\0';
+    mine.failure.code = error.code().value();
+    mine.failure.rank = error.detail().rank;
+  }
+  // Release: the note comes before the word.
+  mine.failed.store(1, std::memory_order_release);
+  for (const Member& member : group_.members) shm::ring(member.memory->header());
+}
+
+// After it no peer touches the buffers of what is pending, unless it was stopped in the middle of
+// a step; what that step works on is in quarantine then.
+void CommunicatorCore::release_arena() {
+  shm::fence_everywhere();
+  const auto limit = std::chrono::steady_clock::now() + access_limit;
+  for (const Member& member : group_.members) {
+    while (accesses_arenas(member) && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(access_interval);
+    }
+    if (accesses_arenas(member)) quarantine(member);
+  }
+}
+
+bool CommunicatorCore::accesses_arenas(const Member& member) const noexcept {
+  // Acquire: what the peer stored in a step that is over comes before what the caller does next.
+  return &member != &group_.members[group_.index()] &&
+         member.block->accessing.load(std::memory_order_acquire) != 0 &&
+         !world_->gone(member.world_rank);
+}
+
+void CommunicatorCore::quarantine(const Member& accessor) {
+  const std::uint64_t sequence = accessor.block->accessing.load(std::memory_order_relaxed);
+  const OperationRecord* record = oldest_;
+  while (record != nullptr && record->posted.sequence != sequence) record = record->next;
+  if (record == nullptr) return;
+  const auto over = [this_world = world_.get(), rank = accessor.world_rank, block = accessor.block,
+                     sequence] {
+    return block->accessing.load(std::memory_order_acquire) != sequence || this_world->gone(rank);
+  };
+  ArenaCore& arena = world_->arena_core();
+  const Block& output = record->posted.output;
+  const ConstBlock written{output.data, output.type, output.rows, output.row_bytes,
+                           output.stride_bytes};
+  for (const ConstBlock& lent : {record->posted.input, written}) {
+    const std::uint64_t offset = arena.offset_of(lent.data, extent_of(lent));
+    if (offset != shm::private_memory) arena.quarantine(offset, extent_of(lent), over);
+  }
+}
+
+void CommunicatorCore::throw_failure_of_peers() const {
+  for (const Member& member : group_.members) {
+    if (has_failed(member)) throw failure_of(member);
+  }
+}
+
+std::optional<Error> CommunicatorCore::failure_of_peers(const OperationRecord& record) const {
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    if (r == group_.index() || !has_failed(group_.members[r])) continue;
+    // Messages between others go on; a collective needs everybody.
+    if (record.ordered || waits_for(record, r)) return failure_of(group_.members[r]);
+  }
+  return std::nullopt;
+}
+
+Error CommunicatorCore::failure_of(const Member& member) const {
+  const auto explains = [](const Member& other) {
+    return has_failed(other) && other.block->failure.text[0] != '\0';
+  };
+  const auto found = std::ranges::find_if(group_.members, explains);
+  const Member& first = found == group_.members.end() ? member : *found;
+  const shm::FailureNote& note = first.block->failure;
+  const int rank = note.rank >= 0 ? note.rank : first.world_rank;
+  const RankInfo& info = world_->peer(rank).info;
+  const auto code = note.code != 0 ? static_cast<Errc>(note.code) : Errc::peer_lost;
+  return {code,
+          name_rank(*world_, first.world_rank) + " gave up: " + note.text.data(),
+          {.rank = rank, .pid = info.pid, .host = info.host, .operation = {}}};
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,301 @@
+#include "core/wait.hpp"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/describe.hpp"
+#include "shm/futex.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A peer that computes alike arrives within microseconds; one that does not is waited for without
+// keeping a core busy.
+constexpr auto spin_time = 40us;
+constexpr auto yield_time = 200us;
+// How often a waiter that is awake looks for aborts and lost peers, and how long one sleeps.
+constexpr auto look_interval = 2ms;
+constexpr auto sleep_slice = 50ms;
+constexpr auto fabric_slice = 10ms;
+constexpr auto unarmed_slice = 100us;
+// What a rank of another node sent before it went may still be on its way: so long may nothing
+// arrive after it was lost; and, of a message that it may have sent, after it left in order.
+constexpr std::chrono::nanoseconds linger_of_lost = 200ms;
+constexpr std::chrono::nanoseconds linger_of_left = 2s;
+constexpr int pauses_per_look_at_the_clock = 16;
+
+void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
+           std::optional<std::chrono::nanoseconds> limit)
+    : communicator_(communicator),
+      record_(record),
+      world_(communicator.world()),
+      limit_(limit.value_or(world_.options().deadline)),
+      has_own_limit_(limit.has_value()),
+      begin_(Clock::now()),
+      idle_since_(begin_),
+      now_(begin_),
+      looked_(begin_),
+      work_before_(world_.counters().communicating) {}
+
+bool Wait::run() {
+  while (!limit_passed_) {
+    const bool moved = world_.progress();
+    note_arrival();
+    if (record_.finished()) break;
+    if (moved) {
+      now_ = idle_since_ = Clock::now();
+      if (record_.lost_since) record_.lost_since = now_;
+      // Something may always move that is not what is waited for.
+      if (now_ - looked_ >= look_interval) look();
+      continue;
+    }
+    rest();
+  }
+  account();
+  return record_.finished();
+}
+
+void Wait::glance() {
+  look_for_aborts();
+  look_for_failed_peers();
+  look_for_lost_peers();
+}
+
+void Wait::rest() {
+  now_ = Clock::now();
+  const auto idle = now_ - idle_since_;
+  const Waiting waiting = world_.options().waiting;
+  const auto spin = world_.oversubscribed() ? 0us : spin_time;
+  const bool sleepy =
+      waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
+  // Always before sleeping: a peer that went earlier will not ring.
+  if (sleepy || now_ - looked_ >= look_interval || now_ - begin_ >= limit_) look();
+  if (record_.finished() || limit_passed_) return;
+  if (sleepy) {
+    sleep();
+  } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
+    for (int i = 0; i < pauses_per_look_at_the_clock; ++i) pause_cpu();
+  } else {
+    ::sched_yield();
+  }
+}
+
+void Wait::sleep() {
+  shm::RankHeader& header = world_.header();
+  // Marked before everything is read once more, with a full fence between: whoever publishes
+  // after that read sees the mark and rings. The bell is read first, so no ring is missed.
+  header.asleep.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
+  if (!world_.progress() && !record_.finished() && !world_.aborted()) {
+    const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
+    if (world_.fabric() == nullptr) {
+      shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
+    } else {
+      sleep_on_fabric(bell);
+    }
+  }
+  header.asleep.store(0, std::memory_order_relaxed);
+}
+
+// Peers of the node ring the doorbell, those of others the fabric's descriptor. Where there are
+// both, the doorbell is slept on and the fabric looked at soon.
+void Wait::sleep_on_fabric(std::uint32_t bell) {
+  std::optional<int> descriptor;
+  if (!world_.shares_its_node()) descriptor = world_.fabric()->arm();
+  if (descriptor) {
+    pollfd entry{.fd = *descriptor, .events = POLLIN, .revents = 0};
+    const timespec slice{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(fabric_slice).count()};
+    ::ppoll(&entry, 1, &slice, nullptr);
+  } else {
+    shm::futex_wait(world_.header().doorbell, bell, unarmed_slice);
+  }
+}
+
+void Wait::look() {
+  looked_ = now_;
+  look_for_aborts();
+  look_for_failed_peers();
+  look_for_lost_peers();
+  if (!record_.finished()) look_at_the_clock();
+}
+
+void Wait::look_for_aborts() {
+  if (auto error = world_.aborted()) throw Error(*error);
+}
+
+// A peer of this node that has given up the communicator says why. What it had done before may be
+// all that is waited for.
+void Wait::look_for_failed_peers() {
+  if (record_.finished() || !communicator_.failure_of_peers(record_)) return;
+  take_what_came();
+  if (record_.finished()) return;
+  if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
+}
+
+void Wait::look_for_lost_peers() {
+  if (record_.finished()) return;
+  const std::optional<Loss> loss = find_loss();
+  if (!loss) return;
+  take_what_came();
+  if (record_.finished() || !is_loss(loss->member)) return;
+  if (!record_.lost_since) record_.lost_since = now_;
+  if (now_ - *record_.lost_since < loss->linger) return;
+  throw_lost(communicator_.group().members[loss->member].world_rank);
+}
+
+// Reads once more what a peer may have stored before it went; a mismatch explains more.
+void Wait::take_what_came() {
+  communicator_.check_all_fingerprints();
+  while (world_.progress()) {
+    idle_since_ = Clock::now();
+    if (record_.lost_since) record_.lost_since = idle_since_;
+  }
+}
+
+// Of several that have gone, the first explains the others, and one that was lost those that left.
+std::optional<Wait::Loss> Wait::find_loss() const {
+  const std::vector<Member>& members = communicator_.group().members;
+  std::optional<Loss> loss;
+  std::pair<bool, std::uint32_t> least;
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    if (!is_loss(r)) continue;
+    const int rank = members[r].world_rank;
+    const std::pair order(world_.left(rank), world_.fate(rank) - 1);  // unknown comes last
+    const auto shortest = loss ? std::min(linger(r), loss->linger) : linger(r);
+    if (!loss || order < least) {
+      loss = {.member = r, .linger = shortest};
+      least = order;
+    }
+    loss->linger = shortest;
+  }
+  return loss;
+}
+
+// Who has left in order after its part is not missed, however long the others take.
+bool Wait::is_loss(std::size_t member) const {
+  const int rank = communicator_.group().members[member].world_rank;
+  return communicator_.needs(record_, member) && world_.gone(rank) &&
+         !(world_.left(rank) && communicator_.took_part(record_, member));
+}
+
+std::chrono::nanoseconds Wait::linger(std::size_t member) const {
+  const int rank = communicator_.group().members[member].world_rank;
+  if (!communicator_.spans() && world_.same_node(rank)) return 0ns;  // all of it is there
+  if (communicator_.suspects()) return 0ns;                          // nothing more will come
+  if (!world_.left(rank)) return linger_of_lost;
+  return record_.ordered ? 0ns : linger_of_left;  // of a collective it has told
+}
+
+void Wait::throw_lost(int rank) const {
+  const RankInfo& info = world_.peer(rank).info;
+  const std::string operation = communicator_.describe(communicator_.front_of(record_));
+  const std::string here = "rank " + std::to_string(world_.rank());
+  const std::string what = world_.left(rank)
+                               ? " left in order before it took part in " + operation + ", which " +
+                                     here + " waits for; do all ranks call the same operations?"
+                               : " is lost: it ended while " + here + " was in " + operation +
+                                     "; see that rank's own messages for why";
+  throw Error(Errc::peer_lost, name_rank(world_, rank) + what,
+              {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
+}
+
+void Wait::look_at_the_clock() {
+  const auto waited = now_ - begin_;
+  const WorldOptions& options = world_.options();
+  const bool stalls = waited >= options.stall_warning && !stall_reported_;
+  if (!stalls && waited < limit_) return;
+  const std::vector<int> missing = communicator_.missing(record_);
+  if (stalls && options.on_stall) {
+    stall_reported_ = true;
+    options.on_stall({.rank = world_.rank(),
+                      .operation = communicator_.describe(record_),
+                      .missing = missing,
+                      .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
+  }
+  if (waited < limit_) return;
+  if (!has_own_limit_) throw_deadline(missing);
+  limit_passed_ = true;
+}
+
+void Wait::throw_deadline(const std::vector<int>& missing) const {
+  std::string names;
+  for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
+  const std::string operation = communicator_.describe(record_);
+  const int first = missing.empty() ? -1 : missing.front();
+  throw Error(Errc::deadline_exceeded,
+              operation + " on rank " + std::to_string(world_.rank()) + " waited " +
+                  std::to_string(waited.count()) + " ms, its deadline, for " +
+                  (names.empty() ? "its peers" : names) +
+                  ", alive but not taking part; stopped, or much slower than a deadline allows?",
+              {.rank = first,
+               .pid = first < 0 ? 0 : world_.peer(first).info.pid,
+               .host = first < 0 ? std::string() : world_.peer(first).info.host,
+               .operation = operation});
+}
+
+void Wait::note_arrival() {
+  if (arrived_ || record_.stage == Stage::queued || record_.stage == Stage::published) return;
+  arrived_ = true;
+  const auto work = world_.counters().communicating - work_before_;
+  waited_ = std::max<std::chrono::nanoseconds>(Clock::now() - begin_ - work, 0ns);
+}
+
+void Wait::account() {
+  Counters& counters = world_.counters();
+  const auto total = std::chrono::nanoseconds(Clock::now() - begin_);
+  const auto work = counters.communicating - work_before_;
+  if (!arrived_) waited_ = std::max<std::chrono::nanoseconds>(total - work, 0ns);
+  counters.waiting += waited_;
+  counters.communicating += std::max<std::chrono::nanoseconds>(total - work - waited_, 0ns);
+}
+
+bool CommunicatorCore::wait(OperationRecord& record,
+                            std::optional<std::chrono::nanoseconds> limit) {
+  // Most small operations end within a microsecond: no clock is read for them.
+  constexpr int quick_looks = 64;
+  for (int i = 0; i < quick_looks && !record.finished() && !world_->oversubscribed(); ++i) {
+    world_->progress();
+  }
+  if (!record.finished()) {
+    try {
+      if (!Wait(*this, record, limit).run()) return false;
+      record.stamp.end();
+    } catch (const Error& error) {
+      fail(error);
+    }
+  }
+  if (record.stage == Stage::failed) throw Error(failure_.value());
+  return true;
+}
+
+void CommunicatorCore::glance(OperationRecord& record) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - glanced_ < look_interval) return;
+  glanced_ = now;
+  try {
+    Wait(*this, record, std::nullopt).glance();
+  } catch (const Error& error) {
+    fail(error);
+  }
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/channel.hpp"
+#include "fabric/link_failure.hpp"
+#include "links/link.hpp"
+
+namespace rondo::transport {
+
+/// One message of an operation, to or from a member. Lives in its operation, and is given up
+/// with it: after the destructor no link refers to it or its memory.
+///
+/// Used again and again: post, poll ended() until true, post the next.
+class Message {
+ public:
+  Message() = default;
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  ~Message() {
+    if (channel_ != nullptr) channel_->cancel(member_, transfer_);
+  }
+
+  void send(const Channel& channel, std::size_t member, std::uint64_t sequence, std::size_t step,
+            std::span<const std::byte> data) {
+    address(channel, member);
+    channel.send(member, sequence, step, data, transfer_);
+  }
+  void receive(const Channel& channel, std::size_t member, std::uint64_t sequence, std::size_t step,
+               std::span<std::byte> into) {
+    address(channel, member);
+    channel.recv(member, sequence, step, into, transfer_);
+  }
+
+  /// Is nothing under way (any more)? Throws LinkFailure when it has failed.
+  [[nodiscard]] bool ended() const {
+    if (transfer_.failed()) throw_if_failed(*channel_, member_, transfer_);
+    return !transfer_.pending();
+  }
+  /// Is it under way, to or from `member`?
+  [[nodiscard]] bool waits_for(std::size_t member) const noexcept {
+    return transfer_.pending() && member_ == member;
+  }
+
+ private:
+  void address(const Channel& channel, std::size_t member) noexcept {
+    channel_ = &channel;
+    member_ = member;
+  }
+
+  Transfer transfer_;
+  const Channel* channel_ = nullptr;
+  std::size_t member_ = 0;
+};
+
+/// Is any of `messages` under way, to or from `member`?
+template <typename Messages>
+[[nodiscard]] bool any_waits_for(const Messages& messages, std::size_t member) noexcept {
+  return std::ranges::any_of(
+      messages, [member](const Message& message) { return message.waits_for(member); });
+}
+
+/// Is none of `messages` under way? Throws LinkFailure when one has failed.
+template <typename Messages>
+[[nodiscard]] bool all_ended(const Messages& messages) {
+  return std::ranges::all_of(messages, [](const Message& message) { return message.ended(); });
+}
+
+}  // namespace rondo::transport
