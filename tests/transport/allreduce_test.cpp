@@ -23,7 +23,7 @@ using testing::Combine;
 using testing::Values;
 
 // Parameters: backend, memory, ranks, elements. The counts straddle the group sizes and the
-// regimes: 1,024 floats are the largest small operation; 200,000 take several staging rounds.
+// protocols: 1,024 floats are the largest small operation; 200,000 take several staging rounds.
 class AllreduceTest : public testing::TestWithParam<std::tuple<Backend, Memory, int, std::size_t>> {
  protected:
   test::World world() const { return {std::get<0>(GetParam()), ranks()}; }

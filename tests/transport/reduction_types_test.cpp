@@ -1,4 +1,4 @@
-// Every reduction of every type by every collective that reduces, in every regime.
+// Every reduction of every type by every collective that reduces, in every protocol.
 
 #include <algorithm>
 #include <bit>

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "links/slowed_link.hpp"
+#include "links/delayed_link.hpp"
 
 namespace rondo::transport::slowed_link_test {
 namespace {
@@ -48,8 +48,9 @@ class RecordingLink final : public Link {
 
 class SlowedLinkTest : public testing::Test {
  protected:
-  std::unique_ptr<SlowedLink> slowed(std::chrono::nanoseconds latency, double bandwidth) {
-    return std::make_unique<SlowedLink>(std::make_unique<RecordingLink>(sent_), latency, bandwidth);
+  std::unique_ptr<DelayedLink> slowed(std::chrono::nanoseconds latency, double bandwidth) {
+    return std::make_unique<DelayedLink>(std::make_unique<RecordingLink>(sent_), latency,
+                                         bandwidth);
   }
   std::vector<RecordingLink::Sent> sent_;
   std::vector<std::byte> message_{1'000'000};

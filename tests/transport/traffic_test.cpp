@@ -27,10 +27,10 @@ Posted posted_of(shm::Collective collective, std::size_t floats) {
 Posted allreduce_of(std::size_t floats) { return posted_of(shm::Collective::allreduce, floats); }
 
 // Of all ranks together.
-std::uint64_t moved_by_all(const Posted& posted, Regime regime, std::size_t ranks) {
+std::uint64_t moved_by_all(const Posted& posted, Protocol protocol, std::size_t ranks) {
   std::uint64_t bytes = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const Traffic traffic = traffic_of(posted, regime, rank, ranks);
+    const Traffic traffic = traffic_of(posted, protocol, rank, ranks);
     bytes += traffic.loaded_bytes + traffic.stored_bytes;
   }
   return bytes;
@@ -40,7 +40,7 @@ TEST(TrafficTest, OfADirectAllreduceIsThatOfARing) {
   constexpr std::size_t floats = 16 * 840;  // divisible by 16 floats and all of 1..8 ranks
   for (std::size_t ranks = 1; ranks <= 8; ++ranks) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const Traffic traffic = traffic_of(allreduce_of(floats), Regime::direct, rank, ranks);
+      const Traffic traffic = traffic_of(allreduce_of(floats), Protocol::direct, rank, ranks);
       EXPECT_EQ((traffic.loaded_bytes + traffic.stored_bytes) * ranks,
                 2 * (ranks - 1) * floats * sizeof(float));
     }
@@ -50,8 +50,8 @@ TEST(TrafficTest, OfADirectAllreduceIsThatOfARing) {
 TEST(TrafficTest, OfAllRanksTogetherDoesNotDependOnHowSlicesFall) {
   constexpr std::size_t floats = 10'007;
   for (std::size_t ranks = 1; ranks <= 8; ++ranks) {
-    for (const Regime regime : {Regime::direct, Regime::staged}) {
-      EXPECT_EQ(moved_by_all(allreduce_of(floats), regime, ranks),
+    for (const Protocol protocol : {Protocol::direct, Protocol::staged}) {
+      EXPECT_EQ(moved_by_all(allreduce_of(floats), protocol, ranks),
                 2 * (ranks - 1) * floats * sizeof(float));
     }
   }
@@ -63,8 +63,8 @@ TEST(TrafficTest, OfAReduceIsItsInputsAndTheRestOfTheResult) {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks) {
     const Posted posted = posted_of(shm::Collective::reduce, floats);
     const std::size_t once = (ranks - 1) * floats * sizeof(float);
-    EXPECT_EQ(moved_by_all(posted, Regime::direct, ranks), once + once / ranks);
-    EXPECT_EQ(moved_by_all(posted, Regime::small, ranks), once);
+    EXPECT_EQ(moved_by_all(posted, Protocol::direct, ranks), once + once / ranks);
+    EXPECT_EQ(moved_by_all(posted, Protocol::small, ranks), once);
   }
 }
 
@@ -91,8 +91,10 @@ TEST_P(CountersTest, EqualTheClosedForms) {
 
     const bool small = floats * sizeof(float) <= shm::bulk_bytes;
     const bool direct = memory == Memory::arena;
-    const Regime regime = small ? Regime::small : direct ? Regime::direct : Regime::staged;
-    const Traffic expected = traffic_of(allreduce_of(floats), regime, rank, size);
+    const Protocol protocol = small    ? Protocol::small
+                              : direct ? Protocol::direct
+                                       : Protocol::staged;
+    const Traffic expected = traffic_of(allreduce_of(floats), protocol, rank, size);
     EXPECT_EQ(reduced.loaded_bytes - before.loaded_bytes, expected.loaded_bytes);
     EXPECT_EQ(reduced.stored_bytes - before.stored_bytes, expected.stored_bytes);
     EXPECT_EQ(sent.moved_bytes() - reduced.moved_bytes(), rank == 0 ? 0 : floats * sizeof(float));
@@ -132,8 +134,11 @@ TEST_P(CountersTest, EqualTheClosedFormsOfWhatEveryRankGetsADifferentPartOf) {
     EXPECT_EQ(exchanged, parts_of_peers);
     const bool small = floats * sizeof(float) <= shm::bulk_bytes;
     const bool direct = memory == Memory::arena;
-    const Regime regime = small ? Regime::small : direct ? Regime::direct : Regime::staged;
-    EXPECT_EQ(reduced, traffic_of(posted_of(shm::Collective::reduce, floats), regime, rank, size));
+    const Protocol protocol = small    ? Protocol::small
+                              : direct ? Protocol::direct
+                                       : Protocol::staged;
+    EXPECT_EQ(reduced,
+              traffic_of(posted_of(shm::Collective::reduce, floats), protocol, rank, size));
   });
 }
 

@@ -36,7 +36,7 @@ Request CommunicatorCore::post_like(const OperationRecord& prototype) {
   record.ordered = prototype.ordered;
   if (prototype.ordered) {
     record.posted = prototype.posted;
-    record.regime = prototype.regime;
+    record.protocol = prototype.protocol;
     return post(record);
   }
   record.call = prototype.call;

@@ -33,7 +33,7 @@ bool Request::test() {
   if (record_ == nullptr) return true;
   if (!record_->finished()) {
     core_->world().progress();
-    if (!record_->finished()) core_->glance(*record_);
+    if (!record_->finished()) core_->check_peers(*record_);
     if (record_->finished()) record_->stamp.end();
   }
   if (record_->stage == Stage::failed) throw Error(core_->failure().value());

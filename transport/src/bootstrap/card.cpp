@@ -17,8 +17,10 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-constexpr std::array fields = {&Card::host,    &Card::node_key, &Card::machine_key, &Card::settings,
-                               &Card::plugins, &Card::address,  &Card::problem};
+constexpr std::array fields = {&AddressCard::host,        &AddressCard::node_key,
+                               &AddressCard::machine_key, &AddressCard::settings,
+                               &AddressCard::plugins,     &AddressCard::address,
+                               &AddressCard::problem};
 
 // Fields one after the other, each behind its length: a host's name may hold anything.
 void write(std::string& text, const std::string& field) {
@@ -42,18 +44,18 @@ std::string read(const std::string& text, std::size_t& at) {
 
 }  // namespace
 
-std::string to_text(const Card& card) {
+std::string to_text(const AddressCard& card) {
   std::string text;
   write(text, std::to_string(card.pid));
-  for (std::string Card::* field : fields) write(text, card.*field);
+  for (std::string AddressCard::* field : fields) write(text, card.*field);
   return text;
 }
 
-Card card_from(const std::string& text) {
+AddressCard card_from(const std::string& text) {
   std::size_t at = 0;
-  Card card;
+  AddressCard card;
   card.pid = std::atoi(read(text, at).c_str());
-  for (std::string Card::* field : fields) card.*field = read(text, at);
+  for (std::string AddressCard::* field : fields) card.*field = read(text, at);
   return card;
 }
 
@@ -75,10 +77,10 @@ std::string machine_key() {
   return boot + "/" + std::to_string(space.st_ino);
 }
 
-std::vector<int> number_nodes(const std::vector<Card>& cards) {
+std::vector<int> number_nodes(const std::vector<AddressCard>& cards) {
   std::vector<std::string> keys;
   std::vector<int> nodes;
-  for (const Card& card : cards) {
+  for (const AddressCard& card : cards) {
     const auto found = std::ranges::find(keys, card.node_key);
     nodes.push_back(static_cast<int>(found - keys.begin()));
     if (found == keys.end()) keys.push_back(card.node_key);
@@ -86,7 +88,7 @@ std::vector<int> number_nodes(const std::vector<Card>& cards) {
   return nodes;
 }
 
-void check_links(const std::vector<Card>& cards) {
+void check_links(const std::vector<AddressCard>& cards) {
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (cards[r].problem.empty()) continue;
     throw Error(Errc::link_unavailable,
@@ -94,7 +96,7 @@ void check_links(const std::vector<Card>& cards) {
   }
 }
 
-void check_settings(const std::vector<Card>& cards) {
+void check_settings(const std::vector<AddressCard>& cards) {
   for (std::size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].settings == cards[0].settings) continue;
     throw Error(Errc::rendezvous_failed,

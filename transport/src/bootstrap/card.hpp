@@ -8,7 +8,7 @@
 namespace rondo::transport::rendezvous {
 
 /// What a rank tells all others about itself before there are any links.
-struct Card {
+struct AddressCard {
   int pid = 0;
   std::string host = {};
   /// Equal for ranks that can map each other's memory: boot id, network namespace, fake node.
@@ -25,23 +25,23 @@ struct Card {
   std::string problem = {};
 };
 
-[[nodiscard]] std::string to_text(const Card& card);
+[[nodiscard]] std::string to_text(const AddressCard& card);
 /// Throws Error(rendezvous_failed) when the text is not a card.
-[[nodiscard]] Card card_from(const std::string& text);
+[[nodiscard]] AddressCard card_from(const std::string& text);
 
 /// "version 0.1.0, 4 ranks, fabric auto, ...".
 [[nodiscard]] std::string describe_settings(int size, const WorldOptions& options);
 
-/// Where this process runs, as Card::machine_key.
+/// Where this process runs, as AddressCard::machine_key.
 [[nodiscard]] std::string machine_key();
 
 /// Which node each rank is on: equal keys are one node, counted in order of the first rank.
-[[nodiscard]] std::vector<int> number_nodes(const std::vector<Card>& cards);
+[[nodiscard]] std::vector<int> number_nodes(const std::vector<AddressCard>& cards);
 
 /// Throws Error(link_unavailable) that names the first rank that has a problem.
-void check_links(const std::vector<Card>& cards);
+void check_links(const std::vector<AddressCard>& cards);
 
 /// Throws Error(rendezvous_failed) that names the first two ranks whose settings differ.
-void check_settings(const std::vector<Card>& cards);
+void check_settings(const std::vector<AddressCard>& cards);
 
 }  // namespace rondo::transport::rendezvous

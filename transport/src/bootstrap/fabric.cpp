@@ -7,8 +7,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "links/delayed_link.hpp"
 #include "links/plugin.hpp"
-#include "links/slowed_link.hpp"
 
 namespace rondo::transport::rendezvous {
 namespace {
@@ -20,14 +20,14 @@ bool lists(const std::string& plugins, std::string_view name) {
 }
 
 // The first rank that lacks the plug-in, or -1.
-int first_without(const std::vector<Card>& cards, std::string_view name) {
+int first_without(const std::vector<AddressCard>& cards, std::string_view name) {
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (!lists(cards[r].plugins, name)) return static_cast<int>(r);
   }
   return -1;
 }
 
-void check_one_machine(const std::vector<Card>& cards) {
+void check_one_machine(const std::vector<AddressCard>& cards) {
   for (std::size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].machine_key == cards[0].machine_key) continue;
     throw Error(Errc::rendezvous_failed,
@@ -68,7 +68,7 @@ std::string usable_plugins(const std::string& name) {
   return usable;
 }
 
-FabricChoice choose_fabric(const FabricOptions& options, const std::vector<Card>& cards) {
+FabricChoice choose_fabric(const FabricOptions& options, const std::vector<AddressCard>& cards) {
   FabricChoice choice = parse_fabric(options.name);
   if (choice.plugin == "shm") {
     check_one_machine(cards);
@@ -99,8 +99,8 @@ std::unique_ptr<Link> with_injected_delays(std::unique_ptr<Link> link,
                                            const FabricOptions& options) {
   const bool slow = options.injected_latency.count() > 0 || options.injected_bytes_per_second > 0;
   if (!slow) return link;
-  return std::make_unique<SlowedLink>(std::move(link), options.injected_latency,
-                                      options.injected_bytes_per_second);
+  return std::make_unique<DelayedLink>(std::move(link), options.injected_latency,
+                                       options.injected_bytes_per_second);
 }
 
 }  // namespace rondo::transport::rendezvous

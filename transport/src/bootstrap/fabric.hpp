@@ -27,7 +27,7 @@ struct FabricChoice {
 
 /// Throws Error(rendezvous_failed) when the ranks have none in common, or not what was asked for.
 [[nodiscard]] FabricChoice choose_fabric(const FabricOptions& options,
-                                         const std::vector<Card>& cards);
+                                         const std::vector<AddressCard>& cards);
 
 /// `link` with the delays of `options`, or as it is.
 [[nodiscard]] std::unique_ptr<Link> with_injected_delays(std::unique_ptr<Link> link,

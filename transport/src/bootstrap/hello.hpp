@@ -23,7 +23,7 @@ struct Hello {
   std::int32_t pid = 0;
   std::uint32_t waiting = 0;  ///< as WorldOptions::waiting
   std::uint64_t nonce = 0;
-  std::uint64_t small_bytes = 0;  ///< must be equal on all ranks: it decides the regime
+  std::uint64_t small_bytes = 0;  ///< must be equal on all ranks: it decides the protocol
   cpu_set_t cpus = {};            ///< where the sender may run
 };
 

@@ -18,17 +18,17 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-std::vector<Card> exchange(SideChannel& line, const Card& mine) {
-  std::vector<Card> cards;
+std::vector<AddressCard> exchange(SideChannel& line, const AddressCard& mine) {
+  std::vector<AddressCard> cards;
   for (const std::string& text : line.allgather(to_text(mine))) cards.push_back(card_from(text));
   return cards;
 }
 
-Card card_of(const Arrival& arrival, const WorldOptions& options) {
-  Card card{.pid = ::getpid(),
-            .host = host_name(),
-            .machine_key = machine_key(),
-            .settings = describe_settings(arrival.size, options)};
+AddressCard card_of(const Arrival& arrival, const WorldOptions& options) {
+  AddressCard card{.pid = ::getpid(),
+                   .host = host_name(),
+                   .machine_key = machine_key(),
+                   .settings = describe_settings(arrival.size, options)};
   card.node_key = card.machine_key;
   const int fake_nodes = std::min(options.fabric.fake_nodes, arrival.size);
   if (fake_nodes > 0) {
@@ -39,8 +39,8 @@ Card card_of(const Arrival& arrival, const WorldOptions& options) {
   return card;
 }
 
-std::vector<int> members_where(const std::vector<Card>& cards, std::string Card::* key,
-                               const std::string& value) {
+std::vector<int> members_where(const std::vector<AddressCard>& cards,
+                               std::string AddressCard::* key, const std::string& value) {
   std::vector<int> members;
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (cards[r].*key == value) members.push_back(static_cast<int>(r));
@@ -64,7 +64,7 @@ std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_nod
 }
 
 void open_fabric(Membership& membership, const Arrival& arrival, const WorldOptions& options,
-                 const std::vector<Card>& cards, const FabricChoice& choice) {
+                 const std::vector<AddressCard>& cards, const FabricChoice& choice) {
   std::unique_ptr<Link> link;
   if (choice.plugin == "shm") {
     link = open_by_memory(membership, false, options);
@@ -85,7 +85,7 @@ Membership membership_of(int rank, Meeting meeting) {
   return membership;
 }
 
-void connect_fabric(Membership& membership, const std::vector<Card>& addresses) {
+void connect_fabric(Membership& membership, const std::vector<AddressCard>& addresses) {
   const int my_node = membership.peers[static_cast<std::size_t>(membership.rank)].info.node;
   for (std::size_t r = 0; r < addresses.size(); ++r) {
     if (membership.peers[r].info.node == my_node) continue;
@@ -98,8 +98,8 @@ void connect_fabric(Membership& membership, const std::vector<Card>& addresses) 
 Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
                       std::unique_ptr<SideChannel> line,
                       const std::function<Meeting(const std::vector<int>&)>& meet_locally) {
-  Card mine = card_of(arrival, options);
-  std::vector<Card> cards = exchange(*line, mine);
+  AddressCard mine = card_of(arrival, options);
+  std::vector<AddressCard> cards = exchange(*line, mine);
   check_settings(cards);
   const std::vector<int> nodes = number_nodes(cards);
   const bool several = std::ranges::max(nodes) > 0;
@@ -107,8 +107,8 @@ Membership meet_nodes(const Arrival& arrival, const WorldOptions& options,
   // Fake nodes that are joined by shared memory see each other's.
   const bool by_memory = several && parse_fabric(options.fabric.name).plugin == "shm";
   Meeting meeting =
-      meet_locally(by_memory ? members_where(cards, &Card::machine_key, mine.machine_key)
-                             : members_where(cards, &Card::node_key, mine.node_key));
+      meet_locally(by_memory ? members_where(cards, &AddressCard::machine_key, mine.machine_key)
+                             : members_where(cards, &AddressCard::node_key, mine.node_key));
   Membership membership = membership_of(arrival.rank, std::move(meeting));
   for (std::size_t r = 0; r < cards.size(); ++r) {
     membership.peers[r].info = {.pid = cards[r].pid, .host = cards[r].host, .node = nodes[r]};

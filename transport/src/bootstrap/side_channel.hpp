@@ -11,7 +11,7 @@ namespace rondo::transport::rendezvous {
 /// What one rank tells all others after the rendezvous, or what is found out about it.
 struct News {
   enum class Kind : std::uint8_t {
-    left = 1,  ///< its World ended in order; `text`: see LastPart in news_board.hpp
+    left = 1,  ///< its World ended in order; `text`: see LastCollective in peer_status.hpp
     lost,      ///< its process ended, or its host cannot be reached
     aborted,   ///< it called World::abort(); `text` is the reason
     diverged,  ///< it found a mismatch on communicator `context`; `text` shows both sides

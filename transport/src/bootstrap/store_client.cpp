@@ -13,9 +13,9 @@
 namespace rondo::transport::rendezvous {
 namespace {
 
-std::vector<Chore*> chores_of(StoreLine& line, StoreServer* server) {
+std::vector<ServiceTask*> chores_of(StoreLine& line, StoreServer* server) {
   // The line finishes first: through it rank 0 tells that it leaves.
-  std::vector<Chore*> chores{&line};
+  std::vector<ServiceTask*> chores{&line};
   if (server != nullptr) chores.push_back(server);
   return chores;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bootstrap/environment.hpp"
-#include "bootstrap/housekeeper.hpp"
+#include "bootstrap/service_thread.hpp"
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/store_connect.hpp"
 #include "bootstrap/store_line.hpp"
@@ -63,7 +63,7 @@ class StoreClient final : public SideChannel {
   std::string local_address_;
   std::unique_ptr<StoreServer> server_;
   StoreLine line_;
-  Housekeeper keeper_;  ///< the last: its thread uses the others
+  ServiceThread keeper_;  ///< the last: its thread uses the others
 };
 
 }  // namespace rondo::transport::rendezvous

@@ -11,19 +11,19 @@
 #include <vector>
 
 #include "bootstrap/connection.hpp"
-#include "bootstrap/housekeeper.hpp"
 #include "bootstrap/messages.hpp"
+#include "bootstrap/service_thread.hpp"
 
 namespace rondo::transport::rendezvous {
 
 /// A rank's end of its connection to the store: what its own threads ask for, and what the
 /// housekeeping thread does about it.
-class StoreLine final : public Chore {
+class StoreLine final : public ServiceTask {
  public:
   /// `host` is rank 0's.
   StoreLine(int rank, int size, Connection connection, std::string host);
 
-  // From any thread. The housekeeper is to be woken after post_blob(), watch() and post_news().
+  // From any thread. The service_thread is to be woken after post_blob(), watch() and post_news().
 
   /// Begins a round of allgather. Throws Error(rendezvous_failed) when there can be none.
   void post_blob(std::string_view mine);

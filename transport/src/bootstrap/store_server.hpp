@@ -13,8 +13,8 @@
 #include "bootstrap/connection.hpp"
 #include "bootstrap/gathering.hpp"
 #include "bootstrap/handshake.hpp"
-#include "bootstrap/housekeeper.hpp"
 #include "bootstrap/messages.hpp"
+#include "bootstrap/service_thread.hpp"
 
 namespace rondo::transport::rendezvous {
 
@@ -48,7 +48,7 @@ struct StoreStatistics {
 /// - **Cost** per allgather: P blobs in, P times all blobs out. Rank 0 is the bottleneck; 1,000
 /// ranks
 ///   with 1 KiB each are 1 GB, so a rank's blob should be short.
-class StoreServer final : public Chore {
+class StoreServer final : public ServiceTask {
  public:
   /// `listener` does not block. `own` is the store's end of rank 0's own connection.
   StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own);

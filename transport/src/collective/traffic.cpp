@@ -6,14 +6,14 @@ namespace rondo::transport {
 namespace {
 
 // What is reduced here, and who wants it.
-Traffic of_reduction(const Posted& posted, Regime regime, std::size_t rank, std::size_t ranks) {
+Traffic of_reduction(const Posted& posted, Protocol protocol, std::size_t rank, std::size_t ranks) {
   const std::size_t element = size_of(posted.fingerprint.type);
   const std::size_t bytes = posted.fingerprint.count * element;
   const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
   const bool receives = to_all || static_cast<std::size_t>(posted.fingerprint.root) == rank;
-  if (regime == Regime::small) return {.loaded_bytes = receives ? (ranks - 1) * bytes : 0};
+  if (protocol == Protocol::small) return {.loaded_bytes = receives ? (ranks - 1) * bytes : 0};
   const std::uint64_t own =
-      regime == Regime::staged
+      protocol == Protocol::staged
           ? staged_slice_bytes(bytes, rank, ranks)
           : slice(posted.fingerprint.count, ranks, rank, cache_line_bytes / element).size() *
                 element;
@@ -40,12 +40,12 @@ std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank, std::size_
   return sum;
 }
 
-Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
+Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
                    std::size_t ranks) noexcept {
   switch (posted.fingerprint.collective) {
     case shm::Collective::allreduce:
     case shm::Collective::reduce:
-      return of_reduction(posted, regime, rank, ranks);
+      return of_reduction(posted, protocol, rank, ranks);
     case shm::Collective::broadcast: {
       const bool receives = static_cast<std::size_t>(posted.fingerprint.root) != rank;
       return {.loaded_bytes = receives ? posted.output.bytes() : 0};

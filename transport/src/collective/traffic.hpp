@@ -20,7 +20,7 @@ struct Traffic {
 };
 
 /// In closed form; the counters equal it. `rank` of `ranks` posted `posted`.
-[[nodiscard]] Traffic traffic_of(const Posted& posted, Regime regime, std::size_t rank,
+[[nodiscard]] Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
                                  std::size_t ranks) noexcept;
 
 /// The slices that one rank reduces of a staged allreduce or reduce of `bytes` bytes.

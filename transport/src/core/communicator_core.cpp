@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/arena_core.hpp"
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 #include "node/slots.hpp"
 #include "shm/doorbell.hpp"
@@ -26,7 +26,7 @@ shm::Locator locate(const Posted& posted, bool stored_into, const ArenaCore& are
   return locator;
 }
 
-// Do others read the input of `member`, and store into its output, in the direct regime?
+// Do others read the input of `member`, and store into its output, in the direct protocol?
 bool gives(const shm::Fingerprint& fingerprint, std::size_t member) {
   return fingerprint.collective != shm::Collective::broadcast ||
          fingerprint.root == static_cast<std::int32_t>(member);
@@ -38,7 +38,7 @@ bool stored_into(const shm::Fingerprint& fingerprint, std::size_t member) {
           fingerprint.root == static_cast<std::int32_t>(member));
 }
 
-// Does the direct regime need memory of `member` that nobody else can reach?
+// Does the direct protocol need memory of `member` that nobody else can reach?
 bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locator,
                   std::size_t member) {
   const bool empty = locator.rows * locator.row_bytes == 0;
@@ -164,7 +164,7 @@ void CommunicatorCore::publish(OperationRecord& record) {
   const Posted& posted = record.posted;
   shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
   slot.fingerprint = posted.fingerprint;
-  if (record.regime == Regime::small) {
+  if (record.protocol == Protocol::small) {
     write_small_payload(group_, posted);
   } else {
     slot.locator =
@@ -183,7 +183,7 @@ bool CommunicatorCore::gather(OperationRecord& record) {
     // Acquire: pairs with the release in publish().
     if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
     compare(record, record.arrived);
-    if (record.regime != Regime::small) {
+    if (record.protocol != Protocol::small) {
       record.any_private =
           record.any_private || out_of_reach(posted.fingerprint, slot.locator, record.arrived);
     }
@@ -192,18 +192,18 @@ bool CommunicatorCore::gather(OperationRecord& record) {
 }
 
 void CommunicatorCore::start(OperationRecord& record) {
-  if (record.regime != Regime::small) {
-    record.regime = record.any_private ? Regime::staged : Regime::direct;
+  if (record.protocol != Protocol::small) {
+    record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
   }
-  switch (record.regime) {
-    case Regime::small:
+  switch (record.protocol) {
+    case Protocol::small:
       record.operation = &record.storage.emplace<SmallOperation>();
       record.stage = Stage::running;  // until the end of this step: not worth an entry
       return;
-    case Regime::direct:
+    case Protocol::direct:
       start_direct(record);
       break;
-    case Regime::staged:
+    case Protocol::staged:
       start_staged(record);
       break;
   }
@@ -251,7 +251,7 @@ bool CommunicatorCore::step_current() {
   }
   if (record.stage != Stage::running) return false;
   if (span_) compare_header(record);
-  const bool small = record.regime == Regime::small;
+  const bool small = record.protocol == Protocol::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
   const Progress result = span_ ? step_operation(record) : step_on_node(record);
@@ -276,9 +276,9 @@ bool CommunicatorCore::step_current() {
   return true;
 }
 
-// Only in the direct regime peers' buffers are touched. They may be their owner's again.
+// Only in the direct protocol peers' buffers are touched. They may be their owner's again.
 Progress CommunicatorCore::step_on_node(OperationRecord& record) {
-  if (record.regime != Regime::direct) return record.operation->step(group_, record.posted);
+  if (record.protocol != Protocol::direct) return record.operation->step(group_, record.posted);
   const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
   throw_failure_of_peers();
   return record.operation->step(group_, record.posted);

@@ -23,7 +23,7 @@
 
 namespace rondo::transport {
 
-class Span;
+class MultiNode;
 class WorldCore;
 
 /// One rank's side of a communicator: its queue of operations, its control block, its peers'.
@@ -90,7 +90,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
     return request.record_ == nullptr || request.record_->finished();
   }
   /// Does not wait, but looks for what would end a wait, unless it has just done so.
-  void glance(OperationRecord& record);
+  void check_peers(OperationRecord& record);
   /// Gives up a receive that is pending, and lets go of it; false if it is anything else.
   bool cancel(OperationRecord& record) noexcept;
   /// The Request lets go of `record`, waiting for it first.
@@ -201,7 +201,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   bool owns_port_ = false;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
-  std::unique_ptr<Span> span_;
+  std::unique_ptr<MultiNode> span_;
   // A message that failed. For a while the news may still tell why; then this is the failure.
   std::optional<Error> suspicion_;
   std::chrono::steady_clock::time_point suspected_{};

@@ -1,7 +1,7 @@
 // How a communicator fails: everything pending is given up, the peers of the node learn why, and
 // the buffers become the caller's again.
 //
-// In the direct regime peers read and store in the buffers themselves. So a rank that gives up
+// In the direct protocol peers read and store in the buffers themselves. So a rank that gives up
 // first makes that impossible for whoever comes later: it retracts its slots, says in its control
 // block that it has failed, and waits for the peers that are in the middle of a step (see
 // shm/remote_access.hpp). Only then its caller gets the error. A step takes a millisecond at most;
@@ -18,7 +18,7 @@
 #include "api/arena_core.hpp"
 #include "core/communicator_core.hpp"
 #include "core/describe.hpp"
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 #include "node/slots.hpp"
 #include "shm/doorbell.hpp"

@@ -28,9 +28,9 @@ void require(bool holds, const char* operation, Parts... parts) {
       (("rondo::transport: " + std::string(operation) + ": ") + ... + text(parts)));
 }
 
-Regime regime_for(std::size_t largest_share, const WorldOptions& options) {
+Protocol regime_for(std::size_t largest_share, const WorldOptions& options) {
   // Anything but small is settled when all ranks' buffers are known.
-  return largest_share <= options.small_bytes ? Regime::small : Regime::staged;
+  return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
 }
 
 // FNV-1a, a number at a time.
@@ -117,7 +117,7 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   record.posted.output = out;
   record.posted.row_bytes_each = 0;
   record.posted.row_bytes_of.clear();
-  record.regime = regime_for(in.bytes(), world_->options());
+  record.protocol = regime_for(in.bytes(), world_->options());
   return record;
 }
 
@@ -195,7 +195,7 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
   set_shares(record.posted, in.row_bytes, counts, element);
   const std::size_t largest =
       counts.empty() ? in.row_bytes : *std::max_element(counts.begin(), counts.end()) * element;
-  record.regime = regime_for(largest * in.rows, world_->options());
+  record.protocol = regime_for(largest * in.rows, world_->options());
   return record;
 }
 

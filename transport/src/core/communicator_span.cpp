@@ -4,7 +4,7 @@
 
 #include "core/communicator_core.hpp"
 #include "core/describe.hpp"
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport {
@@ -17,7 +17,7 @@ constexpr auto patience = std::chrono::milliseconds(500);
 
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> down,
                                   std::shared_ptr<CommunicatorCore> up) {
-  span_ = std::make_unique<Span>(*world_, group_, channel_, std::move(down), std::move(up));
+  span_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(down), std::move(up));
   for (const rendezvous::News& news : world_->divergences()) hear_divergence(news);
 }
 

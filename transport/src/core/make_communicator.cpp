@@ -4,37 +4,37 @@
 #include <utility>
 
 #include "core/communicator_core.hpp"
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport {
 namespace {
 
-std::vector<Seat> seats_of_node(const WorldCore& world, const std::vector<Seat>& seats) {
-  std::vector<Seat> node;
+std::vector<NewMember> seats_of_node(const WorldCore& world, const std::vector<NewMember>& seats) {
+  std::vector<NewMember> node;
   std::ranges::copy_if(seats, std::back_inserter(node),
-                       [&](const Seat& seat) { return world.same_node(seat.world_rank); });
+                       [&](const NewMember& seat) { return world.same_node(seat.world_rank); });
   return node;
 }
 
 // The second block of each seat in the place of the first.
-std::vector<Seat> upper(std::vector<Seat> seats) {
-  for (Seat& seat : seats) {
+std::vector<NewMember> upper(std::vector<NewMember> seats) {
+  for (NewMember& seat : seats) {
     seat.block = seat.up_block;
     seat.last = seat.up_last;
   }
   return seats;
 }
 
-std::uint64_t first_sequence(const std::vector<Seat>& seats) {
+std::uint64_t first_sequence(const std::vector<NewMember>& seats) {
   std::uint64_t last = 0;
-  for (const Seat& seat : seats) last = std::max(last, seat.last);
+  for (const NewMember& seat : seats) last = std::max(last, seat.last);
   return last + shm::slot_count;
 }
 
-Group group_of(const WorldCore& world, const std::vector<Seat>& seats) {
+Group group_of(const WorldCore& world, const std::vector<NewMember>& seats) {
   Group group;
-  for (const Seat& seat : seats) {
+  for (const NewMember& seat : seats) {
     if (seat.world_rank == world.rank()) group.rank = group.size();
     Member member{.world_rank = seat.world_rank, .port = seat.port};
     if (world.same_node(seat.world_rank)) {
@@ -46,11 +46,11 @@ Group group_of(const WorldCore& world, const std::vector<Seat>& seats) {
   return group;
 }
 
-const Seat& own_seat(const WorldCore& world, const std::vector<Seat>& seats) {
-  return *std::ranges::find(seats, world.rank(), &Seat::world_rank);
+const NewMember& own_seat(const WorldCore& world, const std::vector<NewMember>& seats) {
+  return *std::ranges::find(seats, world.rank(), &NewMember::world_rank);
 }
 
-void prepare(const WorldCore& world, const std::vector<Seat>& seats) {
+void prepare(const WorldCore& world, const std::vector<NewMember>& seats) {
   shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_seat(world, seats).block);
   // Relaxed: the barrier that follows publishes them. Nobody else reads the block before it.
   block.consumed.store(first_sequence(seats) - 1, std::memory_order_relaxed);
@@ -59,7 +59,8 @@ void prepare(const WorldCore& world, const std::vector<Seat>& seats) {
   block.staged_read.store(0, std::memory_order_relaxed);
 }
 
-std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world, const std::vector<Seat>& seats,
+std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
+                                               const std::vector<NewMember>& seats,
                                                std::uint32_t context) {
   return std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, seats),
                                             own_seat(world, seats).block, first_sequence(seats),
@@ -69,14 +70,14 @@ std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world, const std::vect
 }  // namespace
 
 void prepare_blocks(const WorldCore& world, const Agreement& agreement) {
-  const std::vector<Seat> node = seats_of_node(world, agreement.seats);
+  const std::vector<NewMember> node = seats_of_node(world, agreement.seats);
   prepare(world, node);
   if (node.size() < agreement.seats.size()) prepare(world, upper(node));
 }
 
 std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world, const Agreement& agreement) {
   world.use_context(agreement.context);
-  const std::vector<Seat> node = seats_of_node(world, agreement.seats);
+  const std::vector<NewMember> node = seats_of_node(world, agreement.seats);
   if (node.size() == agreement.seats.size()) {
     auto core = make_on_node(world, node, agreement.context);
     core->own_port();

@@ -10,7 +10,7 @@ class CommunicatorCore;
 class WorldCore;
 
 /// A member of a communicator to be made, and the control blocks that it offers.
-struct Seat {
+struct NewMember {
   int world_rank = 0;
   std::uint16_t port = 0;      ///< that it has taken for the communicator's messages
   std::uint64_t block = 0;     ///< in its control segment
@@ -21,8 +21,8 @@ struct Seat {
 
 /// What the members of a new communicator have agreed on.
 struct Agreement {
-  std::vector<Seat> seats = {};  ///< in the order of their new ranks
-  std::uint32_t context = 0;     ///< names it; no other one of its members has had the same
+  std::vector<NewMember> seats = {};  ///< in the order of their new ranks
+  std::uint32_t context = 0;          ///< names it; no other one of its members has had the same
 };
 
 /// Makes this rank's blocks ready; all members do so before any of them makes the communicator.

@@ -49,7 +49,7 @@ struct HeaderExchange {
 struct OperationRecord {
   Posted posted = {};
   Stage stage = Stage::complete;
-  Regime regime = Regime::small;
+  Protocol protocol = Protocol::small;
   bool any_private = false;         ///< some buffer that peers need is in ordinary memory
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it

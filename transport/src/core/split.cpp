@@ -14,14 +14,14 @@ namespace rondo::transport {
 namespace {
 
 // What each rank tells the others: its wish, and what it offers.
-struct Wish {
+struct SplitEntry {
   std::int64_t color;
   std::int64_t key;
   std::int64_t context;
-  Seat seat;
+  NewMember seat;
 };
 
-Wish wish_of(WorldCore& world, int color, int key) {
+SplitEntry wish_of(WorldCore& world, int color, int key) {
   const WorldCore::Offer offer = world.offer_block();
   const WorldCore::Offer second = world.nodes() > 1 ? world.offer_block() : WorldCore::Offer{};
   return {.color = color,
@@ -35,7 +35,7 @@ Wish wish_of(WorldCore& world, int color, int key) {
                    .up_last = second.last}};
 }
 
-Agreement agree(const std::vector<Wish>& wishes, std::int64_t color) {
+Agreement agree(const std::vector<SplitEntry>& wishes, std::int64_t color) {
   std::vector<std::size_t> order;
   for (std::size_t r = 0; r < wishes.size(); ++r) {
     if (wishes[r].color == color) order.push_back(r);
@@ -55,9 +55,9 @@ Agreement agree(const std::vector<Wish>& wishes, std::int64_t color) {
 
 std::shared_ptr<CommunicatorCore> CommunicatorCore::split(int color, int key) {
   if (color < 0) throw std::invalid_argument("rondo::transport: split: color is negative");
-  const Wish mine = wish_of(*world_, color, key);
-  std::vector<Wish> wishes(group_.count());
-  constexpr std::size_t wish_bytes = sizeof(Wish);
+  const SplitEntry mine = wish_of(*world_, color, key);
+  std::vector<SplitEntry> wishes(group_.count());
+  constexpr std::size_t wish_bytes = sizeof(SplitEntry);
   const ConstBlock in{reinterpret_cast<const std::byte*>(&mine), ElementType::i64, 1, wish_bytes,
                       wish_bytes};
   const std::size_t bytes = wishes.size() * wish_bytes;

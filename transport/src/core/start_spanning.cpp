@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "core/communicator_core.hpp"
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 
 namespace rondo::transport {
 namespace {

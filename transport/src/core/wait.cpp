@@ -72,7 +72,7 @@ bool Wait::run() {
   return record_.finished();
 }
 
-void Wait::glance() {
+void Wait::check_peers() {
   look_for_aborts();
   look_for_failed_peers();
   look_for_lost_peers();
@@ -157,7 +157,7 @@ void Wait::look_for_lost_peers() {
   take_what_came();
   if (record_.finished() || !is_loss(loss->member)) return;
   if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss->linger) return;
+  if (now_ - *record_.lost_since < loss->grace) return;
   throw_lost(communicator_.group().members[loss->member].world_rank);
 }
 
@@ -179,12 +179,12 @@ std::optional<Wait::Loss> Wait::find_loss() const {
     if (!is_loss(r)) continue;
     const int rank = members[r].world_rank;
     const std::pair order(world_.left(rank), world_.fate(rank) - 1);  // unknown comes last
-    const auto shortest = loss ? std::min(linger(r), loss->linger) : linger(r);
+    const auto shortest = loss ? std::min(grace(r), loss->grace) : grace(r);
     if (!loss || order < least) {
-      loss = {.member = r, .linger = shortest};
+      loss = {.member = r, .grace = shortest};
       least = order;
     }
-    loss->linger = shortest;
+    loss->grace = shortest;
   }
   return loss;
 }
@@ -196,7 +196,7 @@ bool Wait::is_loss(std::size_t member) const {
          !(world_.left(rank) && communicator_.took_part(record_, member));
 }
 
-std::chrono::nanoseconds Wait::linger(std::size_t member) const {
+std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   const int rank = communicator_.group().members[member].world_rank;
   if (!communicator_.spans() && world_.same_node(rank)) return 0ns;  // all of it is there
   if (communicator_.suspects()) return 0ns;                          // nothing more will come
@@ -287,12 +287,12 @@ bool CommunicatorCore::wait(OperationRecord& record,
   return true;
 }
 
-void CommunicatorCore::glance(OperationRecord& record) {
+void CommunicatorCore::check_peers(OperationRecord& record) {
   const auto now = std::chrono::steady_clock::now();
   if (now - glanced_ < look_interval) return;
   glanced_ = now;
   try {
-    Wait(*this, record, std::nullopt).glance();
+    Wait(*this, record, std::nullopt).check_peers();
   } catch (const Error& error) {
     fail(error);
   }

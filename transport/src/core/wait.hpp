@@ -24,7 +24,7 @@ class Wait {
   [[nodiscard]] bool run();
 
   /// One look at what would end the wait, instead of waiting.
-  void glance();
+  void check_peers();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -40,11 +40,11 @@ class Wait {
   /// A member that has gone, and for how long nothing more may have come before that is an error.
   struct Loss {
     std::size_t member;
-    std::chrono::nanoseconds linger;
+    std::chrono::nanoseconds grace;
   };
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
-  [[nodiscard]] std::chrono::nanoseconds linger(std::size_t member) const;
+  [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
   [[noreturn]] void throw_lost(int rank) const;
   void look_at_the_clock();
   [[noreturn]] void throw_deadline(const std::vector<int>& missing) const;

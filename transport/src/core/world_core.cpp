@@ -43,7 +43,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 WorldCore::~WorldCore() {
   my_.fabric.reset();  // sends what is on its way
   if (my_.side_channel) {
-    const std::vector<LastPart> parts(last_parts_.begin(), last_parts_.end());
+    const std::vector<LastCollective> parts(last_parts_.begin(), last_parts_.end());
     my_.side_channel->tell(
         {.kind = rendezvous::News::Kind::left, .rank = my_.rank, .text = encode(parts)});
   }
@@ -70,8 +70,9 @@ void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
-void WorldCore::note_last_part(const LastPart& part) {
-  std::erase_if(last_parts_, [&](const LastPart& old) { return old.context == part.context; });
+void WorldCore::note_last_part(const LastCollective& part) {
+  std::erase_if(last_parts_,
+                [&](const LastCollective& old) { return old.context == part.context; });
   last_parts_.push_front(part);
   if (last_parts_.size() > most_last_parts) last_parts_.pop_back();
 }

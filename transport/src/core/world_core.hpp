@@ -18,7 +18,7 @@
 
 #include "core/channel.hpp"
 #include "core/membership.hpp"
-#include "core/news_board.hpp"
+#include "core/peer_status.hpp"
 #include "recorder/recorder.hpp"
 
 namespace rondo::transport {
@@ -93,8 +93,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// Has its World ended in order, so that all it sent is on its way?
   [[nodiscard]] bool left(int rank) const noexcept;
   /// A communicator that spans nodes is no more on this rank; its last collective here.
-  void note_last_part(const LastPart& part);
-  /// See NewsBoard.
+  void note_last_part(const LastCollective& part);
+  /// See PeerStatus.
   [[nodiscard]] std::optional<std::uint64_t> last_part(int rank, std::uint32_t context,
                                                        std::uint64_t members) const {
     return news_.last_part(rank, context, members);
@@ -154,8 +154,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   Counters counters_;
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
-  NewsBoard news_;
-  std::deque<LastPart> last_parts_;  // of communicators that are no more, the latest first
+  PeerStatus news_;
+  std::deque<LastCollective> last_parts_;  // of communicators that are no more, the latest first
   std::vector<rendezvous::News> divergences_;
   std::uint32_t next_context_ = 0;
   Ports ports_;

@@ -16,7 +16,7 @@ namespace rondo::transport {
 
 class Channel;
 class Team;
-struct Levels;
+struct Hierarchy;
 
 /// Ordinary memory for the operation that runs; grows on first use, so that later operations of
 /// the same size allocate nothing.
@@ -53,7 +53,7 @@ struct Group {
   /// Messages to the other members; null while all that the communicator does is shared memory.
   const Channel* channel = nullptr;
   /// Null when all members are on one node.
-  Levels* levels = nullptr;
+  Hierarchy* levels = nullptr;
   Scratch scratch = {};
   /// Messages of collectives are at most so long, where an algorithm can choose; the same on all
   /// ranks. 256 KiB suit RDMA.

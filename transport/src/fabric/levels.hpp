@@ -17,7 +17,7 @@ class CommunicatorCore;
 ///
 /// There are as many shards as the node with the fewest members has members; on every node, the
 /// i-th member (in the order of the group) holds shard i.
-struct Levels {
+struct Hierarchy {
   /// Two communicators of the members on this node: on the first go the operations that come
   /// before the exchange between nodes, on the second those after it, each in the same order on
   /// all of them.
@@ -27,11 +27,11 @@ struct Levels {
   std::size_t shards = 0;
 
   /// The holders of this rank's shard, in the order of the nodes; nothing when it holds none.
-  struct Holders {
+  struct ShardOwners {
     std::unique_ptr<Channel> channel = {};
     Group group = {};
   };
-  std::optional<Holders> holders = {};
+  std::optional<ShardOwners> holders = {};
 
   /// Scratch: elements of each member on this node.
   std::vector<std::size_t> shares = {};

@@ -26,7 +26,7 @@ struct LinkTraffic {
                                           std::size_t segment_bytes) noexcept;
 
 /// Of a hierarchical allreduce (the messages between nodes): this rank is member `place` of its
-/// node, one of `nodes` in the order of the group; `shards` as in Levels.
+/// node, one of `nodes` in the order of the group; `shards` as in Hierarchy.
 [[nodiscard]] LinkTraffic hierarchical_traffic_of(const Posted& posted, const AlgorithmTable& table,
                                                   std::size_t shards, std::size_t place,
                                                   std::size_t node, std::size_t nodes,

@@ -40,7 +40,7 @@ Progress DirectPull::step(Group& group, const Posted& posted) {
   position_ = 0;
   source_ += 1;
   if (source_ < sources) return Progress::moved;
-  count(*group.counters, traffic_of(posted, Regime::direct, group.index(), group.count()));
+  count(*group.counters, traffic_of(posted, Protocol::direct, group.index(), group.count()));
   return Progress::done;
 }
 

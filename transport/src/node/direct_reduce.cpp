@@ -61,7 +61,7 @@ Progress DirectReduce::step(Group& group, const Posted& posted) {
   }
   todo_.begin = job.tile.end;
   if (todo_.size() > 0) return Progress::moved;
-  count(*group.counters, traffic_of(posted, Regime::direct, group.index(), group.count()));
+  count(*group.counters, traffic_of(posted, Protocol::direct, group.index(), group.count()));
   return Progress::done;
 }
 

@@ -18,7 +18,7 @@ Progress DirectReduceScatter::step(Group& group, const Posted& posted) {
   });
   position_ = end;
   if (position_ < posted.output.bytes()) return Progress::moved;
-  count(*group.counters, traffic_of(posted, Regime::direct, group.index(), group.count()));
+  count(*group.counters, traffic_of(posted, Protocol::direct, group.index(), group.count()));
   return Progress::done;
 }
 

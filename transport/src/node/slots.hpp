@@ -9,7 +9,7 @@ namespace rondo::transport {
 
 /// How an operation's bytes travel. The size alone decides for `small`; for the others, whether
 /// every rank's input lies in an arena.
-enum class Regime : std::uint8_t {
+enum class Protocol : std::uint8_t {
   small,   ///< in the slots: everyone writes its own, everyone reads all
   direct,  ///< straight between the ranks' arenas
   staged,  ///< through staging buffers

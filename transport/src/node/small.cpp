@@ -95,7 +95,7 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
       exchange_all(group, posted);
       break;
   }
-  count(*group.counters, traffic_of(posted, Regime::small, group.index(), group.count()));
+  count(*group.counters, traffic_of(posted, Protocol::small, group.index(), group.count()));
   return Progress::done;
 }
 

@@ -63,7 +63,7 @@ Progress StagedExchange::step(Group& group, const Posted& posted) {
     if (taken_ < end_) return Progress::moved;
     // Not used here, but the next staged operation counts on it.
     publish(group, &shm::ControlBlock::staged_reduced, end_);
-    count(*group.counters, traffic_of(posted, Regime::staged, group.index(), group.count()));
+    count(*group.counters, traffic_of(posted, Protocol::staged, group.index(), group.count()));
     return Progress::done;
   }
   // This rank, too, may read from its own buffer: it must not run further ahead.

@@ -69,7 +69,7 @@ Progress StagedPull::step(Group& group, const Posted& posted) {
   if (read_ < end_) return Progress::idle;
   // Not used here, but the next staged allreduce counts on it.
   publish(group, &shm::ControlBlock::staged_reduced, end_);
-  count(*group.counters, traffic_of(posted, Regime::staged, group.index(), group.count()));
+  count(*group.counters, traffic_of(posted, Protocol::staged, group.index(), group.count()));
   return Progress::done;
 }
 

@@ -36,7 +36,7 @@ Progress StagedReduce::step(Group& group, const Posted& posted) {
   if (taken_ < reduced_ && all_beyond(group, &ControlBlock::staged_reduced, taken_)) {
     take(group);
     if (taken_ < end_) return Progress::moved;
-    count(*group.counters, traffic_of(posted, Regime::staged, group.index(), group.count()));
+    count(*group.counters, traffic_of(posted, Protocol::staged, group.index(), group.count()));
     return Progress::done;
   }
   if (reduced_ < filled_ && all_beyond(group, &ControlBlock::staged_filled, reduced_)) {

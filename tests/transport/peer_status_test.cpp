@@ -8,17 +8,17 @@
 #include <gtest/gtest.h>
 
 #include "bootstrap/limits.hpp"
-#include "core/news_board.hpp"
+#include "core/peer_status.hpp"
 
-namespace rondo::transport::news_board_test {
+namespace rondo::transport::peer_status_test {
 namespace {
 
 using rendezvous::News;
 
-TEST(NewsBoardTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
-  const std::vector<LastPart> parts{{.context = 0, .members = 11, .sequence = 20},
-                                    {.context = 7, .members = 12, .sequence = 16}};
-  NewsBoard board(3);
+TEST(PeerStatusTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
+  const std::vector<LastCollective> parts{{.context = 0, .members = 11, .sequence = 20},
+                                          {.context = 7, .members = 12, .sequence = 16}};
+  PeerStatus board(3);
 
   board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
 
@@ -28,9 +28,9 @@ TEST(NewsBoardTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
 }
 
 // Nothing is concluded from what a rank did not tell: another group may have had the same context.
-TEST(NewsBoardTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
-  const std::vector<LastPart> parts{{.context = 7, .members = 12, .sequence = 16}};
-  NewsBoard board(3);
+TEST(PeerStatusTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
+  const std::vector<LastCollective> parts{{.context = 7, .members = 12, .sequence = 16}};
+  PeerStatus board(3);
   board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
 
   EXPECT_EQ(board.last_part(1, 7, 13), std::nullopt);
@@ -38,8 +38,8 @@ TEST(NewsBoardTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
   EXPECT_EQ(board.last_part(2, 7, 12), std::nullopt);
 }
 
-TEST(NewsBoardTest, TheLatestPartsFitIntoOneText) {
-  const std::vector<LastPart> parts(most_last_parts + 10, {.context = 1, .sequence = 5});
+TEST(PeerStatusTest, TheLatestPartsFitIntoOneText) {
+  const std::vector<LastCollective> parts(most_last_parts + 10, {.context = 1, .sequence = 5});
 
   const std::string text = encode(parts);
 
@@ -47,12 +47,12 @@ TEST(NewsBoardTest, TheLatestPartsFitIntoOneText) {
   EXPECT_EQ(decode_last_parts(text).size(), most_last_parts);
 }
 
-TEST(NewsBoardTest, TakesNothingFromATextThatIsCutShort) {
-  const std::string text = encode(std::vector<LastPart>{{.context = 1, .sequence = 5}});
+TEST(PeerStatusTest, TakesNothingFromATextThatIsCutShort) {
+  const std::string text = encode(std::vector<LastCollective>{{.context = 1, .sequence = 5}});
 
   EXPECT_TRUE(decode_last_parts(text.substr(1)).empty());
   EXPECT_TRUE(decode_last_parts("").empty());
 }
 
 }  // namespace
-}  // namespace rondo::transport::news_board_test
+}  // namespace rondo::transport::peer_status_test

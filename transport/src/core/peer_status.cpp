@@ -1,4 +1,4 @@
-#include "core/news_board.hpp"
+#include "core/peer_status.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -7,9 +7,9 @@
 
 namespace rondo::transport {
 
-std::string encode(std::span<const LastPart> parts) {
+std::string encode(std::span<const LastCollective> parts) {
   std::string text;
-  for (const LastPart& part : parts.first(std::min(parts.size(), most_last_parts))) {
+  for (const LastCollective& part : parts.first(std::min(parts.size(), most_last_parts))) {
     rendezvous::append_number(text, part.context);
     rendezvous::append_number(text, part.members);
     rendezvous::append_number(text, part.sequence);
@@ -17,12 +17,12 @@ std::string encode(std::span<const LastPart> parts) {
   return text;
 }
 
-std::vector<LastPart> decode_last_parts(std::string_view text) {
-  std::vector<LastPart> parts;
+std::vector<LastCollective> decode_last_parts(std::string_view text) {
+  std::vector<LastCollective> parts;
   rendezvous::ByteReader reader(text);
   constexpr std::size_t bytes = sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t);
   while (reader.left() >= bytes) {
-    LastPart& part = parts.emplace_back();
+    LastCollective& part = parts.emplace_back();
     part.context = reader.number<std::uint32_t>();
     part.members = reader.number<std::uint64_t>();
     part.sequence = reader.number<std::uint64_t>();
@@ -30,7 +30,7 @@ std::vector<LastPart> decode_last_parts(std::string_view text) {
   return parts;
 }
 
-void NewsBoard::hear(const News& news) {
+void PeerStatus::hear(const News& news) {
   if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= fates_.size()) return;
   switch (news.kind) {
     case News::Kind::left:
@@ -63,33 +63,33 @@ void NewsBoard::hear(const News& news) {
   }
 }
 
-bool NewsBoard::gone(int rank) const noexcept { return fate(rank) != 0; }
+bool PeerStatus::gone(int rank) const noexcept { return fate(rank) != 0; }
 
-std::uint32_t NewsBoard::fate(int rank) const noexcept {
+std::uint32_t PeerStatus::fate(int rank) const noexcept {
   return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
 }
 
-bool NewsBoard::left(int rank) const noexcept {
+bool PeerStatus::left(int rank) const noexcept {
   return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
 }
 
-std::optional<std::uint64_t> NewsBoard::last_part(int rank, std::uint32_t context,
-                                                  std::uint64_t members) const {
+std::optional<std::uint64_t> PeerStatus::last_part(int rank, std::uint32_t context,
+                                                   std::uint64_t members) const {
   const std::scoped_lock lock(mutex_);
-  const std::vector<LastPart>& parts = last_parts_[static_cast<std::size_t>(rank)];
-  const auto found = std::ranges::find_if(parts, [&](const LastPart& part) {
+  const std::vector<LastCollective>& parts = last_parts_[static_cast<std::size_t>(rank)];
+  const auto found = std::ranges::find_if(parts, [&](const LastCollective& part) {
     return part.context == context && part.members == members;
   });
   return found == parts.end() ? std::nullopt : std::optional(found->sequence);
 }
 
-std::optional<NewsBoard::News> NewsBoard::aborted() const {
+std::optional<PeerStatus::News> PeerStatus::aborted() const {
   if (!has_aborted_.load(std::memory_order_acquire)) return std::nullopt;
   const std::scoped_lock lock(mutex_);
   return aborted_;
 }
 
-std::vector<NewsBoard::News> NewsBoard::take_diverged() {
+std::vector<PeerStatus::News> PeerStatus::take_diverged() {
   if (!has_diverged_.load(std::memory_order_acquire)) return {};
   const std::scoped_lock lock(mutex_);
   has_diverged_.store(false, std::memory_order_relaxed);

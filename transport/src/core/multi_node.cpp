@@ -1,4 +1,4 @@
-#include "core/span.hpp"
+#include "core/multi_node.hpp"
 
 #include <algorithm>
 #include <ranges>
@@ -52,9 +52,10 @@ std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, st
   return 0;
 }
 
-Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std::size_t>>& nodes,
-                           const WorldCore& world, const Group& flat) {
-  Levels::Holders holders;
+Hierarchy::ShardOwners holders_of(std::size_t shard,
+                                  const std::vector<std::vector<std::size_t>>& nodes,
+                                  const WorldCore& world, const Group& flat) {
+  Hierarchy::ShardOwners holders;
   std::vector<Channel::Route> routes;
   for (const auto& node : nodes) {
     const std::size_t member = node[shard];
@@ -77,8 +78,8 @@ Levels::Holders holders_of(std::size_t shard, const std::vector<std::vector<std:
 
 }  // namespace
 
-Span::Span(const WorldCore& world, Group& flat, const Channel& channel,
-           std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up)
+MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
+                     std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up)
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
       next_((flat.index() + 1) % flat.count()),
@@ -96,7 +97,7 @@ Span::Span(const WorldCore& world, Group& flat, const Channel& channel,
   flat.levels = &levels_;
 }
 
-void Span::announce(OperationRecord& record) const {
+void MultiNode::announce(OperationRecord& record) const {
   HeaderExchange& header = record.header;
   header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
   header.sent.state = header.received.state = rondo_transfer_idle;
@@ -108,22 +109,22 @@ void Span::announce(OperationRecord& record) const {
                           std::as_bytes(std::span(&header.mine, 1)), header.sent);
 }
 
-bool Span::heard(OperationRecord& record) const {
+bool MultiNode::heard(OperationRecord& record) const {
   throw_if_failed(*channel_, previous_, record.header.received);
   throw_if_failed(*channel_, next_, record.header.sent);
   return record.header.received.done() && record.header.sent.done();
 }
 
-void Span::forget(OperationRecord& record) const {
+void MultiNode::forget(OperationRecord& record) const {
   channel_->cancel(previous_, record.header.received);
   channel_->cancel(next_, record.header.sent);
 }
 
-bool Span::waits_for(const OperationRecord& record, std::size_t member) const {
+bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) const {
   return record.header.received.done() || member == previous_;
 }
 
-void Span::poison(const Error& error) {
+void MultiNode::poison(const Error& error) {
   down_->poison(error);
   up_->poison(error);
 }

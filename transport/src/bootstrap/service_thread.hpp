@@ -16,12 +16,12 @@ namespace rondo::transport::rendezvous {
 using Clock = std::chrono::steady_clock;
 
 /// Something that the housekeeping thread looks after. Called on that thread only.
-class Chore {
+class ServiceTask {
  public:
-  Chore() = default;
-  Chore(const Chore&) = delete;
-  Chore& operator=(const Chore&) = delete;
-  virtual ~Chore() = default;
+  ServiceTask() = default;
+  ServiceTask(const ServiceTask&) = delete;
+  ServiceTask& operator=(const ServiceTask&) = delete;
+  virtual ~ServiceTask() = default;
 
   /// Appends what it waits for.
   virtual void list(std::vector<pollfd>& entries) = 0;
@@ -46,13 +46,13 @@ class Chore {
 /// All signals that a program may handle are blocked on it. The destructor lets the chores finish
 /// in their order, and joins it. When a chore throws, all are told, and the thread ends; the
 /// process does not.
-class Housekeeper {
+class ServiceThread {
  public:
   /// The chores must outlive it.
-  explicit Housekeeper(std::vector<Chore*> chores);
-  Housekeeper(const Housekeeper&) = delete;
-  Housekeeper& operator=(const Housekeeper&) = delete;
-  ~Housekeeper();
+  explicit ServiceThread(std::vector<ServiceTask*> chores);
+  ServiceThread(const ServiceThread&) = delete;
+  ServiceThread& operator=(const ServiceThread&) = delete;
+  ~ServiceThread();
 
   /// Makes it attend to its chores now. From any thread.
   void wake() noexcept;
@@ -63,7 +63,7 @@ class Housekeeper {
   void fail(std::string_view why) noexcept;
   void turn(Clock::time_point limit);
 
-  std::vector<Chore*> chores_;
+  std::vector<ServiceTask*> chores_;
   shm::Descriptor bell_;
   std::atomic<bool> stop_ = false;
   std::vector<pollfd> entries_;

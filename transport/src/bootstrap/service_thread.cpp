@@ -1,4 +1,4 @@
-#include "bootstrap/housekeeper.hpp"
+#include "bootstrap/service_thread.hpp"
 
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -41,7 +41,7 @@ int milliseconds_until(Clock::time_point time) {
 
 }  // namespace
 
-Housekeeper::Housekeeper(std::vector<Chore*> chores)
+ServiceThread::ServiceThread(std::vector<ServiceTask*> chores)
     : chores_(std::move(chores)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!bell_.valid()) throw Error(Errc::rendezvous_failed, "rendezvous: cannot make an eventfd");
   const BlockedSignals blocked;
@@ -49,19 +49,19 @@ Housekeeper::Housekeeper(std::vector<Chore*> chores)
   ::pthread_setname_np(thread_.native_handle(), "rondo-keeper");
 }
 
-Housekeeper::~Housekeeper() {
+ServiceThread::~ServiceThread() {
   stop_ = true;
   wake();
   thread_.join();
 }
 
-void Housekeeper::wake() noexcept {
+void ServiceThread::wake() noexcept {
   const std::uint64_t one = 1;
   // It fails only when the bell rings already.
   [[maybe_unused]] const ssize_t written = ::write(bell_.get(), &one, sizeof one);
 }
 
-void Housekeeper::run() noexcept {
+void ServiceThread::run() noexcept {
   try {
     serve();
   } catch (const std::exception& error) {
@@ -71,24 +71,24 @@ void Housekeeper::run() noexcept {
   }
 }
 
-void Housekeeper::fail(std::string_view why) noexcept {
-  for (Chore* chore : chores_) chore->on_failure(why);
+void ServiceThread::fail(std::string_view why) noexcept {
+  for (ServiceTask* chore : chores_) chore->on_failure(why);
 }
 
-void Housekeeper::serve() {
+void ServiceThread::serve() {
   using namespace std::chrono_literals;
   while (!stop_) turn(Clock::time_point::max());
-  for (Chore* chore : chores_) {
+  for (ServiceTask* chore : chores_) {
     const auto limit = Clock::now() + 500ms;
     chore->finish();
     while (!chore->finished() && Clock::now() < limit) turn(limit);
   }
 }
 
-void Housekeeper::turn(Clock::time_point limit) {
+void ServiceThread::turn(Clock::time_point limit) {
   entries_.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
   counts_.clear();
-  for (Chore* chore : chores_) {
+  for (ServiceTask* chore : chores_) {
     const std::size_t before = entries_.size();
     chore->list(entries_);
     counts_.push_back(entries_.size() - before);

@@ -1,6 +1,6 @@
 // The thread that serves the store and hears news.
 
-#include "bootstrap/housekeeper.hpp"
+#include "bootstrap/service_thread.hpp"
 
 #include <chrono>
 #include <new>
@@ -13,13 +13,13 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo::transport::rendezvous::housekeeper_test {
+namespace rondo::transport::rendezvous::service_thread_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 // Waits for nothing, and is told why it will not be called any more.
-class Witness : public Chore {
+class Witness : public ServiceTask {
  public:
   void list(std::vector<pollfd>& /*entries*/) override {}
   [[nodiscard]] Clock::time_point due() const override { return Clock::time_point::max(); }
@@ -41,10 +41,10 @@ class OutOfMemory : public Witness {
   }
 };
 
-TEST(HousekeeperTest, AnExceptionOnItsThreadEndsTheChoresAndNotTheProcess) {
+TEST(ServiceThreadTest, AnExceptionOnItsThreadEndsTheChoresAndNotTheProcess) {
   OutOfMemory first;
   Witness second;
-  Housekeeper keeper({&first, &second});
+  ServiceThread keeper({&first, &second});
 
   keeper.wake();
 
@@ -53,4 +53,4 @@ TEST(HousekeeperTest, AnExceptionOnItsThreadEndsTheChoresAndNotTheProcess) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::housekeeper_test
+}  // namespace rondo::transport::rendezvous::service_thread_test

@@ -18,12 +18,13 @@ namespace rondo::transport {
 ///
 /// The delay is put before the real sending, so a send completes late, too. Messages to one peer
 /// stay in order.
-class SlowedLink final : public Link {
+class DelayedLink final : public Link {
  public:
   /// `bytes_per_second` = 0: no limit.
-  SlowedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency, double bytes_per_second);
+  DelayedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
+              double bytes_per_second);
   /// Sends what still waits for its time.
-  ~SlowedLink() override;
+  ~DelayedLink() override;
 
   void post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
                  Transfer& transfer) override;

@@ -1,4 +1,4 @@
-#include "links/slowed_link.hpp"
+#include "links/delayed_link.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,16 +7,16 @@
 
 namespace rondo::transport {
 
-SlowedLink::SlowedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
-                       double bytes_per_second)
+DelayedLink::DelayedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
+                         double bytes_per_second)
     : link_(std::move(link)), latency_(latency), bytes_per_second_(bytes_per_second) {}
 
-SlowedLink::~SlowedLink() {
+DelayedLink::~DelayedLink() {
   while (!waiting_.empty()) progress();
 }
 
-void SlowedLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
-                           Transfer& transfer) {
+void DelayedLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
+                            Transfer& transfer) {
   const double seconds =
       bytes_per_second_ > 0 ? static_cast<double>(data.size()) / bytes_per_second_ : 0;
   const auto on_wire =
@@ -26,7 +26,7 @@ void SlowedLink::post_send(int peer, std::uint64_t tag, std::span<const std::byt
   waiting_.push_back({wire_is_free_ + latency_, peer, tag, data, &transfer});
 }
 
-bool SlowedLink::progress() {
+bool DelayedLink::progress() {
   bool moved = false;
   while (!waiting_.empty() && waiting_.front().leaves <= Clock::now()) {
     const Waiting message = waiting_.front();
@@ -37,19 +37,19 @@ bool SlowedLink::progress() {
   return link_->progress() || moved;
 }
 
-void SlowedLink::cancel(Transfer& transfer) {
+void DelayedLink::cancel(Transfer& transfer) {
   const auto waits = std::ranges::find(waiting_, &transfer, &Waiting::transfer);
   if (waits == waiting_.end()) return link_->cancel(transfer);
   waiting_.erase(waits);
   transfer.state = rondo_transfer_failed;
 }
 
-std::optional<int> SlowedLink::arm() {
+std::optional<int> DelayedLink::arm() {
   if (!waiting_.empty()) return std::nullopt;
   return link_->arm();
 }
 
-std::string SlowedLink::route() const {
+std::string DelayedLink::route() const {
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), " (injected: %.3g us latency, ",
                 static_cast<double>(latency_.count()) / 1e3);

@@ -21,11 +21,11 @@ class WorldCore;
 /// links do the rest. That all ranks posted the same is found out by headers: each rank sends the
 /// fingerprint of every operation to the next rank of the group, and compares what the previous
 /// one sent. An operation is complete when its algorithm is done and both headers are through.
-class Span {
+class MultiNode {
  public:
-  /// `flat` is the group of all members, and gets its levels. `down` and `up`: see Levels.
-  Span(const WorldCore& world, Group& flat, const Channel& channel,
-       std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
+  /// `flat` is the group of all members, and gets its levels. `down` and `up`: see Hierarchy.
+  MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
+            std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
 
   /// Sends the header of `record` and expects the previous rank's.
   void announce(OperationRecord& record) const;
@@ -55,7 +55,7 @@ class Span {
   bool shared_nodes_ = false;
   std::shared_ptr<CommunicatorCore> down_;
   std::shared_ptr<CommunicatorCore> up_;
-  Levels levels_;
+  Hierarchy levels_;
 };
 
 }  // namespace rondo::transport

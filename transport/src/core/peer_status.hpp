@@ -14,7 +14,7 @@
 namespace rondo::transport {
 
 /// The last collective of a communicator that a rank took part in.
-struct LastPart {
+struct LastCollective {
   std::uint32_t context = 0;
   std::uint64_t members = 0;  ///< a hash of the communicator's ranks: contexts may be used again
   std::uint64_t sequence = 0;
@@ -22,17 +22,17 @@ struct LastPart {
 
 /// What a rank that leaves tells of the communicators that it was in, the latest first. Beyond
 /// `most_last_parts` nothing is told of a communicator.
-[[nodiscard]] std::string encode(std::span<const LastPart> parts);
-[[nodiscard]] std::vector<LastPart> decode_last_parts(std::string_view text);
+[[nodiscard]] std::string encode(std::span<const LastCollective> parts);
+[[nodiscard]] std::vector<LastCollective> decode_last_parts(std::string_view text);
 inline constexpr std::size_t most_last_parts = 200;
 
 /// What the side channel has told of ranks on other nodes. Written by its thread, read by the
 /// World's.
-class NewsBoard {
+class PeerStatus {
  public:
   using News = rendezvous::News;
 
-  explicit NewsBoard(std::size_t ranks) : fates_(ranks), last_parts_(ranks) {}
+  explicit PeerStatus(std::size_t ranks) : fates_(ranks), last_parts_(ranks) {}
 
   void hear(const News& news);
 
@@ -64,7 +64,7 @@ class NewsBoard {
   mutable std::mutex mutex_;  // of what follows
   std::optional<News> aborted_;
   std::vector<News> diverged_;
-  std::vector<std::vector<LastPart>> last_parts_;  // per rank
+  std::vector<std::vector<LastCollective>> last_parts_;  // per rank
 };
 
 }  // namespace rondo::transport
