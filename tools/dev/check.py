@@ -13,7 +13,7 @@ import sys
 import time
 
 from phases import Runner
-from test_summary import Tally, add_build
+from test_summary import Tally, TestRun, add_build
 
 ROOT = pathlib.Path("build-check")
 
@@ -26,6 +26,8 @@ SANITIZED = [
     "-Dbenchmarks=disabled",
     "-Db_lundef=false",
 ]
+# More tests than this fail together for a reason that stays when they are run again.
+MOST_REPEATED = 5
 GCC = ("gcc", "g++")
 CLANG = ("clang-19", "clang++-19")
 
@@ -42,16 +44,11 @@ class Build:
         self.suites = suites  # all of them when empty
         self.without = without
 
-    def log(self):
-        """What Meson writes of its tests; one a selection of suites."""
-        return self.folder / "meson-logs" / f"{self.selection()}-gtest-wrapper.json"
-
-    def results(self):
-        """Where test programs leave what they say of their cases."""
-        return (self.folder / f"results-{self.selection()}").resolve()
-
-    def selection(self):
-        return "-".join(self.suites) or "all"
+    def test_run(self, tests=()):
+        """A run of the tests of this build's suites, or again of the tests named."""
+        name = "again" if tests else "-".join(self.suites) or "all"
+        log = self.folder / "meson-logs" / f"{name}-gtest-wrapper.json"
+        return TestRun(name, log, (self.folder / f"results-{name}").resolve())
 
 
 RELEASE = Build("release", GCC, ["--buildtype=release", "-Dbenchmarks=disabled"], without=["slow"])
@@ -108,10 +105,11 @@ def failed_units(lines):
 
 
 class Check:
-    """Runs phases and counts what they say."""
+    """Runs phases and counts what they say. With `repeat`, tests that fail are run once more."""
 
-    def __init__(self, limit_minutes):
+    def __init__(self, limit_minutes, repeat=False):
         self.runner = Runner(limit_minutes)
+        self.repeat = repeat
         self.tally = Tally()
         self.builds = []
 
@@ -159,29 +157,39 @@ class Check:
         return phase.passed
 
     def test(self, build):
-        command, environment = self.test_command(build)
-        self.count(build, self.runner.run(f"{build.name}: test", command, environment))
+        runs = [self.run_tests(build)]
+        failed = runs[0].failed_tests()
+        # What a sanitizer has seen once is wrong, whether it is seen again or not.
+        certain = len(failed) > MOST_REPEATED or runs[0].sanitizer_reports()
+        if self.repeat and failed and not certain:
+            runs.append(self.run_tests(build, failed))
+        add_build(self.tally, build.name, runs)
 
-    def count(self, build, phase):
-        if phase.ended_because:
-            self.fail(phase)
-        add_build(self.tally, build.name, build.log(), build.results())
-
-    @staticmethod
-    def test_command(build):
-        shutil.rmtree(build.results(), ignore_errors=True)
-        build.results().mkdir(parents=True)
-        build.log().unlink(missing_ok=True)
+    def run_tests(self, build, tests=()):
+        """Runs the tests of a build's suites, or the tests named, these one at a time."""
+        run = build.test_run(tests)
+        shutil.rmtree(run.results, ignore_errors=True)
+        run.results.mkdir(parents=True)
+        run.log.unlink(missing_ok=True)
         command = ["meson", "test", "-C", str(build.folder), "--no-rebuild", "--print-errorlogs"]
         command += ["--wrapper", str(pathlib.Path("tools/dev/gtest-wrapper").resolve())]
-        command += ["--logbase", build.selection()]
+        command += ["--logbase", run.name]
         if build.setup:
             command += ["--setup", build.setup]
         for suite in build.without:
             command += ["--no-suite", suite]
         for suite in build.suites:
             command += ["--suite", suite]
-        return command, {"RONDO_TEST_RESULTS": str(build.results())}
+        if tests:
+            command += ["--num-processes", "1", *tests]
+        phase = self.runner.run(
+            f"{build.name}: test{' again' if tests else ''}",
+            command,
+            {"RONDO_TEST_RESULTS": str(run.results)},
+        )
+        if phase.ended_because:
+            self.fail(phase)
+        return run
 
 
 def check_format(check):
@@ -253,7 +261,7 @@ def main():
 
     os.environ["CCACHE_NOHASHDIR"] = "1"  # so that clones share what they have compiled
     ROOT.mkdir(exist_ok=True)
-    check = Check(arguments.limit)
+    check = Check(arguments.limit, repeat=arguments.mode == "ci")
     # A request to stop ends what runs, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if arguments.mode != "sanitize":

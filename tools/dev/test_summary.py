@@ -1,7 +1,11 @@
 """Counts the test cases of builds, from what Meson and the test programs have written."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
+
+
+REPORT = re.compile(r"(Address|Leak|Thread)Sanitizer|: runtime error: ")
 
 
 def first_line(message):
@@ -10,12 +14,41 @@ def first_line(message):
     return ": ".join(words[:2])
 
 
+class TestRun:
+    """What one run of Meson's tests leaves: Meson's log, and a folder of GoogleTest's results,
+    TEST.xml each."""
+
+    def __init__(self, name, log, results):
+        self.name = name
+        self.log = log
+        self.results = results
+
+    def entries(self):
+        """What Meson says of each test."""
+        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def failed_tests(self):
+        """By the names that meson test takes; in its log they are "PROJECT:SUITE / NAME"."""
+        failed = [entry["name"] for entry in self.entries() if entry["result"] != "OK"]
+        return [name.rpartition(" / ")[2] for name in failed]
+
+    def sanitizer_reports(self):
+        """The tests that a sanitizer has reported on."""
+        return [
+            entry["name"]
+            for entry in self.entries()
+            if REPORT.search(entry.get("stdout", "") + entry.get("stderr", ""))
+        ]
+
+
 class Tally:
     """Cases that passed, failed and were skipped, and the seconds that tests took."""
 
     def __init__(self):
         self.passed = 0
         self.failed = []
+        self.unstable = []  # failed first, and passed when they were run again
         self.skipped = []
         self.seconds = []  # (seconds, test)
 
@@ -38,6 +71,8 @@ class Tally:
         that the check ends with."""
         for name in self.skipped:
             print(f"skipped  {name}")
+        for name in self.unstable:
+            print(f"UNSTABLE {name} (passed when run again alone)")
         for name in self.failed:
             print(f"FAILED   {name}")
         print(f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped")
@@ -70,11 +105,19 @@ def add_test(tally, build, entry, results):
         )
 
 
-def add_build(tally, build, log, results):
-    """Counts the tests of the build named `build`: `log` is Meson's, `results` a folder of
-    GoogleTest's, TEST.xml each."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    if not lines:
+def add_build(tally, build, runs):
+    """Counts the tests of the build named `build`. `runs` has the TestRun of all tests and, where
+    tests were run again, a second one: what passed there counts as passed, and is unstable."""
+    entries = runs[0].entries()
+    if not entries:
         tally.failed.append(f"{build}: no test was run")
-    for line in lines:
-        add_test(tally, build, json.loads(line), results)
+    again = {entry["name"]: entry for run in runs[1:] for entry in run.entries()}
+    for entry in entries:
+        second = again.get(entry["name"])
+        if second is None or second["result"] != "OK":
+            add_test(tally, build, entry, runs[0].results)
+            continue
+        first = Tally()
+        add_test(first, build, entry, runs[0].results)
+        tally.unstable += first.failed
+        add_test(tally, build, second, runs[1].results)
