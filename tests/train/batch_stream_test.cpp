@@ -18,7 +18,7 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// Pictures of one pixel, each with a label of its own.
+/// Images of one pixel, each with a label of its own.
 Dataset numbered(std::int64_t samples) {
   Dataset dataset{.classes = samples, .mean = {0.0F}, .stddev = {1.0F}};
   dataset.training.shape = {samples, 1, 1, 1};

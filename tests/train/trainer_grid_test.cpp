@@ -37,7 +37,7 @@ using testing::ThrowsMessage;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
 
-// 200 pictures in batches of 24: 8 whole ones and a short one an epoch.
+// 200 images in batches of 24: 8 whole ones and a short one an epoch.
 Experiment experiment_of(const std::string& scheme) {
   Experiment experiment = test::small_experiment("lenet5");
   experiment.update.scheme = scheme;
@@ -94,7 +94,7 @@ Experiment custom_model(const std::string& layers) {
   return experiment;
 }
 
-// "conv" reads parts of it, "side" whole pictures of it.
+// "conv" reads parts of it, "side" whole images of it.
 TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
   for (const char* side :
        {"{kind = 'fully_connected', name = 'side', outputs = 4, from = 'input'},",
@@ -360,7 +360,7 @@ TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   EXPECT_GT(four.metrics[0].loss, 0.0);
 }
 
-/// Collectives that each of two ranks, which split pictures, has completed.
+/// Collectives that each of two ranks, which split images, has completed.
 std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& parameters) {
   Experiment experiment = experiment_of("k_step");
   experiment.update.bucket_bytes = bucket_bytes;

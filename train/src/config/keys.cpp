@@ -13,6 +13,7 @@
 
 #include "config/key.hpp"
 #include "config/split_text.hpp"
+#include "data/dataset_type.hpp"
 #include "model/described_model.hpp"
 
 namespace rondo::train {
@@ -102,7 +103,7 @@ std::vector<std::string> names_of_models() {
 
 std::vector<Key> make_keys() {
   return {
-      data<&Data::name>("name", required(one_of({"fashion-mnist", "cifar10", "synthetic"}))),
+      data<&Data::name>("name", required(one_of(dataset_names()))),
       data<&Data::path>("path"),
       data<&Data::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
       data<&Data::classes>("classes", within(0, 65536)),

@@ -6,7 +6,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-#include "data/draw.hpp"
+#include "data/random.hpp"
 
 namespace rondo::train {
 namespace {

@@ -8,7 +8,9 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "config/combinations.hpp"
 #include "config/key.hpp"
 #include "config/value.hpp"
+#include "model/described_model.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/automatic_grid.hpp"
 #include "trainer/parameter_hash.hpp"
@@ -26,6 +29,32 @@
 
 namespace rondo::train {
 namespace {
+
+Model usual_model(const Experiment& experiment) {
+  try {
+    return model_of(experiment);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(std::string("model.name: ") + error.what());
+  }
+}
+
+Model model_for(const Dataset& dataset, const Experiment& experiment) {
+  try {
+    return model_of(experiment, dataset.training.shape, dataset.classes);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError("model.name: " + experiment.model.name + " does not fit the images of " +
+                      experiment.data.name + ": " + error.what());
+  }
+}
+
+// Lent ones end with the caller, not with the run.
+std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
+  return {std::shared_ptr<const Dataset>(), &dataset};
+}
 
 /// What concerns one rank or its node alone, and may differ.
 constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
@@ -48,10 +77,10 @@ std::string digest(const std::vector<T>& values) {
 }
 
 // Their number comes first: it is what tells most.
-void add_facts(const std::string& which, const Pictures& pictures, std::vector<Fact>& facts) {
-  facts.push_back({"the number of " + which, std::to_string(pictures.shape.n)});
-  facts.push_back({"the digest of the pixels of " + which, digest(pictures.pixels)});
-  facts.push_back({"the digest of the labels of " + which, digest(pictures.labels)});
+void add_facts(const std::string& which, const Images& images, std::vector<Fact>& facts) {
+  facts.push_back({"the number of " + which, std::to_string(images.shape.n)});
+  facts.push_back({"the digest of the pixels of " + which, digest(images.pixels)});
+  facts.push_back({"the digest of the labels of " + which, digest(images.labels)});
 }
 
 std::vector<char> contents_of(const std::filesystem::path& file) {
@@ -61,8 +90,8 @@ std::vector<char> contents_of(const std::filesystem::path& file) {
 
 std::vector<Fact> facts_of(const Dataset& dataset, const Experiment& experiment) {
   std::vector<Fact> facts;
-  add_facts("training pictures", dataset.training, facts);
-  add_facts("test pictures", dataset.test, facts);
+  add_facts("training images", dataset.training, facts);
+  add_facts("test images", dataset.test, facts);
   if (is_paced(experiment) && !experiment.update.replay.empty()) {
     facts.push_back({"the digest of update.replay", digest(contents_of(experiment.update.replay))});
   }
@@ -111,13 +140,28 @@ Experiment::Grid grid_chosen_by_first_rank(transport::World& world, const Model&
 
 }  // namespace
 
-PreparedRun prepare_run(transport::World& world, const Experiment& experiment) {
-  agree_on_configuration(world, experiment);
+// A synthetic data set takes its shape from the model, where the experiment gives none; then the
+// model takes its own from the data set, whichever that is.
+PreparedRun load_run(const Experiment& experiment, const Dataset* own) {
   PreparedRun run{.experiment = experiment};
-  agree_on(world, [&] { run.material = make_material(experiment); });
-  agree_on_data(world, run.material.dataset, experiment);
+  if (own != nullptr) {
+    run.dataset = lend(*own);
+  } else {
+    const Model usual = usual_model(experiment);
+    run.dataset =
+        std::make_shared<const Dataset>(load_dataset(experiment.data, usual.input, usual.classes));
+  }
+  run.model = model_for(*run.dataset, experiment);
+  return run;
+}
+
+PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own) {
+  agree_on_configuration(world, experiment);
+  PreparedRun run;
+  agree_on(world, [&] { run = load_run(experiment, own); });
+  agree_on_data(world, *run.dataset, experiment);
   if (experiment.grid.plan == "auto") {
-    run.experiment.grid = grid_chosen_by_first_rank(world, run.material.model, experiment);
+    run.experiment.grid = grid_chosen_by_first_rank(world, run.model, experiment);
   }
   return run;
 }

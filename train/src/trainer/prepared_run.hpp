@@ -1,8 +1,10 @@
 #pragma once
 
-#include <rondo/train/experiment.hpp>
+#include <memory>
 
-#include "trainer/material.hpp"
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/model.hpp>
 
 namespace rondo::transport {
 class World;
@@ -10,11 +12,16 @@ class World;
 
 namespace rondo::train {
 
-/// A run that all ranks have agreed on: every rank holds the same.
+/// An experiment with the data and the model that it names; they fit each other.
 struct PreparedRun {
   Experiment experiment = {};  ///< with the splits that grid.plan = "auto" chose
-  Material material = {};
+  std::shared_ptr<const Dataset> dataset = {};
+  Model model = {};
 };
+
+/// Reads the data, unless `own` lends it, and makes the model for its images. Throws DataError, or
+/// ConfigError when the model cannot take such images.
+[[nodiscard]] PreparedRun load_run(const Experiment& experiment, const Dataset* own = nullptr);
 
 /// Checks `experiment` against this World, reads the data on every rank, and lets rank 0 choose the
 /// grid where grid.plan is "auto". Ranks that took part with another configuration or other data
@@ -22,8 +29,9 @@ struct PreparedRun {
 /// refused. They may differ in what concerns one rank or its node alone: threads, paths, network
 /// interfaces, how to wait. Collective.
 ///
-/// Throws on every rank ConfigError, or DataError, as make_material() and
-/// choose_grid_automatically() do; where ranks disagree it names the rank and the key.
-[[nodiscard]] PreparedRun prepare_run(transport::World& world, const Experiment& experiment);
+/// Throws on every rank ConfigError, or DataError, as load_run() and choose_grid_automatically()
+/// do; where ranks disagree it names the rank and the key.
+[[nodiscard]] PreparedRun prepare_run(transport::World& world, const Experiment& experiment,
+                                      const Dataset* own = nullptr);
 
 }  // namespace rondo::train

@@ -37,7 +37,7 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
   agree_on(world, [&] { log.emplace(options, world.rank()); });
-  PreparedRun prepared = prepare_run(world, experiment);
+  PreparedRun prepared = prepare_run(world, experiment, options.dataset);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   EpochMetrics last;
   try {

@@ -16,11 +16,13 @@
 namespace rondo::train {
 namespace {
 
-BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid) {
+BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid,
+                                  const std::vector<Augmentation>& augmentations) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
-                     .flip = experiment.data.flip},
+                     .flip = experiment.data.flip,
+                     .augmentations = augmentations},
           .rank = grid.group(),
           .ranks = grid.grid().pc,
           .pieces = experiment.train.accumulate,
@@ -28,8 +30,9 @@ BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace&
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
-BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid) {
-  BatchStreamOptions options = stream_options(experiment, grid);
+BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid,
+                                      const std::vector<Augmentation>& augmentations) {
+  BatchStreamOptions options = stream_options(experiment, grid, augmentations);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -39,9 +42,11 @@ BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPl
 }
 
 std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
-                                             const GridPlace& grid) {
+                                             const GridPlace& grid,
+                                             const std::vector<Augmentation>& augmentations) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, grid));
+  return std::make_unique<BatchStream>(dataset,
+                                       own_stream_options(experiment, grid, augmentations));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -70,8 +75,9 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       team_(options.team),
       experiment_(std::move(run.experiment)),
       threads_(options.threads),
-      material_(std::move(run.material)),
-      grid_(world, material_.model, experiment_),
+      dataset_(std::move(run.dataset)),
+      model_(std::move(run.model)),
+      grid_(world, model_, experiment_),
       layout_(grid_.layout()),
       account_(static_cast<std::size_t>(experiment_.train.memory_limit)),
       memory_(account_),
@@ -84,8 +90,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(material_.dataset, stream_options(experiment_, grid_)),
-      own_batches_(make_own_stream(material_.dataset, experiment_, grid_)),
+      batches_(*dataset_, stream_options(experiment_, grid_, options.augmentations)),
+      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options.augmentations)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
@@ -100,7 +106,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
              model_state().statistics);
   grid_.shared_statistics().start(statistics_);
   if (experiment_.update.scheme == "lazy") {
-    lazy_ = plan_lazy_layers(material_.model, layout_, lazy_layers_of(experiment_));
+    lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
   }
   if (experiment_.update.scheme == "hierarchical") {
     rank_groups_ = rank_groups(experiment_, grid_.leaders());
@@ -119,7 +125,7 @@ void Trainer::book_others() {
   if (batches_.pieces() > 1) book(memory_, "the sum of gradients over pieces", gradients);
   std::int64_t samples = 2 * batches_.largest_piece() + evaluation_batch();
   if (own_batches_) samples += 2 * own_batches_->largest_piece();
-  book(memory_, "the buffers for batches", batch_bytes(material_.model.input, samples));
+  book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
 }
 
 std::int64_t Trainer::total_steps() const {
@@ -132,7 +138,7 @@ std::int64_t Trainer::total_steps() const {
 // smaller test set has kernels of its own.
 std::int64_t Trainer::evaluation_batch() const {
   const std::int64_t trained = batches_.largest_piece();
-  const std::int64_t all = material_.dataset.test.shape.n;
+  const std::int64_t all = dataset_->test.shape.n;
   return all > 0 ? std::min(all, trained) : trained;
 }
 
@@ -159,9 +165,9 @@ ModelState Trainer::model_state() {
 void Trainer::make_executor() {
   const ModelState state = model_state();
   if (grid_.is_whole()) {
-    executor_.emplace(engine_, material_.model, state, executor_options());
+    executor_.emplace(engine_, model_, state, executor_options());
   } else {
-    executor_.emplace(engine_, material_.model, grid_.part(&arena_), state, executor_options());
+    executor_.emplace(engine_, model_, grid_.part(&arena_), state, executor_options());
   }
 }
 
@@ -193,7 +199,7 @@ void Trainer::choose_lazy_layers() {
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
   const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
                                                        replica().layers, model_state());
-  lazy_ = plan_lazy_layers(material_.model, layout_, choice, unhidden);
+  lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 
 void Trainer::join() {

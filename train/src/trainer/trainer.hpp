@@ -120,7 +120,8 @@ class Trainer {
   transport::Team* team_;
   Experiment experiment_;
   int threads_;
-  Material material_;
+  std::shared_ptr<const Dataset> dataset_;
+  Model model_;
   GridPlace grid_;
   ParameterLayout layout_;  // of what this rank holds
   MemoryAccount account_;

@@ -33,7 +33,7 @@ TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std
 }  // namespace
 
 Range Trainer::test_share() const {
-  return even_range(material_.dataset.test.shape.n, grid_.grid().pc, grid_.group());
+  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
 }
 
 Trainer::Evaluation Trainer::evaluate() {
@@ -47,7 +47,7 @@ Trainer::Evaluation Trainer::evaluate() {
   const Range share = test_share();
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
-    const auto [first, judged] = test_batch_from(next, share, size, material_.dataset.test.shape.n);
+    const auto [first, judged] = test_batch_from(next, share, size, dataset_->test.shape.n);
     const Batch batch = batches_.load_test(first, first + size);
     own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
             grid_.speaks() ? judged.size() : 0);

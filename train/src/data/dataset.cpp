@@ -1,13 +1,22 @@
-#include "data/normalisation.hpp"
+// The list of data sets, and what all of them share.
+
+#include <rondo/train/dataset.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "data/dataset_type.hpp"
 
 namespace rondo::train {
 namespace {
+
+// The one list of data sets.
+constexpr std::array types = {&fashion_mnist, &cifar10, &synthetic};
 
 struct Sums {
   std::uint64_t values = 0;
@@ -25,7 +34,33 @@ Sums sum_channel(const std::vector<std::uint8_t>& pixels, std::size_t channel,
   return sums;
 }
 
+const DatasetType& dataset_type(std::string_view name) {
+  for (const DatasetType* type : types) {
+    if (type->name == name) return *type;
+  }
+  throw ConfigError("data.name: no data set '" + std::string(name) + "'");
+}
+
 }  // namespace
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  for (const DatasetType* type : types) names.emplace_back(type->name);
+  return names;
+}
+
+DatasetShape dataset_shape(const Experiment::Data& data) {
+  return dataset_type(data.name).shape(data);
+}
+
+Dataset load_dataset(const Experiment::Data& data, const tensor::Shape& model_input,
+                     std::int64_t model_classes) {
+  const DatasetType& type = dataset_type(data.name);
+  DatasetShape shape = type.shape(data);
+  if (shape.image == tensor::Shape{}) shape.image = model_input;
+  if (shape.classes == 0) shape.classes = model_classes;
+  return type.load(data, shape);
+}
 
 void measure_normalisation(Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.training.shape.c);
