@@ -13,7 +13,7 @@
 #include "support/sources.hpp"
 #include "train/error_text.hpp"
 #include "train/outcome.hpp"
-#include "trainer/prepared_run.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::custom_model_test {
 namespace {

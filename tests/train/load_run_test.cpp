@@ -1,6 +1,6 @@
 // Data and model of an experiment, and that they fit each other.
 
-#include "trainer/prepared_run.hpp"
+#include "trainer/prepare.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

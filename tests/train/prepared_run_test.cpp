@@ -1,6 +1,6 @@
 // What ranks agree on before a run: the configuration, the data, and the grid that was chosen.
 
-#include "trainer/prepared_run.hpp"
+#include "trainer/prepare.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,6 @@
 #include "support/world.hpp"
 #include "train/data_files.hpp"
 #include "train/experiments.hpp"
-#include "trainer/automatic_grid.hpp"
 
 namespace rondo::train::prepared_run_test {
 namespace {

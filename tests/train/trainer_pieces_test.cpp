@@ -8,7 +8,7 @@
 
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/injections.hpp"
+#include "trainer/injection.hpp"
 
 namespace rondo::train::trainer_pieces_test {
 namespace {

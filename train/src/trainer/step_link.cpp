@@ -5,7 +5,7 @@
 namespace rondo::train {
 
 StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
-                   const ParameterLayout& layout, std::span<float> gradients, GridPlace& grid,
+                   const ParameterLayout& layout, std::span<float> gradients, GridMembership& grid,
                    std::size_t bucket_bytes)
     : scheme_(scheme),
       world_(world),

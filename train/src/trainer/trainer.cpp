@@ -1,6 +1,16 @@
+// How a Trainer judges its model: on a copy, with the test set split over the ranks.
+// How a Trainer trains where every rank goes at a pace of its own: mini-batches of its own, until
+// the scheme parks the ranks at the end of an epoch.
+
 #include "trainer/trainer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -8,16 +18,65 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
-#include "trainer/injections.hpp"
-#include "trainer/token_trace.hpp"
-#include "trainer/unhidden_layers.hpp"
-#include "trainer/update.hpp"
+#include "schemes/cyclic.hpp"
+#include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/injection.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/prepare.hpp"
+#include "trainer/replica_check.hpp"
+#include "trainer/run_log.hpp"
 
 namespace rondo::train {
 namespace {
 
-BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid,
-                                  const std::vector<Augmentation>& augmentations) {
+EpochMetrics run(Trainer& trainer) {
+  trainer.join();
+  trainer.announce();
+  EpochMetrics last;
+  while (!trainer.done()) last = trainer.run_epoch();
+  trainer.finish();
+  return last;
+}
+
+/// The error that ended the run is told; one more while telling it is not.
+void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
+  try {
+    log.end(trainer.summary(error), true);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
+  }
+}
+
+}  // namespace
+
+EpochMetrics train(transport::World& world, const Experiment& experiment,
+                   const TrainerOptions& options) {
+  std::optional<RunLog> log;
+  std::optional<Trainer> trainer;
+  agree_on(world, [&] { log.emplace(options, world.rank()); });
+  PreparedRun prepared = prepare_run(world, experiment, options.dataset);
+  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
+  EpochMetrics last;
+  try {
+    end_together(world, [&] {
+      last = run(*trainer);
+      log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
+    });
+  } catch (const std::exception& error) {
+    end_by_error(*log, *trainer, error.what());
+    throw;
+  } catch (...) {
+    end_by_error(*log, *trainer, "an exception of an unknown type");
+    throw;
+  }
+  return last;
+}
+
+namespace {
+
+BatchIteratorOptions stream_options(const Experiment& experiment, const GridMembership& grid,
+                                    const std::vector<Augmentation>& augmentations) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
@@ -30,9 +89,9 @@ BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace&
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
-BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid,
-                                      const std::vector<Augmentation>& augmentations) {
-  BatchStreamOptions options = stream_options(experiment, grid, augmentations);
+BatchIteratorOptions own_stream_options(const Experiment& experiment, const GridMembership& grid,
+                                        const std::vector<Augmentation>& augmentations) {
+  BatchIteratorOptions options = stream_options(experiment, grid, augmentations);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -41,12 +100,12 @@ BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPl
   return options;
 }
 
-std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
-                                             const GridPlace& grid,
-                                             const std::vector<Augmentation>& augmentations) {
+std::unique_ptr<BatchIterator> make_own_stream(const Dataset& dataset, const Experiment& experiment,
+                                               const GridMembership& grid,
+                                               const std::vector<Augmentation>& augmentations) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchStream>(dataset,
-                                       own_stream_options(experiment, grid, augmentations));
+  return std::make_unique<BatchIterator>(dataset,
+                                         own_stream_options(experiment, grid, augmentations));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -265,7 +324,7 @@ void Trainer::run_step() {
   if (on_step_) on_step_();
 }
 
-tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
+tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
   for (std::int64_t piece = 0; piece < batches.pieces(); ++piece) {
     const Batch batch = batches.load(step, piece);
@@ -293,6 +352,110 @@ LossSums Trainer::reduce_losses() {
   const LossSums window = losses_.reduce();
   traffic_.end_bookkeeping();
   return window;
+}
+
+namespace {
+
+/// Samples [first, first + size) of the test set, and which of them count, from the first on.
+struct TestBatch {
+  std::int64_t first = 0;
+  Range judged = {};
+};
+
+// All batches have the same size, for which there are kernels. Where the share ends within one, the
+// batch has samples of neighbours besides, which are not counted.
+TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std::int64_t all) {
+  const std::int64_t first = std::min(next, all - size);
+  const std::int64_t last = std::min(share.last, first + size);
+  return {.first = first, .judged = {next - first, last - first}};
+}
+
+}  // namespace
+
+Range Trainer::test_share() const {
+  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
+}
+
+Trainer::Evaluation Trainer::evaluate() {
+  const auto began = std::chrono::steady_clock::now();
+  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
+  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+  grid_.average_statistics(evaluated_statistics_);
+
+  LossSums own;
+  const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
+  const Range share = test_share();
+  const std::int64_t size = evaluation_batch();
+  for (std::int64_t next = share.first; next < share.last;) {
+    const auto [first, judged] = test_batch_from(next, share, size, dataset_->test.shape.n);
+    const Batch batch = batches_.load_test(first, first + size);
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
+            grid_.speaks() ? judged.size() : 0);
+    next = first + judged.last;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const auto [loss, correct, samples, seconds] =
+      sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
+  if (!std::isfinite(loss)) {
+    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(step_) +
+                       "; a smaller learning rate or a warm-up may help");
+  }
+  return {.sums = {loss, correct, samples},
+          .seconds = seconds / world_.size(),
+          .parameter_hash = to_text(hash_of({evaluated_parameters_}))};
+}
+
+bool Trainer::is_paced_now() const noexcept {
+  return is_paced(experiment_) && step_ >= warm_up_steps_;
+}
+
+// Samples that all ranks have trained since the warm-up, as far as this rank's parameters tell.
+std::int64_t Trainer::paced_samples() const noexcept {
+  const std::optional<sync::Pace> pace = scheme_->pace();
+  return pace ? pace->samples : 0;
+}
+
+std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
+  const std::int64_t steps = paced_samples / experiment_.train.global_batch;
+  return std::min(warm_up_steps_ + steps, total_steps_);
+}
+
+void Trainer::run_paced_steps() {
+  do {
+    run_paced_step();
+    report_progress();
+  } while (!scheme_->pace()->parked);
+  // What a rank has pulled differs; the rank that pushed last has pulled all.
+  std::array samples{paced_samples()};
+  traffic_.begin_bookkeeping();
+  world_.communicator()
+      .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
+      .wait();
+  traffic_.end_bookkeeping();
+  step_ = step_at(samples[0]);
+  report_pushes();
+}
+
+void Trainer::run_paced_step() {
+  const std::int64_t mine = own_batches_->own_samples(minibatch_);
+  scheme_->begin({.index = warm_up_steps_ + minibatch_,
+                  .local_samples = static_cast<std::size_t>(mine),
+                  .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
+                  .learning_rate = learning_rate_.at(step_at(paced_samples()))});
+  const tensor::Loss loss = compute(*own_batches_, minibatch_);
+  scheme_->finish();
+  ++minibatch_;
+  step_ = step_at(paced_samples());
+  losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
+  if (on_step_) on_step_();
+}
+
+void Trainer::report_pushes() {
+  if (!grid_.speaks()) traces_.pushes.clear();
+  traffic_.begin_bookkeeping();
+  log_.pushes(gather_pushes(world_, traces_.pushes));
+  traffic_.end_bookkeeping();
+  traces_.pushes.clear();
 }
 
 }  // namespace rondo::train

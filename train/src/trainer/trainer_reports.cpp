@@ -7,8 +7,8 @@
 
 #include <rondo/transport/world.hpp>
 
-#include "trainer/grid_report.hpp"
-#include "trainer/rank_sums.hpp"
+#include "trainer/grid_membership.hpp"
+#include "trainer/meters.hpp"
 #include "trainer/trainer.hpp"
 
 namespace rondo::train {
