@@ -1,4 +1,4 @@
-// A rank's samples in steps and pieces.
+// A rank's samples in steps and micro-batches.
 
 #include "trainer/batch_iterator.hpp"
 
@@ -10,7 +10,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-namespace rondo::train::batch_stream_test {
+namespace rondo::train::batch_iterator_test {
 namespace {
 
 using testing::ElementsAre;
@@ -32,33 +32,34 @@ Dataset numbered(std::int64_t samples) {
 
 std::vector<std::int32_t> labels_of(BatchIterator& stream, std::int64_t step) {
   std::vector<std::int32_t> labels;
-  for (std::int64_t piece = 0; piece < stream.pieces(); ++piece) {
-    const Batch batch = stream.load(step, piece);
+  for (std::int64_t micro_batch = 0; micro_batch < stream.micro_batches(); ++micro_batch) {
+    const Batch batch = stream.load(step, micro_batch);
     labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
   }
   return labels;
 }
 
-TEST(BatchIteratorTest, PiecesMakeUpTheShare) {
+TEST(BatchIteratorTest, MicroBatchesMakeUpTheShare) {
   const Dataset dataset = numbered(20);
   const LoaderOptions loader{.global_batch = 14};
   BatchIterator whole(dataset, {.loader = loader, .rank = 1, .ranks = 2});
-  BatchIterator pieces(dataset, {.loader = loader, .rank = 1, .ranks = 2, .pieces = 3});
+  BatchIterator micro_batches(dataset,
+                              {.loader = loader, .rank = 1, .ranks = 2, .micro_batches = 3});
 
   for (const std::int64_t step : {0, 1, 2, 3}) {
-    EXPECT_THAT(labels_of(pieces, step), ElementsAreArray(labels_of(whole, step))) << step;
+    EXPECT_THAT(labels_of(micro_batches, step), ElementsAreArray(labels_of(whole, step))) << step;
   }
-  EXPECT_THAT(pieces.piece_sizes(), ElementsAre(3, 2, 1));
-  EXPECT_EQ(pieces.own_samples(0), 7);
-  EXPECT_EQ(pieces.own_samples(1), 3);
+  EXPECT_THAT(micro_batches.micro_batch_sizes(), ElementsAre(3, 2, 1));
+  EXPECT_EQ(micro_batches.own_samples(0), 7);
+  EXPECT_EQ(micro_batches.own_samples(1), 3);
 }
 
-TEST(BatchIteratorTest, MorePiecesThanSamplesAreEmptyOnes) {
+TEST(BatchIteratorTest, MoreMicroBatchesThanSamplesAreEmptyOnes) {
   const Dataset dataset = numbered(4);
-  BatchIterator stream(dataset, {.loader = {.global_batch = 2}, .pieces = 3});
+  BatchIterator stream(dataset, {.loader = {.global_batch = 2}, .micro_batches = 3});
 
   EXPECT_EQ(labels_of(stream, 0).size(), 2U);
-  EXPECT_THAT(stream.piece_sizes(), ElementsAre(1));
+  EXPECT_THAT(stream.micro_batch_sizes(), ElementsAre(1));
 }
 
 TEST(BatchIteratorTest, LeavesOutAShortLastBatchIfAsked) {
@@ -87,4 +88,4 @@ TEST(BatchIteratorTest, WorkersHaveSeedsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace rondo::train::batch_stream_test
+}  // namespace rondo::train::batch_iterator_test

@@ -1,3 +1,6 @@
+// Times of a model's training step and of its layers by themselves, for `rondo bench model` and for
+// the planner. Medians of several runs, after one that is not counted.
+
 #include "benchmark/model_benchmark.hpp"
 
 #include <algorithm>

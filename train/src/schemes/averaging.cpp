@@ -1,3 +1,5 @@
+// The schemes k_step and hierarchical from [update]: which ranks average with which, and how often.
+
 #include "schemes/averaging.hpp"
 
 #include <cstddef>

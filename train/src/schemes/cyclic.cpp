@@ -1,3 +1,6 @@
+// The scheme cyclic from [update], and its decisions as files: turns that were recorded can be
+// replayed in another run, in the same order.
+
 #include "schemes/cyclic.hpp"
 
 #include <algorithm>

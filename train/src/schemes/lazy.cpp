@@ -1,3 +1,6 @@
+// The scheme lazy from [update]. Its layers are chosen by number, or by a measurement: those
+// layers, from the input side on, whose reduction the backward pass is too short to hide.
+
 #include "schemes/lazy.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// From [optimizer] and [update] to an optimizer, a learning rate and an update scheme.
+
 #include "schemes/make_scheme.hpp"
 
 #include <cmath>

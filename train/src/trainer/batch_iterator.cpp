@@ -1,3 +1,6 @@
+// From the steps of a run to ranges of samples. A step's batch is cut into one share per replica,
+// and a share into micro-batches; the next range is announced to the loader when one is given out.
+
 #include "trainer/batch_iterator.hpp"
 
 #include <algorithm>
@@ -14,7 +17,7 @@ namespace {
 LoaderOptions with_largest_range(const BatchIteratorOptions& options) {
   LoaderOptions loader = options.loader;
   const std::int64_t share = (loader.global_batch + options.ranks - 1) / options.ranks;
-  loader.largest_range = (share + options.pieces - 1) / options.pieces;
+  loader.largest_range = (share + options.micro_batches - 1) / options.micro_batches;
   return loader;
 }
 
@@ -48,11 +51,11 @@ Range BatchIterator::share(std::int64_t step) const noexcept {
   return even_range(samples(step), options_.ranks, options_.rank);
 }
 
-std::vector<std::int64_t> BatchIterator::piece_sizes() const {
+std::vector<std::int64_t> BatchIterator::micro_batch_sizes() const {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t step : {std::int64_t{0}, steps_ - 1}) {
-    for (std::int64_t piece = 0; piece < options_.pieces; ++piece) {
-      const SampleRange part = range(step, piece);
+    for (std::int64_t micro_batch = 0; micro_batch < options_.micro_batches; ++micro_batch) {
+      const SampleRange part = range(step, micro_batch);
       if (part.last > part.first) sizes.push_back(part.last - part.first);
     }
   }
@@ -62,26 +65,26 @@ std::vector<std::int64_t> BatchIterator::piece_sizes() const {
   return sizes;
 }
 
-bool BatchIterator::has_empty_pieces() const {
+bool BatchIterator::has_empty_micro_batches() const {
   for (const std::int64_t step : {std::int64_t{0}, steps_ - 1}) {
-    if (own_samples(step) < options_.pieces) return true;
+    if (own_samples(step) < options_.micro_batches) return true;
   }
   return false;
 }
 
-SampleRange BatchIterator::range(std::int64_t step, std::int64_t piece) const noexcept {
+SampleRange BatchIterator::range(std::int64_t step, std::int64_t micro_batch) const noexcept {
   const Range whole = share(step);
-  const std::int64_t pieces = options_.pieces;
+  const std::int64_t micro_batches = options_.micro_batches;
   return {.epoch = step / steps_,
           .step = step % steps_,
-          .first = whole.first + whole.size() * piece / pieces,
-          .last = whole.first + whole.size() * (piece + 1) / pieces};
+          .first = whole.first + whole.size() * micro_batch / micro_batches,
+          .last = whole.first + whole.size() * (micro_batch + 1) / micro_batches};
 }
 
-Batch BatchIterator::load(std::int64_t step, std::int64_t piece) {
-  const Batch batch = loader_.load(range(step, piece));
-  const bool last = piece + 1 == options_.pieces;
-  loader_.prefetch(last ? range(step + 1, 0) : range(step, piece + 1));
+Batch BatchIterator::load(std::int64_t step, std::int64_t micro_batch) {
+  const Batch batch = loader_.load(range(step, micro_batch));
+  const bool last = micro_batch + 1 == options_.micro_batches;
+  loader_.prefetch(last ? range(step + 1, 0) : range(step, micro_batch + 1));
   return batch;
 }
 

@@ -13,13 +13,14 @@ struct BatchIteratorOptions {
   LoaderOptions loader = {};  ///< largest_range is worked out here
   int rank = 0;               ///< which of `ranks` shares of a batch this rank takes
   int ranks = 1;
-  std::int64_t pieces = 1;     ///< in which a share is computed
-  bool whole_batches = false;  ///< leaves out an epoch's short last batch
+  std::int64_t micro_batches = 1;  ///< in which a share is computed
+  bool whole_batches = false;      ///< leaves out an epoch's short last batch
 };
 
-/// One rank's samples, step after step: its share of every step's batch, in pieces.
+/// One rank's samples, step after step: its share of every step's batch, in micro-batches.
 ///
-/// The next piece is announced to the loader when one is given, so that it is prepared meanwhile.
+/// The next micro-batch is announced to the loader when one is given, so that it is prepared
+/// meanwhile.
 class BatchIterator {
  public:
   /// `dataset` is lent.
@@ -27,7 +28,7 @@ class BatchIterator {
 
   /// Of one epoch; at least 1.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
-  [[nodiscard]] std::int64_t pieces() const noexcept { return options_.pieces; }
+  [[nodiscard]] std::int64_t micro_batches() const noexcept { return options_.micro_batches; }
   /// Of all ranks in step `step`, counted over all epochs.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
   /// Of this rank.
@@ -35,17 +36,17 @@ class BatchIterator {
   /// Of all ranks, in an epoch.
   [[nodiscard]] std::int64_t epoch_samples() const noexcept;
 
-  /// The most samples that a piece has.
-  [[nodiscard]] std::int64_t largest_piece() const { return piece_sizes().front(); }
+  /// The most samples that a micro-batch has.
+  [[nodiscard]] std::int64_t largest_micro_batch() const { return micro_batch_sizes().front(); }
 
-  /// How many samples a piece can have, each number once, but 0.
-  [[nodiscard]] std::vector<std::int64_t> piece_sizes() const;
+  /// How many samples a micro-batch can have, each number once, but 0.
+  [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() const;
 
-  /// May a piece have none?
-  [[nodiscard]] bool has_empty_pieces() const;
+  /// May a micro-batch have none?
+  [[nodiscard]] bool has_empty_micro_batches() const;
 
-  /// Piece `piece` of this rank's share of step `step`; valid until the next load().
-  [[nodiscard]] Batch load(std::int64_t step, std::int64_t piece);
+  /// Micro-batch `micro_batch` of this rank's share of step `step`; valid until the next load().
+  [[nodiscard]] Batch load(std::int64_t step, std::int64_t micro_batch);
 
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last) {
     return loader_.load_test(first, last);
@@ -53,7 +54,7 @@ class BatchIterator {
 
  private:
   [[nodiscard]] Range share(std::int64_t step) const noexcept;
-  [[nodiscard]] SampleRange range(std::int64_t step, std::int64_t piece) const noexcept;
+  [[nodiscard]] SampleRange range(std::int64_t step, std::int64_t micro_batch) const noexcept;
 
   BatchIteratorOptions options_;
   Loader loader_;

@@ -1,3 +1,6 @@
+// What an experiment slows down on purpose, to see how a scheme bears slow ranks and slow networks.
+// Ranks are slowed by sleeping after they have computed; networks by the transport.
+
 #include "trainer/injection.hpp"
 
 #include <algorithm>

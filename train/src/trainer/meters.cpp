@@ -1,3 +1,6 @@
+// The figures of an epoch: the loss over its samples, and where the time went. Both are added up on
+// each rank without communication, and summed over the ranks only where something is reported.
+
 #include "trainer/meters.hpp"
 
 #include <array>

@@ -1,3 +1,7 @@
+// Replicas that train the same parameters must hold the same bits. Hashes of them are compared
+// after an epoch; a difference means that builds, threads or data differ, and training on would
+// hide it.
+
 #include "trainer/replica_check.hpp"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// What a run tells: events to the observer of rank 0, and as lines of metrics.jsonl. A line is
+// written through at once, so that a run that is killed leaves whole lines.
+
 #include "trainer/run_log.hpp"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Joins the three that take part in a step: the executor, which computes gradients layer by layer;
+// the replica's own reduction, where its ranks split layers; and the update scheme.
+
 #include "trainer/step_link.hpp"
 
 #include <rondo/transport/communicator.hpp>

@@ -1,6 +1,6 @@
-// How a Trainer judges its model: on a copy, with the test set split over the ranks.
-// How a Trainer trains where every rank goes at a pace of its own: mini-batches of its own, until
-// the scheme parks the ranks at the end of an epoch.
+// The loops of a run over epochs and steps. After its epoch every rank evaluates a part of the test
+// set on a copy of the parameters. Under schemes whose ranks do not step together, a rank takes
+// mini-batches of its own until the scheme parks all ranks at the end of an epoch.
 
 #include "trainer/trainer.hpp"
 
@@ -84,7 +84,7 @@ BatchIteratorOptions stream_options(const Experiment& experiment, const GridMemb
                      .augmentations = augmentations},
           .rank = grid.group(),
           .ranks = grid.grid().pc,
-          .pieces = experiment.train.accumulate,
+          .micro_batches = experiment.train.accumulate,
           .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment)};
 }
 
@@ -175,15 +175,17 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   }
 }
 
-// What the optimizer keeps for every parameter, the sum of gradients over pieces, and batches: each
-// stream has one that is computed and one that is prepared, and evaluation has one of its own.
+// What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
+// batches: each stream has one that is computed and one that is prepared, and evaluation has one of
+// its own.
 void Trainer::book_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
   book(memory_, "the optimizer's state", arrays * gradients);
-  if (batches_.pieces() > 1) book(memory_, "the sum of gradients over pieces", gradients);
-  std::int64_t samples = 2 * batches_.largest_piece() + evaluation_batch();
-  if (own_batches_) samples += 2 * own_batches_->largest_piece();
+  if (batches_.micro_batches() > 1)
+    book(memory_, "the sum of gradients over micro-batches", gradients);
+  std::int64_t samples = 2 * batches_.largest_micro_batch() + evaluation_batch();
+  if (own_batches_) samples += 2 * own_batches_->largest_micro_batch();
   book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
 }
 
@@ -196,20 +198,21 @@ std::int64_t Trainer::total_steps() const {
 // As many as training computes at once: so evaluation runs the same kernels, in the same memory. A
 // smaller test set has kernels of its own.
 std::int64_t Trainer::evaluation_batch() const {
-  const std::int64_t trained = batches_.largest_piece();
+  const std::int64_t trained = batches_.largest_micro_batch();
   const std::int64_t all = dataset_->test.shape.n;
   return all > 0 ? std::min(all, trained) : trained;
 }
 
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
-  options.training_batches = batches_.piece_sizes();
+  options.training_batches = batches_.micro_batch_sizes();
   if (own_batches_) {
-    for (const std::int64_t size : own_batches_->piece_sizes()) {
+    for (const std::int64_t size : own_batches_->micro_batch_sizes()) {
       options.training_batches.push_back(size);
     }
   }
-  if (batches_.has_empty_pieces() || (own_batches_ && own_batches_->has_empty_pieces())) {
+  if (batches_.has_empty_micro_batches() ||
+      (own_batches_ && own_batches_->has_empty_micro_batches())) {
     options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
@@ -282,7 +285,7 @@ void Trainer::join() {
   scheme_ = make_scheme(experiment_, std::move(parts));
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
-  if (batches_.pieces() > 1) link_->expect_pieces(team_);
+  if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
 }
 
 EpochMetrics Trainer::run_epoch() {
@@ -326,9 +329,9 @@ void Trainer::run_step() {
 
 tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
-  for (std::int64_t piece = 0; piece < batches.pieces(); ++piece) {
-    const Batch batch = batches.load(step, piece);
-    link_->begin_piece(piece, batches.pieces());
+  for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
+    const Batch batch = batches.load(step, micro_batch);
+    link_->begin_micro_batch(micro_batch, batches.micro_batches());
     const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
     grid_.shared_statistics().count(batch.samples, statistics_);
     whole.sum += loss.sum;

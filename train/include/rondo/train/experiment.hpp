@@ -74,7 +74,7 @@ struct Experiment {
     std::int64_t threads = 0;     ///< per rank; 0: the rank's share of the cores
     std::int64_t log_every = 50;  ///< steps between "step" events
     double label_smoothing = 0.0;
-    std::int64_t accumulate = 1;    ///< pieces in which a rank computes its part of a batch
+    std::int64_t accumulate = 1;    ///< micro-batches in which a rank computes its part of a batch
     std::int64_t memory_limit = 0;  ///< bytes that a rank's arrays may take; 0: any number
   } train;
   struct Optimizer {

@@ -1,4 +1,4 @@
-// Batches in pieces, and ranks that are slowed down on purpose.
+// Batches in micro-batches, and ranks that are slowed down on purpose.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 #include "train/outcome.hpp"
 #include "trainer/injection.hpp"
 
-namespace rondo::train::trainer_pieces_test {
+namespace rondo::train::micro_batches_test {
 namespace {
 
 using test::relative_difference;
@@ -22,16 +22,17 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 
-// Without batch norm a batch is the sum of its pieces. 24 samples in pieces of 5 and 4 on one
-// rank, of 2, 1 and (fewer samples than pieces in the last, short batch) none on three.
-TEST(TrainerPiecesTest, ABatchInPiecesIsTheWholeOneToRounding) {
+// Without batch norm a batch is the sum of its micro-batches. 24 samples in micro-batches of 5 and
+// 4 on one rank, of 2, 1 and (fewer samples than micro-batches in the last, short batch) none on
+// three.
+TEST(TrainerMicroBatchesTest, ABatchInMicroBatchesIsTheWholeOneToRounding) {
   Experiment whole = small_experiment();
   whole.train.max_steps = 9;
-  Experiment pieces = whole;
-  pieces.train.accumulate = 5;
+  Experiment micro_batches = whole;
+  micro_batches.train.accumulate = 5;
   for (const int ranks : {1, 3}) {
     const auto expected = train_on(ranks, whole);
-    const auto outcome = train_on(ranks, pieces);
+    const auto outcome = train_on(ranks, micro_batches);
 
     EXPECT_LE(relative_difference(outcome.parameters.at(0), expected.parameters.at(0)), 1e-5);
     EXPECT_EQ(outcome.summaries.at(0).samples, 200);
@@ -39,7 +40,7 @@ TEST(TrainerPiecesTest, ABatchInPiecesIsTheWholeOneToRounding) {
   }
 }
 
-TEST(TrainerPiecesTest, EverySchemeTakesPieces) {
+TEST(TrainerMicroBatchesTest, EverySchemeTakesPieces) {
   for (const char* scheme : {"lazy", "k_step", "cyclic"}) {
     Experiment experiment = small_experiment("resnet8");
     experiment.update.scheme = scheme;
@@ -102,4 +103,4 @@ TEST(InjectionsTest, RefuseRanksThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace rondo::train::trainer_pieces_test
+}  // namespace rondo::train::micro_batches_test
