@@ -8,7 +8,7 @@
 #include "grid/grid_choice.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
-#include "trainer/automatic_grid.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::automatic_grid_test {
 namespace {

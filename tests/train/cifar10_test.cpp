@@ -93,8 +93,7 @@ TEST_F(Cifar10Test, NamesTheTruncatedRecord) {
 TEST_F(Cifar10Test, NoticesAFileThatEndsBetweenRecords) {
   folder_.write("data_batch_5.bin", rondo::test::cifar_records({5}));
 
-  EXPECT_THAT(error(),
-              HasSubstr("data_batch_5.bin: holds 1 pictures, but data_batch_1.bin holds 2"));
+  EXPECT_THAT(error(), HasSubstr("data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"));
 }
 
 TEST_F(Cifar10Test, RefusesAnEmptyFile) {

@@ -13,7 +13,7 @@
 #include "support/sources.hpp"
 #include "train/error_text.hpp"
 #include "train/outcome.hpp"
-#include "trainer/material.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::custom_model_test {
 namespace {
@@ -178,7 +178,7 @@ TEST(CustomModelTest, OtherModelsDoNotLookAtTheLayers) {
 }
 
 TEST(CustomModelTest, SyntheticPicturesTakeItsShape) {
-  EXPECT_EQ(make_material(parse(std::string(classifier))).dataset.training.shape,
+  EXPECT_EQ(load_run(parse(std::string(classifier))).dataset->training.shape,
             (tensor::Shape{20, 8, 8, 2}));
 }
 
@@ -186,7 +186,7 @@ TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
   Experiment experiment = parse(std::string(classifier));
   experiment.data.shape = {8, 9, 2};
 
-  EXPECT_THAT(error_text<ConfigError>([&] { return make_material(experiment).model; }),
+  EXPECT_THAT(error_text<ConfigError>([&] { return load_run(experiment).model; }),
               StrEq("model.input: the model is described for pictures of 8x8x2, and those of the "
                     "data are 8x9x2"));
 }

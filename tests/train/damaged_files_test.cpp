@@ -33,10 +33,10 @@ Bytes idx_content(std::size_t file) {
 
 // Pixels, labels and shapes agree.
 void expect_sound(const Dataset& dataset) {
-  for (const Pictures* pictures : {&dataset.training, &dataset.test}) {
-    EXPECT_EQ(pictures->pixels.size(), static_cast<std::size_t>(pictures->shape.size()));
-    EXPECT_EQ(pictures->labels.size(), static_cast<std::size_t>(pictures->shape.n));
-    for (const std::int32_t label : pictures->labels) {
+  for (const Images* images : {&dataset.training, &dataset.test}) {
+    EXPECT_EQ(images->pixels.size(), static_cast<std::size_t>(images->shape.size()));
+    EXPECT_EQ(images->labels.size(), static_cast<std::size_t>(images->shape.n));
+    for (const std::int32_t label : images->labels) {
       EXPECT_GE(label, 0);
       EXPECT_LT(label, dataset.classes);
     }
@@ -74,7 +74,7 @@ TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
   }
 }
 
-// Any change of one byte gives an error, or pictures that hold together.
+// Any change of one byte gives an error, or images that hold together.
 TEST(DamagedFilesTest, IdxFilesChangedAnywhereAreRefusedOrSound) {
   for (const bool zipped : {false, true}) {
     for (std::size_t file = 0; file < idx_names.size(); ++file) {

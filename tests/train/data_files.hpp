@@ -21,7 +21,7 @@ inline void append_word(Bytes& bytes, std::uint32_t word) {
   }
 }
 
-// `count` pictures of height x width; pixel i of the file is i modulo 256.
+// `count` images of height x width; pixel i of the file is i modulo 256.
 inline Bytes idx_images(std::uint32_t count, std::uint32_t height, std::uint32_t width) {
   Bytes bytes;
   for (const std::uint32_t word : {0x803U, count, height, width}) append_word(bytes, word);
@@ -39,7 +39,7 @@ inline Bytes idx_labels(const Bytes& labels) {
   return bytes;
 }
 
-// Three training pictures of 2x4 pixels, two test pictures.
+// Three training images of 2x4 pixels, two test images.
 inline void write_idx_files(const ScratchFolder& folder) {
   folder.write("train-images-idx3-ubyte", idx_images(3, 2, 4));
   folder.write("train-labels-idx1-ubyte", idx_labels({7, 0, 9}));
@@ -76,7 +76,7 @@ inline Bytes cifar_records(const Bytes& labels) {
   return bytes;
 }
 
-// Two pictures in each training file, one test picture.
+// Two images in each training file, one test image.
 inline void write_cifar_files(const ScratchFolder& folder, const std::string& prefix = {}) {
   for (std::uint8_t i = 1; i <= 5; ++i) {
     folder.write(prefix + "data_batch_" + std::to_string(i) + ".bin", cifar_records({i, 0}));

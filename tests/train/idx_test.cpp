@@ -31,7 +31,7 @@ class IdxTest : public testing::Test {
   rondo::test::ScratchFolder folder_;
 };
 
-TEST_F(IdxTest, ReadsPicturesAndLabels) {
+TEST_F(IdxTest, ReadsImagesAndLabels) {
   const Dataset dataset = read_idx(folder_.path());
 
   EXPECT_EQ(dataset.classes, 10);
@@ -96,10 +96,10 @@ TEST_F(IdxTest, RefusesAWrongMagicNumber) {
   EXPECT_THAT(error(), HasSubstr("train-images-idx3-ubyte: begins with 00000801 instead of"));
 }
 
-TEST_F(IdxTest, RefusesPicturesWithoutExtent) {
+TEST_F(IdxTest, RefusesImagesWithoutExtent) {
   folder_.write("train-images-idx3-ubyte", rondo::test::idx_images(3, 0, 4));
 
-  EXPECT_THAT(error(), HasSubstr("announces 3 pictures of 0x4 pixels"));
+  EXPECT_THAT(error(), HasSubstr("announces 3 images of 0x4 pixels"));
 }
 
 TEST_F(IdxTest, SaysHowMuchOfATruncatedFileIsMissing) {
@@ -150,7 +150,7 @@ TEST_F(IdxTest, RefusesADamagedGzipStream) {
 TEST_F(IdxTest, RefusesAnotherNumberOfLabelsThanPictures) {
   folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 0}));
 
-  EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: holds 2 labels for 3 pictures"));
+  EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: holds 2 labels for 3 images"));
 }
 
 TEST_F(IdxTest, NamesTheRecordOfALabelOutOfRange) {
@@ -159,10 +159,10 @@ TEST_F(IdxTest, NamesTheRecordOfALabelOutOfRange) {
   EXPECT_THAT(error(), HasSubstr("label 10 of record 1 (byte 9) is out of range 0..9"));
 }
 
-TEST_F(IdxTest, RefusesTestPicturesOfAnotherSize) {
+TEST_F(IdxTest, RefusesTestImagesOfAnotherSize) {
   folder_.write("t10k-images-idx3-ubyte", rondo::test::idx_images(2, 4, 4));
 
-  EXPECT_THAT(error(), HasSubstr("training pictures are 2x4, test pictures 4x4"));
+  EXPECT_THAT(error(), HasSubstr("training images are 2x4, test images 4x4"));
 }
 
 TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {

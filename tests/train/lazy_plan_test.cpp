@@ -1,6 +1,6 @@
 // Which layers of a model are lazy.
 
-#include "trainer/lazy_plan.hpp"
+#include "schemes/lazy.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

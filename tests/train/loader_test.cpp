@@ -1,4 +1,4 @@
-// What a Loader promises: every sample once an epoch, the same pictures whoever asks, and whenever.
+// What a Loader promises: every sample once an epoch, the same images whoever asks, and whenever.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,17 +14,17 @@
 namespace rondo::train::loader_test {
 namespace {
 
-// Picture i has the label i, and the pixels i, i + 1, i + 2 and so on; mean 0 and deviation 1/255
+// Image i has the label i, and the pixels i, i + 1, i + 2 and so on; mean 0 and deviation 1/255
 // make a pixel's value its normalised value.
 Dataset counting_dataset(std::int64_t samples, tensor::Shape shape = {0, 2, 2, 1}) {
   Dataset dataset{.name = "counting", .classes = samples};
   const auto image = static_cast<std::size_t>(shape.image());
-  for (Pictures* pictures : {&dataset.training, &dataset.test}) {
-    pictures->shape = shape.with_n(samples);
+  for (Images* images : {&dataset.training, &dataset.test}) {
+    images->shape = shape.with_n(samples);
     for (std::int64_t i = 0; i < samples; ++i) {
-      pictures->labels.push_back(static_cast<std::int32_t>(i));
+      images->labels.push_back(static_cast<std::int32_t>(i));
       for (std::size_t k = 0; k < image; ++k) {
-        pictures->pixels.push_back(static_cast<std::uint8_t>(static_cast<std::size_t>(i) + k));
+        images->pixels.push_back(static_cast<std::uint8_t>(static_cast<std::size_t>(i) + k));
       }
     }
   }

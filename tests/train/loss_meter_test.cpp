@@ -1,6 +1,6 @@
 // The training loss over ranks, and what happens when it is no longer a number.
 
-#include "trainer/loss_meter.hpp"
+#include "trainer/meters.hpp"
 
 #include <limits>
 

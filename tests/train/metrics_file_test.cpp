@@ -1,7 +1,7 @@
 // metrics.jsonl: a whole line per event, at once, or an error that says why not.
 
-#include "trainer/metrics_file.hpp"
 #include "support/scratch_folder.hpp"
+#include "trainer/run_log.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -235,7 +235,8 @@ TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
   EXPECT_GE(plan.bytes_per_rank, 4 * (values + 4 * parameters + 2 * read));
 }
 
-// Of 4 samples in 4 pieces one is held at a time; there is the sum of gradients over pieces, too.
+// Of 4 samples in 4 pieces one is held at a time; there is the sum of gradients over micro-batches,
+// too.
 TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions options = job(1, 4);
   options.pieces = 4;

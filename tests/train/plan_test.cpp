@@ -268,7 +268,7 @@ TEST(PlanTest, SplitLayersTakeLessMemory) {
   EXPECT_LT(bytes(Strategy::integrated, 4), bytes(Strategy::integrated, 2));
 }
 
-// In two pieces half the samples, but the sum of gradients over pieces.
+// In two pieces half the samples, but the sum of gradients over micro-batches.
 TEST(PlanTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions pieces = job(4, 16);
   pieces.pieces = 2;

@@ -18,7 +18,7 @@
 
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/prepared_run.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::planned_memory_test {
 namespace {

@@ -1,6 +1,6 @@
 // What ranks agree on before a run: the configuration, the data, and the grid that was chosen.
 
-#include "trainer/prepared_run.hpp"
+#include "trainer/prepare.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,6 @@
 #include "support/world.hpp"
 #include "train/data_files.hpp"
 #include "train/experiments.hpp"
-#include "trainer/automatic_grid.hpp"
 
 namespace rondo::train::prepared_run_test {
 namespace {
@@ -84,23 +83,23 @@ TEST(PreparedRunTest, WhatConcernsOneRankAloneMayDiffer) {
   }));
 }
 
-/// Three training pictures of 28x28 pixels and one test picture.
-void write_pictures(const ScratchFolder& folder, const Bytes& training, const Bytes& labels,
-                    const Bytes& test) {
+/// Three training images of 28x28 pixels and one test image.
+void write_images(const ScratchFolder& folder, const Bytes& training, const Bytes& labels,
+                  const Bytes& test) {
   folder.write("train-images-idx3-ubyte", training);
   folder.write("train-labels-idx1-ubyte", rondo::test::idx_labels(labels));
   folder.write("t10k-images-idx3-ubyte", test);
   folder.write("t10k-labels-idx1-ubyte", rondo::test::idx_labels({1}));
 }
 
-/// Rank 1 reads the given pictures, rank 0 the usual ones.
-void expect_refused_pictures(const Bytes& training, const Bytes& labels, const Bytes& test,
-                             const std::string& text) {
+/// Rank 1 reads the given images, rank 0 the usual ones.
+void expect_refused_images(const Bytes& training, const Bytes& labels, const Bytes& test,
+                           const std::string& text) {
   const ScratchFolder usual;
   const ScratchFolder other;
-  write_pictures(usual, rondo::test::idx_images(3, 28, 28), {7, 0, 9},
-                 rondo::test::idx_images(1, 28, 28));
-  write_pictures(other, training, labels, test);
+  write_images(usual, rondo::test::idx_images(3, 28, 28), {7, 0, 9},
+               rondo::test::idx_images(1, 28, 28));
+  write_images(other, training, labels, test);
   World{2}.run([&](transport::World& world) {
     Experiment experiment = small_experiment();
     experiment.data.name = "fashion-mnist";
@@ -110,7 +109,7 @@ void expect_refused_pictures(const Bytes& training, const Bytes& labels, const B
   });
 }
 
-TEST(PreparedRunTest, RanksWithDifferentPicturesAreToldSo) {
+TEST(PreparedRunTest, RanksWithDifferentImagesAreToldSo) {
   const Bytes usual = rondo::test::idx_images(3, 28, 28);
   const Bytes test = rondo::test::idx_images(1, 28, 28);
   Bytes other = usual;
@@ -118,12 +117,12 @@ TEST(PreparedRunTest, RanksWithDifferentPicturesAreToldSo) {
   Bytes other_test = test;
   other_test.back() ^= 1U;
 
-  expect_refused_pictures(rondo::test::idx_images(2, 28, 28), {7, 0}, test,
-                          "data: the number of training pictures: rank 1 has 2, and rank 0 has 3; "
-                          "give all ranks the same files");
-  expect_refused_pictures(other, {7, 0, 9}, test, "the pixels of training pictures: rank 1 has ");
-  expect_refused_pictures(usual, {7, 1, 9}, test, "the labels of training pictures: rank 1 has ");
-  expect_refused_pictures(usual, {7, 0, 9}, other_test, "the pixels of test pictures: rank 1 has ");
+  expect_refused_images(rondo::test::idx_images(2, 28, 28), {7, 0}, test,
+                        "data: the number of training images: rank 1 has 2, and rank 0 has 3; "
+                        "give all ranks the same files");
+  expect_refused_images(other, {7, 0, 9}, test, "the pixels of training images: rank 1 has ");
+  expect_refused_images(usual, {7, 1, 9}, test, "the labels of training images: rank 1 has ");
+  expect_refused_images(usual, {7, 0, 9}, other_test, "the pixels of test images: rank 1 has ");
 }
 
 TEST(PreparedRunTest, RanksWithDifferentTurnsToReplayAreToldSo) {

@@ -1,6 +1,6 @@
 // Which ranks average among themselves.
 
-#include "trainer/rank_groups.hpp"
+#include "schemes/averaging.hpp"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Pictures without files: the same for the same options, and possible to learn.
+// Images without files: the same for the same options, and possible to learn.
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace rondo::train::synthetic_test {
 namespace {
 
-// The mean picture of every class.
+// The mean image of every class.
 std::vector<std::vector<double>> class_means(const Dataset& dataset) {
   const auto image = static_cast<std::size_t>(dataset.training.shape.image());
   std::vector<std::vector<double>> means(static_cast<std::size_t>(dataset.classes),
@@ -60,7 +60,7 @@ TEST(SyntheticTest, IsTheSameForTheSameOptions) {
   EXPECT_EQ(one.mean, two.mean);
 }
 
-TEST(SyntheticTest, KeepsItsPicturesFromReleaseToRelease) {
+TEST(SyntheticTest, KeepsItsImagesFromReleaseToRelease) {
   const Dataset dataset = make_synthetic({.shape = {0, 28, 28, 1}, .training = 3, .test = 1});
 
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
@@ -85,7 +85,7 @@ TEST(SyntheticTest, BeginsAlikeWhateverTheNumberOfPictures) {
   EXPECT_EQ(many, few.training.pixels);
 }
 
-TEST(SyntheticTest, TestPicturesDifferFromTrainingPictures) {
+TEST(SyntheticTest, TestImagesDifferFromTrainingPictures) {
   const Dataset dataset = make_synthetic({.training = 10, .test = 10});
 
   EXPECT_NE(dataset.training.pixels, dataset.test.pixels);
@@ -104,7 +104,7 @@ TEST(SyntheticTest, HasAnyShapeAndAnyNumberOfClasses) {
   }
 }
 
-// A class's mean picture blurs its shifts, so this is far from what a network reaches; guessing
+// A class's mean image blurs its shifts, so this is far from what a network reaches; guessing
 // would be right in one case of ten.
 TEST(SyntheticTest, ShowsItsClassesInItsPixels) {
   const Dataset dataset = make_synthetic({.training = 500, .test = 200});

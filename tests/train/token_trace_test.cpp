@@ -1,6 +1,6 @@
 // The turns of a cyclic run, written and read again.
 
-#include "trainer/token_trace.hpp"
+#include "schemes/cyclic.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

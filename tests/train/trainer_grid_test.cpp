@@ -22,9 +22,8 @@
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/grid_place.hpp"
-#include "trainer/grid_report.hpp"
-#include "trainer/prepared_run.hpp"
+#include "trainer/grid_membership.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::trainer_grid_test {
 namespace {
@@ -37,7 +36,7 @@ using testing::ThrowsMessage;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
 
-// 200 pictures in batches of 24: 8 whole ones and a short one an epoch.
+// 200 images in batches of 24: 8 whole ones and a short one an epoch.
 Experiment experiment_of(const std::string& scheme) {
   Experiment experiment = test::small_experiment("lenet5");
   experiment.update.scheme = scheme;
@@ -94,7 +93,7 @@ Experiment custom_model(const std::string& layers) {
   return experiment;
 }
 
-// "conv" reads parts of it, "side" whole pictures of it.
+// "conv" reads parts of it, "side" whole images of it.
 TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
   for (const char* side :
        {"{kind = 'fully_connected', name = 'side', outputs = 4, from = 'input'},",
@@ -200,7 +199,7 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
                                        {.height = 3},
                                        {.channel = 3, .layers = {{"layer1.*", "sample"}}}}) {
     rondo::test::World{3}.run([&](transport::World& world) {
-      GridPlace place(world, model, on_grid(experiment_of("synchronous"), grid));
+      GridMembership place(world, model, on_grid(experiment_of("synchronous"), grid));
       place.join();
       std::array counted{std::int64_t{0}};
       for (const auto& part : place.slices().counted)
@@ -213,7 +212,7 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
 }
 
 // What a rank holds after it has measured `mean` and `variance` so often, each time the same.
-void measure(const GridPlace& place, float mean, float variance, int times,
+void measure(const GridMembership& place, float mean, float variance, int times,
              std::span<float> statistics, float momentum = 0.1F) {
   for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
   const float kept = std::pow(1.0F - momentum, static_cast<float>(times));
@@ -231,7 +230,7 @@ TEST(TrainerGridTest, StatisticsAreThoseOfTheRanksThatMeasuredThem) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.channel = 2, .filter = 2});
   rondo::test::World{4}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     ASSERT_EQ(place.shared_statistics().size(), 1U);
     std::vector<float> statistics(place.layout().statistic_count + 1, 0.0F);
@@ -258,7 +257,7 @@ TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
                                   0.0F);
@@ -281,7 +280,7 @@ TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
   }
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
                                   0.0F);
@@ -360,7 +359,7 @@ TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   EXPECT_GT(four.metrics[0].loss, 0.0);
 }
 
-/// Collectives that each of two ranks, which split pictures, has completed.
+/// Collectives that each of two ranks, which split images, has completed.
 std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& parameters) {
   Experiment experiment = experiment_of("k_step");
   experiment.update.bucket_bytes = bucket_bytes;

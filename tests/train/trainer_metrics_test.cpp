@@ -27,7 +27,7 @@ using testing::UnorderedElementsAre;
 
 constexpr std::uint64_t ranks = 2;
 
-/// All that a run of two epochs of 9 steps told: 200 pictures in batches of 24.
+/// All that a run of two epochs of 9 steps told: 200 images in batches of 24.
 struct Told {
   std::vector<json> lines = {};
   std::vector<std::string> notes = {};
@@ -179,7 +179,7 @@ TEST(TrainerMetricsTest, NotesSayWhatRuns) {
 
   EXPECT_THAT(notes, HasSubstr("ranks 2 x 1 thread"));
   EXPECT_THAT(notes, HasSubstr("batch 24 in all, 12 per rank; 9 steps per epoch, 18 in all"));
-  EXPECT_THAT(notes, HasSubstr("200 training and 50 test pictures of 28x28x1"));
+  EXPECT_THAT(notes, HasSubstr("200 training and 50 test images of 28x28x1"));
 }
 
 TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {

@@ -85,7 +85,7 @@ TEST(TrainerTest, ALastBatchWithFewerSamplesThanRanksIsExact) {
   EXPECT_LE(relative_difference(three.parameters.at(0), one.parameters.at(0)), 1e-5);
 }
 
-// 200 pictures are 8 batches of 24, and 8 pictures.
+// 200 images are 8 batches of 24, and 8 images.
 TEST(TrainerTest, TheShortLastBatchOfAnEpochCanBeLeftOut) {
   for (const char* scheme : {"synchronous", "lazy"}) {
     Experiment experiment = test::small_experiment();

@@ -22,7 +22,7 @@ using test::relative_difference;
 using test::train_on;
 using testing::Each;
 
-// 200 pictures in batches of 24: 8 whole ones and a short one an epoch.
+// 200 images in batches of 24: 8 whole ones and a short one an epoch.
 Experiment experiment_of(const std::string& scheme, const std::string& model = "lenet5") {
   Experiment experiment = test::small_experiment(model);
   experiment.update.scheme = scheme;

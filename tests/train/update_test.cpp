@@ -1,6 +1,6 @@
 // From [optimizer] and [update] to a learning rate and a scheme.
 
-#include "trainer/update.hpp"
+#include "schemes/make_scheme.hpp"
 
 #include <memory_resource>
 #include <vector>

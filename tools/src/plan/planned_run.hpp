@@ -5,8 +5,7 @@
 
 namespace rondo::tools {
 
-/// The model that the experiment trains, for its pictures, without reading any: those of
-/// fashion-mnist and cifar10 have known shapes.
+/// The model that the experiment trains, for its images, without reading any.
 [[nodiscard]] train::Model planned_model(const train::Experiment& experiment);
 
 }  // namespace rondo::tools

@@ -1,6 +1,20 @@
+// From TOML text to values of an Experiment. A configuration file, and every --set, becomes a list
+// of assignments that know where they stand; then each is checked against its key and applied, so
+// that every complaint names a line. This is the one source that knows the TOML library.
+
 #include "config/assignment.hpp"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,6 +24,180 @@
 
 namespace rondo::train {
 namespace {
+
+std::string line_of(std::string_view name, const toml::source_region& source) {
+  return fmt::format("{}:{}", name, source.begin.line);
+}
+
+// Where things stand: at lines of a file, or all in one setting.
+struct Location {
+  std::string_view name;
+  bool has_lines = true;
+
+  [[nodiscard]] std::string at(const toml::source_region& source) const {
+    return has_lines ? line_of(name, source) : std::string(name);
+  }
+};
+
+// The name of a node's type, as in "expected an integer, found a string".
+std::string found_type(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return "a date or time";
+  }
+}
+
+std::optional<Value> value_of_array(const toml::array& array) {
+  std::vector<std::int64_t> numbers;
+  for (const toml::node& element : array) {
+    const auto number = element.value_exact<std::int64_t>();
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::optional<std::int64_t> integer_of(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool stands_before(const toml::source_position& a, const toml::source_position& b) {
+  return a.line != b.line ? a.line < b.line : a.column < b.column;
+}
+
+// In the order of the file; the library's own is alphabetical.
+std::optional<Value> value_of_text_table(const toml::table& table) {
+  std::vector<std::pair<toml::source_position, TextTable::value_type>> entries;
+  for (const auto& [key, node] : table) {
+    const auto text = node.value_exact<std::string>();
+    if (!text) return std::nullopt;
+    entries.emplace_back(key.source().begin, TextTable::value_type(key.str(), *text));
+  }
+  std::ranges::sort(entries, stands_before, &decltype(entries)::value_type::first);
+  TextTable texts;
+  for (auto& [position, entry] : entries) texts.push_back(std::move(entry));
+  return texts;
+}
+
+std::optional<Value> value_of_table(const toml::table& table) {
+  if (!table.empty() && table.begin()->second.is_string()) return value_of_text_table(table);
+  NumberTable numbers;
+  for (const auto& [key, node] : table) {
+    const auto name = integer_of(key.str());
+    const auto number = node.value<double>();
+    if (!name || !number || !node.is_number()) return std::nullopt;
+    numbers[*name] = *number;
+  }
+  return numbers;
+}
+
+std::optional<Value> value_of(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto integer = node.value_exact<std::int64_t>()) return *integer;
+  if (const auto number = node.value_exact<double>()) return *number;
+  if (const auto truth = node.value_exact<bool>()) return *truth;
+  if (const toml::array* array = node.as_array()) return value_of_array(*array);
+  if (const toml::table* table = node.as_table()) return value_of_table(*table);
+  return std::nullopt;
+}
+
+std::vector<Assignment> parts_of(const toml::array& tables, const Location& location);
+
+Assignment make_assignment(const Location& location, const toml::source_region& source,
+                           std::string_view section, std::string_view name,
+                           const toml::node& node) {
+  Assignment assignment{.where = location.at(source),
+                        .section = std::string(section),
+                        .name = std::string(name),
+                        .found = found_type(node)};
+  if (node.is_array_of_tables()) {
+    assignment.parts = parts_of(*node.as_array(), location);
+  } else if (auto value = value_of(node)) {
+    assignment.value = *std::move(value);
+    assignment.usable = true;
+  }
+  return assignment;
+}
+
+std::vector<Assignment> parts_of(const toml::array& tables, const Location& location) {
+  std::vector<Assignment> parts;
+  for (const toml::node& node : tables) {
+    Assignment table{.where = location.at(node.source())};
+    for (const auto& [key, content] : *node.as_table()) {
+      table.parts.push_back(make_assignment(location, key.source(), {}, key.str(), content));
+    }
+    parts.push_back(std::move(table));
+  }
+  return parts;
+}
+
+[[noreturn]] void fail_outside_of_sections(const std::string& where, std::string_view key,
+                                           const toml::node& node) {
+  std::string_view home;
+  for (const Key& known : all_keys()) {
+    if (known.name == key && home.empty()) home = known.section;
+    if (known.section == key) {
+      fail_on_config(where, fmt::format("{}: expected a table, found {}; write [{}] above its keys",
+                                        key, found_type(node), key));
+    }
+  }
+  if (home.empty()) {
+    fail_on_config(where,
+                   fmt::format("unknown key '{}'; keys stand in sections like [train]", key));
+  }
+  fail_on_config(where, fmt::format("unknown key '{}'; did you mean '{}.{}'?", key, home, key));
+}
+
+toml::table parse(std::string_view text, std::string_view name) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    fail_on_config(fmt::format("{}:{}:{}", name, at.line, at.column),
+                   fmt::format("not TOML: {}", error.description()));
+  }
+}
+
+// The value of a setting, as TOML reads it; null when it is no TOML value.
+std::optional<toml::table> parse_value(std::string_view text) {
+  if (text.find_first_of("\r\n") != std::string_view::npos) return std::nullopt;
+  try {
+    toml::table table = toml::parse(fmt::format("value = {}", text));
+    if (table.size() == 1) return table;
+  } catch (const toml::parse_error&) {
+  }
+  return std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+bool expects_string(std::string_view section, std::string_view name) {
+  for (const Key& key : all_keys()) {
+    if (key.section == section && key.name == name) {
+      return std::holds_alternative<std::string>(key.get(Experiment{}));
+    }
+  }
+  return false;
+}
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
@@ -70,6 +258,47 @@ Value converted(const Assignment& assignment, const Key& key) {
 }
 
 }  // namespace
+
+std::vector<Assignment> read_assignments(std::string_view text, std::string_view name) {
+  const Location location{.name = name};
+  std::vector<Assignment> assignments;
+  for (const auto& [section, content] : parse(text, name)) {
+    const toml::table* keys = content.as_table();
+    if (keys == nullptr) {
+      fail_outside_of_sections(line_of(name, content.source()), section.str(), content);
+    }
+    expect_section(line_of(name, section.source()), section.str());
+    for (const auto& [key, node] : *keys) {
+      assignments.push_back(
+          make_assignment(location, key.source(), section.str(), key.str(), node));
+    }
+  }
+  return assignments;
+}
+
+Assignment read_setting(std::string_view setting) {
+  const std::string where = fmt::format("--set {}", printable(setting));
+  const std::size_t equals = setting.find('=');
+  const std::string_view full_name = trimmed(setting.substr(0, equals));
+  const std::size_t dot = full_name.find('.');
+  if (equals == std::string_view::npos || dot == std::string_view::npos) {
+    fail_on_config(where, "is no setting; write --set SECTION.KEY=VALUE");
+  }
+  const std::string_view section = full_name.substr(0, dot);
+  const std::string_view name = full_name.substr(dot + 1);
+  const std::string_view text = trimmed(setting.substr(equals + 1));
+  const bool marked =
+      !text.empty() && std::string_view("\"'[{").find(text[0]) != std::string_view::npos;
+  std::optional<toml::table> value;
+  if (marked || !expects_string(section, name)) value = parse_value(text);
+  const Location location{.name = where, .has_lines = false};
+  if (value) return make_assignment(location, {}, section, name, *value->get("value"));
+  if (marked) fail_on_config(where, "the value is not TOML; close its quotes or brackets");
+  // A bare word; as a quoted string it must still be one that TOML can hold.
+  value = parse_value(to_toml_value(std::string(text)));
+  if (!value) fail_on_config(where, "the value is not UTF-8 text");
+  return make_assignment(location, {}, section, name, *value->get("value"));
+}
 
 void fail_on_config(std::string_view where, std::string_view problem) {
   throw ConfigError(printable(fmt::format("{}: {}", where, problem)));

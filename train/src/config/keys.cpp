@@ -1,7 +1,9 @@
 // The one place where the keys of the configuration stand. A new key is a member of Experiment and
 // a line here.
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +15,7 @@
 
 #include "config/key.hpp"
 #include "config/split_text.hpp"
+#include "data/dataset_type.hpp"
 #include "model/described_model.hpp"
 
 namespace rondo::train {
@@ -39,50 +42,23 @@ struct ValueOf<std::filesystem::path> {
   using type = std::string;
 };
 
-// The key whose value is `experiment.*section.*member`.
-template <auto section, auto member>
-Key key(std::string_view section_name, std::string_view name, Limits limits = {}) {
-  using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
-  using Type = typename ValueOf<Member>::type;
-  return {.section = section_name,
-          .name = name,
-          .get = [](const Experiment& e) -> Value { return Type(e.*section.*member); },
-          .set = [](Experiment& e, const Value& v) { e.*section.*member = std::get<Type>(v); },
-          .limits = std::move(limits)};
-}
+// A section of the configuration, whose values are members of `experiment.*section`.
+template <auto section>
+struct Section {
+  std::string_view name;
 
-template <auto member>
-Key data(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::data, member>("data", name, std::move(limits));
-}
-template <auto member>
-Key model(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::model, member>("model", name, std::move(limits));
-}
-template <auto member>
-Key train(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::train, member>("train", name, std::move(limits));
-}
-template <auto member>
-Key optimizer(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::optimizer, member>("optimizer", name, std::move(limits));
-}
-template <auto member>
-Key update(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::update, member>("update", name, std::move(limits));
-}
-template <auto member>
-Key grid(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::grid, member>("grid", name, std::move(limits));
-}
-template <auto member>
-Key transport(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::transport, member>("transport", name, std::move(limits));
-}
-template <auto member>
-Key inject(std::string_view name, Limits limits = {}) {
-  return key<&Experiment::inject, member>("inject", name, std::move(limits));
-}
+  // The key whose value is `experiment.*section.*member`.
+  template <auto member>
+  [[nodiscard]] Key key(std::string_view key_name, Limits limits = {}) const {
+    using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
+    using Type = typename ValueOf<Member>::type;
+    return {.section = name,
+            .name = key_name,
+            .get = [](const Experiment& e) -> Value { return Type(e.*section.*member); },
+            .set = [](Experiment& e, const Value& v) { e.*section.*member = std::get<Type>(v); },
+            .limits = std::move(limits)};
+  }
+};
 
 Limits from(double least) { return {.least = least}; }
 Limits above(double least) { return {.least = least, .open_least = true}; }
@@ -100,87 +76,139 @@ std::vector<std::string> names_of_models() {
   return names;
 }
 
-std::vector<Key> make_keys() {
+std::vector<Key> data_keys() {
+  constexpr Section<&Experiment::data> data{"data"};
   return {
-      data<&Data::name>("name", required(one_of({"fashion-mnist", "cifar10", "synthetic"}))),
-      data<&Data::path>("path"),
-      data<&Data::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
-      data<&Data::classes>("classes", within(0, 65536)),
-      data<&Data::training>("training", count_from(1)),
-      data<&Data::test>("test", count_from(1)),
-      data<&Data::crop>("crop", within(0, 4096)),
-      data<&Data::flip>("flip"),
-      data<&Data::drop_last>("drop_last"),
-      model<&Model::name>("name", required(one_of(names_of_models()))),
-      model<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
-      model<&Model::classes>("classes", within(0, 65536)),
-      model<&Model::layers>("layers"),
-      train<&Train::global_batch>("global_batch", count_from(1)),
-      train<&Train::epochs>("epochs", count_from(1)),
-      train<&Train::max_steps>("max_steps", from(0)),
-      train<&Train::seed>("seed", from(0)),
-      train<&Train::threads>("threads", within(0, 4096)),
-      train<&Train::log_every>("log_every", from(1)),
-      train<&Train::label_smoothing>("label_smoothing", share()),
-      train<&Train::accumulate>("accumulate", count_from(1)),
-      train<&Train::memory_limit>("memory_limit", from(0)),
-      optimizer<&Optimizer::name>("name", one_of({"sgd", "adam", "adamw"})),
-      optimizer<&Optimizer::learning_rate>("learning_rate", above(0)),
-      optimizer<&Optimizer::momentum>("momentum", share()),
-      optimizer<&Optimizer::weight_decay>("weight_decay", from(0)),
-      optimizer<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
-      optimizer<&Optimizer::beta1>("beta1", share()),
-      optimizer<&Optimizer::beta2>("beta2", share()),
-      optimizer<&Optimizer::epsilon>("epsilon", from(0)),
-      optimizer<&Optimizer::clip_norm>("clip_norm", from(0)),
-      optimizer<&Optimizer::schedule>("schedule", one_of({"constant", "cosine", "steps"})),
-      optimizer<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
-      optimizer<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
-      optimizer<&Optimizer::milestones>("milestones", count_from(1)),
-      optimizer<&Optimizer::factor>("factor", above(0)),
-      update<&Update::scheme>("scheme",
-                              one_of({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"})),
-      update<&Update::bucket_bytes>("bucket_bytes", from(1)),
-      update<&Update::warmup_epochs>("warmup_epochs", from(-1)),
-      update<&Update::lazy_layers>("lazy_layers"),
-      update<&Update::max_interval>("max_interval", count_from(0)),
-      update<&Update::controller>("controller", one_of({"probe", "every_layer"})),
-      update<&Update::period>("period", count_from(1)),
-      update<&Update::reduction_momentum>("reduction_momentum", share()),
-      update<&Update::reduction_momentum_kind>(
-          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),
-      update<&Update::outer_rate>("outer_rate", above(0)),
-      update<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"})),
-      update<&Update::local_period>("local_period", count_from(1)),
-      update<&Update::group>("group", count_from(0)),
-      update<&Update::levels>("levels",
-                              {.least = 1, .most = largest_count, .least_key = 1, .whole = true}),
-      update<&Update::delay>("delay", one_of({"dynamic", "fixed"})),
-      update<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"})),
-      update<&Update::local_step>("local_step"),
-      update<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
-      update<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
-      update<&Update::replay>("replay"),
-      grid<&Grid::sample>("sample", parts_from(0)),
-      grid<&Grid::channel>("channel", parts_from(1)),
-      grid<&Grid::filter>("filter", parts_from(1)),
-      grid<&Grid::height>("height", parts_from(1)),
-      grid<&Grid::width>("width", parts_from(1)),
-      grid<&Grid::plan>("plan", one_of({"given", "auto", "chosen"})),
-      grid<&Grid::batch_norm>("batch_norm", one_of({"rank", "group", "all"})),
-      grid<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
-      transport<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
-      transport<&Transport::deadline_seconds>("deadline_seconds", above(0)),
-      transport<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
-      transport<&Transport::small_bytes>("small_bytes", within(0, 4096)),
-      transport<&Transport::fabric>("fabric"),
-      transport<&Transport::interface>("interface"),
-      transport<&Transport::fake_nodes>("fake_nodes", within(0, 4096)),
-      transport<&Transport::latency_us>("latency_us", within(0, 1e7)),
-      transport<&Transport::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
-      transport<&Transport::allreduce>("allreduce"),
-      inject<&Inject::slow_ranks>("slow_ranks", {.least = 1, .most = 1e6}),
+      data.key<&Data::name>("name", required(one_of(dataset_names()))),
+      data.key<&Data::path>("path"),
+      data.key<&Data::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
+      data.key<&Data::classes>("classes", within(0, 65536)),
+      data.key<&Data::training>("training", count_from(1)),
+      data.key<&Data::test>("test", count_from(1)),
+      data.key<&Data::crop>("crop", within(0, 4096)),
+      data.key<&Data::flip>("flip"),
+      data.key<&Data::drop_last>("drop_last"),
   };
+}
+
+std::vector<Key> model_keys() {
+  constexpr Section<&Experiment::model> model{"model"};
+  return {
+      model.key<&Model::name>("name", required(one_of(names_of_models()))),
+      model.key<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
+      model.key<&Model::classes>("classes", within(0, 65536)),
+      model.key<&Model::layers>("layers"),
+  };
+}
+
+std::vector<Key> train_keys() {
+  constexpr Section<&Experiment::train> train{"train"};
+  return {
+      train.key<&Train::global_batch>("global_batch", count_from(1)),
+      train.key<&Train::epochs>("epochs", count_from(1)),
+      train.key<&Train::max_steps>("max_steps", from(0)),
+      train.key<&Train::seed>("seed", from(0)),
+      train.key<&Train::threads>("threads", within(0, 4096)),
+      train.key<&Train::log_every>("log_every", from(1)),
+      train.key<&Train::label_smoothing>("label_smoothing", share()),
+      train.key<&Train::accumulate>("accumulate", count_from(1)),
+      train.key<&Train::memory_limit>("memory_limit", from(0)),
+  };
+}
+
+std::vector<Key> optimizer_keys() {
+  constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
+  return {
+      optimizer.key<&Optimizer::name>("name", one_of({"sgd", "adam", "adamw"})),
+      optimizer.key<&Optimizer::learning_rate>("learning_rate", above(0)),
+      optimizer.key<&Optimizer::momentum>("momentum", share()),
+      optimizer.key<&Optimizer::weight_decay>("weight_decay", from(0)),
+      optimizer.key<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
+      optimizer.key<&Optimizer::beta1>("beta1", share()),
+      optimizer.key<&Optimizer::beta2>("beta2", share()),
+      optimizer.key<&Optimizer::epsilon>("epsilon", from(0)),
+      optimizer.key<&Optimizer::clip_norm>("clip_norm", from(0)),
+      optimizer.key<&Optimizer::schedule>("schedule", one_of({"constant", "cosine", "steps"})),
+      optimizer.key<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
+      optimizer.key<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
+      optimizer.key<&Optimizer::milestones>("milestones", count_from(1)),
+      optimizer.key<&Optimizer::factor>("factor", above(0)),
+  };
+}
+
+std::vector<Key> update_keys() {
+  constexpr Section<&Experiment::update> update{"update"};
+  return {
+      update.key<&Update::scheme>(
+          "scheme", one_of({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"})),
+      update.key<&Update::bucket_bytes>("bucket_bytes", from(1)),
+      update.key<&Update::warmup_epochs>("warmup_epochs", from(-1)),
+      update.key<&Update::lazy_layers>("lazy_layers"),
+      update.key<&Update::max_interval>("max_interval", count_from(0)),
+      update.key<&Update::controller>("controller", one_of({"probe", "every_layer"})),
+      update.key<&Update::period>("period", count_from(1)),
+      update.key<&Update::reduction_momentum>("reduction_momentum", share()),
+      update.key<&Update::reduction_momentum_kind>(
+          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),
+      update.key<&Update::outer_rate>("outer_rate", above(0)),
+      update.key<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"})),
+      update.key<&Update::local_period>("local_period", count_from(1)),
+      update.key<&Update::group>("group", count_from(0)),
+      update.key<&Update::levels>(
+          "levels", {.least = 1, .most = largest_count, .least_key = 1, .whole = true}),
+      update.key<&Update::delay>("delay", one_of({"dynamic", "fixed"})),
+      update.key<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"})),
+      update.key<&Update::local_step>("local_step"),
+      update.key<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
+      update.key<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
+      update.key<&Update::replay>("replay"),
+  };
+}
+
+std::vector<Key> grid_keys() {
+  constexpr Section<&Experiment::grid> grid{"grid"};
+  return {
+      grid.key<&Grid::sample>("sample", parts_from(0)),
+      grid.key<&Grid::channel>("channel", parts_from(1)),
+      grid.key<&Grid::filter>("filter", parts_from(1)),
+      grid.key<&Grid::height>("height", parts_from(1)),
+      grid.key<&Grid::width>("width", parts_from(1)),
+      grid.key<&Grid::plan>("plan", one_of({"given", "auto", "chosen"})),
+      grid.key<&Grid::batch_norm>("batch_norm", one_of({"rank", "group", "all"})),
+      grid.key<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
+  };
+}
+
+std::vector<Key> transport_keys() {
+  constexpr Section<&Experiment::transport> transport{"transport"};
+  return {
+      transport.key<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
+      transport.key<&Transport::deadline_seconds>("deadline_seconds", above(0)),
+      transport.key<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
+      transport.key<&Transport::small_bytes>("small_bytes", within(0, 4096)),
+      transport.key<&Transport::fabric>("fabric"),
+      transport.key<&Transport::interface>("interface"),
+      transport.key<&Transport::fake_nodes>("fake_nodes", within(0, 4096)),
+      transport.key<&Transport::latency_us>("latency_us", within(0, 1e7)),
+      transport.key<&Transport::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
+      transport.key<&Transport::allreduce>("allreduce"),
+  };
+}
+
+std::vector<Key> inject_keys() {
+  constexpr Section<&Experiment::inject> inject{"inject"};
+  return {
+      inject.key<&Inject::slow_ranks>("slow_ranks", {.least = 1, .most = 1e6}),
+  };
+}
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys;
+  for (const auto section : {data_keys, model_keys, train_keys, optimizer_keys, update_keys,
+                             grid_keys, transport_keys, inject_keys}) {
+    std::ranges::move(section(), std::back_inserter(keys));
+  }
+  return keys;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/data_file.hpp"
-#include "data/normalisation.hpp"
+#include "data/dataset_type.hpp"
 
 namespace rondo::train {
 namespace {
@@ -39,8 +39,8 @@ void append_as_nhwc(std::span<const std::uint8_t> planes, std::vector<std::uint8
   }
 }
 
-// Appends the file's pictures; returns how many there are.
-std::int64_t read_records(const std::filesystem::path& path, Pictures& pictures) {
+// Appends the file's images; returns how many there are.
+std::int64_t read_records(const std::filesystem::path& path, Images& images) {
   DataFile file(path, cifar10_remedy);
   std::array<std::uint8_t, record_bytes> record = {};
   std::int64_t count = 0;
@@ -56,11 +56,11 @@ std::int64_t read_records(const std::filesystem::path& path, Pictures& pictures)
       file.fail(fmt::format("label {} of record {} (at byte {}) is out of range 0..{}", record[0],
                             count, offset, cifar_classes - 1));
     }
-    pictures.labels.push_back(record[0]);
-    append_as_nhwc(std::span(record).subspan(1), pictures.pixels);
+    images.labels.push_back(record[0]);
+    append_as_nhwc(std::span(record).subspan(1), images.pixels);
   }
   if (count == 0) file.fail("is empty");
-  pictures.shape = {pictures.shape.n + count, side, side, colours};
+  images.shape = {images.shape.n + count, side, side, colours};
   return count;
 }
 
@@ -90,7 +90,7 @@ Dataset read_cifar10(const std::filesystem::path& path) {
     }
     if (count != first_count) {
       fail_on_file(
-          file, fmt::format("holds {} pictures, but data_batch_1.bin holds {}", count, first_count),
+          file, fmt::format("holds {} images, but data_batch_1.bin holds {}", count, first_count),
           cifar10_remedy);
     }
   }
@@ -98,5 +98,24 @@ Dataset read_cifar10(const std::filesystem::path& path) {
   measure_normalisation(dataset);
   return dataset;
 }
+
+namespace {
+
+DatasetShape cifar10_shape(const Experiment::Data&) {
+  return {.image = {1, side, side, colours}, .classes = cifar_classes};
+}
+
+Dataset load_cifar10(const Experiment::Data& data, const DatasetShape&) {
+  if (data.path.empty()) {
+    throw ConfigError(
+        "data.path: missing; set it to the folder with data_batch_1.bin of CIFAR-10's binary "
+        "version, or to its parent");
+  }
+  return read_cifar10(data.path);
+}
+
+}  // namespace
+
+const DatasetType cifar10 = {.name = "cifar10", .shape = cifar10_shape, .load = load_cifar10};
 
 }  // namespace rondo::train

@@ -13,11 +13,13 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/data_file.hpp"
-#include "data/normalisation.hpp"
+#include "data/dataset_type.hpp"
 
 namespace rondo::train {
 namespace {
 
+constexpr const char* default_folder = "/usr/share/datasets/fashion-mnist";
+constexpr std::int64_t fashion_side = 28;
 constexpr std::int64_t idx_classes = 10;
 constexpr std::uint32_t images_magic = 0x00000803;
 constexpr std::uint32_t labels_magic = 0x00000801;
@@ -51,7 +53,7 @@ void expect_magic(DataFile& file, std::uint32_t expected) {
   file.fail(fmt::format("begins with {:08x} instead of {:08x}", magic, expected));
 }
 
-Pictures read_images(const std::filesystem::path& path) {
+Images read_images(const std::filesystem::path& path) {
   DataFile file(path, idx_remedy);
   expect_magic(file, images_magic);
   const std::uint32_t count = read_word(file);
@@ -60,13 +62,13 @@ Pictures read_images(const std::filesystem::path& path) {
   const auto usable = [](std::uint32_t extent) { return extent > 0 && extent <= largest_extent; };
   if (count == 0 || !usable(height) || !usable(width)) {
     file.fail(
-        fmt::format("announces {} pictures of {}x{} pixels in its header", count, height, width));
+        fmt::format("announces {} images of {}x{} pixels in its header", count, height, width));
   }
-  Pictures pictures;
-  pictures.shape = {count, height, width, 1};
-  pictures.pixels = file.take(static_cast<std::size_t>(pictures.shape.size()), "the pixels");
+  Images images;
+  images.shape = {count, height, width, 1};
+  images.pixels = file.take(static_cast<std::size_t>(images.shape.size()), "the pixels");
   file.expect_end();
-  return pictures;
+  return images;
 }
 
 std::vector<std::int32_t> read_labels(const std::filesystem::path& path) {
@@ -83,17 +85,16 @@ std::vector<std::int32_t> read_labels(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-Pictures read_pair(const std::filesystem::path& folder, const std::string& prefix) {
-  Pictures pictures = read_images(find_file(folder, prefix + "-images-idx3-ubyte"));
+Images read_pair(const std::filesystem::path& folder, const std::string& prefix) {
+  Images images = read_images(find_file(folder, prefix + "-images-idx3-ubyte"));
   const std::filesystem::path labels = find_file(folder, prefix + "-labels-idx1-ubyte");
-  pictures.labels = read_labels(labels);
-  if (pictures.labels.size() != static_cast<std::size_t>(pictures.shape.n)) {
-    fail_on_file(
-        labels,
-        fmt::format("holds {} labels for {} pictures", pictures.labels.size(), pictures.shape.n),
-        idx_remedy);
+  images.labels = read_labels(labels);
+  if (images.labels.size() != static_cast<std::size_t>(images.shape.n)) {
+    fail_on_file(labels,
+                 fmt::format("holds {} labels for {} images", images.labels.size(), images.shape.n),
+                 idx_remedy);
   }
-  return pictures;
+  return images;
 }
 
 }  // namespace
@@ -107,12 +108,27 @@ Dataset read_idx(const std::filesystem::path& folder) {
   const tensor::Shape& shape = dataset.training.shape;
   if (dataset.test.shape.with_n(shape.n) != shape) {
     fail_on_file(folder,
-                 fmt::format("training pictures are {}x{}, test pictures {}x{}", shape.h, shape.w,
+                 fmt::format("training images are {}x{}, test images {}x{}", shape.h, shape.w,
                              dataset.test.shape.h, dataset.test.shape.w),
                  idx_remedy);
   }
   measure_normalisation(dataset);
   return dataset;
 }
+
+namespace {
+
+DatasetShape fashion_mnist_shape(const Experiment::Data&) {
+  return {.image = {1, fashion_side, fashion_side, 1}, .classes = idx_classes};
+}
+
+Dataset load_fashion_mnist(const Experiment::Data& data, const DatasetShape&) {
+  return read_idx(data.path.empty() ? default_folder : data.path);
+}
+
+}  // namespace
+
+const DatasetType fashion_mnist = {
+    .name = "fashion-mnist", .shape = fashion_mnist_shape, .load = load_fashion_mnist};
 
 }  // namespace rondo::train

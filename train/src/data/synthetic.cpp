@@ -1,4 +1,4 @@
-// Pictures made of random numbers, in integers only: the same on every machine.
+// Images made of random numbers, in integers only: the same on every machine.
 
 #include <algorithm>
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 #include <rondo/train/dataset.hpp>
 
-#include "data/draw.hpp"
-#include "data/normalisation.hpp"
+#include "data/dataset_type.hpp"
+#include "data/random.hpp"
 
 namespace rondo::train {
 namespace {
 
 constexpr std::int64_t knots = 6;           // of a pattern, along height and width
 constexpr std::int64_t unit = 256;          // fixed point: 1.0
-constexpr std::int64_t darkest = 128;       // of 256: how far a picture is dimmed
+constexpr std::int64_t darkest = 128;       // of 256: how far a image is dimmed
 constexpr std::int64_t shift_divisor = 10;  // shifts are up to this part of height and width
 constexpr std::int64_t noise_span = 255;    // grey levels
 
@@ -24,7 +24,7 @@ constexpr std::int64_t noise_span = 255;    // grey levels
 constexpr std::uint32_t training_set = 0;
 constexpr std::uint32_t test_set = 1;
 
-// One grey level of a picture whose values at knots x knots points are random, and linear between.
+// One grey level of a image whose values at knots x knots points are random, and linear between.
 class Pattern {
  public:
   Pattern(std::uint64_t seed, std::int64_t first_plane)
@@ -55,7 +55,7 @@ class Pattern {
   std::uint64_t first_plane_;
 };
 
-// The patterns of all classes, as pictures.
+// The patterns of all classes, as images.
 std::vector<std::uint8_t> draw_patterns(const SyntheticOptions& options) {
   const tensor::Shape& shape = options.shape;
   std::vector<std::uint8_t> patterns;
@@ -97,16 +97,15 @@ class NoiseBytes {
   unsigned left_ = 0;
 };
 
-// How one picture differs from its class's pattern.
+// How one image differs from its class's pattern.
 struct Placement {
   std::int64_t down;
   std::int64_t right;
   std::int64_t light;  // of `unit`
 };
 
-Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std::int64_t picture) {
-  const auto words =
-      draw(options.seed, set, static_cast<std::uint64_t>(picture), Purpose::placement);
+Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std::int64_t image) {
+  const auto words = draw(options.seed, set, static_cast<std::uint64_t>(image), Purpose::placement);
   const auto shift = [](std::uint32_t word, std::int64_t extent) {
     const std::int64_t most = extent / shift_divisor;
     return word % (2 * most + 1) - most;
@@ -115,7 +114,7 @@ Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std
           darkest + words[2] % (unit - darkest)};
 }
 
-// Outside of the shifted pattern a picture is black, but for the noise.
+// Outside of the shifted pattern a image is black, but for the noise.
 void write_picture(const tensor::Shape& shape, const std::uint8_t* pattern,
                    const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
   for (std::int64_t y = 0; y < shape.h; ++y) {
@@ -134,29 +133,29 @@ void write_picture(const tensor::Shape& shape, const std::uint8_t* pattern,
   }
 }
 
-Pictures draw_pictures(const SyntheticOptions& options, const std::vector<std::uint8_t>& patterns,
-                       std::uint32_t set, std::int64_t count) {
-  Pictures pictures;
-  pictures.shape = options.shape.with_n(count);
-  pictures.pixels.resize(static_cast<std::size_t>(pictures.shape.size()));
-  pictures.labels.reserve(static_cast<std::size_t>(count));
+Images draw_pictures(const SyntheticOptions& options, const std::vector<std::uint8_t>& patterns,
+                     std::uint32_t set, std::int64_t count) {
+  Images images;
+  images.shape = options.shape.with_n(count);
+  images.pixels.resize(static_cast<std::size_t>(images.shape.size()));
+  images.labels.reserve(static_cast<std::size_t>(count));
   const std::int64_t image = options.shape.image();
   const std::int64_t blocks = (image + 15) / 16;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t label = i % options.classes;
     NoiseBytes noise(options.seed, set, static_cast<std::uint64_t>(i * blocks));
     write_picture(options.shape, patterns.data() + label * image, draw_placement(options, set, i),
-                  noise, pictures.pixels.data() + i * image);
-    pictures.labels.push_back(static_cast<std::int32_t>(label));
+                  noise, images.pixels.data() + i * image);
+    images.labels.push_back(static_cast<std::int32_t>(label));
   }
-  return pictures;
+  return images;
 }
 
 void check(const SyntheticOptions& options) {
   const tensor::Shape& shape = options.shape;
   if (shape.h < 1 || shape.w < 1 || shape.c < 1 || options.classes < 1 || options.training < 1 ||
       options.test < 1) {
-    throw std::invalid_argument("synthetic: extents, classes and numbers of pictures begin at 1");
+    throw std::invalid_argument("synthetic: extents, classes and numbers of images begin at 1");
   }
 }
 
@@ -173,5 +172,25 @@ Dataset make_synthetic(const SyntheticOptions& options) {
   measure_normalisation(dataset);
   return dataset;
 }
+
+namespace {
+
+DatasetShape synthetic_shape(const Experiment::Data& data) {
+  if (data.shape.empty()) return {.classes = data.classes};
+  if (data.shape.size() != 3) throw ConfigError("data.shape: must be [height, width, channels]");
+  return {.image = {1, data.shape[0], data.shape[1], data.shape[2]}, .classes = data.classes};
+}
+
+Dataset load_synthetic(const Experiment::Data& data, const DatasetShape& shape) {
+  return make_synthetic({.shape = shape.image,
+                         .classes = shape.classes,
+                         .training = data.training,
+                         .test = data.test});
+}
+
+}  // namespace
+
+const DatasetType synthetic = {
+    .name = "synthetic", .shape = synthetic_shape, .load = load_synthetic};
 
 }  // namespace rondo::train

@@ -7,8 +7,7 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/compute_table.hpp>
 
-#include "benchmark/layer_benchmark.hpp"
-#include "benchmark/median_time.hpp"
+#include "benchmark/model_benchmark.hpp"
 #include "model/layer_traits.hpp"
 #include "plan/time_file.hpp"
 #include "plan/work_key.hpp"

@@ -8,7 +8,7 @@
 #include "config/combinations.hpp"
 #include "plan/collective_cost.hpp"
 #include "plan/word_bytes.hpp"
-#include "trainer/lazy_plan.hpp"
+#include "schemes/lazy.hpp"
 
 namespace rondo::train {
 namespace {

@@ -1,3 +1,7 @@
+// How ranks that must not go on apart learn of each other's errors. Every rank tells in one small
+// allreduce whether it has failed; only when one has do they exchange the type and the text of the
+// first failure, so that all throw the same type.
+
 #include "trainer/agreement.hpp"
 
 #include <algorithm>

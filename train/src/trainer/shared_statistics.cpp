@@ -1,3 +1,6 @@
+// The running statistics of batch norm where several ranks of a replica measure the same channels.
+// The mean is weighted by how much of the initial values each rank has left behind.
+
 #include "trainer/shared_statistics.hpp"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Joins the three that take part in a step: the executor, which computes gradients layer by layer;
+// the replica's own reduction, where its ranks split layers; and the update scheme.
+
 #include "trainer/step_link.hpp"
 
 #include <rondo/transport/communicator.hpp>
@@ -5,7 +8,7 @@
 namespace rondo::train {
 
 StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
-                   const ParameterLayout& layout, std::span<float> gradients, GridPlace& grid,
+                   const ParameterLayout& layout, std::span<float> gradients, GridMembership& grid,
                    std::size_t bucket_bytes)
     : scheme_(scheme),
       world_(world),

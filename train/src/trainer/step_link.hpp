@@ -12,15 +12,15 @@
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "trainer/grid_place.hpp"
+#include "trainer/grid_membership.hpp"
 
 namespace rondo::train {
 
 /// Hands the executor's progress through a step on to the update scheme and the transport. Layer
 /// l of the scheme is group l of the model's parameters.
 ///
-/// Where a step is computed in several pieces, the scheme sees one: layers are made ready in the
-/// first piece, and final in the last, with the gradients of all.
+/// Where a step is computed in several micro-batches, the scheme sees one: layers are made ready in
+/// the first micro-batch, and final in the last, with the gradients of all.
 ///
 /// A replica of several ranks that steps by itself needs the sums of its ranks' gradients. They are
 /// reduced in buckets while backward goes on, and the scheme is told of a layer when its sum is
@@ -29,15 +29,15 @@ class StepLink final : public StepObserver {
  public:
   /// All is lent. Sums over a replica travel when they have `bucket_bytes`.
   StepLink(sync::UpdateScheme& scheme, transport::World& world, const ParameterLayout& layout,
-           std::span<float> gradients, GridPlace& grid, std::size_t bucket_bytes);
+           std::span<float> gradients, GridMembership& grid, std::size_t bucket_bytes);
 
-  /// Sums up the gradients of several pieces from now on, on the threads of `team`.
-  void expect_pieces(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
+  /// Sums up the gradients of several micro-batches from now on, on the threads of `team`.
+  void expect_micro_batches(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
 
-  /// The next pass is piece `piece` of `pieces`.
-  void begin_piece(std::int64_t piece, std::int64_t pieces) noexcept {
-    first_ = piece == 0;
-    last_ = piece + 1 == pieces;
+  /// The next pass is micro-batch `micro_batch` of `micro_batches`.
+  void begin_micro_batch(std::int64_t micro_batch, std::int64_t micro_batches) noexcept {
+    first_ = micro_batch == 0;
+    last_ = micro_batch + 1 == micro_batches;
   }
 
   void make_ready(std::size_t group) override {
@@ -46,7 +46,7 @@ class StepLink final : public StepObserver {
   void gradients_final(std::size_t group) override;
   void between_layers() override;
 
-  /// The last piece has been computed: waits for sums that are still under way.
+  /// The last micro-batch has been computed: waits for sums that are still under way.
   void end_step();
 
  private:
@@ -70,7 +70,7 @@ class StepLink final : public StepObserver {
   transport::World& world_;
   const ParameterLayout& layout_;
   std::span<float> gradients_;
-  GridPlace& grid_;
+  GridMembership& grid_;
   std::size_t bucket_bytes_;
   std::vector<Bucket> buckets_;  // of this step, in the order in which they became final
   std::size_t passed_on_ = 0;    // of them, by now

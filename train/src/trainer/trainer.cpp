@@ -1,6 +1,16 @@
+// The loops of a run over epochs and steps. After its epoch every rank evaluates a part of the test
+// set on a copy of the parameters. Under schemes whose ranks do not step together, a rank takes
+// mini-batches of its own until the scheme parks all ranks at the end of an epoch.
+
 #include "trainer/trainer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -8,28 +18,80 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
-#include "trainer/injections.hpp"
-#include "trainer/token_trace.hpp"
-#include "trainer/unhidden_layers.hpp"
-#include "trainer/update.hpp"
+#include "schemes/cyclic.hpp"
+#include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/injection.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/prepare.hpp"
+#include "trainer/replica_check.hpp"
+#include "trainer/run_log.hpp"
 
 namespace rondo::train {
 namespace {
 
-BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid) {
+EpochMetrics run(Trainer& trainer) {
+  trainer.join();
+  trainer.announce();
+  EpochMetrics last;
+  while (!trainer.done()) last = trainer.run_epoch();
+  trainer.finish();
+  return last;
+}
+
+/// The error that ended the run is told; one more while telling it is not.
+void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
+  try {
+    log.end(trainer.summary(error), true);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
+  }
+}
+
+}  // namespace
+
+EpochMetrics train(transport::World& world, const Experiment& experiment,
+                   const TrainerOptions& options) {
+  std::optional<RunLog> log;
+  std::optional<Trainer> trainer;
+  agree_on(world, [&] { log.emplace(options, world.rank()); });
+  PreparedRun prepared = prepare_run(world, experiment, options.dataset);
+  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
+  EpochMetrics last;
+  try {
+    end_together(world, [&] {
+      last = run(*trainer);
+      log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
+    });
+  } catch (const std::exception& error) {
+    end_by_error(*log, *trainer, error.what());
+    throw;
+  } catch (...) {
+    end_by_error(*log, *trainer, "an exception of an unknown type");
+    throw;
+  }
+  return last;
+}
+
+namespace {
+
+BatchIteratorOptions stream_options(const Experiment& experiment, const GridMembership& grid,
+                                    const std::vector<Augmentation>& augmentations) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
-                     .flip = experiment.data.flip},
+                     .flip = experiment.data.flip,
+                     .augmentations = augmentations},
           .rank = grid.group(),
           .ranks = grid.grid().pc,
-          .pieces = experiment.train.accumulate,
+          .micro_batches = experiment.train.accumulate,
           .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment)};
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
-BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid) {
-  BatchStreamOptions options = stream_options(experiment, grid);
+BatchIteratorOptions own_stream_options(const Experiment& experiment, const GridMembership& grid,
+                                        const std::vector<Augmentation>& augmentations) {
+  BatchIteratorOptions options = stream_options(experiment, grid, augmentations);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -38,10 +100,12 @@ BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPl
   return options;
 }
 
-std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
-                                             const GridPlace& grid) {
+std::unique_ptr<BatchIterator> make_own_stream(const Dataset& dataset, const Experiment& experiment,
+                                               const GridMembership& grid,
+                                               const std::vector<Augmentation>& augmentations) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, grid));
+  return std::make_unique<BatchIterator>(dataset,
+                                         own_stream_options(experiment, grid, augmentations));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -70,8 +134,9 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       team_(options.team),
       experiment_(std::move(run.experiment)),
       threads_(options.threads),
-      material_(std::move(run.material)),
-      grid_(world, material_.model, experiment_),
+      dataset_(std::move(run.dataset)),
+      model_(std::move(run.model)),
+      grid_(world, model_, experiment_),
       layout_(grid_.layout()),
       account_(static_cast<std::size_t>(experiment_.train.memory_limit)),
       memory_(account_),
@@ -84,8 +149,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(material_.dataset, stream_options(experiment_, grid_)),
-      own_batches_(make_own_stream(material_.dataset, experiment_, grid_)),
+      batches_(*dataset_, stream_options(experiment_, grid_, options.augmentations)),
+      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options.augmentations)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
@@ -100,7 +165,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
              model_state().statistics);
   grid_.shared_statistics().start(statistics_);
   if (experiment_.update.scheme == "lazy") {
-    lazy_ = plan_lazy_layers(material_.model, layout_, lazy_layers_of(experiment_));
+    lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
   }
   if (experiment_.update.scheme == "hierarchical") {
     rank_groups_ = rank_groups(experiment_, grid_.leaders());
@@ -110,16 +175,18 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   }
 }
 
-// What the optimizer keeps for every parameter, the sum of gradients over pieces, and batches: each
-// stream has one that is computed and one that is prepared, and evaluation has one of its own.
+// What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
+// batches: each stream has one that is computed and one that is prepared, and evaluation has one of
+// its own.
 void Trainer::book_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
   book(memory_, "the optimizer's state", arrays * gradients);
-  if (batches_.pieces() > 1) book(memory_, "the sum of gradients over pieces", gradients);
-  std::int64_t samples = 2 * batches_.largest_piece() + evaluation_batch();
-  if (own_batches_) samples += 2 * own_batches_->largest_piece();
-  book(memory_, "the buffers for batches", batch_bytes(material_.model.input, samples));
+  if (batches_.micro_batches() > 1)
+    book(memory_, "the sum of gradients over micro-batches", gradients);
+  std::int64_t samples = 2 * batches_.largest_micro_batch() + evaluation_batch();
+  if (own_batches_) samples += 2 * own_batches_->largest_micro_batch();
+  book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
 }
 
 std::int64_t Trainer::total_steps() const {
@@ -131,20 +198,21 @@ std::int64_t Trainer::total_steps() const {
 // As many as training computes at once: so evaluation runs the same kernels, in the same memory. A
 // smaller test set has kernels of its own.
 std::int64_t Trainer::evaluation_batch() const {
-  const std::int64_t trained = batches_.largest_piece();
-  const std::int64_t all = material_.dataset.test.shape.n;
+  const std::int64_t trained = batches_.largest_micro_batch();
+  const std::int64_t all = dataset_->test.shape.n;
   return all > 0 ? std::min(all, trained) : trained;
 }
 
 ExecutorOptions Trainer::executor_options() const {
   ExecutorOptions options;
-  options.training_batches = batches_.piece_sizes();
+  options.training_batches = batches_.micro_batch_sizes();
   if (own_batches_) {
-    for (const std::int64_t size : own_batches_->piece_sizes()) {
+    for (const std::int64_t size : own_batches_->micro_batch_sizes()) {
       options.training_batches.push_back(size);
     }
   }
-  if (batches_.has_empty_pieces() || (own_batches_ && own_batches_->has_empty_pieces())) {
+  if (batches_.has_empty_micro_batches() ||
+      (own_batches_ && own_batches_->has_empty_micro_batches())) {
     options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
@@ -159,9 +227,9 @@ ModelState Trainer::model_state() {
 void Trainer::make_executor() {
   const ModelState state = model_state();
   if (grid_.is_whole()) {
-    executor_.emplace(engine_, material_.model, state, executor_options());
+    executor_.emplace(engine_, model_, state, executor_options());
   } else {
-    executor_.emplace(engine_, material_.model, grid_.part(&arena_), state, executor_options());
+    executor_.emplace(engine_, model_, grid_.part(&arena_), state, executor_options());
   }
 }
 
@@ -193,7 +261,7 @@ void Trainer::choose_lazy_layers() {
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
   const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
                                                        replica().layers, model_state());
-  lazy_ = plan_lazy_layers(material_.model, layout_, choice, unhidden);
+  lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 
 void Trainer::join() {
@@ -217,7 +285,7 @@ void Trainer::join() {
   scheme_ = make_scheme(experiment_, std::move(parts));
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
-  if (batches_.pieces() > 1) link_->expect_pieces(team_);
+  if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
 }
 
 EpochMetrics Trainer::run_epoch() {
@@ -259,11 +327,11 @@ void Trainer::run_step() {
   if (on_step_) on_step_();
 }
 
-tensor::Loss Trainer::compute(BatchStream& batches, std::int64_t step) {
+tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
-  for (std::int64_t piece = 0; piece < batches.pieces(); ++piece) {
-    const Batch batch = batches.load(step, piece);
-    link_->begin_piece(piece, batches.pieces());
+  for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
+    const Batch batch = batches.load(step, micro_batch);
+    link_->begin_micro_batch(micro_batch, batches.micro_batches());
     const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
     grid_.shared_statistics().count(batch.samples, statistics_);
     whole.sum += loss.sum;
@@ -287,6 +355,110 @@ LossSums Trainer::reduce_losses() {
   const LossSums window = losses_.reduce();
   traffic_.end_bookkeeping();
   return window;
+}
+
+namespace {
+
+/// Samples [first, first + size) of the test set, and which of them count, from the first on.
+struct TestBatch {
+  std::int64_t first = 0;
+  Range judged = {};
+};
+
+// All batches have the same size, for which there are kernels. Where the share ends within one, the
+// batch has samples of neighbours besides, which are not counted.
+TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std::int64_t all) {
+  const std::int64_t first = std::min(next, all - size);
+  const std::int64_t last = std::min(share.last, first + size);
+  return {.first = first, .judged = {next - first, last - first}};
+}
+
+}  // namespace
+
+Range Trainer::test_share() const {
+  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
+}
+
+Trainer::Evaluation Trainer::evaluate() {
+  const auto began = std::chrono::steady_clock::now();
+  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
+  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+  grid_.average_statistics(evaluated_statistics_);
+
+  LossSums own;
+  const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
+  const Range share = test_share();
+  const std::int64_t size = evaluation_batch();
+  for (std::int64_t next = share.first; next < share.last;) {
+    const auto [first, judged] = test_batch_from(next, share, size, dataset_->test.shape.n);
+    const Batch batch = batches_.load_test(first, first + size);
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
+            grid_.speaks() ? judged.size() : 0);
+    next = first + judged.last;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const auto [loss, correct, samples, seconds] =
+      sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
+  if (!std::isfinite(loss)) {
+    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(step_) +
+                       "; a smaller learning rate or a warm-up may help");
+  }
+  return {.sums = {loss, correct, samples},
+          .seconds = seconds / world_.size(),
+          .parameter_hash = to_text(hash_of({evaluated_parameters_}))};
+}
+
+bool Trainer::is_paced_now() const noexcept {
+  return is_paced(experiment_) && step_ >= warm_up_steps_;
+}
+
+// Samples that all ranks have trained since the warm-up, as far as this rank's parameters tell.
+std::int64_t Trainer::paced_samples() const noexcept {
+  const std::optional<sync::Pace> pace = scheme_->pace();
+  return pace ? pace->samples : 0;
+}
+
+std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
+  const std::int64_t steps = paced_samples / experiment_.train.global_batch;
+  return std::min(warm_up_steps_ + steps, total_steps_);
+}
+
+void Trainer::run_paced_steps() {
+  do {
+    run_paced_step();
+    report_progress();
+  } while (!scheme_->pace()->parked);
+  // What a rank has pulled differs; the rank that pushed last has pulled all.
+  std::array samples{paced_samples()};
+  traffic_.begin_bookkeeping();
+  world_.communicator()
+      .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
+      .wait();
+  traffic_.end_bookkeeping();
+  step_ = step_at(samples[0]);
+  report_pushes();
+}
+
+void Trainer::run_paced_step() {
+  const std::int64_t mine = own_batches_->own_samples(minibatch_);
+  scheme_->begin({.index = warm_up_steps_ + minibatch_,
+                  .local_samples = static_cast<std::size_t>(mine),
+                  .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
+                  .learning_rate = learning_rate_.at(step_at(paced_samples()))});
+  const tensor::Loss loss = compute(*own_batches_, minibatch_);
+  scheme_->finish();
+  ++minibatch_;
+  step_ = step_at(paced_samples());
+  losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
+  if (on_step_) on_step_();
+}
+
+void Trainer::report_pushes() {
+  if (!grid_.speaks()) traces_.pushes.clear();
+  traffic_.begin_bookkeeping();
+  log_.pushes(gather_pushes(world_, traces_.pushes));
+  traffic_.end_bookkeeping();
+  traces_.pushes.clear();
 }
 
 }  // namespace rondo::train

@@ -18,17 +18,16 @@
 
 #include "memory/accounted_memory.hpp"
 #include "memory/memory_account.hpp"
-#include "trainer/batch_stream.hpp"
-#include "trainer/grid_place.hpp"
-#include "trainer/lazy_plan.hpp"
-#include "trainer/loss_meter.hpp"
-#include "trainer/prepared_run.hpp"
-#include "trainer/rank_groups.hpp"
+#include "schemes/averaging.hpp"
+#include "schemes/cyclic.hpp"
+#include "schemes/lazy.hpp"
+#include "trainer/batch_iterator.hpp"
+#include "trainer/grid_membership.hpp"
+#include "trainer/injection.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/prepare.hpp"
 #include "trainer/run_log.hpp"
-#include "trainer/slow_rank.hpp"
 #include "trainer/step_link.hpp"
-#include "trainer/traces.hpp"
-#include "trainer/traffic_meter.hpp"
 
 namespace rondo::train {
 
@@ -102,7 +101,7 @@ class Trainer {
   void run_paced_step();
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
-  tensor::Loss compute(BatchStream& batches, std::int64_t step);
+  tensor::Loss compute(BatchIterator& batches, std::int64_t step);
 
   LossSums reduce_losses();
   void report_step();
@@ -120,8 +119,9 @@ class Trainer {
   transport::Team* team_;
   Experiment experiment_;
   int threads_;
-  Material material_;
-  GridPlace grid_;
+  std::shared_ptr<const Dataset> dataset_;
+  Model model_;
+  GridMembership grid_;
   ParameterLayout layout_;  // of what this rank holds
   MemoryAccount account_;
   AccountedMemory memory_;
@@ -131,8 +131,8 @@ class Trainer {
   std::pmr::vector<float> statistics_;            // then SharedStatistics, as in the copy
   std::pmr::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
   std::pmr::vector<float> evaluated_statistics_;
-  BatchStream batches_;
-  std::unique_ptr<BatchStream> own_batches_;  // where ranks go each at a pace of its own
+  BatchIterator batches_;
+  std::unique_ptr<BatchIterator> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;
   std::optional<Executor> executor_;  // made by the group together where it splits layers
   std::int64_t total_steps_;

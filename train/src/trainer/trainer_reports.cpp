@@ -7,8 +7,8 @@
 
 #include <rondo/transport/world.hpp>
 
-#include "trainer/grid_report.hpp"
-#include "trainer/rank_sums.hpp"
+#include "trainer/grid_membership.hpp"
+#include "trainer/meters.hpp"
 #include "trainer/trainer.hpp"
 
 namespace rondo::train {
@@ -18,7 +18,7 @@ std::string counted(std::int64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-std::string size_of_pictures(const tensor::Shape& shape) {
+std::string size_of_images(const tensor::Shape& shape) {
   return std::to_string(shape.h) + "x" + std::to_string(shape.w) + "x" + std::to_string(shape.c);
 }
 
@@ -29,24 +29,23 @@ double images_per_second(double samples, double seconds) {
 }  // namespace
 
 StartEvent Trainer::start_event() const {
-  StartEvent event{
-      .config = to_toml(experiment_),
-      .ranks = world_.size(),
-      .threads = threads_,
-      .nodes = world_.nodes(),
-      .route = world_.route(),
-      .global_batch = experiment_.train.global_batch,
-      .data = experiment_.data.name,
-      .training_images = material_.dataset.training.shape.n,
-      .test_images = material_.dataset.test.shape.n,
-      .model = material_.model.name,
-      .parameters = static_cast<std::int64_t>(layout_of(material_.model).parameter_count),
-      .seed = experiment_.train.seed,
-      .steps_per_epoch = batches_.steps(),
-      .total_steps = total_steps_,
-      .scheme = experiment_.update.scheme,
-      .lazy_layers = lazy_.names,
-      .injected = injections_};
+  StartEvent event{.config = to_toml(experiment_),
+                   .ranks = world_.size(),
+                   .threads = threads_,
+                   .nodes = world_.nodes(),
+                   .route = world_.route(),
+                   .global_batch = experiment_.train.global_batch,
+                   .data = experiment_.data.name,
+                   .training_images = dataset_->training.shape.n,
+                   .test_images = dataset_->test.shape.n,
+                   .model = model_.name,
+                   .parameters = static_cast<std::int64_t>(layout_of(model_).parameter_count),
+                   .seed = experiment_.train.seed,
+                   .steps_per_epoch = batches_.steps(),
+                   .total_steps = total_steps_,
+                   .scheme = experiment_.update.scheme,
+                   .lazy_layers = lazy_.names,
+                   .injected = injections_};
   for (const transport::RankInfo& rank : world_.ranks()) event.hosts.push_back(rank.host);
   for (int rank = 0; rank < world_.size(); ++rank) {
     const ProcessGrid grid = grid_.grid();
@@ -63,13 +62,12 @@ void Trainer::announce() const {
   const std::string smallest = std::to_string(event.rank_batches.front());
   const std::string largest = std::to_string(event.rank_batches.back());
   log_.note("model " + event.model + ": " + counted(event.parameters, "parameter") + ", " +
-            std::to_string(material_.model.classes) + " classes");
+            std::to_string(model_.classes) + " classes");
   log_.note("data " + event.data + ": " + std::to_string(event.training_images) + " training and " +
-            std::to_string(event.test_images) + " test pictures of " +
-            size_of_pictures(material_.model.input));
+            std::to_string(event.test_images) + " test images of " + size_of_images(model_.input));
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
-  for (const std::string& line : grid_report(material_.model, grid_.choice(), event.global_batch)) {
+  for (const std::string& line : grid_report(model_, grid_.choice(), event.global_batch)) {
     log_.note(line);
   }
   constexpr std::size_t mebibyte = std::size_t{1} << 20U;
@@ -96,7 +94,7 @@ void Trainer::announce_updates() const {
                                    : " do not begin: the whole run is their synchronous warm-up "
                                      "(update.warmup_epochs)";
   }
-  const std::int64_t left_out = material_.dataset.training.shape.n - batches_.epoch_samples();
+  const std::int64_t left_out = dataset_->training.shape.n - batches_.epoch_samples();
   if (left_out > 0) {
     note += "; an epoch's last " + counted(left_out, "sample") + " fill no batch and are left out";
   }
@@ -220,8 +218,7 @@ EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
 std::uint64_t Trainer::synchronous_words_sent() const {
   const std::int64_t last = step_ / batches_.steps();
   const auto words = [&](std::int64_t step, std::int64_t count) {
-    return static_cast<std::uint64_t>(count) *
-           grid_.sent_by_all(material_.model, batches_.samples(step));
+    return static_cast<std::uint64_t>(count) * grid_.sent_by_all(model_, batches_.samples(step));
   };
   return words(0, step_ - last) + words(batches_.steps() - 1, last);
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <rondo/train/augmentation.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 
@@ -107,8 +109,11 @@ struct TrainerObserver {
 };
 
 struct TrainerOptions {
-  int threads = 1;                        ///< of this rank, decided by the launcher
-  transport::Team* team = nullptr;        ///< lent; shares long flat passes among its threads
+  int threads = 1;                  ///< of this rank, decided by the launcher
+  transport::Team* team = nullptr;  ///< lent; shares long flat passes among its threads
+  /// A data set of the user's own, the same on every rank; lent. Null: what [data] names.
+  const Dataset* dataset = nullptr;
+  std::vector<Augmentation> augmentations = {};  ///< of training images, after those of [data]
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   TrainerObserver observer = {};
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread

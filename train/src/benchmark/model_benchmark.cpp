@@ -1,0 +1,262 @@
+// Times of a model's training step and of its layers by themselves, for `rondo bench model` and for
+// the planner. Medians of several runs, after one that is not counted.
+
+#include "benchmark/model_benchmark.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/tensor/cross_entropy.hpp>
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/onednn_batch_norm.hpp>
+#include <rondo/tensor/tensor.hpp>
+#include <rondo/train/executor.hpp>
+#include <rondo/train/model_benchmark.hpp>
+
+#include "model/specs.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr std::chrono::milliseconds kernel_budget{15};  // for each kernel
+
+tensor::Tensor make_wave(const tensor::Engine& engine, tensor::Shape shape) {
+  tensor::Tensor wave(shape, engine.memory());
+  float angle = 0.0F;
+  for (float& value : wave.span()) value = std::sin(angle += 0.7F);
+  return wave;
+}
+
+// The name that follows "direction " in "forward A, data B, weights C".
+std::string name_after(const std::string& implementation, std::string_view direction) {
+  const std::size_t found = implementation.find(direction);
+  if (found == std::string::npos) return "onednn";
+  const std::size_t begin = found + direction.size() + 1;
+  return implementation.substr(begin, implementation.find(',', begin) - begin);
+}
+
+double operations(const tensor::ConvolutionSpec& spec) {
+  const tensor::Shape y = spec.output();
+  return 2.0 * static_cast<double>(y.n * y.h * y.w) * static_cast<double>(spec.weights());
+}
+
+double operations(const tensor::FullyConnectedSpec& spec) {
+  return 2.0 * static_cast<double>(spec.input.n) * static_cast<double>(spec.weights());
+}
+
+double gflops(double operations, double microseconds) { return operations / microseconds / 1e3; }
+
+// Times the layers of one model, one after another.
+class LayerTimer {
+ public:
+  LayerTimer(tensor::Engine& engine, const LayerSpec& layer) : engine_(engine), layer_(layer) {}
+
+  void time(const tensor::ConvolutionSpec& spec) { time_weighted<tensor::Convolution>(spec); }
+  void time(const tensor::FullyConnectedSpec& spec) { time_weighted<tensor::FullyConnected>(spec); }
+  void time(const tensor::PoolingSpec& spec);
+  void time(const tensor::BatchNormSpec& spec);
+
+  std::vector<KernelTime> take() { return std::move(times_); }
+
+ private:
+  template <typename Kernel, typename Spec>
+  void time_weighted(Spec spec);
+  std::pair<double, double> time_ours(const tensor::BatchNormSpec& spec);
+  std::pair<double, double> time_onednn(tensor::BatchNormSpec spec);
+
+  template <typename Run>
+  double timed(const Run& run) const {
+    return median_microseconds(kernel_budget, run);
+  }
+  void add(std::string direction, std::string implementation, double microseconds,
+           double work = 0.0) {
+    times_.push_back({layer_.name, std::move(direction), std::move(implementation), microseconds,
+                      gflops(work, microseconds)});
+  }
+  [[nodiscard]] bool first() const { return layer_.inputs[0] == 0; }
+
+  tensor::Engine& engine_;
+  const LayerSpec& layer_;
+  std::vector<KernelTime> times_;
+};
+
+template <typename Kernel, typename Spec>
+void LayerTimer::time_weighted(Spec spec) {
+  if (first()) spec.input_gradient = tensor::InputGradient::unused;
+  Kernel kernel(engine_, spec);
+  const std::string names = kernel.implementation();
+  const auto x = make_wave(engine_, spec.input);
+  const auto dy = make_wave(engine_, spec.output());
+  tensor::Tensor y(spec.output(), engine_.memory());
+  tensor::Tensor dx(spec.input, engine_.memory());
+  const auto weights = make_wave(engine_, {1, 1, 1, spec.weights()});
+  const auto bias = make_wave(engine_, {1, 1, 1, spec.bias ? spec.output().c : 0});
+  auto bias_gradient = make_wave(engine_, bias.shape());
+  const double work = operations(spec);
+  kernel.pack_weights(weights.span());
+  const double forward = timed([&] { kernel.forward(x.view(), bias.span(), y.view()); });
+  add("forward", name_after(names, "forward"), forward, work);
+  const double in_weights =
+      timed([&] { kernel.backward_weights(x.view(), dy.view(), bias_gradient.span()); });
+  add("backward_weights", name_after(names, "weights"), in_weights, work);
+  if (first()) return;
+  const double in_data = timed([&] { kernel.backward_data(dy.view(), dx.view()); });
+  add("backward_data", name_after(names, "data"), in_data, work);
+}
+
+void LayerTimer::time(const tensor::PoolingSpec& spec) {
+  tensor::Pooling kernel(engine_, spec);
+  const auto x = make_wave(engine_, spec.input);
+  const auto dy = make_wave(engine_, spec.output());
+  tensor::Tensor y(spec.output(), engine_.memory());
+  tensor::Tensor dx(spec.input, engine_.memory());
+  const std::string names = kernel.implementation();
+  add("forward", name_after(names, "forward"), timed([&] { kernel.forward(x.view(), y.view()); }));
+  add("backward_data", name_after(names, "data"),
+      timed([&] { kernel.backward(dy.view(), dx.view()); }));
+}
+
+void LayerTimer::time(const tensor::BatchNormSpec& spec) {
+  const auto ours = time_ours(spec);
+  const auto theirs = time_onednn(spec);
+  const auto name = [](bool our_own) { return our_own ? "rondo" : "onednn"; };
+  add("forward", name(ours.first <= theirs.first), std::min(ours.first, theirs.first));
+  add("backward", name(ours.second <= theirs.second), std::min(ours.second, theirs.second));
+}
+
+// Forward and backward, as for time_onednn().
+std::pair<double, double> LayerTimer::time_ours(const tensor::BatchNormSpec& spec) {
+  tensor::BatchNorm kernel(engine_, spec);
+  const auto x = make_wave(engine_, spec.input);
+  const auto residual = make_wave(engine_, spec.residual ? spec.input : tensor::Shape{});
+  tensor::Tensor y(spec.input, engine_.memory());
+  auto dy = make_wave(engine_, spec.input);
+  tensor::Tensor dx(spec.input, engine_.memory());
+  std::vector<tensor::Tensor> channels;
+  for (int i = 0; i < 6; ++i) channels.push_back(make_wave(engine_, {1, 1, 1, spec.input.c}));
+  const tensor::BatchNormParameters learned{channels[0].span(), channels[1].span()};
+  const double forward = timed([&] {
+    kernel.forward_training(x.view(), residual.view(), learned, channels[2].span(),
+                            channels[3].span(), y.view());
+  });
+  const double backward = timed([&] {
+    kernel.backward(x.view(), y.view(), learned, dy.view(), spec.residual ? dx.view() : dy.view(),
+                    channels[4].span(), channels[5].span());
+  });
+  return {forward, backward};
+}
+
+std::pair<double, double> LayerTimer::time_onednn(tensor::BatchNormSpec spec) {
+  spec.residual = false;
+  tensor::OnednnBatchNorm kernel(engine_, spec);
+  const auto x = make_wave(engine_, spec.input);
+  tensor::Tensor y(spec.input, engine_.memory());
+  auto dy = make_wave(engine_, spec.input);
+  tensor::Tensor dx(spec.input, engine_.memory());
+  std::vector<tensor::Tensor> channels;
+  for (int i = 0; i < 4; ++i) channels.push_back(make_wave(engine_, {1, 1, 1, spec.input.c}));
+  const tensor::BatchNormParameters learned{channels[0].span(), channels[1].span()};
+  const double forward = timed([&] { kernel.forward(x.view(), learned, y.view()); });
+  const double backward = timed([&] {
+    kernel.backward(x.view(), learned, dy.view(), dx.view(), channels[2].span(),
+                    channels[3].span());
+  });
+  return {forward, backward};
+}
+
+}  // namespace
+
+std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
+                                      tensor::Shape input) {
+  LayerTimer timer(engine, layer);
+  std::visit([&](const auto& kind) { timer.time(spec_of(kind, input)); }, layer.kind);
+  return timer.take();
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds optimizer_budget{15};
+
+KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape) {
+  const tensor::Tensor logits(shape, engine.memory());
+  tensor::Tensor gradient(shape, engine.memory());
+  const std::vector<std::int32_t> labels(static_cast<std::size_t>(shape.n), 0);
+  const double time = median_microseconds(optimizer_budget, [&] {
+    (void)tensor::softmax_cross_entropy(engine, logits.view(), labels, 0.0F, gradient.view());
+  });
+  return {"loss", "forward", "rondo", time, 0.0};
+}
+
+KernelTime measure_update(std::size_t size) {
+  const auto optimizer = sync::make_sgd(size, {});
+  std::vector<float> parameters(size, 1.0F);
+  const std::vector<float> gradients(size, 1.0F);
+  const double time = median_microseconds(optimizer_budget, [&] {
+    optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6});
+  });
+  return {"sgd", "update", "rondo", time, 0.0};
+}
+
+}  // namespace
+
+PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int threads) {
+  tensor::Engine engine(threads);
+  const std::vector<tensor::Shape> shapes = shapes_of(model, batch);
+  PrimitiveTimes times{.batch = batch, .threads = threads};
+  for (const LayerSpec& layer : model.layers) {
+    for (KernelTime& time : measure_layer(engine, layer, shapes[layer.inputs[0]])) {
+      times.kernels.push_back(std::move(time));
+    }
+  }
+  times.kernels.push_back(measure_loss(engine, shapes.back()));
+  times.kernels.push_back(measure_update(layout_of(model).parameter_count));
+  return times;
+}
+
+namespace {
+
+constexpr std::chrono::seconds step_budget{2};
+
+class Alone final : public StepObserver {
+ public:
+  void make_ready(std::size_t /*group*/) override {}
+  void gradients_final(std::size_t /*group*/) override {}
+  void between_layers() override {}
+};
+
+}  // namespace
+
+StepTime measure_step(const Model& model, std::int64_t batch, int threads) {
+  const ParameterLayout layout = layout_of(model);
+  std::vector<float> parameters(layout.parameter_count);
+  std::vector<float> gradients(layout.parameter_count);
+  std::vector<float> statistics(layout.statistic_count);
+  initialize(layout, 1, parameters, statistics);
+  std::vector<float> images(static_cast<std::size_t>(batch * model.input.image()));
+  float angle = 0.0F;
+  for (float& value : images) value = std::sin(angle += 0.7F);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(model.classes));
+  }
+  tensor::Engine engine(threads);
+  Executor executor(engine, model, {parameters, gradients, statistics},
+                    {.training_batches = {batch}, .evaluation_batch = 1});
+  const auto optimizer = sync::make_sgd(layout.parameter_count, {});
+  const sync::Update update{.gradient_scale = 1.0F / static_cast<float>(batch),
+                            .learning_rate = 1e-4};
+  Alone observer;
+  const double time = median_microseconds(step_budget, [&] {
+    (void)executor.train({batch, images, labels}, observer);
+    optimizer->update(0, parameters, gradients, update);
+  });
+  return {batch, threads, time};
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,170 @@
+// The scheme cyclic from [update], and its decisions as files: turns that were recorded can be
+// replayed in another run, in the same order.
+
+#include "schemes/cyclic.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "schemes/make_scheme.hpp"
+
+namespace rondo::train {
+namespace {
+
+using TurnKind = sync::Turn::Kind;
+
+constexpr std::array kinds = {TurnKind::push, TurnKind::skip, TurnKind::park};
+
+TurnKind kind_of(std::string_view name) {
+  for (const TurnKind kind : kinds) {
+    if (name_of(kind) == name) return kind;
+  }
+  throw std::invalid_argument("no such kind");
+}
+
+sync::Turn turn_of(const std::string& line, int workers) {
+  const auto object = nlohmann::json::parse(line);
+  const sync::Turn turn{.kind = kind_of(object.at("kind").get<std::string>()),
+                        .worker = object.at("worker").get<int>(),
+                        .minibatches = object.at("minibatches").get<int>()};
+  if (turn.worker < 0 || turn.worker >= workers || turn.minibatches < 0) {
+    throw std::invalid_argument("no such worker");
+  }
+  return turn;
+}
+
+}  // namespace
+
+std::string_view name_of(sync::Turn::Kind kind) noexcept {
+  switch (kind) {
+    case TurnKind::push:
+      return "push";
+    case TurnKind::skip:
+      return "skip";
+    case TurnKind::park:
+      return "park";
+  }
+  return "";
+}
+
+void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns) {
+  std::ofstream stream(file, std::ios::app);
+  for (const sync::Push& push : turns) {
+    const nlohmann::ordered_json line = {{"worker", push.turn.worker},
+                                         {"kind", name_of(push.turn.kind)},
+                                         {"minibatches", push.turn.minibatches}};
+    stream << line.dump() << '\n';
+  }
+  stream.flush();
+  if (!stream) throw DataError(file.string() + ": cannot be written");
+}
+
+std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file, int workers) {
+  std::ifstream stream(file);
+  if (!stream) {
+    throw ConfigError("update.replay: " + file.string() +
+                      " cannot be read; give the token_trace.jsonl of a run folder");
+  }
+  std::vector<sync::Turn> turns;
+  for (std::string line; std::getline(stream, line);) {
+    try {
+      turns.push_back(turn_of(line, workers));
+    } catch (const std::exception&) {  // of JSON, or one's own
+      throw ConfigError("update.replay: " + file.string() + ":" + std::to_string(turns.size() + 1) +
+                        ": is no turn of one of " + std::to_string(workers) +
+                        " workers; give the token_trace.jsonl of a run with as many ranks");
+    }
+  }
+  return turns;
+}
+
+namespace {
+
+static_assert(std::is_trivially_copyable_v<sync::Push>);
+
+std::vector<std::size_t> bytes_by_rank(transport::World& world, std::size_t mine) {
+  const std::array own{static_cast<std::int64_t>(mine)};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
+  world.communicator().allgather(std::span<const std::int64_t>(own), std::span(all)).wait();
+  return {all.begin(), all.end()};
+}
+
+// std::stable_sort would do, but for a warning of clang about the library that gcc 12 brings.
+std::vector<sync::Push> by_version(const std::vector<sync::Push>& pushes) {
+  std::vector<std::size_t> order(pushes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(pushes[i].version, i); });
+  std::vector<sync::Push> sorted;
+  for (const std::size_t i : order) sorted.push_back(pushes[i]);
+  return sorted;
+}
+
+}  // namespace
+
+std::vector<sync::Push> gather_pushes(transport::World& world,
+                                      const std::vector<sync::Push>& mine) {
+  std::vector<std::uint8_t> own(mine.size() * sizeof(sync::Push));
+  if (!own.empty()) std::memcpy(own.data(), mine.data(), own.size());
+  const std::vector<std::size_t> counts = bytes_by_rank(world, own.size());
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total += count;
+  std::vector<std::uint8_t> bytes(total);
+  world.communicator()
+      .allgather(std::span<const std::uint8_t>(own), std::span(bytes),
+                 std::span<const std::size_t>(counts))
+      .wait();
+  if (world.rank() != 0) return {};
+  std::vector<sync::Push> all(total / sizeof(sync::Push));
+  if (total > 0) std::memcpy(all.data(), bytes.data(), total);
+  return by_version(all);
+}
+
+namespace {
+
+sync::PushScaling scaling_of(const std::string& name) {
+  if (name == "per_sample") return sync::PushScaling::per_sample;
+  if (name == "mean") return sync::PushScaling::mean;
+  if (name == "sum") return sync::PushScaling::sum;
+  refuse_choice("update.scaling", name, "per_sample, mean, sum");
+}
+
+}  // namespace
+
+Scheme make_cyclic(const Experiment& experiment, SchemeParts& parts,
+                   const SharedOptimizer& optimizer) {
+  const Experiment::Update& update = experiment.update;
+  sync::CyclicOptions options{
+      .delay = update.delay == "fixed" ? sync::Delay::fixed : sync::Delay::dynamic,
+      .scaling = scaling_of(update.scaling),
+      .local_step = update.local_step,
+      .minibatch_cap = static_cast<int>(update.minibatch_cap),
+      .when_empty = update.when_empty == "skip" ? sync::WhenEmpty::skip : sync::WhenEmpty::wait,
+      .clip_norm = experiment.optimizer.clip_norm,
+      .epoch_samples = parts.epoch_samples,
+      .total_samples = parts.total_samples,
+      .script = std::move(parts.script)};
+  if (Traces* const traces = parts.traces) {
+    options.on_push = [traces](const sync::Push& push) { traces->pushes.push_back(push); };
+  }
+  return sync::make_cyclic(parts.replica, optimizer, options);
+}
+
+}  // namespace rondo::train

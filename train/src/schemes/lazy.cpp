@@ -1,0 +1,213 @@
+// The scheme lazy from [update]. Its layers are chosen by number, or by a measurement: those
+// layers, from the input side on, whose reduction the backward pass is too short to hide.
+
+#include "schemes/lazy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <rondo/sync/lazy.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "schemes/make_scheme.hpp"
+
+namespace rondo::train {
+namespace {
+
+/// A convolution that can be lazy, and how many groups are so if it is the last one.
+struct Candidate {
+  std::string name = {};
+  sync::Probe weights = {};
+  std::size_t group = 0;
+  std::size_t groups = 0;
+};
+
+/// What a layer is among the lazy ones. Those without parameters are none of it.
+enum class LazyPart : std::uint8_t { convolution, goes_along, ends, nothing };
+
+struct LazyPartOfKind {
+  LazyPart operator()(const ConvolutionLayer& /*layer*/) const { return LazyPart::convolution; }
+  LazyPart operator()(const BatchNormLayer& /*layer*/) const { return LazyPart::goes_along; }
+  LazyPart operator()(const FullyConnectedLayer& /*layer*/) const { return LazyPart::ends; }
+  LazyPart operator()(const PoolingLayer& /*layer*/) const { return LazyPart::nothing; }
+  LazyPart operator()(const GlobalAveragePoolingLayer& /*layer*/) const {
+    return LazyPart::nothing;
+  }
+};
+
+sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) {
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.name == layer + ".weight") return {parameter.offset, parameter.size()};
+  }
+  return {};
+}
+
+/// Up to the first layer with parameters that is neither a convolution nor its batch norm.
+std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
+  std::vector<Candidate> candidates;
+  std::size_t group = 0;
+  for (std::size_t i = 0; i < model.layers.size() && group < layout.groups.size(); ++i) {
+    const LayerSpec& layer = model.layers[i];
+    const LazyPart part = std::visit(LazyPartOfKind{}, layer.kind);
+    if (part == LazyPart::nothing) continue;
+    if (part == LazyPart::convolution) {
+      candidates.push_back({layer.name, weights_of(layout, layer.name), group, group + 1});
+    } else if (part == LazyPart::goes_along && !candidates.empty()) {
+      candidates.back().groups = group + 1;
+    } else {
+      break;
+    }
+    ++group;
+  }
+  return candidates;
+}
+
+std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers& choice,
+                     std::size_t unhidden) {
+  switch (choice.kind) {
+    case LazyLayers::Kind::count:
+      return static_cast<std::size_t>(choice.number);
+    case LazyLayers::Kind::fraction: {
+      const double share = choice.number * static_cast<double>(candidates.size());
+      return share == 0.0 ? 0 : static_cast<std::size_t>(std::max(1.0, std::round(share)));
+    }
+    case LazyLayers::Kind::automatic:
+      break;
+  }
+  const auto among = std::ranges::count_if(
+      candidates, [&](const Candidate& candidate) { return candidate.group < unhidden; });
+  return std::max<std::size_t>(1, static_cast<std::size_t>(among));
+}
+
+}  // namespace
+
+LazyPlan plan_lazy_layers(const Model& model, const LazyLayers& choice, std::size_t unhidden) {
+  return plan_lazy_layers(model, layout_of(model), choice, unhidden);
+}
+
+LazyPlan plan_lazy_layers(const Model& model, const ParameterLayout& layout,
+                          const LazyLayers& choice, std::size_t unhidden) {
+  const std::vector<Candidate> candidates = candidates_of(model, layout);
+  const std::size_t count = count_of(candidates, choice, unhidden);
+  if (count > candidates.size()) {
+    throw ConfigError("update.lazy_layers: " + model.name + " has " +
+                      std::to_string(candidates.size()) +
+                      " convolutions that can be lazy, and not " + std::to_string(count));
+  }
+  LazyPlan plan;
+  for (std::size_t i = 0; i < count; ++i) {
+    plan.layers = candidates[i].groups;
+    plan.probes.push_back(candidates[i].weights);
+    plan.names.push_back(candidates[i].name);
+  }
+  return plan;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int repetitions = 4;  // the first of which warms up
+
+double seconds_between(Clock::time_point earlier, Clock::time_point later) {
+  return std::chrono::duration<double>(later - earlier).count();
+}
+
+/// Notes when the gradients of each group are final.
+class Stopwatch final : public StepObserver {
+ public:
+  explicit Stopwatch(std::size_t groups) : final_(groups) {}
+
+  void make_ready(std::size_t /*group*/) override {}
+  void gradients_final(std::size_t group) override { final_[group] = Clock::now(); }
+  void between_layers() override {}
+
+  [[nodiscard]] Clock::time_point final_at(std::size_t group) const { return final_[group]; }
+
+ private:
+  std::vector<Clock::time_point> final_;
+};
+
+/// By group: the shortest time from its gradients being final to the end of backward.
+std::vector<double> backward_left(Executor& executor, const Batch& batch, std::size_t groups) {
+  std::vector<double> left(groups, std::numeric_limits<double>::max());
+  Stopwatch stopwatch(groups);
+  for (int i = 0; i < repetitions; ++i) {
+    static_cast<void>(executor.train(batch, stopwatch));
+    const Clock::time_point end = Clock::now();
+    for (std::size_t group = 0; i > 0 && group < groups; ++group) {
+      left[group] = std::min(left[group], seconds_between(stopwatch.final_at(group), end));
+    }
+  }
+  return left;
+}
+
+/// By group: the shortest time of its allreduce, once all ranks are there.
+std::vector<double> reduction_times(transport::World& world, std::span<const sync::Layer> layers,
+                                    std::span<float> gradients) {
+  transport::Communicator& all = world.communicator();
+  std::vector<double> times(layers.size(), std::numeric_limits<double>::max());
+  for (int i = 0; i < repetitions; ++i) {
+    for (std::size_t group = 0; group < times.size(); ++group) {
+      const sync::Layer& layer = layers[group];
+      all.barrier().wait();
+      const Clock::time_point began = Clock::now();
+      layer.groups.slice->allreduce(gradients.subspan(layer.offset, layer.size)).wait();
+      if (i > 0) times[group] = std::min(times[group], seconds_between(began, Clock::now()));
+    }
+  }
+  return times;
+}
+
+}  // namespace
+
+std::size_t measure_unhidden_layers(transport::World& world, Executor& executor, const Batch& batch,
+                                    std::span<const sync::Layer> layers, const ModelState& state) {
+  const std::vector<float> statistics(state.statistics.begin(), state.statistics.end());
+  const std::vector<double> left = backward_left(executor, batch, layers.size());
+  std::ranges::copy(statistics, state.statistics.begin());
+  std::ranges::fill(state.gradients, 0.0F);
+  const std::vector<double> reduction = reduction_times(world, layers, state.gradients);
+  std::array unhidden{static_cast<std::int64_t>(sync::count_unhidden_layers(left, reduction))};
+  world.communicator().broadcast(std::span<std::int64_t>(unhidden), 0).wait();
+  return static_cast<std::size_t>(unhidden[0]);
+}
+
+namespace {
+
+sync::LazyController controller_of(const std::string& name) {
+  if (name == "probe") return sync::LazyController::probe;
+  if (name == "every_layer") return sync::LazyController::every_layer;
+  refuse_choice("update.controller", name, "probe, every_layer");
+}
+
+}  // namespace
+
+Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
+                 const SharedOptimizer& optimizer) {
+  const Experiment::Update& update = experiment.update;
+  const auto bucket_bytes = static_cast<std::size_t>(update.bucket_bytes);
+  sync::LazyOptions options{.lazy_layers = parts.lazy.layers,
+                            .probes = std::move(parts.lazy.probes),
+                            .controller = controller_of(update.controller),
+                            .max_interval = update.max_interval,
+                            .bucket_bytes = bucket_bytes,
+                            .last_bucket_bytes = bucket_bytes / 4};
+  if (Traces* const traces = parts.traces) {
+    options.on_window = [traces](const sync::LazyWindow& window) {
+      traces->windows.push_back(window);
+    };
+  }
+  return sync::make_lazy(parts.replica, optimizer, options);
+}
+
+}  // namespace rondo::train

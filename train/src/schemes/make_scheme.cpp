@@ -1,0 +1,128 @@
+// From [optimizer] and [update] to an optimizer, a learning rate and an update scheme.
+
+#include "schemes/make_scheme.hpp"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/warm_up.hpp>
+
+#include "config/combinations.hpp"
+
+namespace rondo::train {
+namespace {
+
+std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
+  return std::llround(epochs * static_cast<double>(steps_per_epoch));
+}
+
+SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& parts) {
+  const Experiment::Optimizer& choice = experiment.optimizer;
+  const std::size_t size = parts.replica.parameters.size();
+  std::vector<sync::ElementRange> undecayed;
+  if (!choice.decay_norm_and_bias) undecayed = parts.norms_and_biases;
+  const sync::AdamOptions adam{.beta1 = choice.beta1,
+                               .beta2 = choice.beta2,
+                               .epsilon = choice.epsilon,
+                               .weight_decay = choice.weight_decay,
+                               .undecayed = undecayed};
+  if (choice.name == "sgd") {
+    return sync::make_sgd(size,
+                          {.momentum = static_cast<float>(choice.momentum),
+                           .weight_decay = static_cast<float>(choice.weight_decay),
+                           .undecayed = undecayed},
+                          parts.team);
+  }
+  if (choice.name == "adam") return sync::make_adam(size, adam, parts.team);
+  if (choice.name == "adamw") return sync::make_adamw(size, adam, parts.team);
+  refuse_choice("optimizer.name", choice.name, "sgd, adam, adamw");
+}
+
+sync::Decay decay_of(const Experiment& experiment) {
+  const std::string& schedule = experiment.optimizer.schedule;
+  if (schedule == "constant") return sync::Decay::constant;
+  if (schedule == "cosine") return sync::Decay::cosine;
+  if (schedule == "steps") return sync::Decay::steps;
+  refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps");
+}
+
+Scheme make_synchronous(const Experiment& experiment, const SchemeParts& parts,
+                        const SharedOptimizer& optimizer) {
+  const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
+  return sync::make_synchronous(parts.replica, optimizer,
+                                {.bucket_bytes = bucket_bytes,
+                                 .last_bucket_bytes = bucket_bytes / 4,
+                                 .clip_norm = experiment.optimizer.clip_norm});
+}
+
+Scheme make_named(const Experiment& experiment, SchemeParts& parts,
+                  const SharedOptimizer& optimizer) {
+  const std::string& name = experiment.update.scheme;
+  if (name == "synchronous") return make_synchronous(experiment, parts, optimizer);
+  if (name == "lazy") return make_lazy(experiment, parts, optimizer);
+  if (name == "cyclic") return make_cyclic(experiment, parts, optimizer);
+  if (name == "k_step" || name == "hierarchical") {
+    return make_averaging(experiment, parts, optimizer);
+  }
+  refuse_choice("update.scheme", name, "synchronous, lazy, k_step, hierarchical, cyclic");
+}
+
+}  // namespace
+
+void refuse_choice(const std::string& key, const std::string& value, const std::string& known) {
+  throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
+}
+
+sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t steps_per_epoch,
+                                    std::int64_t total_steps) {
+  const Experiment::Optimizer& choice = experiment.optimizer;
+  sync::LearningRate rate{.base = choice.learning_rate,
+                          .final_rate = choice.final_learning_rate,
+                          .decay = decay_of(experiment),
+                          .warmup_steps = steps_of(choice.warmup_epochs, steps_per_epoch),
+                          .total_steps = total_steps,
+                          .factor = choice.factor};
+  for (const std::int64_t epoch : choice.milestones) {
+    rate.milestones.push_back(epoch * steps_per_epoch);
+  }
+  return rate;
+}
+
+std::int64_t warm_up_steps_of(const Experiment& experiment, std::int64_t steps_per_epoch) {
+  return steps_of(warmup_epochs_of(experiment), steps_per_epoch);
+}
+
+bool needs_whole_batches(const Experiment& experiment) {
+  const std::string& name = experiment.update.scheme;
+  return name == "k_step" || name == "hierarchical" || name == "cyclic";
+}
+
+bool is_paced(const Experiment& experiment) { return experiment.update.scheme == "cyclic"; }
+
+// These are the model's vectors; weights have two dimensions or four, on a grid as well. Adjacent
+// ones become one range, so that few are left.
+std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout) {
+  std::vector<sync::ElementRange> ranges;
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.shape.size() != 1) continue;
+    if (!ranges.empty() && ranges.back().offset + ranges.back().size == parameter.offset) {
+      ranges.back().size += parameter.size();
+    } else {
+      ranges.push_back({parameter.offset, parameter.size()});
+    }
+  }
+  return ranges;
+}
+
+Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
+  const SharedOptimizer optimizer = make_optimizer(experiment, parts);
+  Scheme scheme = make_named(experiment, parts, optimizer);
+  if (parts.warm_up_steps == 0 || experiment.update.scheme == "synchronous") return scheme;
+  return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
+                            parts.warm_up_steps);
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/hierarchical.hpp>
+#include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/replica.hpp>
+#include <rondo/sync/update_scheme.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/parameters.hpp>
+
+#include "schemes/cyclic.hpp"
+#include "schemes/lazy.hpp"
+
+namespace rondo::transport {
+class Team;
+}
+
+namespace rondo::train {
+
+/// The learning rate that [optimizer] describes, for a run of so many steps.
+[[nodiscard]] sync::LearningRate learning_rate_of(const Experiment& experiment,
+                                                  std::int64_t steps_per_epoch,
+                                                  std::int64_t total_steps);
+
+/// The steps of the synchronous warm-up before the scheme.
+[[nodiscard]] std::int64_t warm_up_steps_of(const Experiment& experiment,
+                                            std::int64_t steps_per_epoch);
+
+/// Do an epoch's batches all have to be whole? True of schemes where a rank's own samples weigh
+/// by themselves.
+[[nodiscard]] bool needs_whole_batches(const Experiment& experiment);
+
+/// Do ranks step each at a pace of its own?
+[[nodiscard]] bool is_paced(const Experiment& experiment);
+
+/// The parameters that optimizer.decay_norm_and_bias is about, of those that a rank holds: biases,
+/// and what batch norm learns.
+[[nodiscard]] std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout);
+
+/// What a scheme is made of, beside [update] and [optimizer].
+struct SchemeParts {
+  sync::Replica replica = {};
+  transport::Team* team = nullptr;
+  std::vector<sync::ElementRange> norms_and_biases = {};
+  std::int64_t warm_up_steps = 0;
+  LazyPlan lazy = {};                             ///< of lazy
+  std::vector<sync::AveragingLevel> levels = {};  ///< of hierarchical
+  std::int64_t epoch_samples = 0;                 ///< of cyclic, as the next two
+  std::int64_t total_samples = 0;
+  std::vector<sync::Turn> script = {};
+  Traces* traces = nullptr;  ///< outlives the scheme; null: no traces
+};
+
+/// The scheme that [update] names, behind its warm-up, with the optimizer that [optimizer] names.
+/// Throws ConfigError when there is none. Some are made by all ranks together.
+[[nodiscard]] std::unique_ptr<sync::UpdateScheme> make_scheme(const Experiment& experiment,
+                                                              SchemeParts parts);
+
+// From [update] to each scheme's options: what make_scheme() chooses from.
+
+using Scheme = std::unique_ptr<sync::UpdateScheme>;
+using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
+
+/// "KEY: "VALUE" is not known; there are: KNOWN", for values that no file can have.
+[[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
+                                const std::string& known);
+
+/// k_step and hierarchical.
+[[nodiscard]] Scheme make_averaging(const Experiment& experiment, const SchemeParts& parts,
+                                    const SharedOptimizer& optimizer);
+
+[[nodiscard]] Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
+                               const SharedOptimizer& optimizer);
+
+[[nodiscard]] Scheme make_cyclic(const Experiment& experiment, SchemeParts& parts,
+                                 const SharedOptimizer& optimizer);
+
+}  // namespace rondo::train

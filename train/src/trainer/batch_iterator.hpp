@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <rondo/train/box.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/loader.hpp>
+
+namespace rondo::train {
+
+struct BatchIteratorOptions {
+  LoaderOptions loader = {};  ///< largest_range is worked out here
+  int rank = 0;               ///< which of `ranks` shares of a batch this rank takes
+  int ranks = 1;
+  std::int64_t micro_batches = 1;  ///< in which a share is computed
+  bool whole_batches = false;      ///< leaves out an epoch's short last batch
+};
+
+/// One rank's samples, step after step: its share of every step's batch, in micro-batches.
+///
+/// The next micro-batch is announced to the loader when one is given, so that it is prepared
+/// meanwhile.
+class BatchIterator {
+ public:
+  /// `dataset` is lent.
+  BatchIterator(const Dataset& dataset, const BatchIteratorOptions& options);
+
+  /// Of one epoch; at least 1.
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] std::int64_t micro_batches() const noexcept { return options_.micro_batches; }
+  /// Of all ranks in step `step`, counted over all epochs.
+  [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
+  /// Of this rank.
+  [[nodiscard]] std::int64_t own_samples(std::int64_t step) const noexcept;
+  /// Of all ranks, in an epoch.
+  [[nodiscard]] std::int64_t epoch_samples() const noexcept;
+
+  /// The most samples that a micro-batch has.
+  [[nodiscard]] std::int64_t largest_micro_batch() const { return micro_batch_sizes().front(); }
+
+  /// How many samples a micro-batch can have, each number once, but 0.
+  [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() const;
+
+  /// May a micro-batch have none?
+  [[nodiscard]] bool has_empty_micro_batches() const;
+
+  /// Micro-batch `micro_batch` of this rank's share of step `step`; valid until the next load().
+  [[nodiscard]] Batch load(std::int64_t step, std::int64_t micro_batch);
+
+  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last) {
+    return loader_.load_test(first, last);
+  }
+
+ private:
+  [[nodiscard]] Range share(std::int64_t step) const noexcept;
+  [[nodiscard]] SampleRange range(std::int64_t step, std::int64_t micro_batch) const noexcept;
+
+  BatchIteratorOptions options_;
+  Loader loader_;
+  std::int64_t steps_;
+};
+
+/// A seed for the stream of one worker, from that of the run.
+[[nodiscard]] std::uint64_t worker_seed(std::uint64_t seed, int worker);
+
+}  // namespace rondo::train

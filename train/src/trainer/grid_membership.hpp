@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/replica.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/grid.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "grid/grid_choice.hpp"
+#include "trainer/shared_statistics.hpp"
+
+namespace rondo::train {
+
+/// Where one rank stands on the grid of a run: a group is one replica of the model, and has samples
+/// of its own; its ranks split the layers.
+class GridMembership {
+ public:
+  /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. What grid.plan =
+  /// "auto" chooses is in those keys already. Throws ConfigError as choose_grid(). `world` is lent.
+  GridMembership(transport::World& world, const Model& model, const Experiment& experiment);
+
+  /// Makes the communicators. Collective; before all that follows the next line.
+  void join();
+
+  [[nodiscard]] const GridChoice& choice() const noexcept { return choice_; }
+  [[nodiscard]] ProcessGrid grid() const noexcept { return choice_.grid; }
+  [[nodiscard]] int group() const noexcept;
+  [[nodiscard]] int position() const noexcept;
+  /// Does this rank run all layers by itself, so that no other takes part in its steps?
+  [[nodiscard]] bool is_whole() const noexcept;
+  /// What all ranks of a group know alike is told and counted by one of them.
+  [[nodiscard]] bool speaks() const noexcept { return position() == 0; }
+  /// The first rank of every group.
+  [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
+  /// The parameters that this rank holds.
+  [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
+  /// Elements that all ranks hold together, and that they send in a synchronous step of `images`.
+  [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
+  [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images) const;
+
+  /// Of the executor; what travels comes from `memory`.
+  [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
+  /// Of parameter group `group`.
+  [[nodiscard]] sync::Groups groups_of(std::size_t group);
+  /// What this rank counts of its group's model.
+  [[nodiscard]] sync::Slices slices();
+  /// The ranks that hold the same parameters and statistics as this one, one per group of the grid.
+  [[nodiscard]] transport::Communicator& replicas();
+  /// The ranks of this rank's group.
+  [[nodiscard]] transport::Communicator& own_group();
+
+  /// What stands behind the statistics of layout() where ranks of a group measure the same ones.
+  [[nodiscard]] const SharedStatistics& shared_statistics() const noexcept {
+    return shared_statistics_;
+  }
+  /// Takes their means over the group. Collective over the group.
+  void average_statistics(std::span<float> statistics);
+
+ private:
+  void count_held(const Model& model);
+  void count_once(const Model& model);
+
+  transport::World& world_;
+  GridChoice choice_;
+  ParameterLayout layout_;
+  std::vector<bool> adds_up_;  // by parameter group
+  SharedStatistics shared_statistics_;
+  std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
+  std::uint64_t held_by_all_ = 0;
+  std::optional<transport::Communicator> group_;
+  std::optional<transport::Communicator> across_;
+  std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another
+};
+
+/// What a user is told of a grid before the run, line by line: groups and ranks; then, for every
+/// layer with weights, its split and what all ranks send for it in a step of `global_batch`
+/// samples. Empty where every rank is a replica of its own.
+[[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
+                                                   std::int64_t global_batch);
+
+}  // namespace rondo::train

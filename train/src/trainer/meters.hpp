@@ -1,0 +1,111 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <rondo/tensor/cross_entropy.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/counters.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::train {
+
+/// Loss and correct answers summed over some samples.
+struct LossSums {
+  double loss = 0.0;
+  double correct = 0.0;
+  double samples = 0.0;
+
+  void add(const tensor::Loss& of_batch, std::int64_t batch_samples) noexcept {
+    loss += of_batch.sum;
+    correct += static_cast<double>(of_batch.correct);
+    samples += static_cast<double>(batch_samples);
+  }
+  void add(const LossSums& other) noexcept {
+    loss += other.loss;
+    correct += other.correct;
+    samples += other.samples;
+  }
+
+  [[nodiscard]] double mean_loss() const noexcept { return loss / std::max(1.0, samples); }
+  /// In percent.
+  [[nodiscard]] double accuracy() const noexcept {
+    return 100.0 * correct / std::max(1.0, samples);
+  }
+};
+
+/// The element-wise sum over all ranks, the same bits on each. Collective.
+template <std::size_t N>
+[[nodiscard]] std::array<double, N> sum_over_ranks(transport::World& world,
+                                                   std::array<double, N> values) {
+  world.communicator().allreduce(std::span<double>(values)).wait();
+  return values;
+}
+
+/// Adds up the training loss of one epoch. A step costs no communication; the ranks meet in
+/// reduce(), at log points and at the end of the epoch.
+class LossMeter {
+ public:
+  explicit LossMeter(transport::World& world) noexcept : world_(world) {}
+
+  /// A new epoch begins.
+  void start() noexcept;
+
+  /// This rank's part of step `step`, counted from 1 over the whole run.
+  void add(std::int64_t step, const tensor::Loss& loss, std::int64_t samples) noexcept;
+
+  /// The sums over all ranks since the last reduce(). Collective. Throws NumericError on every
+  /// rank when the loss of some rank was NaN or Inf, naming the first such step.
+  LossSums reduce();
+
+  /// This rank's own, of the epoch so far.
+  [[nodiscard]] const LossSums& own() const noexcept { return own_; }
+  /// All ranks', of the epoch up to the last reduce().
+  [[nodiscard]] const LossSums& total() const noexcept { return total_; }
+
+ private:
+  [[noreturn]] void report_not_finite();
+
+  transport::World& world_;
+  LossSums own_;
+  LossSums window_;  // own, since the last reduce()
+  LossSums total_;
+  std::int64_t first_bad_step_ = 0;  // 0: none
+};
+
+/// Where the time of one epoch's training went on this rank, and what it moved.
+struct Traffic {
+  double seconds = 0.0;
+  double communicating = 0.0;  ///< seconds in transport calls after the last rank's arrival
+  double waiting = 0.0;        ///< seconds in transport calls before it
+  double bytes = 0.0;          ///< moved between ranks by the update scheme
+
+  [[nodiscard]] double communication_share() const noexcept {
+    return seconds > 0.0 ? communicating / seconds : 0.0;
+  }
+};
+
+/// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()
+/// and end_bookkeeping(), count as time and not as bytes.
+class TrafficMeter {
+ public:
+  explicit TrafficMeter(const transport::World& world) noexcept : world_(world) {}
+
+  void start();
+  void begin_bookkeeping();
+  void end_bookkeeping();
+  [[nodiscard]] Traffic read() const;
+
+ private:
+  const transport::World& world_;
+  std::chrono::steady_clock::time_point began_;
+  transport::Counters at_start_;
+  std::uint64_t bookkeeping_from_ = 0;
+  std::uint64_t bookkeeping_bytes_ = 0;
+};
+
+}  // namespace rondo::train

@@ -1,0 +1,228 @@
+// Everything that ranks have to agree on before one of them makes a part of the run: first the
+// configuration, then the data, then the grid. Each step begins only when the one before it has
+// succeeded on all ranks.
+
+#include "trainer/prepare.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/optimizer_words.hpp>
+#include <rondo/train/plan_best.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "config/combinations.hpp"
+#include "config/key.hpp"
+#include "config/value.hpp"
+#include "model/described_model.hpp"
+#include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/replica_check.hpp"
+
+namespace rondo::train {
+namespace {
+
+Model usual_model(const Experiment& experiment) {
+  try {
+    return model_of(experiment);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(std::string("model.name: ") + error.what());
+  }
+}
+
+Model model_for(const Dataset& dataset, const Experiment& experiment) {
+  try {
+    return model_of(experiment, dataset.training.shape, dataset.classes);
+  } catch (const DescriptionError& error) {
+    throw ConfigError(error.what());
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError("model.name: " + experiment.model.name + " does not fit the images of " +
+                      experiment.data.name + ": " + error.what());
+  }
+}
+
+// Lent ones end with the caller, not with the run.
+std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
+  return {std::shared_ptr<const Dataset>(), &dataset};
+}
+
+/// What concerns one rank or its node alone, and may differ.
+constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
+    {"data.path", "train.threads", "update.replay", "transport.wait", "transport.deadline_seconds",
+     "transport.stall_warning_seconds", "transport.interface"});
+
+std::vector<Fact> facts_of(const Experiment& experiment) {
+  std::vector<Fact> facts;
+  for (const Key& key : all_keys()) {
+    const std::string name = key.full_name();
+    if (std::ranges::find(keys_of_one_rank, name) != keys_of_one_rank.end()) continue;
+    facts.push_back({name, to_toml_value(key.get(experiment))});
+  }
+  return facts;
+}
+
+template <typename T>
+std::string digest(const std::vector<T>& values) {
+  return to_text(digest_of(std::as_bytes(std::span(values))));
+}
+
+// Their number comes first: it is what tells most.
+void add_facts(const std::string& which, const Images& images, std::vector<Fact>& facts) {
+  facts.push_back({"the number of " + which, std::to_string(images.shape.n)});
+  facts.push_back({"the digest of the pixels of " + which, digest(images.pixels)});
+  facts.push_back({"the digest of the labels of " + which, digest(images.labels)});
+}
+
+std::vector<char> contents_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<Fact> facts_of(const Dataset& dataset, const Experiment& experiment) {
+  std::vector<Fact> facts;
+  add_facts("training images", dataset.training, facts);
+  add_facts("test images", dataset.test, facts);
+  if (is_paced(experiment) && !experiment.update.replay.empty()) {
+    facts.push_back({"the digest of update.replay", digest(contents_of(experiment.update.replay))});
+  }
+  return facts;
+}
+
+void check_slow_ranks(const Experiment& experiment, int ranks) {
+  for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
+    if (rank < ranks) continue;
+    throw ConfigError("inject.slow_ranks: there is no rank " + std::to_string(rank) + " among " +
+                      std::to_string(ranks) + "; they count from 0");
+  }
+}
+
+void agree_on_configuration(transport::World& world, const Experiment& experiment) {
+  const std::string difference = difference_from_first_rank(world, facts_of(experiment));
+  agree_on(world, [&] {
+    check_combinations(experiment);
+    check_slow_ranks(experiment, world.size());
+    if (difference.empty()) return;
+    throw ConfigError(difference + "; start all ranks with the same configuration");
+  });
+}
+
+void agree_on_data(transport::World& world, const Dataset& dataset, const Experiment& experiment) {
+  const std::string difference = difference_from_first_rank(world, facts_of(dataset, experiment));
+  agree_on(world, [&] {
+    if (difference.empty()) return;
+    throw DataError("data: " + difference + "; give all ranks the same files");
+  });
+}
+
+// The planner's result depends on the threads of a rank, and on sums of doubles that another
+// processor may round otherwise. So one rank chooses. Its choice travels as the text of a
+// configuration in which nothing else is said, but for the names that every one needs.
+Experiment::Grid grid_chosen_by_first_rank(transport::World& world, const Model& model,
+                                           const Experiment& experiment) {
+  Experiment message;
+  message.data.name = "synthetic";
+  message.model.name = model_names().front();
+  agree_on(world, [&] {
+    if (world.rank() == 0) message.grid = choose_grid_automatically(model, experiment, world);
+  });
+  return parse_experiment(text_of_first_rank(world, to_toml(message)), "grid.plan").grid;
+}
+
+}  // namespace
+
+// A synthetic data set takes its shape from the model, where the experiment gives none; then the
+// model takes its own from the data set, whichever that is.
+PreparedRun load_run(const Experiment& experiment, const Dataset* own) {
+  PreparedRun run{.experiment = experiment};
+  if (own != nullptr) {
+    run.dataset = lend(*own);
+  } else {
+    const Model usual = usual_model(experiment);
+    run.dataset =
+        std::make_shared<const Dataset>(load_dataset(experiment.data, usual.input, usual.classes));
+  }
+  run.model = model_for(*run.dataset, experiment);
+  return run;
+}
+
+PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own) {
+  agree_on_configuration(world, experiment);
+  PreparedRun run;
+  agree_on(world, [&] { run = load_run(experiment, own); });
+  agree_on_data(world, *run.dataset, experiment);
+  if (experiment.grid.plan == "auto") {
+    run.experiment.grid = grid_chosen_by_first_rank(world, run.model, experiment);
+  }
+  return run;
+}
+
+namespace {
+
+constexpr double flops_of_a_thread = 5e10;
+constexpr LinkCost within_a_node{.alpha_seconds = 1e-6, .bandwidth = 1e10};
+
+LinkCost between_nodes(const Experiment::Transport& transport) {
+  LinkCost cost;
+  if (transport.latency_us > 0.0) cost.alpha_seconds = transport.latency_us * 1e-6;
+  if (transport.bandwidth_gbs > 0.0) cost.bandwidth = transport.bandwidth_gbs * 1e9;
+  return cost;
+}
+
+// Where nodes are of different sizes, every rank counts as a node of its own.
+int ranks_per_node(const transport::World& world) {
+  const int nodes = world.nodes();
+  return nodes > 1 && world.size() % nodes == 0 ? world.size() / nodes : 1;
+}
+
+PlanOptions options_of(const Experiment& experiment, const transport::World& world) {
+  const bool one_node = world.nodes() <= 1;
+  return {.ranks = world.size(),
+          .batch = experiment.train.global_batch,
+          .fabric = one_node ? within_a_node : between_nodes(experiment.transport),
+          .node = within_a_node,
+          .ranks_per_node = ranks_per_node(world),
+          .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
+          .optimizer_words = optimizer_words(experiment.optimizer),
+          .pieces = static_cast<int>(experiment.train.accumulate),
+          .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1))};
+}
+
+std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,
+                               const transport::World& world) {
+  const auto threads = static_cast<double>(std::max<std::int64_t>(experiment.train.threads, 1));
+  try {
+    return best_plans(model, options_of(experiment, world), FlopRate(flops_of_a_thread * threads));
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(std::string("grid.plan: \"auto\" is impossible: ") + error.what());
+  }
+}
+
+}  // namespace
+
+Experiment::Grid choose_grid_automatically(const Model& model, const Experiment& experiment,
+                                           const transport::World& world) {
+  const std::vector<BestPlan> plans = plans_of(model, experiment, world);
+  const BestPlan& best = plans.front();
+  if (!best.refused.empty()) {
+    throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
+                      " ranks: " + best.refused);
+  }
+  Experiment::Grid grid = grid_keys(best);
+  grid.plan = "chosen";
+  grid.batch_norm = experiment.grid.batch_norm;
+  return grid;
+}
+
+}  // namespace rondo::train
