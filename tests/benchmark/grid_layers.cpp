@@ -35,8 +35,8 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_kernels.hpp"
+#include "layers/grid_kernels.hpp"
+#include "layers/layer_kernel.hpp"
 #include "plan/split_cost.hpp"
 
 namespace {

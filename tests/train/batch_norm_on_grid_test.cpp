@@ -13,9 +13,9 @@
 
 #include <gtest/gtest.h>
 
-#include "executor/batch_norm_kernel.hpp"
-#include "grid/grid_kernels.hpp"
 #include "grid/replica.hpp"
+#include "layers/batch_norm_kernel.hpp"
+#include "layers/grid_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"

@@ -9,7 +9,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "grid/halo_return.hpp"
-#include "grid/needed_part.hpp"
+#include "layers/needed_part.hpp"
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"

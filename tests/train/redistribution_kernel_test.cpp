@@ -9,7 +9,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "grid/box_copy.hpp"
-#include "grid/grid_kernels.hpp"
+#include "layers/grid_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"

@@ -17,7 +17,7 @@
 #include <rondo/train/channel_grid.hpp>
 #include <rondo/train/model.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train::zoo_kernels_test {
 namespace {

@@ -19,7 +19,7 @@
 #include <rondo/train/box.hpp>
 #include <rondo/train/model.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train::test {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/accounted_memory.hpp"
+#include "executor/accounted_memory.hpp"
 
 namespace rondo::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <rondo/tensor/shape.hpp>
 #include <rondo/train/box.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

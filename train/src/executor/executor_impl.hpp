@@ -14,7 +14,7 @@
 #include "executor/batch_plan.hpp"
 #include "executor/layer_places.hpp"
 #include "executor/program.hpp"
-#include "memory/reused_memory.hpp"
+#include "executor/reused_memory.hpp"
 
 namespace rondo::train {
 

@@ -1,6 +1,6 @@
 #include "executor/program.hpp"
 
-#include "memory/accounted_memory.hpp"
+#include "executor/accounted_memory.hpp"
 
 namespace rondo::train {
 

@@ -3,8 +3,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "executor/accounted_memory.hpp"
 #include "grid/slices.hpp"
-#include "memory/accounted_memory.hpp"
 
 namespace rondo::train {
 namespace {

@@ -9,10 +9,10 @@
 #include <rondo/train/model.hpp>
 
 #include "executor/program.hpp"
+#include "executor/reused_memory.hpp"
 #include "grid/grid_communicators.hpp"
-#include "grid/grid_kernels.hpp"
 #include "grid/lowering.hpp"
-#include "memory/reused_memory.hpp"
+#include "layers/grid_kernels.hpp"
 
 namespace rondo::train {
 

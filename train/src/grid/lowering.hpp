@@ -9,7 +9,7 @@
 #include <rondo/train/partition.hpp>
 
 #include "executor/graph.hpp"
-#include "grid/grid_layer.hpp"
+#include "layers/grid_layer.hpp"
 
 namespace rondo::train {
 

@@ -1,4 +1,4 @@
-#include "executor/batch_norm_kernel.hpp"
+#include "layers/batch_norm_kernel.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // A mirror of the kernels on a grid: what each takes, without making it. Whoever changes what a
 // kernel allocates changes this, too; PlannedMemoryTest compares the two.
 
-#include "grid/node_memory.hpp"
+#include "layers/node_memory.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -14,7 +14,7 @@
 
 #include "grid/halo_return.hpp"
 #include "grid/local_windows.hpp"
-#include "grid/space_geometry.hpp"
+#include "layers/space_geometry.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {

@@ -5,9 +5,9 @@
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_context.hpp"
-#include "grid/grid_layer.hpp"
+#include "layers/grid_context.hpp"
+#include "layers/grid_layer.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

@@ -1,4 +1,4 @@
-#include "grid/needed_part.hpp"
+#include "layers/needed_part.hpp"
 
 namespace rondo::train {
 

@@ -4,7 +4,7 @@
 
 #include <rondo/tensor/elementwise.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

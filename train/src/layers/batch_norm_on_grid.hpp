@@ -5,11 +5,11 @@
 
 #include <rondo/tensor/shape.hpp>
 
-#include "executor/batch_norm_kernel.hpp"
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_context.hpp"
-#include "grid/grid_kernels.hpp"
-#include "grid/grid_layer.hpp"
+#include "layers/batch_norm_kernel.hpp"
+#include "layers/grid_context.hpp"
+#include "layers/grid_kernels.hpp"
+#include "layers/grid_layer.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

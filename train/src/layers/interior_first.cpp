@@ -1,4 +1,4 @@
-#include "grid/interior_first.hpp"
+#include "layers/interior_first.hpp"
 
 namespace rondo::train {
 namespace {

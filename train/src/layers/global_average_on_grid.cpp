@@ -10,9 +10,9 @@
 
 #include <rondo/transport/plan.hpp>
 
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_kernels.hpp"
 #include "grid/replica.hpp"
+#include "layers/grid_kernels.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 namespace {

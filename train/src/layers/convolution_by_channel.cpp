@@ -1,4 +1,4 @@
-#include "grid/convolution_by_channel.hpp"
+#include "layers/convolution_by_channel.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -7,8 +7,8 @@
 
 #include <rondo/tensor/elementwise.hpp>
 
-#include "grid/grid_kernels.hpp"
 #include "grid/replica.hpp"
+#include "layers/grid_kernels.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {

@@ -4,8 +4,8 @@
 
 #include <rondo/tensor/engine.hpp>
 
-#include "executor/layer_kernel.hpp"
 #include "grid/grid_communicators.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

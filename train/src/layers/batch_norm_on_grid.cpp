@@ -1,4 +1,4 @@
-#include "grid/batch_norm_on_grid.hpp"
+#include "layers/batch_norm_on_grid.hpp"
 
 #include <utility>
 #include <vector>

@@ -8,7 +8,7 @@
 #include <rondo/train/partition.hpp>
 
 #include "grid/exchange.hpp"
-#include "grid/grid_context.hpp"
+#include "layers/grid_context.hpp"
 
 namespace rondo::train {
 

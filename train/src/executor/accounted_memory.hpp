@@ -3,7 +3,7 @@
 #include <memory_resource>
 #include <string>
 
-#include "memory/memory_account.hpp"
+#include "executor/memory_account.hpp"
 
 namespace rondo::train {
 

@@ -1,4 +1,4 @@
-#include "memory/memory_account.hpp"
+#include "executor/memory_account.hpp"
 
 #include <algorithm>
 

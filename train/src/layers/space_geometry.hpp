@@ -7,8 +7,8 @@
 #include <rondo/train/halo.hpp>
 #include <rondo/train/model.hpp>
 
-#include "grid/grid_layer.hpp"
 #include "grid/local_windows.hpp"
+#include "layers/grid_layer.hpp"
 
 namespace rondo::train {
 

@@ -2,7 +2,7 @@
 
 #include <rondo/tensor/pooling.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

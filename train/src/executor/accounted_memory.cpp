@@ -1,4 +1,4 @@
-#include "memory/accounted_memory.hpp"
+#include "executor/accounted_memory.hpp"
 
 #include <utility>
 

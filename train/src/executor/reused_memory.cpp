@@ -1,4 +1,4 @@
-#include "memory/reused_memory.hpp"
+#include "executor/reused_memory.hpp"
 
 #include <new>
 

@@ -9,11 +9,11 @@
 
 #include <rondo/tensor/pooling.hpp>
 
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_kernels.hpp"
 #include "grid/halo_return.hpp"
 #include "grid/local_windows.hpp"
-#include "grid/needed_part.hpp"
+#include "layers/grid_kernels.hpp"
+#include "layers/layer_kernel.hpp"
+#include "layers/needed_part.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {

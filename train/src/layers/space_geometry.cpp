@@ -1,4 +1,4 @@
-#include "grid/space_geometry.hpp"
+#include "layers/space_geometry.hpp"
 
 #include "model/specs.hpp"
 

@@ -1,4 +1,4 @@
-#include "executor/pooling_kernel.hpp"
+#include "layers/pooling_kernel.hpp"
 
 namespace rondo::train {
 

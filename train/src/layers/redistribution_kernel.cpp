@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "grid/exchange.hpp"
-#include "grid/grid_kernels.hpp"
+#include "layers/grid_kernels.hpp"
 
 namespace rondo::train {
 namespace {

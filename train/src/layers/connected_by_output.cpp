@@ -1,10 +1,10 @@
-#include "grid/connected_by_output.hpp"
+#include "layers/connected_by_output.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <vector>
 
-#include "grid/grid_kernels.hpp"
+#include "layers/grid_kernels.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {

@@ -10,12 +10,12 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/elementwise.hpp>
 
-#include "executor/layer_kernel.hpp"
 #include "grid/box_copy.hpp"
-#include "grid/grid_kernels.hpp"
-#include "grid/interior_first.hpp"
-#include "grid/needed_part.hpp"
-#include "grid/space_geometry.hpp"
+#include "layers/grid_kernels.hpp"
+#include "layers/interior_first.hpp"
+#include "layers/layer_kernel.hpp"
+#include "layers/needed_part.hpp"
+#include "layers/space_geometry.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {

@@ -9,10 +9,10 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/channel_grid.hpp>
 
-#include "executor/layer_kernel.hpp"
 #include "grid/channel_exchange.hpp"
-#include "grid/grid_context.hpp"
-#include "grid/grid_layer.hpp"
+#include "layers/grid_context.hpp"
+#include "layers/grid_layer.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
 

@@ -1,8 +1,8 @@
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
-#include "executor/batch_norm_kernel.hpp"
-#include "executor/pooling_kernel.hpp"
-#include "executor/weighted_kernel.hpp"
+#include "layers/batch_norm_kernel.hpp"
+#include "layers/pooling_kernel.hpp"
+#include "layers/weighted_kernel.hpp"
 #include "model/specs.hpp"
 
 namespace rondo::train {
