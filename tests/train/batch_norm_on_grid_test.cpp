@@ -13,9 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "grid/replica.hpp"
-#include "layers/batch_norm_kernel.hpp"
-#include "layers/grid_kernels.hpp"
+#include "layers/layer_kernel.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"
@@ -114,8 +113,7 @@ Gathered expected_of(const Partition& x, ProcessGrid grid, BatchNormGroup statis
     const Box box = shared_box(x, grid, statistics, rank);
     if (x.box_of(rank).empty()) continue;
     Arrays arrays(x.extents(), box, box.c);
-    BatchNormKernel kernel(engine, {.input = box.shape(), .residual = true});
-    arrays.run(kernel);
+    arrays.run(*make_layer_kernel(engine, layer, box.shape(), true));
     Gathered shared(x.extents());
     shared.put(arrays, box);
     expected.put(shared, x.box_of(rank));
@@ -227,8 +225,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
   const Box everything = whole(extents);
   tensor::Engine whole_engine;
   Arrays expected(extents, everything, everything.c);
-  BatchNormKernel kernel(whole_engine, {.input = extents, .residual = true});
-  expected.run(kernel);
+  expected.run(*make_layer_kernel(whole_engine, layer, extents, true));
   for (const Partition& x : {by_sample(extents, 4), by_group(extents, grid)}) {
     std::vector<float> sum(expected.gradients.size(), 0.0F);
     std::mutex mutex;
@@ -240,7 +237,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
                                           {.x = x, .y = x}, BatchNormGroup::all));
       EXPECT_TRUE(test::agree(arrays.statistics, expected.statistics, Numbers::real));
       const std::scoped_lock lock(mutex);
-      for (std::size_t i = 0; i < sum.size() && replica_of(x, world.rank()) == 0; ++i) {
+      for (std::size_t i = 0; i < sum.size() && x.replica_of(world.rank()) == 0; ++i) {
         sum[i] += arrays.gradients[i];
       }
     });

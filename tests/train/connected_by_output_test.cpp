@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 

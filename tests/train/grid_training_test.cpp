@@ -20,8 +20,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "grid/grid_choice.hpp"
-#include "model/model_builder.hpp"
+#include "config/grid_choice.hpp"
 #include "support/world.hpp"
 #include "train/support/network.hpp"
 
@@ -62,12 +61,17 @@ Model small_alexnet() {
 /// Without ReLU, and with averages in place of maxima.
 Model smooth(Model model) {
   for (LayerSpec& layer : model.layers) {
-    if (auto* kind = std::get_if<ConvolutionLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<FullyConnectedLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<BatchNormLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<PoolingLayer>(&layer.kind)) {
-      kind->kind = tensor::PoolingKind::average;
-    }
+    const auto change = [&]<typename Layer>(auto Layer::* member, auto value) {
+      const auto* now = layer.kind.get_if<Layer>();
+      if (now == nullptr) return;
+      Layer changed = *now;
+      changed.*member = value;
+      layer.kind = changed;
+    };
+    change(&ConvolutionLayer::activation, tensor::Activation::none);
+    change(&FullyConnectedLayer::activation, tensor::Activation::none);
+    change(&BatchNormLayer::activation, tensor::Activation::none);
+    change(&PoolingLayer::kind, tensor::PoolingKind::average);
   }
   return model;
 }

@@ -11,7 +11,7 @@
 
 #include <rondo/train/model.hpp>
 
-#include "model/initial_values.hpp"
+#include "model/parameters.hpp"
 
 namespace rondo::train::initial_values_test {
 namespace {

@@ -14,8 +14,7 @@
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 
-#include "grid/lowering.hpp"
-#include "grid/slices.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train::lowering_test {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "executor/backward_plan.hpp"
-#include "grid/lowering.hpp"
+#include "executor/graph.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train::plan_memory_test {
 namespace {

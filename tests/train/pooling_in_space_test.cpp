@@ -12,7 +12,7 @@
 #include <rondo/train/halo.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/halo_return.hpp"
+#include "grid/local_windows.hpp"
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 

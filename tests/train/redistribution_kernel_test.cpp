@@ -8,8 +8,8 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/box_copy.hpp"
-#include "layers/grid_kernels.hpp"
+#include "grid/exchange.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -61,7 +60,7 @@ TEST(ZooTest, NamesResnetsByTheirLayers) {
   for (const auto& [name, layers] : {std::pair{"resnet8", 7U}, std::pair{"resnet110", 109U}}) {
     const Model model = make_model(name);
     const auto convolutions = std::ranges::count_if(model.layers, [](const LayerSpec& layer) {
-      const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind);
+      const auto* convolution = layer.kind.get_if<ConvolutionLayer>();
       return convolution != nullptr && convolution->kernel == 3;
     });
 

@@ -20,7 +20,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "layers/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 

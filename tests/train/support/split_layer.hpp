@@ -11,7 +11,7 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "layers/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "train/support/whole_layer.hpp"
 
 namespace rondo::train::test {

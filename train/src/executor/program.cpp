@@ -1,8 +1,37 @@
+// What a rank runs of a model: all of it (WholeModel), or its part of a model that a replica runs
+// together (SplitModel). Both make the kernels for one batch size at a time; the executor then runs
+// either of them the same way.
+
 #include "executor/program.hpp"
 
-#include "executor/accounted_memory.hpp"
+#include <cstdint>
+
+#include "executor/lowering.hpp"
+#include "executor/memory.hpp"
+#include "grid/communicators.hpp"
+#include "layers/split_kernels.hpp"
+#include "model/parameters.hpp"
 
 namespace rondo::train {
+namespace {
+
+/// All layers on this rank alone.
+class WholeModel final : public Program {
+ public:
+  /// The engine is lent.
+  WholeModel(tensor::Engine& engine, const Model& model);
+
+  [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
+  [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
+
+ private:
+  tensor::Engine& engine_;
+  Model model_;
+  Graph graph_;
+  ParameterLayout layout_;
+};
 
 WholeModel::WholeModel(tensor::Engine& engine, const Model& model)
     : engine_(engine), model_(model), graph_(graph_of(model)), layout_(layout_of(model)) {}
@@ -20,6 +49,126 @@ BatchPlan WholeModel::plan(std::int64_t images, KernelPurpose purpose) {
 
 std::vector<std::int64_t> WholeModel::sizes(std::int64_t images) const {
   return sizes_of(shapes_of(model_, images));
+}
+
+/// A rank's part of a model that its group runs together. Made by all ranks of the group together,
+/// as are its plans.
+class SplitModel final : public Program {
+ public:
+  /// `engine` is lent, and what `part` points to.
+  SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part);
+
+  [[nodiscard]] const Graph& graph() const noexcept override { return lowering_.graph; }
+  [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
+  [[nodiscard]] bool runs_empty_batches() const noexcept override { return true; }
+
+ private:
+  [[nodiscard]] Lowering lowered(std::int64_t images) const;
+  [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const GridContext& context,
+                                                         const GraphNode& node,
+                                                         const GridLayer& layout);
+
+  Model model_;
+  GridPart part_;
+  GridCommunicators communicators_;
+  tensor::Engine& engine_;
+  ReusedMemory message_memory_;  // what kernels take of part.memory
+  Lowering lowering_;            // of one image
+  ParameterLayout layout_;
+};
+
+SplitModel::SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part)
+    : model_(model),
+      part_(part),
+      communicators_(*part.group, {.pr = part.group->size(), .pc = 1}),
+      engine_(engine),
+      message_memory_(part.memory),
+      lowering_(lowered(1)),
+      layout_(layout_of(model, lowering_, communicators_.rank())) {}
+
+Lowering SplitModel::lowered(std::int64_t images) const {
+  return lower(model_, part_.splits, communicators_.grid().pr, images);
+}
+
+std::unique_ptr<LayerKernel> SplitModel::make_kernel(const GridContext& context,
+                                                     const GraphNode& node,
+                                                     const GridLayer& layout) {
+  if (!node.layer) return make_redistribution(context, layout.x, layout.y);
+  const LayerSpec& layer = model_.layers[*node.layer];
+  const MemoryScope scope(engine_.memory(), "layer " + layer.name);
+  const bool input_gradient = context.trains() && has_gradient(lowering_.graph, node.inputs[0]);
+  return layer.kind->grid_kernel(context, layout, input_gradient);
+}
+
+BatchPlan SplitModel::plan(std::int64_t images, KernelPurpose purpose) {
+  message_memory_.rewind();
+  const GridContext context{.engine = engine_,
+                            .communicators = communicators_,
+                            .memory = &message_memory_,
+                            .across = part_.across,
+                            .purpose = purpose,
+                            .statistics = part_.batch_norm};
+  const Lowering lowering = lowered(images);
+  const int rank = communicators_.rank();
+  BatchPlan plan{.images = images};
+  for (const Partition& value : lowering.values) plan.shapes.push_back(value.box_of(rank).shape());
+  for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
+    plan.kernels.push_back(make_kernel(context, lowering.graph.nodes[i], lowering.layouts[i]));
+  }
+  const Partition& input = lowering.values.front();
+  if (input.blocks() > 1) plan.input = input.box_of(rank);
+  const Partition& logits = lowering.values.back();
+  plan.judged = logits.box_of(rank).n;
+  plan.counts = logits.replicas() == 1 || rank == 0;
+  return plan;
+}
+
+// Fewer images may leave a rank more than its part of the most, but no more than the largest part.
+std::vector<std::int64_t> SplitModel::sizes(std::int64_t images) const {
+  std::vector<std::int64_t> sizes;
+  for (const Partition& value : lowered(images).values) {
+    const tensor::Shape own = value.box_of(communicators_.rank()).shape();
+    const std::int64_t parts = value.parts().n;
+    sizes.push_back(own.with_n((images + parts - 1) / parts).size());
+  }
+  return sizes;
+}
+
+}  // namespace
+
+std::unique_ptr<Program> make_whole_program(tensor::Engine& engine, const Model& model) {
+  return std::make_unique<WholeModel>(engine, model);
+}
+
+std::unique_ptr<Program> make_split_program(tensor::Engine& engine, const Model& model,
+                                            const GridPart& part) {
+  return std::make_unique<SplitModel>(engine, model, part);
+}
+
+// Statistics of a layer are adjacent, and in the layout in the same order as the layers.
+std::vector<LayerSpans> spans_of(const Model& model, const ParameterLayout& layout) {
+  std::vector<LayerSpans> all;
+  std::size_t block = 0;
+  std::size_t statistic = 0;
+  for (const LayerSpec& layer : model.layers) {
+    LayerSpans spans;
+    if (block < layout.groups.size() && layout.groups[block].name == layer.name) {
+      spans.block = block;
+      spans.offset = layout.groups[block].offset;
+      spans.size = layout.groups[block].size;
+      ++block;
+    }
+    for (; statistic < layout.statistics.size(); ++statistic) {
+      const Parameter& next = layout.statistics[statistic];
+      if (layer_of(next) != layer.name) break;
+      if (spans.statistics_size == 0) spans.statistics_offset = next.offset;
+      spans.statistics_size += next.size();
+    }
+    all.push_back(spans);
+  }
+  return all;
 }
 
 }  // namespace rondo::train

@@ -10,23 +10,79 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/elementwise.hpp>
 
-#include "grid/box_copy.hpp"
-#include "layers/grid_kernels.hpp"
+#include "grid/exchange.hpp"
+#include "grid/local_windows.hpp"
 #include "layers/interior_first.hpp"
-#include "layers/layer_kernel.hpp"
-#include "layers/needed_part.hpp"
-#include "layers/space_geometry.hpp"
-#include "model/specs.hpp"
+#include "layers/kernel_memories.hpp"
+#include "layers/split_kernels.hpp"
 
 namespace rondo::train {
 namespace {
 
+/// What one rank computes of a convolution whose pictures are split in space.
+struct SpaceGeometry {
+  SpaceGeometry(const ConvolutionLayer& layer, const GridLayer& layout, int rank);
+
+  /// Of the kernel for forward and backward-weights, where this rank has an output: without a
+  /// gradient of the input.
+  [[nodiscard]] tensor::ConvolutionSpec forward_spec(const ConvolutionLayer& layer) const;
+  /// Of the kernel for backward-data alone, where some input has a gradient.
+  [[nodiscard]] tensor::ConvolutionSpec data_spec(const ConvolutionLayer& layer) const;
+  /// Do both compute on the same pictures, so that one kernel will do?
+  [[nodiscard]] bool has_one_kernel(const ConvolutionLayer& layer) const;
+
+  Windows windows;
+  Box x;
+  std::int64_t height;  ///< of whole pictures
+  Halo forward;
+  Halo backward;
+  LocalWindows forward_local;
+  LocalWindows backward_local;
+  Box reads;    ///< of x, by forward and backward-weights
+  Box reached;  ///< of dx: the rest is zero
+};
+
+SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const GridLayer& layout, int rank)
+    : windows(windows_of(layer)),
+      x(layout.x.box_of(rank)),
+      height(layout.x.extents().h),
+      forward(forward_halo(layout.x, layout.y, windows, rank)),
+      backward(backward_halo(layout.x, layout.y, windows, rank)),
+      forward_local(forward_windows(forward, windows, x)),
+      reads(forward_local.inputs_of(x)) {
+  if (backward.needed.empty()) return;
+  backward_local = backward_windows(backward, windows);
+  reached = backward_local.inputs_of(x);
+}
+
+tensor::ConvolutionSpec SpaceGeometry::forward_spec(const ConvolutionLayer& layer) const {
+  auto spec = within(spec_of(layer, reads.shape()), forward_local);
+  spec.input_gradient = tensor::InputGradient::unused;
+  return spec;
+}
+
+tensor::ConvolutionSpec SpaceGeometry::data_spec(const ConvolutionLayer& layer) const {
+  auto spec = within(spec_of(layer, reached.shape()), backward_local);
+  spec.bias = false;
+  spec.activation = tensor::Activation::none;
+  spec.weight_gradient = tensor::WeightGradient::unused;
+  return spec;
+}
+
+bool SpaceGeometry::has_one_kernel(const ConvolutionLayer& layer) const {
+  if (forward.own.empty() || reached.empty()) return false;
+  const auto a = forward_spec(layer);
+  const auto b = data_spec(layer);
+  return a.input == b.input && a.pad_top == b.pad_top && a.pad_bottom == b.pad_bottom &&
+         a.pad_left == b.pad_left && a.pad_right == b.pad_right;
+}
+
 class ConvolutionInSpace final : public OneForwardKernel {
  public:
   ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
-                     const GridLayer& place, bool input_gradient)
-      : ConvolutionInSpace(context, layer, place, input_gradient,
-                           SpaceGeometry(layer, place, context.communicators.rank())) {}
+                     const GridLayer& layout, bool input_gradient)
+      : ConvolutionInSpace(context, layer, layout, input_gradient,
+                           SpaceGeometry(layer, layout, context.communicators.rank())) {}
 
   void load(std::span<const float> parameters) override {
     std::optional<tensor::Convolution>& any = forward_ ? forward_ : data_;
@@ -68,17 +124,17 @@ class ConvolutionInSpace final : public OneForwardKernel {
 
  private:
   ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
-                     const GridLayer& place, bool input_gradient, const SpaceGeometry& geometry)
+                     const GridLayer& layout, bool input_gradient, const SpaceGeometry& geometry)
       : engine_(context.engine),
-        weights_(static_cast<std::size_t>(spec_of(layer, place.x.extents()).weights())),
+        weights_(static_cast<std::size_t>(spec_of(layer, layout.x.extents()).weights())),
         own_(geometry.x),
         reached_(geometry.reached),
-        x_(context, place.x, forward_needs(place.x, place.y, geometry.windows), geometry.reads) {
+        x_(context, layout.x, forward_needs(layout.x, layout.y, geometry.windows), geometry.reads) {
     if (!geometry.forward.own.empty()) {
       make_forward(layer, geometry, input_gradient, context.trains());
     }
     if (!input_gradient) return;
-    dy_.emplace(context, place.y, backward_needs(place.x, place.y, geometry.windows),
+    dy_.emplace(context, layout.y, backward_needs(layout.x, layout.y, geometry.windows),
                 geometry.backward.needed);
     if (!reached_.empty()) make_data(layer, geometry);
   }
@@ -131,23 +187,58 @@ class ConvolutionInSpace final : public OneForwardKernel {
   tensor::Tensor reached_dx_;                    ///< where that is not all of dx
 };
 
+// It shares its weights with the forward kernel, and its own forward is never run, but made.
+tensor::KernelMemory memory_of_data_kernel(const ConvolutionLayer& layer,
+                                           const SpaceGeometry& geometry, KernelMemories& kernels) {
+  tensor::ConvolutionSpec spec = geometry.data_spec(layer);
+  tensor::KernelMemory memory = kernels.of(spec);
+  spec.input_gradient = tensor::InputGradient::unused;
+  if (!geometry.forward.own.empty()) memory.own -= kernels.of(spec).own;
+  return memory;
+}
+
 }  // namespace
 
 std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
                                                        const ConvolutionLayer& layer,
-                                                       const GridLayer& place,
+                                                       const GridLayer& layout,
                                                        bool input_gradient) {
-  if (place.split.kind == SplitKind::space) {
+  if (layout.split.kind == SplitKind::space) {
     if (layer.padding >= layer.kernel) {
       throw std::invalid_argument("a convolution split in space needs less padding (" +
                                   std::to_string(layer.padding) + ") than its kernel is wide (" +
                                   std::to_string(layer.kernel) + ")");
     }
-    return std::make_unique<ConvolutionInSpace>(context, layer, place, input_gradient);
+    return std::make_unique<ConvolutionInSpace>(context, layer, layout, input_gradient);
   }
   return make_layer_kernel(context.engine, layer,
-                           place.x.box_of(context.communicators.rank()).shape(), input_gradient,
+                           layout.x.box_of(context.communicators.rank()).shape(), input_gradient,
                            context.purpose);
+}
+
+tensor::KernelMemory memory_in_space(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
+  const auto& [kernels, layout, rank, data, statistics] = kernel;
+  const SpaceGeometry geometry(layer, layout, rank);
+  tensor::KernelMemory memory{
+      .own = NeededPart::bytes(layout.x, forward_needs(layout.x, layout.y, geometry.windows),
+                               geometry.reads, rank)};
+  if (data) {
+    memory.own += NeededPart::bytes(layout.y, backward_needs(layout.x, layout.y, geometry.windows),
+                                    geometry.backward.needed, rank);
+    if (!geometry.reached.empty() && geometry.reached != geometry.x) {
+      memory.own += float_bytes(geometry.reached.size());
+    }
+  }
+  const bool one = data && geometry.has_one_kernel(layer);
+  if (!geometry.forward.own.empty()) {
+    tensor::ConvolutionSpec spec = geometry.forward_spec(layer);
+    if (one) spec.input_gradient = tensor::InputGradient::wanted;
+    add_memory(memory, kernels.of(spec));
+  }
+  if (data && !one && !geometry.reached.empty()) {
+    add_memory(memory, memory_of_data_kernel(layer, geometry, kernels));
+  }
+  return memory;
 }
 
 }  // namespace rondo::train

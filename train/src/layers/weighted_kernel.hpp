@@ -1,14 +1,15 @@
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include <rondo/tensor/elementwise.hpp>
 
-#include "layers/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 
-/// A layer with weights, and perhaps a bias behind them in its group: Kernel is
+/// A layer with weights, and perhaps a bias behind them in its parameter block: Kernel is
 /// tensor::Convolution or tensor::FullyConnected.
 template <typename Kernel>
 class WeightedKernel final : public OneForwardKernel {
@@ -45,5 +46,28 @@ class WeightedKernel final : public OneForwardKernel {
   Kernel kernel_;
   std::size_t weights_;
 };
+
+/// For batches of `spec`'s input; for evaluation without backward.
+template <typename Kernel, typename Spec>
+[[nodiscard]] std::unique_ptr<LayerKernel> make_weighted_kernel(tensor::Engine& engine, Spec spec,
+                                                                bool input_gradient,
+                                                                KernelPurpose purpose) {
+  spec.input_gradient =
+      input_gradient ? tensor::InputGradient::wanted : tensor::InputGradient::unused;
+  if (purpose == KernelPurpose::evaluation) spec.weight_gradient = tensor::WeightGradient::unused;
+  return std::make_unique<WeightedKernel<Kernel>>(engine, Kernel(engine, spec));
+}
+
+/// `weight` and, of as many elements as it has rows, a bias that begins as PyTorch's does.
+[[nodiscard]] inline LayerParameters weight_and_bias(Parameter weight, bool with_bias) {
+  LayerParameters parameters{.learned = {weight}};
+  if (with_bias) {
+    weight.name = "bias";
+    weight.shape = {weight.shape[0]};
+    weight.initial = Initial::uniform_fan_in;
+    parameters.learned.push_back(std::move(weight));
+  }
+  return parameters;
+}
 
 }  // namespace rondo::train

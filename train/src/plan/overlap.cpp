@@ -4,7 +4,7 @@
 
 #include <rondo/train/scaling.hpp>
 
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 
@@ -22,7 +22,7 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
   for (std::size_t i = work.size(); i-- > 0;) {
     const bool learns = group > 0 && groups[group - 1].name == work[i].layer;
     // Batch norm has one pass for both.
-    const bool at_once = traits_of(work[i].kind).batch_statistics;
+    const bool at_once = work[i].kind->traits().batch_statistics;
     backward.end += seconds[i].backward_weights;
     if (at_once) backward.end += seconds[i].backward_data;
     if (learns) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "grid/layer_traffic.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "config/split_text.hpp"
-#include "grid/layer_traffic.hpp"
-#include "model/layer_traits.hpp"
+#include "executor/lowering.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <rondo/train/model.hpp>
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 
 namespace rondo::train {
 

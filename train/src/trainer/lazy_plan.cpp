@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <variant>
+
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {
@@ -14,19 +14,6 @@ struct Candidate {
   sync::Probe weights = {};
   std::size_t group = 0;
   std::size_t groups = 0;
-};
-
-/// What a layer is among the lazy ones. Those without parameters are none of it.
-enum class LazyPart : std::uint8_t { convolution, goes_along, ends, nothing };
-
-struct LazyPartOfKind {
-  LazyPart operator()(const ConvolutionLayer& /*layer*/) const { return LazyPart::convolution; }
-  LazyPart operator()(const BatchNormLayer& /*layer*/) const { return LazyPart::goes_along; }
-  LazyPart operator()(const FullyConnectedLayer& /*layer*/) const { return LazyPart::ends; }
-  LazyPart operator()(const PoolingLayer& /*layer*/) const { return LazyPart::nothing; }
-  LazyPart operator()(const GlobalAveragePoolingLayer& /*layer*/) const {
-    return LazyPart::nothing;
-  }
 };
 
 sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) {
@@ -42,11 +29,10 @@ std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& 
   std::size_t group = 0;
   for (std::size_t i = 0; i < model.layers.size() && group < layout.groups.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
-    const LazyPart part = std::visit(LazyPartOfKind{}, layer.kind);
-    if (part == LazyPart::nothing) continue;
-    if (part == LazyPart::convolution) {
+    if (layout.groups[group].name != layer.name) continue;  // it learns nothing
+    if (is_convolution(layer)) {
       candidates.push_back({layer.name, weights_of(layout, layer.name), group, group + 1});
-    } else if (part == LazyPart::goes_along && !candidates.empty()) {
+    } else if (layer.kind->traits().batch_statistics && !candidates.empty()) {
       candidates.back().groups = group + 1;
     } else {
       break;

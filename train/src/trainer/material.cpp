@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "model/described_model.hpp"
+#include "model/described.hpp"
 
 namespace rondo::train {
 namespace {

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <string>
 
-#include "grid/lowering.hpp"
-#include "model/layer_of.hpp"
+#include "executor/lowering.hpp"
+#include "model/parameters.hpp"
 
 namespace rondo::train {
 namespace {
@@ -36,7 +36,7 @@ SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
     if (parts.n * parts.h * parts.w == 1) continue;
     const LayerSpec& layer = model.layers[*lowering.graph.nodes[node].layer];
     layers_.push_back({.statistics = statistics_of(layout, layer.name),
-                       .kept = 1.0F - std::get<BatchNormLayer>(layer.kind).momentum,
+                       .kept = 1.0F - layer.kind->traits().momentum,
                        .has_pixels = !x.box_of(position).empty(),
                        .parts = parts.n,
                        .part = x.block_of(position) / (parts.h * parts.w * parts.c)});

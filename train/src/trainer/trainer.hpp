@@ -16,8 +16,7 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "executor/accounted_memory.hpp"
-#include "executor/memory_account.hpp"
+#include "executor/memory.hpp"
 #include "trainer/batch_stream.hpp"
 #include "trainer/grid_place.hpp"
 #include "trainer/lazy_plan.hpp"

@@ -61,6 +61,9 @@ class RONDO_TRAIN_API Partition {
   [[nodiscard]] Box box_of(int rank) const { return box(block_of(rank)); }
   /// In rising order.
   [[nodiscard]] std::span<const int> ranks_of(int block) const;
+  /// The how manieth holder of its block a rank is, in rank order. Ranks of equal replica hold
+  /// different blocks, which together make up the array once.
+  [[nodiscard]] int replica_of(int rank) const;
   /// box_of() all ranks.
   [[nodiscard]] std::vector<Box> boxes() const;
 
