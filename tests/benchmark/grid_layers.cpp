@@ -127,15 +127,15 @@ Partition layout_of_x(const Way& way, const LayerKind& kind, Shape extents) {
 struct Job {
   LayerSpec layer;
   Way way;
-  GridLayer place;
+  NodeLayout place;
 
   Job(const Subject& subject, Way how, std::int64_t samples)
       : layer{.name = subject.name, .kind = subject.kind, .inputs = {1}},
         way(how),
         place(placed(layer, how, subject.image, samples)) {}
 
-  static GridLayer placed(const LayerSpec& layer, const Way& way, Shape image,
-                          std::int64_t samples) {
+  static NodeLayout placed(const LayerSpec& layer, const Way& way, Shape image,
+                           std::int64_t samples) {
     const Shape input = image.with_n(samples);
     const Shape output = output_shape(layer.kind, input);
     Partition x = layout_of_x(way, layer.kind, input);
@@ -144,7 +144,7 @@ struct Job {
     return {way.split, std::move(x), std::move(y)};
   }
 
-  [[nodiscard]] std::unique_ptr<LayerKernel> kernel(const GridContext& context) const {
+  [[nodiscard]] std::unique_ptr<LayerKernel> kernel(const KernelContext& context) const {
     const bool by_channel = way.split.kind == SplitKind::channel;
     if (const auto* given = layer.kind.get_if<ConvolutionLayer>()) {
       return by_channel ? make_convolution_by_channel(context, *given, place, true)
@@ -300,7 +300,7 @@ class Rank {
 
   double step_ms(const Job& job, const LocalPart& part) {
     GridCommunicators communicators(world_.communicator(), job.way.grid);
-    const GridContext context{engine_, communicators, &world_.arena()};
+    const KernelContext context{engine_, communicators, &world_.arena()};
     transport::Communicator& holders =
         job.way.split.kind == SplitKind::channel ? communicators.across() : communicators.all();
     const int rank = world_.rank();

@@ -108,9 +108,10 @@ TEST(CustomLayerTest, FollowsTheLayoutOfItsInputOnAGrid) {
     std::vector<float> gradients(layout.parameter_count);
     std::ranges::copy(whole.parameters, parameters.begin());
     tensor::Engine engine;
-    Executor executor(engine, model,
-                      {.group = &world.communicator(), .splits = splits, .memory = &world.arena()},
-                      {parameters, gradients, {}}, {.training_batches = {images}});
+    Executor executor(
+        engine, model,
+        {.replica = &world.communicator(), .splits = splits, .memory = &world.arena()},
+        {parameters, gradients, {}}, {.training_batches = {images}});
     test::Silent silent;
 
     double sum = executor.train(samples.batch(), silent).sum;

@@ -187,7 +187,7 @@ TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
   experiment.data.shape = {8, 9, 2};
 
   EXPECT_THAT(error_text<ConfigError>([&] { return make_material(experiment).model; }),
-              StrEq("model.input: the model is described for pictures of 8x8x2, and those of the "
+              StrEq("model.input: the model is described for images of 8x8x2, and those of the "
                     "data are 8x9x2"));
 }
 

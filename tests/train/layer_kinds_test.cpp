@@ -16,7 +16,6 @@
 #include <rondo/train/model.hpp>
 
 #include "config/layer_keys.hpp"
-#include "layers/kinds.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "support/sources.hpp"

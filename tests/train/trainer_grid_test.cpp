@@ -22,7 +22,7 @@
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/grid_place.hpp"
+#include "trainer/grid_membership.hpp"
 #include "trainer/grid_report.hpp"
 #include "trainer/prepared_run.hpp"
 
@@ -200,7 +200,7 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
                                        {.height = 3},
                                        {.channel = 3, .layers = {{"layer1.*", "sample"}}}}) {
     rondo::test::World{3}.run([&](transport::World& world) {
-      GridPlace place(world, model, on_grid(experiment_of("synchronous"), grid));
+      GridMembership place(world, model, on_grid(experiment_of("synchronous"), grid));
       place.join();
       std::array counted{std::int64_t{0}};
       for (const auto& part : place.slices().counted)
@@ -213,7 +213,7 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
 }
 
 // What a rank holds after it has measured `mean` and `variance` so often, each time the same.
-void measure(const GridPlace& place, float mean, float variance, int times,
+void measure(const GridMembership& place, float mean, float variance, int times,
              std::span<float> statistics, float momentum = 0.1F) {
   for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
   const float kept = std::pow(1.0F - momentum, static_cast<float>(times));
@@ -231,7 +231,7 @@ TEST(TrainerGridTest, StatisticsAreThoseOfTheRanksThatMeasuredThem) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.channel = 2, .filter = 2});
   rondo::test::World{4}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     ASSERT_EQ(place.shared_statistics().size(), 1U);
     std::vector<float> statistics(place.layout().statistic_count + 1, 0.0F);
@@ -258,7 +258,7 @@ TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
                                   0.0F);
@@ -285,7 +285,7 @@ TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
   }
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridPlace place(world, model, experiment);
+    GridMembership place(world, model, experiment);
     place.join();
     std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
                                   0.0F);

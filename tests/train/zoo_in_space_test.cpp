@@ -50,8 +50,8 @@ std::vector<Sized> layers(std::int64_t images) {
   return found;
 }
 
-std::unique_ptr<LayerKernel> make(const GridContext& context, const LayerSpec& layer,
-                                  const GridLayer& place) {
+std::unique_ptr<LayerKernel> make(const KernelContext& context, const LayerSpec& layer,
+                                  const NodeLayout& place) {
   if (const auto* convolution = layer.kind.get_if<ConvolutionLayer>()) {
     return make_convolution_in_space(context, *convolution, place, layer.inputs[0] != 0);
   }
@@ -66,9 +66,9 @@ TEST(ZooInSpaceTest, RunsNoReferenceKernel) {
       test::GridRank rank(world, grid);
       for (const Sized& sized : all) {
         SCOPED_TRACE(sized.layer.name + ", rank " + std::to_string(world.rank()));
-        const GridLayer place{{.kind = SplitKind::space, .h = h, .w = w},
-                              by_space(sized.x, grid, h, w),
-                              by_space(sized.y, grid, h, w)};
+        const NodeLayout place{{.kind = SplitKind::space, .h = h, .w = w},
+                               by_space(sized.x, grid, h, w),
+                               by_space(sized.y, grid, h, w)};
         const auto kernel = make(rank.context, sized.layer, place);
 
         EXPECT_THAT(kernel->implementation(), Not(HasSubstr("ref")));

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "layers/kinds.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {

@@ -58,6 +58,7 @@ std::vector<LayerSpans> spans_of_nodes(const Program& program, const Model& mode
   for (const GraphNode& node : program.graph().nodes) {
     spans.push_back(node.layer ? layers[*node.layer] : LayerSpans{});
   }
+
   return spans;
 }
 
@@ -67,6 +68,7 @@ std::vector<std::string> names_of_nodes(const Program& program, const Model& mod
     names.push_back(node.layer ? "layer " + model.layers[*node.layer].name
                                : std::string("a change of layout"));
   }
+
   return names;
 }
 
@@ -77,6 +79,7 @@ class LayerMemory {
     memory.rewind();
     engine_.set_layer_memory(&memory);
   }
+
   LayerMemory(const LayerMemory&) = delete;
   LayerMemory& operator=(const LayerMemory&) = delete;
   ~LayerMemory() { engine_.set_layer_memory(nullptr); }
@@ -99,45 +102,37 @@ class Activations {
   /// `sizes` are the most elements that each value has in any plan; `writers`, for messages, is
   /// what writes each value but the first.
   Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
-              const BackwardPlan& backward, const std::vector<std::string>& writers);
+              const BackwardPlan& backward, const std::vector<std::string>& writers) {
+    for (std::size_t value = 1; value < sizes.size(); ++value) {
+      const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
+      values_.push_back(make(engine, sizes[value]));
+    }
+    const MemoryScope scope(engine.memory(), "a gradient of activations");
+    for (const std::int64_t elements : backward.elements) {
+      gradients_.push_back(make(engine, elements));
+    }
+  }
 
   /// The model's input, which is the caller's, or what a node wrote.
   [[nodiscard]] tensor::View<const float> read(ValueId value, const float* input,
-                                               const BatchPlan& plan) const;
-  [[nodiscard]] tensor::View<float> write(ValueId value, const BatchPlan& plan);
+                                               const BatchPlan& plan) const {
+    return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value]};
+  }
+
+  [[nodiscard]] tensor::View<float> write(ValueId value, const BatchPlan& plan) {
+    return {values_[value - 1].data(), plan.shapes[value]};
+  }
 
   /// A gradient buffer in the shape of `value`.
-  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value, const BatchPlan& plan);
+  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value,
+                                             const BatchPlan& plan) {
+    return {gradients_[buffer].data(), plan.shapes[value]};
+  }
 
  private:
   std::vector<tensor::Tensor> values_;     // value v is values_[v - 1]
   std::vector<tensor::Tensor> gradients_;  // by BufferId
 };
-
-Activations::Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
-                         const BackwardPlan& backward, const std::vector<std::string>& writers) {
-  for (std::size_t value = 1; value < sizes.size(); ++value) {
-    const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
-    values_.push_back(make(engine, sizes[value]));
-  }
-  const MemoryScope scope(engine.memory(), "a gradient of activations");
-  for (const std::int64_t elements : backward.elements) {
-    gradients_.push_back(make(engine, elements));
-  }
-}
-
-tensor::View<const float> Activations::read(ValueId value, const float* input,
-                                            const BatchPlan& plan) const {
-  return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value]};
-}
-
-tensor::View<float> Activations::write(ValueId value, const BatchPlan& plan) {
-  return {values_[value - 1].data(), plan.shapes[value]};
-}
-
-tensor::View<float> Activations::gradient(BufferId buffer, ValueId value, const BatchPlan& plan) {
-  return {gradients_[buffer].data(), plan.shapes[value]};
-}
 
 class Executor::Impl {
  public:
@@ -244,9 +239,10 @@ const BatchPlan& Executor::Impl::training_plan(std::int64_t images) const {
 const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
   if (images > options_.evaluation_batch) {
     throw std::invalid_argument("Executor: cannot evaluate " + std::to_string(images) +
-                                " pictures at once; evaluation_batch is " +
+                                " images at once; evaluation_batch is " +
                                 std::to_string(options_.evaluation_batch));
   }
+
   if (const BatchPlan* plan = find(plans_, images)) return *plan;
   plans_.resize(fixed_plans_);  // only one remainder is kept
   add_plan(images, KernelPurpose::evaluation);
@@ -255,8 +251,8 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
 
 const float* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
   if (!plan.input) return batch.images.data();
-  const tensor::Shape pictures = model_.input.with_n(plan.images);
-  copy_box(*plan.input, {batch.images.data(), whole(pictures)}, {input_.data(), *plan.input});
+  const tensor::Shape images = model_.input.with_n(plan.images);
+  copy_box(*plan.input, {batch.images.data(), whole(images)}, {input_.data(), *plan.input});
   return input_.data();
 }
 
@@ -285,6 +281,7 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
     plan.kernels[i]->forward_inference(forward_operands(i, plan, input, parameters),
                                        spans_[i].statistics_of(statistics));
   }
+
   evaluated_ = static_cast<std::size_t>(plan.shapes.back().size());
   return judge(plan, batch, judged, 0.0F, {});
 }
@@ -313,6 +310,7 @@ std::vector<std::string> Executor::Impl::implementations() const {
     if (names.empty()) continue;
     lines.push_back(model_.layers[*program_->graph().nodes[i].layer].name + ": " + names);
   }
+
   return lines;
 }
 
@@ -324,6 +322,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
     train_nothing(observer);
     return {};
   }
+
   const BatchPlan& plan = training_plan(batch.samples);
   const float* input = input_of(plan, batch);
   forward(plan, input, observer);
@@ -372,6 +371,7 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
   if (step.add_dx_to) {
     tensor::add(engine_, operands.dx, activations_.gradient(*step.add_dx_to, inputs[0], plan));
   }
+
   if (step.add_residual_to) {
     tensor::add(engine_, operands.dy,
                 activations_.gradient(*step.add_residual_to, inputs[1], plan));
@@ -391,6 +391,7 @@ void Executor::Impl::train_nothing(StepObserver& observer) {
     if (spans.block) observer.make_ready(*spans.block);
     observer.between_layers();
   }
+
   for (const BackwardStep& step : backward_.steps) {
     const LayerSpans& spans = spans_[step.node];
     if (spans.block) {

@@ -14,7 +14,6 @@
 #include <rondo/train/redistribution.hpp>
 
 #include "layers/split_kernels.hpp"
-#include "model/parameters.hpp"
 
 namespace rondo::train {
 namespace {
@@ -88,7 +87,7 @@ class Lowerer {
     return add({.inputs = {value}}, {{}, result_.values[value], as});
   }
 
-  ValueId add(GraphNode node, GridLayer layout) {
+  ValueId add(GraphNode node, NodeLayout layout) {
     result_.values.push_back(layout.y);
     result_.graph.nodes.push_back(std::move(node));
     result_.layouts.push_back(std::move(layout));
@@ -182,7 +181,7 @@ class Slicer {
   void cut_all(std::vector<Parameter>& parameters, std::size_t& count) const {
     count = 0;
     for (Parameter& parameter : parameters) {
-      cut(parameter, slices_[index_of(layer_of(parameter))]);
+      cut(parameter, slices_[index_of(parameter.layer())]);
       parameter.offset = count;
       count += parameter.size();
     }
@@ -198,7 +197,7 @@ class Slicer {
   std::vector<ParameterSlice> slices_;  // in the model's order, which lowering keeps
 };
 
-LayerTraffic of_change(const GridLayer& layout, bool input_gradient) {
+LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
   const auto words = [](const Partition& from, const Partition& to) {
     return static_cast<std::uint64_t>(words_moved(from, to));
   };
@@ -218,13 +217,13 @@ ParameterLayout layout_of(const Model& model, const Lowering& lowering, int rank
   slicer.cut_all(layout.parameters, layout.parameter_count);
   slicer.cut_all(layout.statistics, layout.statistic_count);
   std::size_t next = 0;
-  for (ParameterGroup& group : layout.groups) {
-    group.offset = next < layout.parameters.size() ? layout.parameters[next].offset : 0;
-    group.size = 0;
+  for (ParameterBlock& block : layout.blocks) {
+    block.offset = next < layout.parameters.size() ? layout.parameters[next].offset : 0;
+    block.size = 0;
     for (; next < layout.parameters.size(); ++next) {
       const Parameter& parameter = layout.parameters[next];
-      if (layer_of(parameter) != group.name) break;
-      group.size += parameter.size();
+      if (parameter.layer() != block.name) break;
+      block.size += parameter.size();
     }
   }
   return layout;
@@ -238,12 +237,12 @@ ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& spl
 std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSplit>& splits,
                                    int ranks) {
   const Lowering lowering = lower(model, splits, ranks, 1);
-  const std::vector<ParameterGroup> groups = layout_of(model).groups;
+  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<bool> adds_up;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const auto layer = lowering.graph.nodes[node].layer;
-    if (!layer || adds_up.size() == groups.size()) continue;
-    if (model.layers[*layer].name != groups[adds_up.size()].name) continue;
+    if (!layer || adds_up.size() == blocks.size()) continue;
+    if (model.layers[*layer].name != blocks[adds_up.size()].name) continue;
     const Parts& parts = lowering.layouts[node].x.parts();
     adds_up.push_back(parts.n * parts.h * parts.w > 1);
   }
@@ -256,7 +255,7 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
   for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
     const GraphNode& node = lowering.graph.nodes[i];
     const bool input_gradient = has_gradient(lowering.graph, node.inputs[0]);
-    const GridLayer& layout = lowering.layouts[i];
+    const NodeLayout& layout = lowering.layouts[i];
     const LayerTraffic traffic =
         node.layer ? model.layers[*node.layer].kind->traffic(layout, input_gradient)
                    : of_change(layout, input_gradient);
@@ -289,7 +288,7 @@ std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (adds_up[i] && position > 0) continue;  // one slice, of all ranks
       const int holders = adds_up[i] ? grid.ranks() : grid.pc;
-      words[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.groups[i].size;
+      words[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.blocks[i].size;
     }
   }
   return words;
@@ -299,7 +298,7 @@ tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                     const Lowering& lowering, std::size_t node, int rank,
                                     BatchNormGroup statistics) {
   const GraphNode& at = lowering.graph.nodes[node];
-  const GridLayer& layout = lowering.layouts[node];
+  const NodeLayout& layout = lowering.layouts[node];
   if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank)};
   return model.layers[*at.layer].kind->memory(
       {.kernels = kernels,

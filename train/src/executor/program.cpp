@@ -10,7 +10,6 @@
 #include "executor/memory.hpp"
 #include "grid/communicators.hpp"
 #include "layers/split_kernels.hpp"
-#include "model/parameters.hpp"
 
 namespace rondo::train {
 namespace {
@@ -19,12 +18,25 @@ namespace {
 class WholeModel final : public Program {
  public:
   /// The engine is lent.
-  WholeModel(tensor::Engine& engine, const Model& model);
+  WholeModel(tensor::Engine& engine, const Model& model)
+      : engine_(engine), model_(model), graph_(graph_of(model)), layout_(layout_of(model)) {}
 
   [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
-  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
-  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override {
+    BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .judged = {0, images}};
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+      const LayerSpec& layer = model_.layers[i];
+      const MemoryScope scope(engine_.memory(), "layer " + layer.name);
+      plan.kernels.push_back(make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
+                                               has_gradient(graph_, layer.inputs[0]), purpose));
+    }
+    return plan;
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override {
+    return sizes_of(shapes_of(model_, images));
+  }
 
  private:
   tensor::Engine& engine_;
@@ -33,42 +45,74 @@ class WholeModel final : public Program {
   ParameterLayout layout_;
 };
 
-WholeModel::WholeModel(tensor::Engine& engine, const Model& model)
-    : engine_(engine), model_(model), graph_(graph_of(model)), layout_(layout_of(model)) {}
-
-BatchPlan WholeModel::plan(std::int64_t images, KernelPurpose purpose) {
-  BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .judged = {0, images}};
-  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
-    const LayerSpec& layer = model_.layers[i];
-    const MemoryScope scope(engine_.memory(), "layer " + layer.name);
-    plan.kernels.push_back(make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
-                                             has_gradient(graph_, layer.inputs[0]), purpose));
-  }
-  return plan;
-}
-
-std::vector<std::int64_t> WholeModel::sizes(std::int64_t images) const {
-  return sizes_of(shapes_of(model_, images));
-}
-
-/// A rank's part of a model that its group runs together. Made by all ranks of the group together,
-/// as are its plans.
+/// A rank's part of a model that its replica runs together. Made by all ranks of the replica
+/// together, as are its plans.
 class SplitModel final : public Program {
  public:
   /// `engine` is lent, and what `part` points to.
-  SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part);
+  SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part)
+      : model_(model),
+        part_(part),
+        communicators_(*part.replica, {.pr = part.replica->size(), .pc = 1}),
+        engine_(engine),
+        message_memory_(part.memory),
+        lowering_(lowered(1)),
+        layout_(layout_of(model, lowering_, communicators_.rank())) {}
 
   [[nodiscard]] const Graph& graph() const noexcept override { return lowering_.graph; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
-  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
-  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
+  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override {
+    message_memory_.rewind();
+    const KernelContext context{.engine = engine_,
+                                .communicators = communicators_,
+                                .memory = &message_memory_,
+                                .across = part_.across,
+                                .purpose = purpose,
+                                .statistics = part_.batch_norm};
+    const Lowering lowering = lowered(images);
+    const int rank = communicators_.rank();
+    BatchPlan plan{.images = images};
+    for (const Partition& value : lowering.values)
+      plan.shapes.push_back(value.box_of(rank).shape());
+    for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
+      plan.kernels.push_back(make_kernel(context, lowering.graph.nodes[i], lowering.layouts[i]));
+    }
+    const Partition& input = lowering.values.front();
+    if (input.blocks() > 1) plan.input = input.box_of(rank);
+    const Partition& logits = lowering.values.back();
+    plan.judged = logits.box_of(rank).n;
+    plan.counts = logits.holders() == 1 || rank == 0;
+    return plan;
+  }
+
+  // Fewer images may leave a rank more than its part of the most, but no more than the largest
+  // part.
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override {
+    std::vector<std::int64_t> sizes;
+    for (const Partition& value : lowered(images).values) {
+      const tensor::Shape own = value.box_of(communicators_.rank()).shape();
+      const std::int64_t parts = value.parts().n;
+      sizes.push_back(own.with_n((images + parts - 1) / parts).size());
+    }
+    return sizes;
+  }
+
   [[nodiscard]] bool runs_empty_batches() const noexcept override { return true; }
 
  private:
-  [[nodiscard]] Lowering lowered(std::int64_t images) const;
-  [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const GridContext& context,
+  [[nodiscard]] Lowering lowered(std::int64_t images) const {
+    return lower(model_, part_.splits, communicators_.grid().pr, images);
+  }
+
+  [[nodiscard]] std::unique_ptr<LayerKernel> make_kernel(const KernelContext& context,
                                                          const GraphNode& node,
-                                                         const GridLayer& layout);
+                                                         const NodeLayout& layout) {
+    if (!node.layer) return make_redistribution(context, layout.x, layout.y);
+    const LayerSpec& layer = model_.layers[*node.layer];
+    const MemoryScope scope(engine_.memory(), "layer " + layer.name);
+    const bool input_gradient = context.trains() && has_gradient(lowering_.graph, node.inputs[0]);
+    return layer.kind->grid_kernel(context, layout, input_gradient);
+  }
 
   Model model_;
   GridPart part_;
@@ -78,63 +122,6 @@ class SplitModel final : public Program {
   Lowering lowering_;            // of one image
   ParameterLayout layout_;
 };
-
-SplitModel::SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part)
-    : model_(model),
-      part_(part),
-      communicators_(*part.group, {.pr = part.group->size(), .pc = 1}),
-      engine_(engine),
-      message_memory_(part.memory),
-      lowering_(lowered(1)),
-      layout_(layout_of(model, lowering_, communicators_.rank())) {}
-
-Lowering SplitModel::lowered(std::int64_t images) const {
-  return lower(model_, part_.splits, communicators_.grid().pr, images);
-}
-
-std::unique_ptr<LayerKernel> SplitModel::make_kernel(const GridContext& context,
-                                                     const GraphNode& node,
-                                                     const GridLayer& layout) {
-  if (!node.layer) return make_redistribution(context, layout.x, layout.y);
-  const LayerSpec& layer = model_.layers[*node.layer];
-  const MemoryScope scope(engine_.memory(), "layer " + layer.name);
-  const bool input_gradient = context.trains() && has_gradient(lowering_.graph, node.inputs[0]);
-  return layer.kind->grid_kernel(context, layout, input_gradient);
-}
-
-BatchPlan SplitModel::plan(std::int64_t images, KernelPurpose purpose) {
-  message_memory_.rewind();
-  const GridContext context{.engine = engine_,
-                            .communicators = communicators_,
-                            .memory = &message_memory_,
-                            .across = part_.across,
-                            .purpose = purpose,
-                            .statistics = part_.batch_norm};
-  const Lowering lowering = lowered(images);
-  const int rank = communicators_.rank();
-  BatchPlan plan{.images = images};
-  for (const Partition& value : lowering.values) plan.shapes.push_back(value.box_of(rank).shape());
-  for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
-    plan.kernels.push_back(make_kernel(context, lowering.graph.nodes[i], lowering.layouts[i]));
-  }
-  const Partition& input = lowering.values.front();
-  if (input.blocks() > 1) plan.input = input.box_of(rank);
-  const Partition& logits = lowering.values.back();
-  plan.judged = logits.box_of(rank).n;
-  plan.counts = logits.replicas() == 1 || rank == 0;
-  return plan;
-}
-
-// Fewer images may leave a rank more than its part of the most, but no more than the largest part.
-std::vector<std::int64_t> SplitModel::sizes(std::int64_t images) const {
-  std::vector<std::int64_t> sizes;
-  for (const Partition& value : lowered(images).values) {
-    const tensor::Shape own = value.box_of(communicators_.rank()).shape();
-    const std::int64_t parts = value.parts().n;
-    sizes.push_back(own.with_n((images + parts - 1) / parts).size());
-  }
-  return sizes;
-}
 
 }  // namespace
 
@@ -154,20 +141,21 @@ std::vector<LayerSpans> spans_of(const Model& model, const ParameterLayout& layo
   std::size_t statistic = 0;
   for (const LayerSpec& layer : model.layers) {
     LayerSpans spans;
-    if (block < layout.groups.size() && layout.groups[block].name == layer.name) {
+    if (block < layout.blocks.size() && layout.blocks[block].name == layer.name) {
       spans.block = block;
-      spans.offset = layout.groups[block].offset;
-      spans.size = layout.groups[block].size;
+      spans.offset = layout.blocks[block].offset;
+      spans.size = layout.blocks[block].size;
       ++block;
     }
     for (; statistic < layout.statistics.size(); ++statistic) {
       const Parameter& next = layout.statistics[statistic];
-      if (layer_of(next) != layer.name) break;
+      if (next.layer() != layer.name) break;
       if (spans.statistics_size == 0) spans.statistics_offset = next.offset;
       spans.statistics_size += next.size();
     }
     all.push_back(spans);
   }
+
   return all;
 }
 

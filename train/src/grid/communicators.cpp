@@ -22,17 +22,17 @@ GridCommunicators::GridCommunicators(transport::Communicator& all, ProcessGrid g
                                 std::to_string(grid.pc) + " needs as many ranks, not " +
                                 std::to_string(all.size()));
   }
-  static_cast<void>(group());
+  static_cast<void>(replica());
 }
 
-transport::Communicator& GridCommunicators::group() {
-  return split(colors_of(grid_, &ProcessGrid::group_of),
+transport::Communicator& GridCommunicators::replica() {
+  return split(colors_of(grid_, &ProcessGrid::replica_of),
                colors_of(grid_, &ProcessGrid::position_of));
 }
 
 transport::Communicator& GridCommunicators::across() {
   return split(colors_of(grid_, &ProcessGrid::position_of),
-               colors_of(grid_, &ProcessGrid::group_of));
+               colors_of(grid_, &ProcessGrid::replica_of));
 }
 
 transport::Communicator& GridCommunicators::split(const std::vector<int>& colors,

@@ -18,9 +18,10 @@ class GridCommunicators {
   [[nodiscard]] int rank() const noexcept { return all_.rank(); }
 
   [[nodiscard]] transport::Communicator& all() noexcept { return all_; }
-  /// The ranks of this rank's group, by position.
-  [[nodiscard]] transport::Communicator& group();
-  /// Those of this rank's position in every group, by group. Collective over `all` the first time.
+  /// The ranks of this rank's replica, by position.
+  [[nodiscard]] transport::Communicator& replica();
+  /// Those of this rank's position in every replica, by replica. Collective over `all` the first
+  /// time.
   [[nodiscard]] transport::Communicator& across();
   /// This rank together with all that have its color, ordered by key, then by rank. `colors` and
   /// `keys` have an entry for every rank of the grid, the same on all ranks. Collective over

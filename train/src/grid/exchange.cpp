@@ -15,8 +15,8 @@ namespace rondo::train {
 namespace {
 
 /// Where element (n, h, w, c) of the whole array lies in memory that holds `held`.
-std::int64_t place_of(const Box& held, std::int64_t n, std::int64_t h, std::int64_t w,
-                      std::int64_t c) {
+std::int64_t offset_of(const Box& held, std::int64_t n, std::int64_t h, std::int64_t w,
+                       std::int64_t c) {
   const tensor::Shape shape = held.shape();
   return (((n - held.n.first) * shape.h + h - held.h.first) * shape.w + w - held.w.first) *
              shape.c +
@@ -43,8 +43,8 @@ void for_each_run(const Box& box, const BoxView<const float>& from, const BoxVie
   for (std::int64_t n = box.n.first; n < n_last; ++n) {
     for (std::int64_t h = box.h.first; h < h_last; ++h) {
       for (std::int64_t w = box.w.first; w < w_last; ++w) {
-        move(from.data + place_of(from.box, n, h, w, box.c.first),
-             into.data + place_of(into.box, n, h, w, box.c.first), run);
+        move(from.data + offset_of(from.box, n, h, w, box.c.first),
+             into.data + offset_of(into.box, n, h, w, box.c.first), run);
       }
     }
   }

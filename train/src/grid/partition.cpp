@@ -45,11 +45,11 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
     }
     ++count[static_cast<std::size_t>(block)];
   }
-  const int replicas = static_cast<int>(block_of_rank.size()) / blocks;
+  const int holders = static_cast<int>(block_of_rank.size()) / blocks;
   for (std::size_t block = 0; block < count.size(); ++block) {
-    if (count[block] == replicas) continue;
+    if (count[block] == holders) continue;
     refuse("block " + std::to_string(block) + " is held by " + std::to_string(count[block]) +
-           " ranks instead of " + std::to_string(replicas));
+           " ranks instead of " + std::to_string(holders));
   }
   std::vector<int> ranks(block_of_rank.size());
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -78,7 +78,7 @@ void check_channels(const Partition& x, const ChannelGrid& grid) {
                               std::to_string(x.parts().c) + " parts along C");
 }
 
-ChannelPlace place_of_block(int block, const ChannelGrid& grid) {
+ChannelPosition place_of_block(int block, const ChannelGrid& grid) {
   const int channel_block = block % grid.ranks();
   return {channel_block / grid.filters, channel_block % grid.filters};
 }
@@ -117,11 +117,11 @@ std::span<const int> Partition::ranks_of(int block) const {
     throw std::out_of_range("partition: block " + std::to_string(block) + " of " +
                             std::to_string(blocks()));
   }
-  const auto count = static_cast<std::size_t>(replicas());
+  const auto count = static_cast<std::size_t>(holders());
   return std::span(ranks_by_block_).subspan(static_cast<std::size_t>(block) * count, count);
 }
 
-int Partition::replica_of(int rank) const {
+int Partition::holder_index(int rank) const {
   const auto holders = ranks_of(block_of(rank));
   return static_cast<int>(std::ranges::find(holders, rank) - holders.begin());
 }
@@ -144,7 +144,7 @@ Partition on_grid(tensor::Shape extents, ProcessGrid grid, Parts within) {
   const int blocks = within.blocks();
   std::vector<int> block_of_rank;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
-    block_of_rank.push_back(grid.group_of(rank) * blocks +
+    block_of_rank.push_back(grid.replica_of(rank) * blocks +
                             grid.position_of(rank) * blocks / grid.pr);
   }
   within.n *= grid.pc;
@@ -168,7 +168,7 @@ Partition by_channel(tensor::Shape extents, ProcessGrid grid) {
 Partition by_space(tensor::Shape extents, ProcessGrid grid, int h_parts, int w_parts) {
   if (h_parts < 1 || w_parts < 1 || h_parts * w_parts != grid.pr) {
     throw std::invalid_argument("process grid: groups of " + std::to_string(grid.pr) +
-                                " ranks cannot split pictures into " + std::to_string(h_parts) +
+                                " ranks cannot split images into " + std::to_string(h_parts) +
                                 " x " + std::to_string(w_parts) + " parts");
   }
   return on_grid(extents, grid, {.h = h_parts, .w = w_parts});
@@ -176,7 +176,7 @@ Partition by_space(tensor::Shape extents, ProcessGrid grid, int h_parts, int w_p
 
 // Convolutions by channel.
 
-ChannelPlace place_of(const Partition& x, ChannelGrid grid, int rank) {
+ChannelPosition position_of(const Partition& x, ChannelGrid grid, int rank) {
   check_channels(x, grid);
   return place_of_block(x.block_of(rank), grid);
 }
@@ -186,7 +186,7 @@ Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
   std::vector<int> block_of_rank;
   for (int rank = 0; rank < x.ranks(); ++rank) {
     const int block = x.block_of(rank);
-    const ChannelPlace place = place_of_block(block, grid);
+    const ChannelPosition place = place_of_block(block, grid);
     block_of_rank.push_back(block - block % grid.ranks() + place.filter * grid.channels +
                             place.channel);
   }
@@ -195,13 +195,13 @@ Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
 
 Box gathered_input(const Partition& x, ChannelGrid grid, int rank) {
   Box box = x.box_of(rank);
-  box.c = even_range(x.extents().c, grid.channels, place_of(x, grid, rank).channel);
+  box.c = even_range(x.extents().c, grid.channels, position_of(x, grid, rank).channel);
   return box;
 }
 
 Box partial_output(const Partition& x, ChannelGrid grid, tensor::Shape y, int rank) {
   Box box = x.with_extents(y).box_of(rank);
-  box.c = even_range(y.c, grid.filters, place_of(x, grid, rank).filter);
+  box.c = even_range(y.c, grid.filters, position_of(x, grid, rank).filter);
   return box;
 }
 

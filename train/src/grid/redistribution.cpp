@@ -44,7 +44,7 @@ std::vector<Transfer> receives_of(const Partition& from, std::span<const Box> wa
     if (block == from.block_of(rank)) continue;
     const Box box = intersection(from.box(block), target);
     if (box.empty()) continue;
-    if (from.replicas() == 1) {
+    if (from.holders() == 1) {
       receives.push_back({from.ranks_of(block).front(), box});
       continue;
     }
@@ -126,11 +126,11 @@ Redistribution halo_return(const Partition& home, std::span<const Box> computed,
   const int mine = home.block_of(rank);
   const Box own = home.box(mine);
   const Box& sums = computed[static_cast<std::size_t>(rank)];
-  const int replica = home.replica_of(rank);
+  const int holder = home.holder_index(rank);
   Redistribution plan{.kept = intersection(own, sums)};
   for (int block = 0; block < home.blocks(); ++block) {
     if (block == mine) continue;
-    const int peer = home.ranks_of(block)[static_cast<std::size_t>(replica)];
+    const int peer = home.ranks_of(block)[static_cast<std::size_t>(holder)];
     const Box there = intersection(home.box(block), sums);
     const Box here = intersection(own, computed[static_cast<std::size_t>(peer)]);
     if (!there.empty()) plan.sends.push_back({peer, there});

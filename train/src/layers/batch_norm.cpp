@@ -18,7 +18,6 @@
 #include <rondo/tensor/batch_norm.hpp>
 
 #include "layers/kernel_memories.hpp"
-#include "layers/kinds.hpp"
 #include "layers/split_kernels.hpp"
 
 namespace rondo::train {
@@ -31,69 +30,63 @@ tensor::BatchNormSpec spec_of(const BatchNormLayer& layer, const tensor::Shape& 
           .momentum = layer.momentum};
 }
 
-/// Batch norm: its group is scale, then shift; its statistics are running mean, then variance.
+/// Batch norm: its parameter block is scale, then shift; its statistics are running mean, then
+/// variance.
 class BatchNormKernel final : public LayerKernel {
  public:
   BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec,
-                  tensor::SumOverRanks sum_over_ranks = {});
+                  tensor::SumOverRanks sum_over_ranks = {})
+      : kernel_(engine, spec, std::move(sum_over_ranks)),
+        channels_(static_cast<std::size_t>(spec.input.c)) {}
 
-  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
+  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override {
+    kernel_.forward_training(operands.x, operands.residual, split(operands.parameters),
+                             statistics.first(channels_), statistics.subspan(channels_),
+                             operands.y);
+  }
+
   void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> statistics) override;
+                         std::span<const float> statistics) override {
+    kernel_.forward_inference(operands.x, operands.residual, split(operands.parameters),
+                              statistics.first(channels_), statistics.subspan(channels_),
+                              operands.y);
+  }
+
   /// Also writes dx, and leaves the gradient of the residual input in dy.
-  void backward_parameters(const BackwardOperands& operands) override;
+  void backward_parameters(const BackwardOperands& operands) override {
+    kernel_.backward(operands.x, operands.y, split(operands.parameters), operands.dy, operands.dx,
+                     operands.gradients.first(channels_), operands.gradients.subspan(channels_),
+                     operands.dy_also);
+  }
 
  private:
-  [[nodiscard]] tensor::BatchNormParameters split(std::span<const float> parameters) const;
+  [[nodiscard]] tensor::BatchNormParameters split(std::span<const float> parameters) const {
+    return {.scale = parameters.first(channels_), .shift = parameters.subspan(channels_)};
+  }
 
   tensor::BatchNorm kernel_;
   std::size_t channels_;
 };
 
-BatchNormKernel::BatchNormKernel(tensor::Engine& engine, const tensor::BatchNormSpec& spec,
-                                 tensor::SumOverRanks sum_over_ranks)
-    : kernel_(engine, spec, std::move(sum_over_ranks)),
-      channels_(static_cast<std::size_t>(spec.input.c)) {}
-
-void BatchNormKernel::forward_training(const ForwardOperands& operands,
-                                       std::span<float> statistics) {
-  kernel_.forward_training(operands.x, operands.residual, split(operands.parameters),
-                           statistics.first(channels_), statistics.subspan(channels_), operands.y);
-}
-
-void BatchNormKernel::forward_inference(const ForwardOperands& operands,
-                                        std::span<const float> statistics) {
-  kernel_.forward_inference(operands.x, operands.residual, split(operands.parameters),
-                            statistics.first(channels_), statistics.subspan(channels_), operands.y);
-}
-
-void BatchNormKernel::backward_parameters(const BackwardOperands& operands) {
-  kernel_.backward(operands.x, operands.y, split(operands.parameters), operands.dy, operands.dx,
-                   operands.gradients.first(channels_), operands.gradients.subspan(channels_),
-                   operands.dy_also);
-}
-
-tensor::BatchNormParameters BatchNormKernel::split(std::span<const float> parameters) const {
-  return {.scale = parameters.first(channels_), .shift = parameters.subspan(channels_)};
-}
-
-/// The ranks that share statistics: of one channel block, of one replica, and of one group or all.
+/// The ranks that share statistics: of one channel block, of one replica, and of one replica or
+/// all.
 transport::Communicator& sharing(GridCommunicators& communicators, const Partition& x,
                                  BatchNormGroup statistics) {
-  const bool by_group = statistics == BatchNormGroup::group;
+  const bool by_replica = statistics == BatchNormGroup::group;
   std::vector<int> colors;
   std::vector<int> keys;
   for (int rank = 0; rank < x.ranks(); ++rank) {
     const int block = x.block_of(rank);
-    const int group = by_group ? communicators.grid().group_of(rank) : 0;
-    const int channels = group * x.parts().c + block % x.parts().c;
-    colors.push_back(channels * x.replicas() + x.replica_of(rank));
+    const int replica = by_replica ? communicators.grid().replica_of(rank) : 0;
+    const int channels = replica * x.parts().c + block % x.parts().c;
+    colors.push_back(channels * x.holders() + x.holder_index(rank));
     keys.push_back(block);
   }
+
   return communicators.split(colors, keys);
 }
 
-tensor::SumOverRanks sum_over(const GridContext& context, const Partition& x,
+tensor::SumOverRanks sum_over(const KernelContext& context, const Partition& x,
                               BatchNormGroup statistics) {
   if (statistics == BatchNormGroup::rank) return {};
   const auto of_several = [](transport::Communicator* ranks) {
@@ -109,78 +102,66 @@ tensor::SumOverRanks sum_over(const GridContext& context, const Partition& x,
   };
 }
 
-// The kernel wants pictures of at least one pixel: without any, there are no images.
+// The kernel wants images of at least one pixel: without any, there are no images.
 tensor::Shape box_of(const Partition& x, int rank) {
   const tensor::Shape box = x.box_of(rank).shape();
   return box.size() > 0 ? box : tensor::Shape{0, 1, 1, box.c};
 }
 
 /// Batch norm of this rank's box, its statistics shared with the ranks that hold the same channels
-/// of other samples and pixels: those of its group, or all. Of ranks that hold the same block each
-/// shares with other ones, so that no sample counts twice. Where GridContext::across is given, it
-/// reaches the other groups: `all` sums over this one's ranks, then over them.
+/// of other samples and pixels: those of its replica, or all. Of ranks that hold the same block
+/// each shares with other ones, so that no sample counts twice. Where KernelContext::across is
+/// given, it reaches the other replicas: `all` sums over this one's ranks, then over them.
 ///
 /// A rank without pixels takes part with zeros. One without channels has nothing to share.
 class BatchNormOnGrid final : public LayerKernel {
  public:
-  BatchNormOnGrid(const GridContext& context, const BatchNormLayer& layer, const GridLayer& layout,
-                  BatchNormGroup statistics);
+  BatchNormOnGrid(const KernelContext& context, const BatchNormLayer& layer,
+                  const NodeLayout& layout, BatchNormGroup statistics)
+      : box_(box_of(layout.x, context.communicators.rank())), residual_(layer.residual) {
+    // Made by all ranks, for it may split a communicator.
+    tensor::SumOverRanks sum = sum_over(context, layout.x, statistics);
+    if (box_.c > 0) kernel_.emplace(context.engine, spec_of(layer, box_), std::move(sum));
+  }
 
-  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override;
+  void forward_training(const ForwardOperands& operands, std::span<float> statistics) override {
+    if (!kernel_) return;
+    kernel_->forward_training(box_.n > 0 ? operands : without_images(operands), statistics);
+  }
+
   void forward_inference(const ForwardOperands& operands,
-                         std::span<const float> statistics) override;
-  void backward_parameters(const BackwardOperands& operands) override;
+                         std::span<const float> statistics) override {
+    if (!kernel_) return;
+    kernel_->forward_inference(box_.n > 0 ? operands : without_images(operands), statistics);
+  }
+
+  void backward_parameters(const BackwardOperands& operands) override {
+    if (!kernel_) return;
+    kernel_->backward_parameters(box_.n > 0 ? operands : without_images(operands));
+  }
 
  private:
-  [[nodiscard]] ForwardOperands without_images(const ForwardOperands& operands) const;
-  [[nodiscard]] BackwardOperands without_images(const BackwardOperands& operands) const;
+  [[nodiscard]] ForwardOperands without_images(const ForwardOperands& operands) const {
+    return {.x = {nullptr, box_},
+            .residual =
+                residual_ ? tensor::View<const float>(nullptr, box_) : tensor::View<const float>(),
+            .y = {nullptr, box_},
+            .parameters = operands.parameters};
+  }
+
+  [[nodiscard]] BackwardOperands without_images(const BackwardOperands& operands) const {
+    return {.x = {nullptr, box_},
+            .y = {nullptr, box_},
+            .dy = {nullptr, box_},
+            .dx = {nullptr, box_},
+            .parameters = operands.parameters,
+            .gradients = operands.gradients};
+  }
 
   tensor::Shape box_;  ///< without elements: no images of one pixel
   bool residual_;
   std::optional<BatchNormKernel> kernel_;  ///< none where there are no channels
 };
-
-BatchNormOnGrid::BatchNormOnGrid(const GridContext& context, const BatchNormLayer& layer,
-                                 const GridLayer& layout, BatchNormGroup statistics)
-    : box_(box_of(layout.x, context.communicators.rank())), residual_(layer.residual) {
-  // Made by all ranks, for it may split a communicator.
-  tensor::SumOverRanks sum = sum_over(context, layout.x, statistics);
-  if (box_.c > 0) kernel_.emplace(context.engine, spec_of(layer, box_), std::move(sum));
-}
-
-void BatchNormOnGrid::forward_training(const ForwardOperands& operands,
-                                       std::span<float> statistics) {
-  if (!kernel_) return;
-  kernel_->forward_training(box_.n > 0 ? operands : without_images(operands), statistics);
-}
-
-void BatchNormOnGrid::forward_inference(const ForwardOperands& operands,
-                                        std::span<const float> statistics) {
-  if (!kernel_) return;
-  kernel_->forward_inference(box_.n > 0 ? operands : without_images(operands), statistics);
-}
-
-void BatchNormOnGrid::backward_parameters(const BackwardOperands& operands) {
-  if (!kernel_) return;
-  kernel_->backward_parameters(box_.n > 0 ? operands : without_images(operands));
-}
-
-ForwardOperands BatchNormOnGrid::without_images(const ForwardOperands& operands) const {
-  return {.x = {nullptr, box_},
-          .residual =
-              residual_ ? tensor::View<const float>(nullptr, box_) : tensor::View<const float>(),
-          .y = {nullptr, box_},
-          .parameters = operands.parameters};
-}
-
-BackwardOperands BatchNormOnGrid::without_images(const BackwardOperands& operands) const {
-  return {.x = {nullptr, box_},
-          .y = {nullptr, box_},
-          .dy = {nullptr, box_},
-          .dx = {nullptr, box_},
-          .parameters = operands.parameters,
-          .gradients = operands.gradients};
-}
 
 class BatchNorm final : public LayerType {
  public:
@@ -190,9 +171,11 @@ class BatchNorm final : public LayerType {
     return fmt::format("norm act{} residual{}", static_cast<int>(layer_.activation),
                        layer_.residual ? 1 : 0);
   }
+
   LayerTraits traits() const noexcept override {
     return {.batch_statistics = true, .momentum = layer_.momentum};
   }
+
   std::size_t inputs() const noexcept override { return layer_.residual ? 2 : 1; }
   tensor::Shape output(const tensor::Shape& input) const override { return input; }
 
@@ -203,6 +186,7 @@ class BatchNorm final : public LayerType {
             .statistics = {{.name = "running_mean", .shape = channels, .initial = Initial::zeros},
                            {.name = "running_var", .shape = channels, .initial = Initial::ones}}};
   }
+
   KernelSpec spec(const tensor::Shape& input) const override { return spec_of(layer_, input); }
 
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
@@ -210,10 +194,12 @@ class BatchNorm final : public LayerType {
                                       KernelPurpose /*purpose*/) const override {
     return std::make_unique<BatchNormKernel>(engine, spec_of(layer_, input));
   }
-  std::unique_ptr<LayerKernel> grid_kernel(const GridContext& context, const GridLayer& layout,
+
+  std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool /*input_gradient*/) const override {
     return make_batch_norm_on_grid(context, layer_, layout, context.statistics);
   }
+
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
@@ -227,9 +213,9 @@ class BatchNorm final : public LayerType {
 
 }  // namespace
 
-std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const GridContext& context,
+std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const KernelContext& context,
                                                      const BatchNormLayer& layer,
-                                                     const GridLayer& layout,
+                                                     const NodeLayout& layout,
                                                      BatchNormGroup statistics) {
   return std::make_unique<BatchNormOnGrid>(context, layer, layout, statistics);
 }

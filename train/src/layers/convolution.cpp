@@ -14,7 +14,6 @@
 #include <rondo/train/channel_grid.hpp>
 
 #include "layers/kernel_memories.hpp"
-#include "layers/kinds.hpp"
 #include "layers/split_kernels.hpp"
 #include "layers/weighted_kernel.hpp"
 
@@ -24,7 +23,7 @@ namespace {
 std::uint64_t elements(const Box& box) { return static_cast<std::uint64_t>(box.size()); }
 
 // The channels of x are gathered before the convolution, the sums of y are scattered after it.
-LayerTraffic traffic_by_channel(const GridLayer& layout, bool input_gradient) {
+LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
   const ChannelGrid grid = layout.split.channels;
   LayerTraffic traffic;
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
@@ -37,6 +36,7 @@ LayerTraffic traffic_by_channel(const GridLayer& layout, bool input_gradient) {
     traffic.backward += y * static_cast<std::uint64_t>(grid.channels - 1);
     if (input_gradient) traffic.backward += gathered - x;
   }
+
   return traffic;
 }
 
@@ -49,6 +49,7 @@ class Convolution final : public LayerType {
                        layer_.stride, layer_.padding, layer_.bias ? 1 : 0,
                        static_cast<int>(layer_.activation));
   }
+
   LayerTraits traits() const noexcept override { return {.weights = Weights::filters}; }
 
   tensor::Shape output(const tensor::Shape& input) const override {
@@ -56,6 +57,7 @@ class Convolution final : public LayerType {
     check_windows(windows_of(layer_), input);
     return spec_of(layer_, input).output();
   }
+
   std::optional<Windows> windows() const noexcept override { return windows_of(layer_); }
 
   LayerParameters parameters(const tensor::Shape& input) const override {
@@ -67,6 +69,7 @@ class Convolution final : public LayerType {
                             .fan_out = layer_.filters * window},
                            layer_.bias);
   }
+
   KernelSpec spec(const tensor::Shape& input) const override { return spec_of(layer_, input); }
 
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
@@ -74,25 +77,29 @@ class Convolution final : public LayerType {
     return make_weighted_kernel<tensor::Convolution>(engine, spec_of(layer_, input), input_gradient,
                                                      purpose);
   }
-  std::unique_ptr<LayerKernel> grid_kernel(const GridContext& context, const GridLayer& layout,
+
+  std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool input_gradient) const override {
     return layout.by_channel()
                ? make_convolution_by_channel(context, layer_, layout, input_gradient)
                : make_convolution_in_space(context, layer_, layout, input_gradient);
   }
-  ParameterSlice slice(const GridLayer& layout, int rank) const override {
+
+  ParameterSlice slice(const NodeLayout& layout, int rank) const override {
     if (!layout.by_channel()) return LayerType::slice(layout, rank);
     const ChannelGrid grid = layout.split.channels;
     return {.rows = partial_output(layout.x, grid, layout.y.extents(), rank).c,
             .columns = gathered_input(layout.x, grid, rank).c,
             .elements = layout.y.box_of(rank).c};
   }
-  LayerTraffic traffic(const GridLayer& layout, bool input_gradient) const override {
+
+  LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
     if (layout.by_channel()) return traffic_by_channel(layout, input_gradient);
     const Windows windows = windows_of(layer_);
     return {words_sent(layout.x, forward_needs(layout.x, layout.y, windows)),
             input_gradient ? words_sent(layout.y, backward_needs(layout.x, layout.y, windows)) : 0};
   }
+
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     if (kernel.layout.by_channel()) return memory_by_channel(layer_, kernel);
     if (kernel.layout.split.kind == SplitKind::space) return memory_in_space(layer_, kernel);
@@ -100,6 +107,7 @@ class Convolution final : public LayerType {
     if (!kernel.input_gradient) whole.input_gradient = tensor::InputGradient::unused;
     return kernel.kernels.of(whole);
   }
+
   std::optional<LayerKind> part_by_channel(ChannelGrid grid, int /*ranks*/,
                                            tensor::Shape& input) const override {
     input.c = largest_part(input.c, grid.channels);

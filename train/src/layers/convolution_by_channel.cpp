@@ -40,12 +40,13 @@
 namespace rondo::train {
 namespace {
 
-void require_fit(const GridLayer& layout) {
+void require_fit(const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();
   if (layout.split.kind != SplitKind::channel || parts.h != 1 || parts.w != 1) {
     throw std::invalid_argument(
         "convolution by channel: its input must be split over samples and channels alone");
   }
+
   if (layout.y != output_of(layout.x, layout.split.channels, layout.y.extents())) {
     throw std::invalid_argument("convolution by channel: its output must lie as output_of() says");
   }
@@ -76,19 +77,20 @@ struct Members {
 };
 
 /// The ranks that gather x; or, with `reducing`, those that reduce y.
-Members members_of(const GridLayer& layout, bool reducing) {
+Members members_of(const NodeLayout& layout, bool reducing) {
   const ChannelGrid grid = layout.split.channels;
   Members members;
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
-    const ChannelPlace at = place_of(layout.x, grid, rank);
+    const ChannelPosition at = position_of(layout.x, grid, rank);
     const int samples =
-        layout.x.block_of(rank) / grid.ranks() * layout.x.replicas() + layout.x.replica_of(rank);
+        layout.x.block_of(rank) / grid.ranks() * layout.x.holders() + layout.x.holder_index(rank);
     if (reducing) {
       members.add(samples, at.filter, grid.filters, at.channel);
     } else {
       members.add(samples, at.channel, grid.channels, at.filter);
     }
   }
+
   return members;
 }
 
@@ -96,18 +98,99 @@ void clear(const tensor::View<float>& view) { std::fill_n(view.data, view.shape.
 
 class ConvolutionByChannel final : public OneForwardKernel {
  public:
-  ConvolutionByChannel(const GridContext& context, const ConvolutionLayer& layer,
-                       const GridLayer& layout, bool input_gradient);
+  ConvolutionByChannel(const KernelContext& context, const ConvolutionLayer& layer,
+                       const NodeLayout& layout, bool input_gradient)
+      : engine_(context.engine),
+        activation_(layer.activation),
+        bias_(layer.bias),
+        input_gradient_(input_gradient) {
+    require_fit(layout);
+    const ChannelGrid grid = layout.split.channels;
+    const int rank = context.communicators.rank();
+    const ChannelPosition at = position_of(layout.x, grid, rank);
+    const tensor::Shape x = layout.x.extents();
+    const tensor::Shape y = layout.y.extents();
+    const tensor::Shape input = gathered_input(layout.x, grid, rank).shape();
+    const tensor::Shape output = partial_output(layout.x, grid, y, rank).shape();
+    if (grid.filters > 1) {
+      const Members members = members_of(layout, false);
+      inputs_.emplace(context.communicators.split(members.colors, members.keys),
+                      shares(x.c, grid.ranks(), at.channel * grid.filters, grid.filters));
+      all_inputs_ = tensor::Tensor(input, context.memory);
+    }
+    if (grid.channels > 1) {
+      const Members members = members_of(layout, true);
+      outputs_.emplace(context.communicators.split(members.colors, members.keys),
+                       shares(y.c, grid.ranks(), at.filter * grid.channels, grid.channels));
+      all_outputs_ = tensor::Tensor(output, context.memory);
+    }
+    if (input.c > 0 && output.c > 0) make_convolution(layer, input, output, context.trains());
+  }
 
-  void load(std::span<const float> parameters) override;
-  void backward_parameters(const BackwardOperands& operands) override;
-  void backward_input(const BackwardOperands& operands) override;
-  [[nodiscard]] std::string implementation() const override;
+  void load(std::span<const float> parameters) override {
+    if (convolution_) convolution_->pack_weights(parameters.first(weights_));
+  }
+
+  void backward_parameters(const BackwardOperands& operands) override {
+    if (activation_ == tensor::Activation::relu) {
+      tensor::backward_relu(engine_, operands.y, operands.dy);
+    }
+    const auto bias_gradient = operands.gradients.subspan(weights_);
+    transport::Request gathering;
+    if (outputs_) {
+      gathering = outputs_->allgather(operands.dy, all_outputs_.view());
+      if (bias_) tensor::sum_pixels(engine_, operands.dy, bias_gradient);
+    }
+    gathering.wait();
+    if (!convolution_) return;
+    convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x,
+                                   outputs_ ? all_outputs_.view() : operands.dy,
+                                   outputs_ ? std::span<float>() : bias_gradient);
+    convolution_->unpack_gradients(operands.gradients.first(weights_));
+  }
+
+  void backward_input(const BackwardOperands& operands) override {
+    if (!input_gradient_) return;
+    const tensor::View<float> dx = inputs_ ? all_inputs_.view() : operands.dx;
+    if (convolution_) {
+      convolution_->backward_data(outputs_ ? all_outputs_.view() : operands.dy, dx);
+    } else {
+      clear(dx);
+    }
+    if (inputs_) inputs_->reduce_scatter(dx, operands.dx).wait();
+  }
+
+  [[nodiscard]] std::string implementation() const override {
+    return convolution_ ? convolution_->implementation() : "none (no channels or no filters)";
+  }
 
  private:
   void make_convolution(const ConvolutionLayer& layer, tensor::Shape input, tensor::Shape output,
-                        bool trains);
-  void forward(const ForwardOperands& operands) override;
+                        bool trains) {
+    tensor::ConvolutionSpec spec =
+        spec_of_part(layer, input, output.c, outputs_.has_value(), input_gradient_);
+    if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
+    convolution_.emplace(engine_, spec);
+    weights_ = static_cast<std::size_t>(spec.weights());
+  }
+
+  void forward(const ForwardOperands& operands) override {
+    tensor::View<const float> x = operands.x;
+    if (inputs_) {
+      inputs_->allgather(x, all_inputs_.view()).wait();
+      x = std::as_const(all_inputs_).view();
+    }
+    const auto bias = operands.parameters.subspan(weights_);
+    const tensor::View<float> y = outputs_ ? all_outputs_.view() : operands.y;
+    if (convolution_) {
+      convolution_->forward(x, outputs_ ? std::span<const float>() : bias, y);
+    } else {
+      clear(y);
+    }
+    if (!outputs_) return;
+    outputs_->reduce_scatter(y, operands.y).wait();
+    tensor::add_bias(engine_, bias, activation_, operands.y);
+  }
 
   tensor::Engine& engine_;
   tensor::Activation activation_;
@@ -121,111 +204,17 @@ class ConvolutionByChannel final : public OneForwardKernel {
   tensor::Tensor all_outputs_;
 };
 
-ConvolutionByChannel::ConvolutionByChannel(const GridContext& context,
-                                           const ConvolutionLayer& layer, const GridLayer& layout,
-                                           bool input_gradient)
-    : engine_(context.engine),
-      activation_(layer.activation),
-      bias_(layer.bias),
-      input_gradient_(input_gradient) {
-  require_fit(layout);
-  const ChannelGrid grid = layout.split.channels;
-  const int rank = context.communicators.rank();
-  const ChannelPlace at = place_of(layout.x, grid, rank);
-  const tensor::Shape x = layout.x.extents();
-  const tensor::Shape y = layout.y.extents();
-  const tensor::Shape input = gathered_input(layout.x, grid, rank).shape();
-  const tensor::Shape output = partial_output(layout.x, grid, y, rank).shape();
-  if (grid.filters > 1) {
-    const Members members = members_of(layout, false);
-    inputs_.emplace(context.communicators.split(members.colors, members.keys),
-                    shares(x.c, grid.ranks(), at.channel * grid.filters, grid.filters));
-    all_inputs_ = tensor::Tensor(input, context.memory);
-  }
-  if (grid.channels > 1) {
-    const Members members = members_of(layout, true);
-    outputs_.emplace(context.communicators.split(members.colors, members.keys),
-                     shares(y.c, grid.ranks(), at.filter * grid.channels, grid.channels));
-    all_outputs_ = tensor::Tensor(output, context.memory);
-  }
-  if (input.c > 0 && output.c > 0) make_convolution(layer, input, output, context.trains());
-}
-
-void ConvolutionByChannel::make_convolution(const ConvolutionLayer& layer, tensor::Shape input,
-                                            tensor::Shape output, bool trains) {
-  tensor::ConvolutionSpec spec =
-      spec_of_part(layer, input, output.c, outputs_.has_value(), input_gradient_);
-  if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
-  convolution_.emplace(engine_, spec);
-  weights_ = static_cast<std::size_t>(spec.weights());
-}
-
-void ConvolutionByChannel::load(std::span<const float> parameters) {
-  if (convolution_) convolution_->pack_weights(parameters.first(weights_));
-}
-
-void ConvolutionByChannel::forward(const ForwardOperands& operands) {
-  tensor::View<const float> x = operands.x;
-  if (inputs_) {
-    inputs_->allgather(x, all_inputs_.view()).wait();
-    x = std::as_const(all_inputs_).view();
-  }
-  const auto bias = operands.parameters.subspan(weights_);
-  const tensor::View<float> y = outputs_ ? all_outputs_.view() : operands.y;
-  if (convolution_) {
-    convolution_->forward(x, outputs_ ? std::span<const float>() : bias, y);
-  } else {
-    clear(y);
-  }
-  if (!outputs_) return;
-  outputs_->reduce_scatter(y, operands.y).wait();
-  tensor::add_bias(engine_, bias, activation_, operands.y);
-}
-
-void ConvolutionByChannel::backward_parameters(const BackwardOperands& operands) {
-  if (activation_ == tensor::Activation::relu) {
-    tensor::backward_relu(engine_, operands.y, operands.dy);
-  }
-  const auto bias_gradient = operands.gradients.subspan(weights_);
-  transport::Request gathering;
-  if (outputs_) {
-    gathering = outputs_->allgather(operands.dy, all_outputs_.view());
-    if (bias_) tensor::sum_pixels(engine_, operands.dy, bias_gradient);
-  }
-  gathering.wait();
-  if (!convolution_) return;
-  convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x,
-                                 outputs_ ? all_outputs_.view() : operands.dy,
-                                 outputs_ ? std::span<float>() : bias_gradient);
-  convolution_->unpack_gradients(operands.gradients.first(weights_));
-}
-
-void ConvolutionByChannel::backward_input(const BackwardOperands& operands) {
-  if (!input_gradient_) return;
-  const tensor::View<float> dx = inputs_ ? all_inputs_.view() : operands.dx;
-  if (convolution_) {
-    convolution_->backward_data(outputs_ ? all_outputs_.view() : operands.dy, dx);
-  } else {
-    clear(dx);
-  }
-  if (inputs_) inputs_->reduce_scatter(dx, operands.dx).wait();
-}
-
-std::string ConvolutionByChannel::implementation() const {
-  return convolution_ ? convolution_->implementation() : "none (no channels or no filters)";
-}
-
 }  // namespace
 
-std::unique_ptr<LayerKernel> make_convolution_by_channel(const GridContext& context,
+std::unique_ptr<LayerKernel> make_convolution_by_channel(const KernelContext& context,
                                                          const ConvolutionLayer& layer,
-                                                         const GridLayer& layout,
+                                                         const NodeLayout& layout,
                                                          bool input_gradient) {
   return std::make_unique<ConvolutionByChannel>(context, layer, layout, input_gradient);
 }
 
 tensor::KernelMemory memory_by_channel(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
-  const GridLayer& layout = kernel.layout;
+  const NodeLayout& layout = kernel.layout;
   const ChannelGrid grid = layout.split.channels;
   const tensor::Shape input = gathered_input(layout.x, grid, kernel.rank).shape();
   const tensor::Shape output =

@@ -1,4 +1,4 @@
-// Convolutions whose pictures are split in space: all ranks hold all weights. The halo of x travels
+// Convolutions whose images are split in space: all ranks hold all weights. The halo of x travels
 // before forward, that of dy before backward-data.
 
 #include <algorithm>
@@ -19,21 +19,21 @@
 namespace rondo::train {
 namespace {
 
-/// What one rank computes of a convolution whose pictures are split in space.
+/// What one rank computes of a convolution whose images are split in space.
 struct SpaceGeometry {
-  SpaceGeometry(const ConvolutionLayer& layer, const GridLayer& layout, int rank);
+  SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank);
 
   /// Of the kernel for forward and backward-weights, where this rank has an output: without a
   /// gradient of the input.
   [[nodiscard]] tensor::ConvolutionSpec forward_spec(const ConvolutionLayer& layer) const;
   /// Of the kernel for backward-data alone, where some input has a gradient.
   [[nodiscard]] tensor::ConvolutionSpec data_spec(const ConvolutionLayer& layer) const;
-  /// Do both compute on the same pictures, so that one kernel will do?
+  /// Do both compute on the same images, so that one kernel will do?
   [[nodiscard]] bool has_one_kernel(const ConvolutionLayer& layer) const;
 
   Windows windows;
   Box x;
-  std::int64_t height;  ///< of whole pictures
+  std::int64_t height;  ///< of whole images
   Halo forward;
   Halo backward;
   LocalWindows forward_local;
@@ -42,7 +42,7 @@ struct SpaceGeometry {
   Box reached;  ///< of dx: the rest is zero
 };
 
-SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const GridLayer& layout, int rank)
+SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank)
     : windows(windows_of(layer)),
       x(layout.x.box_of(rank)),
       height(layout.x.extents().h),
@@ -79,8 +79,8 @@ bool SpaceGeometry::has_one_kernel(const ConvolutionLayer& layer) const {
 
 class ConvolutionInSpace final : public OneForwardKernel {
  public:
-  ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
-                     const GridLayer& layout, bool input_gradient)
+  ConvolutionInSpace(const KernelContext& context, const ConvolutionLayer& layer,
+                     const NodeLayout& layout, bool input_gradient)
       : ConvolutionInSpace(context, layer, layout, input_gradient,
                            SpaceGeometry(layer, layout, context.communicators.rank())) {}
 
@@ -123,8 +123,8 @@ class ConvolutionInSpace final : public OneForwardKernel {
   }
 
  private:
-  ConvolutionInSpace(const GridContext& context, const ConvolutionLayer& layer,
-                     const GridLayer& layout, bool input_gradient, const SpaceGeometry& geometry)
+  ConvolutionInSpace(const KernelContext& context, const ConvolutionLayer& layer,
+                     const NodeLayout& layout, bool input_gradient, const SpaceGeometry& geometry)
       : engine_(context.engine),
         weights_(static_cast<std::size_t>(spec_of(layer, layout.x.extents()).weights())),
         own_(geometry.x),
@@ -199,9 +199,9 @@ tensor::KernelMemory memory_of_data_kernel(const ConvolutionLayer& layer,
 
 }  // namespace
 
-std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
+std::unique_ptr<LayerKernel> make_convolution_in_space(const KernelContext& context,
                                                        const ConvolutionLayer& layer,
-                                                       const GridLayer& layout,
+                                                       const NodeLayout& layout,
                                                        bool input_gradient) {
   if (layout.split.kind == SplitKind::space) {
     if (layer.padding >= layer.kernel) {

@@ -4,9 +4,9 @@ namespace rondo::train {
 namespace {
 
 template <typename T>
-tensor::View<T> rows_of(const tensor::View<T>& picture, Range rows) {
-  const tensor::Shape& shape = picture.shape;
-  return {picture.data + rows.first * shape.w * shape.c, {1, rows.size(), shape.w, shape.c}};
+tensor::View<T> rows_of(const tensor::View<T>& image, Range rows) {
+  const tensor::Shape& shape = image.shape;
+  return {image.data + rows.first * shape.w * shape.c, {1, rows.size(), shape.w, shape.c}};
 }
 
 Range from(std::int64_t origin, Range range) { return {range.first - origin, range.last - origin}; }

@@ -12,8 +12,8 @@ namespace rondo::train {
 /// Forward of a convolution in two steps: the rows of y that need no halo while it travels, then
 /// those above and below.
 ///
-/// Only for one picture that is cut between rows: then any rows of it are dense memory, and all
-/// kernels read and write where the whole one would. With more pictures oneDNN would have every
+/// Only for one image that is cut between rows: then any rows of it are dense memory, and all
+/// kernels read and write where the whole one would. With more images oneDNN would have every
 /// part of them copied, or be called for each of them apart; copying what the rank has itself,
 /// which it does anyway, hides the halo there.
 class InteriorFirst {
@@ -28,7 +28,7 @@ class InteriorFirst {
                                  std::int64_t weights) noexcept;
 
   /// `whole` computes all of halo.own from `reads`, of which the rank holds `held`; the parts share
-  /// its weights. Pictures have `height` rows.
+  /// its weights. Images have `height` rows.
   InteriorFirst(tensor::Convolution& whole, const Halo& halo, const Windows& windows,
                 std::int64_t height, const Box& held, const Box& reads);
 

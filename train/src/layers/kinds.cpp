@@ -1,6 +1,9 @@
-// The list of all kinds of layers. A new kind is a source of this folder and a line below.
+// The list of all kinds of layers. A new kind is a source of this folder and a line below: the
+// source defines describe_NAME(), which says how a configuration describes a layer of the kind, and
+// make_layer_type(), which makes it from its numbers. Nothing else has to know of it: all other
+// sources ask the LayerType.
 
-#include "layers/kinds.hpp"
+#include "layers/layer_type.hpp"
 
 #include <algorithm>
 

@@ -17,7 +17,7 @@ struct ForwardOperands {
   tensor::View<const float> x = {};
   tensor::View<const float> residual = {};  ///< data == nullptr: the layer has none
   tensor::View<float> y = {};
-  std::span<const float> parameters = {};  ///< the layer's group of the flat array
+  std::span<const float> parameters = {};  ///< the layer's block of the flat array
 };
 
 /// What it reads and writes in the backward pass. dy may be overwritten; dx may be dy.

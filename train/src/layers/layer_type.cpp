@@ -41,14 +41,14 @@ std::int64_t LayerType::weights(const tensor::Shape& input) const {
   return std::visit([](const auto& kernel) { return weights_of(kernel); }, spec(input));
 }
 
-std::unique_ptr<LayerKernel> LayerType::grid_kernel(const GridContext& context,
-                                                    const GridLayer& layout,
+std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context,
+                                                    const NodeLayout& layout,
                                                     bool input_gradient) const {
   const tensor::Shape own = layout.x.box_of(context.communicators.rank()).shape();
   return kernel(context.engine, own, input_gradient && context.trains(), context.purpose);
 }
 
-ParameterSlice LayerType::slice(const GridLayer& layout, int rank) const {
+ParameterSlice LayerType::slice(const NodeLayout& layout, int rank) const {
   const Range y = layout.y.box_of(rank).c;
   return {.rows = y, .columns = layout.x.box_of(rank).c, .elements = y};
 }

@@ -5,12 +5,15 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/kernel_memory.hpp>
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/halo.hpp>
 #include <rondo/train/layer_split.hpp>
 #include <rondo/train/model.hpp>
@@ -53,7 +56,7 @@ using KernelSpec = std::variant<std::monostate, tensor::ConvolutionSpec, tensor:
 ///
 /// Gradients lie as their values do, and are complete sums wherever they lie: a rank that holds a
 /// copy of a value holds the whole gradient of what it holds.
-struct GridLayer {
+struct NodeLayout {
   LayerSplit split = {};
   Partition x;
   Partition y;
@@ -63,7 +66,7 @@ struct GridLayer {
 };
 
 /// What kernels on a grid share; all lent.
-struct GridContext {
+struct KernelContext {
   tensor::Engine& engine;
   GridCommunicators& communicators;
   std::pmr::memory_resource* memory = nullptr;  ///< for what travels: the World's arena
@@ -96,7 +99,7 @@ struct LayerTraffic {
 /// One rank's part of a layer in training, for the question what its kernel allocates.
 struct PlannedKernel {
   KernelMemories& kernels;
-  const GridLayer& layout;
+  const NodeLayout& layout;
   int rank = 0;
   bool input_gradient = true;
   BatchNormGroup statistics = BatchNormGroup::rank;
@@ -146,14 +149,14 @@ class LayerType {
   [[nodiscard]] virtual std::optional<Windows> windows() const noexcept { return {}; }
   /// The kernel of this rank's part; see split_kernels.hpp. Made by all ranks together. By default
   /// the unsplit kernel, on this rank's box.
-  [[nodiscard]] virtual std::unique_ptr<LayerKernel> grid_kernel(const GridContext& context,
-                                                                 const GridLayer& layout,
+  [[nodiscard]] virtual std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context,
+                                                                 const NodeLayout& layout,
                                                                  bool input_gradient) const;
   /// By default all that goes with the channels of this rank's boxes.
-  [[nodiscard]] virtual ParameterSlice slice(const GridLayer& layout, int rank) const;
+  [[nodiscard]] virtual ParameterSlice slice(const NodeLayout& layout, int rank) const;
   /// An allreduce of n elements over g ranks counts as 2 (g-1) n, an allgather as (g-1) n, a
   /// reduce-scatter likewise.
-  [[nodiscard]] virtual LayerTraffic traffic(const GridLayer& /*layout*/,
+  [[nodiscard]] virtual LayerTraffic traffic(const NodeLayout& /*layout*/,
                                              bool /*input_gradient*/) const {
     return {};
   }
@@ -167,6 +170,24 @@ class LayerType {
   [[nodiscard]] virtual std::optional<LayerKind> part_by_channel(ChannelGrid grid, int ranks,
                                                                  tensor::Shape& input) const;
 };
+
+/// A kind of layer as [[model.layers]] describes it.
+struct DescribedKind {
+  std::string_view name;
+  std::vector<std::string_view> keys = {};      ///< that it has beside kind, name and from
+  std::vector<std::string_view> required = {};  ///< of these
+  LayerKind (*make)(const Experiment::Layer& description) = nullptr;
+};
+
+/// All kinds, in the order in which messages list them.
+[[nodiscard]] std::span<const DescribedKind> described_kinds();
+
+/// The kind of that name; null: there is none.
+[[nodiscard]] const DescribedKind* find_kind(std::string_view name);
+
+/// What key `activation` says; `usual` where it says "auto".
+[[nodiscard]] tensor::Activation activation_of(const Experiment::Layer& description,
+                                               tensor::Activation usual);
 
 /// "28x28x1", for messages.
 [[nodiscard]] std::string size_text(const tensor::Shape& shape);

@@ -22,7 +22,6 @@
 
 #include "grid/local_windows.hpp"
 #include "layers/kernel_memories.hpp"
-#include "layers/kinds.hpp"
 #include "layers/split_kernels.hpp"
 
 namespace rondo::train {
@@ -52,32 +51,22 @@ tensor::PoolingSpec spec_of(const GlobalAveragePoolingLayer& /*layer*/,
 /// Pooling: learns nothing.
 class PoolingKernel final : public OneForwardKernel {
  public:
-  PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec);
+  PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec) : kernel_(engine, spec) {}
 
-  void backward_parameters(const BackwardOperands& operands) override;
-  void backward_input(const BackwardOperands& operands) override;
-  [[nodiscard]] std::string implementation() const override;
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+  void backward_input(const BackwardOperands& operands) override {
+    if (operands.dx.data != nullptr) kernel_.backward(operands.dy, operands.dx);
+  }
+
+  [[nodiscard]] std::string implementation() const override { return kernel_.implementation(); }
 
  private:
-  void forward(const ForwardOperands& operands) override;
+  void forward(const ForwardOperands& operands) override {
+    kernel_.forward(operands.x, operands.y);
+  }
 
   tensor::Pooling kernel_;
 };
-
-PoolingKernel::PoolingKernel(tensor::Engine& engine, const tensor::PoolingSpec& spec)
-    : kernel_(engine, spec) {}
-
-void PoolingKernel::forward(const ForwardOperands& operands) {
-  kernel_.forward(operands.x, operands.y);
-}
-
-void PoolingKernel::backward_parameters(const BackwardOperands& /*operands*/) {}
-
-void PoolingKernel::backward_input(const BackwardOperands& operands) {
-  if (operands.dx.data != nullptr) kernel_.backward(operands.dy, operands.dx);
-}
-
-std::string PoolingKernel::implementation() const { return kernel_.implementation(); }
 
 std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingSpec spec,
                                         KernelPurpose purpose) {
@@ -87,7 +76,7 @@ std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingS
 
 class PoolingInSpace final : public OneForwardKernel {
  public:
-  PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& layout)
+  PoolingInSpace(const KernelContext& context, const PoolingLayer& layer, const NodeLayout& layout)
       : PoolingInSpace(
             context, layer, layout,
             forward_halo(layout.x, layout.y, windows_of(layer), context.communicators.rank()),
@@ -114,7 +103,7 @@ class PoolingInSpace final : public OneForwardKernel {
   }
 
  private:
-  PoolingInSpace(const GridContext& context, const PoolingLayer& layer, const GridLayer& layout,
+  PoolingInSpace(const KernelContext& context, const PoolingLayer& layer, const NodeLayout& layout,
                  const Halo& halo, const std::vector<Box>& needs)
       : own_(layout.x.box_of(context.communicators.rank())),
         reads_(forward_windows(halo, windows_of(layer), own_).inputs_of(own_)),
@@ -151,12 +140,12 @@ class PoolingInSpace final : public OneForwardKernel {
 
 class GlobalAverageInSpace final : public OneForwardKernel {
  public:
-  GlobalAverageInSpace(const GridContext& context, const GridLayer& layout)
+  GlobalAverageInSpace(const KernelContext& context, const NodeLayout& layout)
       : own_(layout.x.box_of(context.communicators.rank())),
         pixels_(static_cast<float>(layout.x.extents().h * layout.x.extents().w)),
-        counts_(layout.x.replica_of(context.communicators.rank()) == 0),
+        counts_(layout.x.holder_index(context.communicators.rank()) == 0),
         sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
-        meet_(context.communicators.group().plan_allreduce(std::span<float>(sums_))) {}
+        meet_(context.communicators.replica().plan_allreduce(std::span<float>(sums_))) {}
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
@@ -208,10 +197,12 @@ class Pooling final : public LayerType {
     return fmt::format("pooling{} k{} s{} p{}", static_cast<int>(layer_.kind), layer_.window,
                        layer_.stride, layer_.padding);
   }
+
   tensor::Shape output(const tensor::Shape& input) const override {
     check_windows(windows_of(layer_), input);
     return spec_of(layer_, input).output();
   }
+
   std::optional<Windows> windows() const noexcept override { return windows_of(layer_); }
   KernelSpec spec(const tensor::Shape& input) const override { return spec_of(layer_, input); }
 
@@ -220,18 +211,21 @@ class Pooling final : public LayerType {
                                       KernelPurpose purpose) const override {
     return make_whole(engine, spec_of(layer_, input), purpose);
   }
-  std::unique_ptr<LayerKernel> grid_kernel(const GridContext& context, const GridLayer& layout,
+
+  std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool /*input_gradient*/) const override {
     return make_pooling_in_space(context, layer_, layout);
   }
+
   // The gradients of a halo return the way that it came.
-  LayerTraffic traffic(const GridLayer& layout, bool input_gradient) const override {
+  LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
     const std::uint64_t halo =
         words_sent(layout.x, forward_needs(layout.x, layout.y, windows_of(layer_)));
     return {halo, input_gradient ? halo : 0};
   }
+
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
-    const GridLayer& layout = kernel.layout;
+    const NodeLayout& layout = kernel.layout;
     const Box x = layout.x.box_of(kernel.rank);
     if (!layout.in_space()) return kernel.kernels.of(spec_of(layer_, x.shape()));
     const Windows windows = windows_of(layer_);
@@ -259,23 +253,28 @@ class GlobalAverage final : public LayerType {
     check_windows({.h = {.kernel = input.h}, .w = {.kernel = input.w}}, input);
     return spec_of(GlobalAveragePoolingLayer(), input).output();
   }
+
   KernelSpec spec(const tensor::Shape& input) const override {
     return spec_of(GlobalAveragePoolingLayer(), input);
   }
+
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
                                       bool /*input_gradient*/,
                                       KernelPurpose purpose) const override {
     return make_whole(engine, spec_of(GlobalAveragePoolingLayer(), input), purpose);
   }
-  std::unique_ptr<LayerKernel> grid_kernel(const GridContext& context, const GridLayer& layout,
+
+  std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool /*input_gradient*/) const override {
     return make_global_average_on_grid(context, layout);
   }
-  LayerTraffic traffic(const GridLayer& layout, bool /*input_gradient*/) const override {
+
+  LayerTraffic traffic(const NodeLayout& layout, bool /*input_gradient*/) const override {
     if (!layout.in_space()) return {};
     const auto others = static_cast<std::uint64_t>(layout.x.ranks() - 1);
     return {2 * others * static_cast<std::uint64_t>(layout.y.extents().size()), 0};
   }
+
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (kernel.layout.in_space()) return {.own = float_bytes(x.n.size() * x.c.size())};
@@ -300,24 +299,26 @@ Windows windows_of(const PoolingLayer& layer) noexcept {
   return {window, window};
 }
 
-std::unique_ptr<LayerKernel> make_pooling_in_space(const GridContext& context,
+std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
                                                    const PoolingLayer& layer,
-                                                   const GridLayer& layout) {
+                                                   const NodeLayout& layout) {
   if (layout.x.parts().h * layout.x.parts().w > 1) {
     return std::make_unique<PoolingInSpace>(context, layer, layout);
   }
+
   const tensor::Shape x = layout.x.box_of(context.communicators.rank()).shape();
   return make_layer_kernel(context.engine, layer, x, true, context.purpose);
 }
 
-std::unique_ptr<LayerKernel> make_global_average_on_grid(const GridContext& context,
-                                                         const GridLayer& layout) {
+std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& context,
+                                                         const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();
   const int rank = context.communicators.rank();
   if (parts.h * parts.w == 1) {
     return make_layer_kernel(context.engine, GlobalAveragePoolingLayer(),
                              layout.x.box_of(rank).shape(), true, context.purpose);
   }
+
   const Box x = layout.x.box_of(rank);
   const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
   if (parts.c > 1 || parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
@@ -325,6 +326,7 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const GridContext& cont
         "a global average of images split in space needs all channels of its group's samples "
         "on every rank; bring its input into another layout first");
   }
+
   return std::make_unique<GlobalAverageInSpace>(context, layout);
 }
 

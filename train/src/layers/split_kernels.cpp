@@ -10,7 +10,7 @@
 namespace rondo::train {
 namespace {
 
-Exchange exchange_of(const GridContext& context, const Partition& from, const Partition& to) {
+Exchange exchange_of(const KernelContext& context, const Partition& from, const Partition& to) {
   const int rank = context.communicators.rank();
   return {context.communicators.all(), redistribution(from, to, rank), from.box_of(rank),
           to.box_of(rank), context.memory};
@@ -20,7 +20,7 @@ Exchange exchange_of(const GridContext& context, const Partition& from, const Pa
 /// so none are added up.
 class RedistributionKernel final : public OneForwardKernel {
  public:
-  RedistributionKernel(const GridContext& context, const Partition& from, const Partition& to)
+  RedistributionKernel(const KernelContext& context, const Partition& from, const Partition& to)
       : there_(exchange_of(context, from, to)) {
     if (context.trains()) back_.emplace(exchange_of(context, to, from));
   }
@@ -44,8 +44,8 @@ class RedistributionKernel final : public OneForwardKernel {
 
 }  // namespace
 
-std::unique_ptr<LayerKernel> make_redistribution(const GridContext& context, const Partition& from,
-                                                 const Partition& to) {
+std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
+                                                 const Partition& from, const Partition& to) {
   return std::make_unique<RedistributionKernel>(context, from, to);
 }
 
@@ -54,7 +54,7 @@ std::size_t redistribution_bytes(const Partition& from, const Partition& to, int
          Exchange::bytes(redistribution(to, from, rank));
 }
 
-NeededPart::NeededPart(const GridContext& context, const Partition& held,
+NeededPart::NeededPart(const KernelContext& context, const Partition& held,
                        std::span<const Box> needs, const Box& reads)
     : reads_own_(reads == held.box_of(context.communicators.rank())),
       exchange_(context.communicators.all(),

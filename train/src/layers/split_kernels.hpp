@@ -26,35 +26,35 @@ namespace rondo::train {
 ///     batch norm             the channels of this rank's box
 ///
 /// Gradients of the parameters are sums over what this rank has computed: over its own samples and
-/// pixels, which are all of its group's samples where the split is `channel` or `group`.
+/// pixels, which are all of its replica's samples where the split is `channel` or `group`.
 ///
 /// Made by all ranks together, in the same order. Boxes may be empty of samples, rows or columns,
 /// of channels only where the split is `channel` and for batch norm; every call communicates all
 /// the same. Pooling and changes of layout are told by a dx without an address that no rank wants
 /// it: a view of no elements has one.
-[[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_in_space(const GridContext& context,
+[[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_in_space(const KernelContext& context,
                                                                      const ConvolutionLayer& layer,
-                                                                     const GridLayer& layout,
+                                                                     const NodeLayout& layout,
                                                                      bool input_gradient);
-[[nodiscard]] std::unique_ptr<LayerKernel> make_pooling_in_space(const GridContext& context,
+[[nodiscard]] std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
                                                                  const PoolingLayer& layer,
-                                                                 const GridLayer& layout);
-[[nodiscard]] std::unique_ptr<LayerKernel> make_global_average_on_grid(const GridContext& context,
-                                                                       const GridLayer& layout);
+                                                                 const NodeLayout& layout);
+[[nodiscard]] std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& context,
+                                                                       const NodeLayout& layout);
 [[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_by_channel(
-    const GridContext& context, const ConvolutionLayer& layer, const GridLayer& layout,
+    const KernelContext& context, const ConvolutionLayer& layer, const NodeLayout& layout,
     bool input_gradient);
 [[nodiscard]] std::unique_ptr<LayerKernel> make_connected_by_output(
-    const GridContext& context, const FullyConnectedLayer& layer, const GridLayer& layout,
+    const KernelContext& context, const FullyConnectedLayer& layer, const NodeLayout& layout,
     bool input_gradient);
 
-[[nodiscard]] std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const GridContext& context,
+[[nodiscard]] std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const KernelContext& context,
                                                                    const BatchNormLayer& layer,
-                                                                   const GridLayer& layout,
+                                                                   const NodeLayout& layout,
                                                                    BatchNormGroup statistics);
 
 /// Brings a value from one layout to another, and its gradient back.
-[[nodiscard]] std::unique_ptr<LayerKernel> make_redistribution(const GridContext& context,
+[[nodiscard]] std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
                                                                const Partition& from,
                                                                const Partition& to);
 /// What that allocates on `rank`.
@@ -67,7 +67,7 @@ class NeededPart {
  public:
   /// The array lies by `held`; rank r needs `needs[r]`. This rank's kernel is given `reads`, which
   /// contains what it needs; what it does not need is zero there unless it reads its own part.
-  NeededPart(const GridContext& context, const Partition& held, std::span<const Box> needs,
+  NeededPart(const KernelContext& context, const Partition& held, std::span<const Box> needs,
              const Box& reads);
 
   /// What the constructor allocates on `rank`.

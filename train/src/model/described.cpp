@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "layers/kinds.hpp"
 #include "layers/layer_type.hpp"
 #include "model/names.hpp"
 
@@ -106,16 +105,16 @@ Model make_described_model(const Experiment::Model& description) {
   return model;
 }
 
-Model model_of(const Experiment& experiment, tensor::Shape pictures, std::int64_t classes) {
+Model model_of(const Experiment& experiment, tensor::Shape images, std::int64_t classes) {
   if (experiment.model.name != custom_model) {
-    return make_model(experiment.model.name, pictures, classes);
+    return make_model(experiment.model.name, images, classes);
   }
   Model model = make_described_model(experiment.model);
-  const tensor::Shape wanted = pictures.with_n(0);
+  const tensor::Shape wanted = images.with_n(0);
   if (wanted != tensor::Shape{} && wanted != model.input.with_n(0)) {
-    throw DescriptionError("model.input: the model is described for pictures of " +
+    throw DescriptionError("model.input: the model is described for images of " +
                            size_text(model.input) + ", and those of the data are " +
-                           size_text(pictures));
+                           size_text(images));
   }
   if (classes != 0 && classes != model.classes) {
     throw DescriptionError("model.classes: the model is described for " +

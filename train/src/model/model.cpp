@@ -63,13 +63,13 @@ void check_logits(const Model& model, const tensor::Shape& logits) {
 // Adds the parameters of one layer after another, densely.
 void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayout& layout) {
   if (!added.learned.empty()) {
-    layout.groups.push_back({.name = layer.name, .offset = layout.parameter_count, .size = 0});
+    layout.blocks.push_back({.name = layer.name, .offset = layout.parameter_count, .size = 0});
   }
   for (Parameter& parameter : added.learned) {
     parameter.name = layer.name + "." + parameter.name;
     parameter.offset = layout.parameter_count;
     layout.parameter_count += parameter.size();
-    layout.groups.back().size += parameter.size();
+    layout.blocks.back().size += parameter.size();
     layout.parameters.push_back(std::move(parameter));
   }
   for (Parameter& statistic : added.statistics) {

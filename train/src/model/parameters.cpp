@@ -1,8 +1,6 @@
 // How parameters begin. Each element is a function of the seed, its parameter's name and its index
 // alone, so that any rank can draw the part that it holds, and all agree.
 
-#include "model/parameters.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -16,7 +16,7 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
     seconds.push_back(costs.seconds(layer));
     backward.end += seconds.back().forward;
   }
-  const std::vector<ParameterGroup> groups = layout_of(model).groups;
+  const std::vector<ParameterBlock> groups = layout_of(model).blocks;
   std::size_t group = groups.size();
   backward.groups.resize(group);
   for (std::size_t i = work.size(); i-- > 0;) {

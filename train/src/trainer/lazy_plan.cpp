@@ -27,9 +27,9 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
 std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
   std::size_t group = 0;
-  for (std::size_t i = 0; i < model.layers.size() && group < layout.groups.size(); ++i) {
+  for (std::size_t i = 0; i < model.layers.size() && group < layout.blocks.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
-    if (layout.groups[group].name != layer.name) continue;  // it learns nothing
+    if (layout.blocks[group].name != layer.name) continue;  // it learns nothing
     if (is_convolution(layer)) {
       candidates.push_back({layer.name, weights_of(layout, layer.name), group, group + 1});
     } else if (layer.kind->traits().batch_statistics && !candidates.empty()) {

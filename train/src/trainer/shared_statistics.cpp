@@ -5,7 +5,6 @@
 #include <string>
 
 #include "executor/lowering.hpp"
-#include "model/parameters.hpp"
 
 namespace rondo::train {
 namespace {
@@ -17,7 +16,7 @@ double initial_value(const Parameter& statistic) {
 std::vector<Parameter> statistics_of(const ParameterLayout& layout, const std::string& layer) {
   std::vector<Parameter> statistics;
   std::ranges::copy_if(layout.statistics, std::back_inserter(statistics),
-                       [&](const Parameter& statistic) { return layer_of(statistic) == layer; });
+                       [&](const Parameter& statistic) { return statistic.layer() == layer; });
   return statistics;
 }
 

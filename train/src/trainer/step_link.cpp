@@ -5,7 +5,7 @@
 namespace rondo::train {
 
 StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
-                   const ParameterLayout& layout, std::span<float> gradients, GridPlace& grid,
+                   const ParameterLayout& layout, std::span<float> gradients, GridMembership& grid,
                    std::size_t bucket_bytes)
     : scheme_(scheme),
       world_(world),
@@ -13,11 +13,11 @@ StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
       gradients_(gradients),
       grid_(grid),
       bucket_bytes_(bucket_bytes) {
-  buckets_.reserve(layout.groups.size());
+  buckets_.reserve(layout.blocks.size());
 }
 
 void StepLink::gradients_final(std::size_t group) {
-  if (sum_) add_up(layout_.groups[group]);
+  if (sum_) add_up(layout_.blocks[group]);
   if (!last_) return;
   if (scheme_.wants_inner_sums()) {
     collect(group);
@@ -42,7 +42,7 @@ void StepLink::end_step() {
   passed_on_ = 0;
 }
 
-void StepLink::add_up(const ParameterGroup& group) {
+void StepLink::add_up(const ParameterBlock& group) {
   const std::span<float> part = gradients_.subspan(group.offset, group.size);
   if (last_) {
     sum_->move_to(group.offset, part);
@@ -77,8 +77,8 @@ void StepLink::pass_on() {
 }
 
 std::span<float> StepLink::gradients_of(const Bucket& bucket) const {
-  const std::size_t offset = layout_.groups[bucket.first].offset;
-  const ParameterGroup& last = layout_.groups[bucket.last - 1];
+  const std::size_t offset = layout_.blocks[bucket.first].offset;
+  const ParameterBlock& last = layout_.blocks[bucket.last - 1];
   return gradients_.subspan(offset, last.offset + last.size - offset);
 }
 

@@ -12,7 +12,7 @@
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "trainer/grid_place.hpp"
+#include "trainer/grid_membership.hpp"
 
 namespace rondo::train {
 
@@ -29,7 +29,7 @@ class StepLink final : public StepObserver {
  public:
   /// All is lent. Sums over a replica travel when they have `bucket_bytes`.
   StepLink(sync::UpdateScheme& scheme, transport::World& world, const ParameterLayout& layout,
-           std::span<float> gradients, GridPlace& grid, std::size_t bucket_bytes);
+           std::span<float> gradients, GridMembership& grid, std::size_t bucket_bytes);
 
   /// Sums up the gradients of several pieces from now on, on the threads of `team`.
   void expect_pieces(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
@@ -58,7 +58,7 @@ class StepLink final : public StepObserver {
     transport::Request request = {};
   };
 
-  void add_up(const ParameterGroup& group);
+  void add_up(const ParameterBlock& group);
   void collect(std::size_t group);
   void post_open();
   /// The scheme is told of the oldest bucket, which has been summed.
@@ -70,7 +70,7 @@ class StepLink final : public StepObserver {
   transport::World& world_;
   const ParameterLayout& layout_;
   std::span<float> gradients_;
-  GridPlace& grid_;
+  GridMembership& grid_;
   std::size_t bucket_bytes_;
   std::vector<Bucket> buckets_;  // of this step, in the order in which they became final
   std::size_t passed_on_ = 0;    // of them, by now

@@ -16,7 +16,7 @@
 namespace rondo::train {
 namespace {
 
-BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace& grid) {
+BatchStreamOptions stream_options(const Experiment& experiment, const GridMembership& grid) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
@@ -28,7 +28,7 @@ BatchStreamOptions stream_options(const Experiment& experiment, const GridPlace&
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
-BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPlace& grid) {
+BatchStreamOptions own_stream_options(const Experiment& experiment, const GridMembership& grid) {
   BatchStreamOptions options = stream_options(experiment, grid);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
@@ -39,7 +39,7 @@ BatchStreamOptions own_stream_options(const Experiment& experiment, const GridPl
 }
 
 std::unique_ptr<BatchStream> make_own_stream(const Dataset& dataset, const Experiment& experiment,
-                                             const GridPlace& grid) {
+                                             const GridMembership& grid) {
   if (!is_paced(experiment)) return nullptr;
   return std::make_unique<BatchStream>(dataset, own_stream_options(experiment, grid));
 }
@@ -173,8 +173,8 @@ sync::Replica Trainer::replica() {
                        .layers = {},
                        .statistics_over = &grid_.replicas(),
                        .slices = grid_.slices()};
-  for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
-    const ParameterGroup& group = layout_.groups[i];
+  for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
+    const ParameterBlock& group = layout_.blocks[i];
     result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});
   }
   return result;

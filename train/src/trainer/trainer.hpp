@@ -18,7 +18,7 @@
 
 #include "executor/memory.hpp"
 #include "trainer/batch_stream.hpp"
-#include "trainer/grid_place.hpp"
+#include "trainer/grid_membership.hpp"
 #include "trainer/lazy_plan.hpp"
 #include "trainer/loss_meter.hpp"
 #include "trainer/prepared_run.hpp"
@@ -120,7 +120,7 @@ class Trainer {
   Experiment experiment_;
   int threads_;
   Material material_;
-  GridPlace grid_;
+  GridMembership grid_;
   ParameterLayout layout_;  // of what this rank holds
   MemoryAccount account_;
   AccountedMemory memory_;

@@ -5,7 +5,7 @@
 
 namespace rondo::train {
 
-/// Some pictures and their labels, ready for the first layer: NHWC, normalised, augmented.
+/// Some images and their labels, ready for the first layer: NHWC, normalised, augmented.
 /// Not owning. A batch may be empty: a rank without a sample still takes part in every step.
 struct Batch {
   std::int64_t samples = 0;

@@ -35,8 +35,8 @@ struct Experiment {
     std::vector<std::int64_t> shape =
         {};                          ///< synthetic: {height, width, channels}; empty: the model's
     std::int64_t classes = 0;        ///< synthetic; 0: the model's
-    std::int64_t training = 10'000;  ///< synthetic: pictures
-    std::int64_t test = 1'000;       ///< synthetic: pictures
+    std::int64_t training = 10'000;  ///< synthetic: images
+    std::int64_t test = 1'000;       ///< synthetic: images
     std::int64_t crop = 0;           ///< padding of random crops, in pixels
     bool flip = false;
     bool drop_last = false;  ///< leaves out what fills no whole global batch at the end of an epoch
@@ -159,11 +159,11 @@ read_experiment(const std::filesystem::path& file, const std::vector<std::string
 [[nodiscard]] RONDO_TRAIN_API Experiment parse_experiment(
     std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
 
-/// The model of [model] for pictures of `pictures` (n is ignored; {}: the model's own default) and
+/// The model of [model] for images of `images` (n is ignored; {}: the model's own default) and
 /// `classes` (0: its default), as make_model(); a custom model takes no others than its own. Throws
 /// std::invalid_argument.
 [[nodiscard]] RONDO_TRAIN_API Model model_of(const Experiment& experiment,
-                                             tensor::Shape pictures = {}, std::int64_t classes = 0);
+                                             tensor::Shape images = {}, std::int64_t classes = 0);
 
 /// All keys with their values, as a TOML file that reads back to the same Experiment.
 [[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);

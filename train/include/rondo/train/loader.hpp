@@ -23,12 +23,12 @@ struct SampleRange {
 struct LoaderOptions {
   std::int64_t global_batch = 128;
   std::uint64_t seed = 1;
-  std::int64_t crop_padding = 0;     ///< random crops out of a picture padded by so many zeros
+  std::int64_t crop_padding = 0;     ///< random crops out of a image padded by so many zeros
   bool flip = false;                 ///< random horizontal flips
   std::int64_t largest_range = 128;  ///< the most samples that are asked for at once
 };
 
-/// Gives the pictures of any range of any step, shuffled and augmented.
+/// Gives the images of any range of any step, shuffled and augmented.
 ///
 /// Order, crops and flips are drawn by a counter-based generator keyed by (seed, epoch, sample,
 /// purpose): a sample looks the same whichever rank asks for it, and whatever was asked before.
@@ -37,7 +37,7 @@ struct LoaderOptions {
 /// one thread at a time. Memory is allocated in the constructor, and by the first load_test().
 class RONDO_TRAIN_API Loader {
  public:
-  /// `pictures` and the normalisation come from `dataset`, which must outlive the Loader.
+  /// `images` and the normalisation come from `dataset`, which must outlive the Loader.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -52,11 +52,11 @@ class RONDO_TRAIN_API Loader {
   /// the last one counts.
   void prefetch(const SampleRange& range);
 
-  /// The range's pictures, valid until the next load(). Waits when they are still being prepared;
+  /// The range's images, valid until the next load(). Waits when they are still being prepared;
   /// prepares them when they were not announced.
   [[nodiscard]] Batch load(const SampleRange& range);
 
-  /// Pictures [first, last) of the test set, in order, normalised, not augmented; valid until the
+  /// Images [first, last) of the test set, in order, normalised, not augmented; valid until the
   /// next load_test(). Prepared by the caller's thread.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
 

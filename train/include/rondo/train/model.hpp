@@ -179,6 +179,11 @@ struct ModelEntry {
 /// The names that make_model() knows.
 [[nodiscard]] RONDO_TRAIN_API std::vector<std::string> model_names();
 
+/// Draws elements [first, first + values.size()) of `parameter`. Each element is a function of
+/// (seed, the parameter's name, its index) alone, so any part can be drawn by anybody.
+RONDO_TRAIN_API void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t first,
+                                  std::span<float> values);
+
 /// Draws the initial parameters, keyed by (seed, name, element) with a counter-based generator:
 /// the same for any number of ranks and threads, and for any part of the array. Running means
 /// begin at 0, running variances at 1.

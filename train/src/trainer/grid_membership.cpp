@@ -1,4 +1,4 @@
-#include "trainer/grid_place.hpp"
+#include "trainer/grid_membership.hpp"
 
 #include <algorithm>
 
@@ -14,7 +14,8 @@ bool is_same_slice(const Parameter& a, const Parameter& b) {
 
 }  // namespace
 
-GridPlace::GridPlace(transport::World& world, const Model& model, const Experiment& experiment)
+GridMembership::GridMembership(transport::World& world, const Model& model,
+                               const Experiment& experiment)
     : world_(world),
       choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
@@ -24,15 +25,15 @@ GridPlace::GridPlace(transport::World& world, const Model& model, const Experime
   count_once(model);
 }
 
-int GridPlace::group() const noexcept { return choice_.grid.group_of(world_.rank()); }
+int GridMembership::group() const noexcept { return choice_.grid.replica_of(world_.rank()); }
 
-int GridPlace::position() const noexcept { return choice_.grid.position_of(world_.rank()); }
+int GridMembership::position() const noexcept { return choice_.grid.position_of(world_.rank()); }
 
-bool GridPlace::is_whole() const noexcept {
+bool GridMembership::is_whole() const noexcept {
   return choice_.grid.pr == 1 && choice_.batch_norm != BatchNormGroup::all;
 }
 
-std::vector<transport::RankInfo> GridPlace::leaders() const {
+std::vector<transport::RankInfo> GridMembership::leaders() const {
   std::vector<transport::RankInfo> leaders;
   for (std::size_t rank = 0; rank < world_.ranks().size(); ++rank) {
     if (choice_.grid.position_of(static_cast<int>(rank)) == 0) {
@@ -42,7 +43,7 @@ std::vector<transport::RankInfo> GridPlace::leaders() const {
   return leaders;
 }
 
-void GridPlace::count_held(const Model& model) {
+void GridMembership::count_held(const Model& model) {
   const ProcessGrid grid = choice_.grid;
   for (int place = 0; place < grid.pr; ++place) {
     const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, place);
@@ -50,7 +51,7 @@ void GridPlace::count_held(const Model& model) {
   }
 }
 
-void GridPlace::count_once(const Model& model) {
+void GridMembership::count_once(const Model& model) {
   std::vector<bool> counts(layout_.parameters.size(), true);
   for (int place = 0; place < position(); ++place) {
     const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, place);
@@ -64,7 +65,7 @@ void GridPlace::count_once(const Model& model) {
   }
 }
 
-std::uint64_t GridPlace::sent_by_all(const Model& model, std::int64_t images) const {
+std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images) const {
   std::uint64_t words = 0;
   for (const std::uint64_t gradient : gradient_words(model, choice_.splits, choice_.grid)) {
     words += gradient;
@@ -76,7 +77,7 @@ std::uint64_t GridPlace::sent_by_all(const Model& model, std::int64_t images) co
   return words;
 }
 
-void GridPlace::join() {
+void GridMembership::join() {
   if (is_whole()) return;
   transport::Communicator& all = world_.communicator();
   group_.emplace(all.split(group(), position()));
@@ -84,33 +85,33 @@ void GridPlace::join() {
   kernels_across_.emplace(all.split(position(), group()));
 }
 
-GridPart GridPlace::part(std::pmr::memory_resource* memory) {
-  return {.group = &own_group(),
+GridPart GridMembership::part(std::pmr::memory_resource* memory) {
+  return {.replica = &own_group(),
           .across = &*kernels_across_,
           .splits = choice_.splits,
           .batch_norm = choice_.batch_norm,
           .memory = memory};
 }
 
-sync::Groups GridPlace::groups_of(std::size_t group) {
+sync::Groups GridMembership::groups_of(std::size_t group) {
   transport::Communicator& all = world_.communicator();
   if (choice_.grid.pr == 1) return {nullptr, &all, &all};
   if (adds_up_[group]) return {&own_group(), &replicas(), &all};
   return {nullptr, &replicas(), &replicas()};
 }
 
-sync::Slices GridPlace::slices() {
+sync::Slices GridMembership::slices() {
   if (choice_.grid.pr == 1) return {};
   return {&own_group(), counted_};
 }
 
-transport::Communicator& GridPlace::replicas() {
+transport::Communicator& GridMembership::replicas() {
   return choice_.grid.pr == 1 ? world_.communicator() : *across_;
 }
 
-transport::Communicator& GridPlace::own_group() { return *group_; }
+transport::Communicator& GridMembership::own_group() { return *group_; }
 
-void GridPlace::average_statistics(std::span<float> statistics) {
+void GridMembership::average_statistics(std::span<float> statistics) {
   if (shared_statistics_.size() > 0) shared_statistics_.average(own_group(), statistics);
 }
 

@@ -23,11 +23,11 @@ namespace rondo::train {
 
 /// Where one rank stands on the grid of a run: a group is one replica of the model, and has samples
 /// of its own; its ranks split the layers.
-class GridPlace {
+class GridMembership {
  public:
   /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. What grid.plan =
   /// "auto" chooses is in those keys already. Throws ConfigError as choose_grid(). `world` is lent.
-  GridPlace(transport::World& world, const Model& model, const Experiment& experiment);
+  GridMembership(transport::World& world, const Model& model, const Experiment& experiment);
 
   /// Makes the communicators. Collective; before all that follows the next line.
   void join();
