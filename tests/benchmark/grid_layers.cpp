@@ -29,14 +29,13 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "executor/layer_kernel.hpp"
-#include "grid/grid_kernels.hpp"
+#include "layers/layer_kernel.hpp"
+#include "layers/split_kernels.hpp"
 #include "plan/split_cost.hpp"
 
 namespace {
@@ -84,7 +83,7 @@ const std::vector<Subject>& subjects() {
 
 std::vector<Way> ways_of(const LayerKind& kind) {
   std::vector<Way> ways{{"sample 4", {.pr = 1, .pc = 4}, {}}};
-  if (std::holds_alternative<FullyConnectedLayer>(kind)) {
+  if ((kind.get_if<FullyConnectedLayer>() != nullptr)) {
     const auto outputs = [](int parts) {
       return LayerSplit{.kind = SplitKind::channel, .channels = {1, parts}};
     };
@@ -103,16 +102,14 @@ std::vector<Way> ways_of(const LayerKind& kind) {
   return ways;
 }
 
-bool is_convolution(const LayerKind& kind) {
-  return std::holds_alternative<ConvolutionLayer>(kind);
-}
+bool is_convolution(const LayerKind& kind) { return kind.get_if<ConvolutionLayer>() != nullptr; }
 
 // Of the convolutions above, which keep the size of the picture.
 Shape output_shape(const LayerKind& kind, Shape x) {
-  if (const auto* convolution = std::get_if<ConvolutionLayer>(&kind)) {
+  if (const auto* convolution = kind.get_if<ConvolutionLayer>()) {
     return {x.n, x.h, x.w, convolution->filters};
   }
-  return {x.n, 1, 1, std::get<FullyConnectedLayer>(kind).outputs};
+  return {x.n, 1, 1, kind.get_if<FullyConnectedLayer>()->outputs};
 }
 
 Partition layout_of_x(const Way& way, const LayerKind& kind, Shape extents) {
@@ -130,15 +127,15 @@ Partition layout_of_x(const Way& way, const LayerKind& kind, Shape extents) {
 struct Job {
   LayerSpec layer;
   Way way;
-  GridLayer place;
+  NodeLayout place;
 
   Job(const Subject& subject, Way how, std::int64_t samples)
       : layer{.name = subject.name, .kind = subject.kind, .inputs = {1}},
         way(how),
         place(placed(layer, how, subject.image, samples)) {}
 
-  static GridLayer placed(const LayerSpec& layer, const Way& way, Shape image,
-                          std::int64_t samples) {
+  static NodeLayout placed(const LayerSpec& layer, const Way& way, Shape image,
+                           std::int64_t samples) {
     const Shape input = image.with_n(samples);
     const Shape output = output_shape(layer.kind, input);
     Partition x = layout_of_x(way, layer.kind, input);
@@ -147,13 +144,13 @@ struct Job {
     return {way.split, std::move(x), std::move(y)};
   }
 
-  [[nodiscard]] std::unique_ptr<LayerKernel> kernel(const GridContext& context) const {
+  [[nodiscard]] std::unique_ptr<LayerKernel> kernel(const KernelContext& context) const {
     const bool by_channel = way.split.kind == SplitKind::channel;
-    if (const auto* given = std::get_if<ConvolutionLayer>(&layer.kind)) {
+    if (const auto* given = layer.kind.get_if<ConvolutionLayer>()) {
       return by_channel ? make_convolution_by_channel(context, *given, place, true)
                         : make_convolution_in_space(context, *given, place, true);
     }
-    const auto& given = std::get<FullyConnectedLayer>(layer.kind);
+    const auto& given = (*layer.kind.get_if<FullyConnectedLayer>());
     if (by_channel) return make_connected_by_output(context, given, place, true);
     return make_layer_kernel(context.engine, given,
                              place.x.box_of(context.communicators.rank()).shape(), true);
@@ -182,19 +179,23 @@ struct LocalPart {
       : layer(job.layer), x(job.place.x.box_of(rank).shape()), y(job.place.y.box_of(rank).shape()) {
     if (job.way.split.kind != SplitKind::channel) return;
     const ChannelGrid grid = job.way.split.channels;
-    if (auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind)) {
+    if (const auto* convolution = layer.kind.get_if<ConvolutionLayer>()) {
+      ConvolutionLayer part = *convolution;
       x = gathered_input(job.place.x, grid, rank).shape();
       y = partial_output(job.place.x, grid, job.place.y.extents(), rank).shape();
-      convolution->filters = y.c;
+      part.filters = y.c;
+      layer.kind = part;
     } else {
       const Range own = even_range(y.c, job.way.grid.pr, job.way.grid.position_of(rank));
       y.c = own.size();
-      std::get<FullyConnectedLayer>(layer.kind).outputs = y.c;
+      FullyConnectedLayer part = *layer.kind.get_if<FullyConnectedLayer>();
+      part.outputs = y.c;
+      layer.kind = part;
     }
   }
 
   [[nodiscard]] std::size_t parameters() const {
-    if (const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind)) {
+    if (const auto* convolution = layer.kind.get_if<ConvolutionLayer>()) {
       return static_cast<std::size_t>(convolution->kernel * convolution->kernel * x.c * y.c);
     }
     return static_cast<std::size_t>((x.image() + 1) * y.c);
@@ -299,7 +300,7 @@ class Rank {
 
   double step_ms(const Job& job, const LocalPart& part) {
     GridCommunicators communicators(world_.communicator(), job.way.grid);
-    const GridContext context{engine_, communicators, &world_.arena()};
+    const KernelContext context{engine_, communicators, &world_.arena()};
     transport::Communicator& holders =
         job.way.split.kind == SplitKind::channel ? communicators.across() : communicators.all();
     const int rank = world_.rank();

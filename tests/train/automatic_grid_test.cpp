@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "trainer/prepare.hpp"

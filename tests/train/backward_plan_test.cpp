@@ -12,7 +12,7 @@
 
 #include <rondo/train/model.hpp>
 
-#include "executor/backward_plan.hpp"
+#include "executor/graph.hpp"
 #include "train/support/network.hpp"
 
 namespace rondo::train::backward_plan_test {

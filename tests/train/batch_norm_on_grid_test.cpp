@@ -13,9 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "executor/batch_norm_kernel.hpp"
-#include "grid/grid_kernels.hpp"
-#include "grid/replica.hpp"
+#include "layers/layer_kernel.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"
@@ -75,7 +74,7 @@ Box shared_box(const Partition& x, ProcessGrid grid, BatchNormGroup statistics, 
   for (int other = 0; other < x.ranks() && statistics != BatchNormGroup::rank; ++other) {
     const Box its = x.box_of(other);
     const bool here =
-        statistics == BatchNormGroup::all || grid.group_of(other) == grid.group_of(rank);
+        statistics == BatchNormGroup::all || grid.replica_of(other) == grid.replica_of(rank);
     if (!here || its.c != box.c || its.empty()) continue;
     box.n = hull(box.n, its.n);
     box.h = hull(box.h, its.h);
@@ -114,8 +113,7 @@ Gathered expected_of(const Partition& x, ProcessGrid grid, BatchNormGroup statis
     const Box box = shared_box(x, grid, statistics, rank);
     if (x.box_of(rank).empty()) continue;
     Arrays arrays(x.extents(), box, box.c);
-    BatchNormKernel kernel(engine, {.input = box.shape(), .residual = true});
-    arrays.run(kernel);
+    arrays.run(*make_layer_kernel(engine, layer, box.shape(), true));
     Gathered shared(x.extents());
     shared.put(arrays, box);
     expected.put(shared, x.box_of(rank));
@@ -142,7 +140,7 @@ void expect_equal_everywhere(int ranks, ProcessGrid grid, BatchNormGroup statist
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), grid);
     for (std::size_t i = 0; i < layouts.size(); ++i) {
-      const GridLayer place{.x = layouts[i].partition, .y = layouts[i].partition};
+      const NodeLayout place{.x = layouts[i].partition, .y = layouts[i].partition};
       const Box box = place.x.box_of(world.rank());
       Arrays arrays(extents, box, box.c);
       arrays.run(*make_batch_norm_on_grid({engine, communicators, &world.arena()}, layer, place,
@@ -200,11 +198,11 @@ TEST(BatchNormOnGridTest, AcrossReachesTheSamplesOfOtherGroups) {
   const Gathered expected = expected_of(replicated(extents, 1), {}, BatchNormGroup::all);
   World(grid.ranks()).run([&](transport::World& world) {
     tensor::Engine engine;
-    transport::Communicator group = world.communicator().split(grid.group_of(world.rank()));
+    transport::Communicator group = world.communicator().split(grid.replica_of(world.rank()));
     transport::Communicator across = world.communicator().split(grid.position_of(world.rank()));
     GridCommunicators communicators(group, {.pr = grid.pr});
-    const GridContext context{engine, communicators, &world.arena(), &across};
-    const Range samples = even_range(extents.n, grid.pc, grid.group_of(world.rank()));
+    const KernelContext context{engine, communicators, &world.arena(), &across};
+    const Range samples = even_range(extents.n, grid.pc, grid.replica_of(world.rank()));
     const tensor::Shape own = extents.with_n(samples.size());
     for (const Partition& x : {by_sample(own, 2), replicated(own, 2), by_channel(own, {.pr = 2}),
                                by_space(own, {.pr = 2}, 2, 1)}) {
@@ -227,8 +225,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
   const Box everything = whole(extents);
   tensor::Engine whole_engine;
   Arrays expected(extents, everything, everything.c);
-  BatchNormKernel kernel(whole_engine, {.input = extents, .residual = true});
-  expected.run(kernel);
+  expected.run(*make_layer_kernel(whole_engine, layer, extents, true));
   for (const Partition& x : {by_sample(extents, 4), by_group(extents, grid)}) {
     std::vector<float> sum(expected.gradients.size(), 0.0F);
     std::mutex mutex;
@@ -240,7 +237,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
                                           {.x = x, .y = x}, BatchNormGroup::all));
       EXPECT_TRUE(test::agree(arrays.statistics, expected.statistics, Numbers::real));
       const std::scoped_lock lock(mutex);
-      for (std::size_t i = 0; i < sum.size() && replica_of(x, world.rank()) == 0; ++i) {
+      for (std::size_t i = 0; i < sum.size() && x.holder_index(world.rank()) == 0; ++i) {
         sum[i] += arrays.gradients[i];
       }
     });

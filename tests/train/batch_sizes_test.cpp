@@ -12,8 +12,7 @@
 
 #include <rondo/train/executor.hpp>
 
-#include "memory/accounted_memory.hpp"
-#include "memory/reused_memory.hpp"
+#include "executor/memory.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"

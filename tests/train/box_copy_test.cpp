@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "grid/box_copy.hpp"
+#include "grid/exchange.hpp"
 #include "train/support/whole_layer.hpp"
 
 namespace rondo::train::box_copy_test {

@@ -39,7 +39,7 @@ std::vector<Case> cases() {
 TEST(ChannelGridTest, RankIsPlacedByItsBlocksOfInputAndOutput) {
   for (const Case& c : cases()) {
     for (int rank = 0; rank < c.x().ranks(); ++rank) {
-      const auto [i_c, i_f] = place_of(c.x(), c.grid, rank);
+      const auto [i_c, i_f] = position_of(c.x(), c.grid, rank);
       const int p = c.grid.ranks();
       ASSERT_EQ(c.x().box_of(rank).c, even_range(input.c, p, i_c * c.grid.filters + i_f));
       ASSERT_EQ(c.y().box_of(rank).c, even_range(output.c, p, i_f * c.grid.channels + i_c));
@@ -52,7 +52,7 @@ TEST(ChannelGridTest, GathererConcatenatesItsPeersInTheOrderOfFilters) {
   for (const Case& c : cases()) {
     std::map<std::pair<std::int64_t, int>, std::int64_t> next;  // by samples and i_C
     for (int rank = 0; rank < c.x().ranks(); ++rank) {
-      const auto [i_c, i_f] = place_of(c.x(), c.grid, rank);
+      const auto [i_c, i_f] = position_of(c.x(), c.grid, rank);
       const Box gathered = gathered_input(c.x(), c.grid, rank);
       const Range own = c.x().box_of(rank).c;
       const auto entry = next.try_emplace({gathered.n.first, i_c}, gathered.c.first).first;
@@ -67,7 +67,7 @@ TEST(ChannelGridTest, ReducersCutTheirPartialSumsInTheOrderOfChannels) {
   for (const Case& c : cases()) {
     std::map<std::pair<std::int64_t, int>, std::int64_t> next;  // by samples and i_F
     for (int rank = 0; rank < c.x().ranks(); ++rank) {
-      const auto [i_c, i_f] = place_of(c.x(), c.grid, rank);
+      const auto [i_c, i_f] = position_of(c.x(), c.grid, rank);
       const Box partial = partial_output(c.x(), c.grid, output, rank);
       const Range own = c.y().box_of(rank).c;
       const auto entry = next.try_emplace({partial.n.first, i_f}, partial.c.first).first;
@@ -132,7 +132,7 @@ TEST(ChannelGridTest, RefusesInputsInAnotherNumberOfParts) {
 
   EXPECT_THROW(static_cast<void>(output_of(x, {.channels = 2, .filters = 3}, output)),
                std::invalid_argument);
-  EXPECT_THROW(static_cast<void>(place_of(x, {.channels = -2, .filters = -2}, 0)),
+  EXPECT_THROW(static_cast<void>(position_of(x, {.channels = -2, .filters = -2}, 0)),
                std::invalid_argument);
 }
 

@@ -96,9 +96,9 @@ TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
       World(backend, pr).run([&](transport::World& world) {
         tensor::Engine engine;
         GridCommunicators communicators(world.communicator(), {.pr = pr});
-        const GridLayer place{.split = {.kind = SplitKind::channel, .channels = {.filters = pr}},
-                              .x = by_group(x, {.pr = pr}),
-                              .y = by_group({4, 1, 1, 48}, {.pr = pr})};
+        const NodeLayout place{.split = {.kind = SplitKind::channel, .channels = {.filters = pr}},
+                               .x = by_group(x, {.pr = pr}),
+                               .y = by_group({4, 1, 1, 48}, {.pr = pr})};
         const FullyConnectedLayer part{.outputs = layer.outputs / pr};
         test::WholeLayer own = test::make_whole_layer(part, x, Numbers::whole);
         own.dx = tensor::Tensor(x, &world.arena());

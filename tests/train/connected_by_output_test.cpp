@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "grid/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 
@@ -63,13 +63,13 @@ struct Slice {
   }
 };
 
-void run_part(const GridContext& context, const Case& given, const WholeLayer& whole,
+void run_part(const KernelContext& context, const Case& given, const WholeLayer& whole,
               Assembled& assembled) {
   const ProcessGrid grid = context.communicators.grid();
   const int rank = context.communicators.rank();
-  const GridLayer place{.split = {.kind = SplitKind::channel, .channels = {.filters = grid.pr}},
-                        .x = by_group(given.x, grid),
-                        .y = by_group(whole.y.shape(), grid)};
+  const NodeLayout place{.split = {.kind = SplitKind::channel, .channels = {.filters = grid.pr}},
+                         .x = by_group(given.x, grid),
+                         .y = by_group(whole.y.shape(), grid)};
   const Slice slice{even_range(given.layer.outputs, grid.pr, grid.position_of(rank)),
                     static_cast<std::size_t>(given.x.image()),
                     static_cast<std::size_t>(given.layer.outputs)};
@@ -135,7 +135,7 @@ TEST(ConnectedByOutputTest, RefusesALayoutInWhichRanksOfAGroupHoldDifferentSampl
   World(2).run([](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), {.pr = 2});
-    const GridLayer place{.x = by_sample({4, 1, 1, 8}, 2), .y = by_sample({4, 1, 1, 6}, 2)};
+    const NodeLayout place{.x = by_sample({4, 1, 1, 8}, 2), .y = by_sample({4, 1, 1, 6}, 2)};
 
     EXPECT_THROW(static_cast<void>(make_connected_by_output({engine, communicators, &world.arena()},
                                                             {.outputs = 6}, place, true)),

@@ -66,7 +66,7 @@ TEST(ConvolutionByChannelTest, RefusesLayoutsOtherThanItsOwn) {
   rondo::test::World(4).run([](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), {.pr = 4});
-    const GridContext context{engine, communicators, &world.arena()};
+    const KernelContext context{engine, communicators, &world.arena()};
     const ConvolutionLayer layer{.filters = 16};
     const LayerSplit split{.kind = SplitKind::channel, .channels = {2, 2}};
     const tensor::Shape extents{2, 4, 4, 16};

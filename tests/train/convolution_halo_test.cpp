@@ -31,7 +31,7 @@ struct Sent {
 };
 
 /// Runs the layer and counts what the transport says was sent; forward twice, the second counts.
-Sent sent_by(transport::World& world, LayerKernel& kernel, const GridLayer& place,
+Sent sent_by(transport::World& world, LayerKernel& kernel, const NodeLayout& place,
              const test::WholeLayer& whole) {
   const Box x_box = place.x.box_of(world.rank());
   const Box y_box = place.y.box_of(world.rank());
@@ -61,7 +61,7 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const GridLayer& plac
           .input = words([&] { kernel.backward_input(operands); })};
 }
 
-GridLayer place_in_space(ProcessGrid grid, int h, int w, const test::WholeLayer& whole) {
+NodeLayout place_in_space(ProcessGrid grid, int h, int w, const test::WholeLayer& whole) {
   return test::place_on(grid, {.kind = SplitKind::space, .h = h, .w = w}, whole);
 }
 
@@ -73,7 +73,7 @@ void for_each_rank(int h, int w, const ConvolutionLayer& layer, tensor::Shape x,
   const ProcessGrid grid{.pr = h * w};
   World(rondo::test::Backend::shm_nodes, grid.ranks()).run([&](transport::World& world) {
     test::GridRank rank(world, grid);
-    const GridLayer place = place_in_space(grid, h, w, whole);
+    const NodeLayout place = place_in_space(grid, h, w, whole);
     const auto kernel = make_convolution_in_space(rank.context, layer, place, input_gradient);
     check(world, place, sent_by(world, *kernel, place, whole));
   });
@@ -86,7 +86,7 @@ TEST(ConvolutionHaloTest, SendsWhatThePlanSays) {
         const ConvolutionLayer layer{
             .filters = 16, .kernel = kernel, .stride = stride, .padding = (kernel - 1) / 2};
         for_each_rank(h, w, layer, {1, 9, 13, 8}, true,
-                      [&](transport::World& world, const GridLayer& place, const Sent& sent) {
+                      [&](transport::World& world, const NodeLayout& place, const Sent& sent) {
                         const Windows windows = windows_of(layer);
                         const auto x = redistribution(
                             place.x, forward_needs(place.x, place.y, windows), world.rank());
@@ -104,7 +104,7 @@ TEST(ConvolutionHaloTest, IsHalfAKernelOfRowsOnEachSideOfAnEvenSplit) {
   for (const std::int64_t kernel : {1, 3, 5, 7}) {
     const ConvolutionLayer layer{.filters = 16, .kernel = kernel, .padding = (kernel - 1) / 2};
     for_each_rank(4, 1, layer, {2, 16, 6, 8}, true,
-                  [&](transport::World& world, const GridLayer&, const Sent& sent) {
+                  [&](transport::World& world, const NodeLayout&, const Sent& sent) {
                     const int sides = world.rank() == 0 || world.rank() == 3 ? 1 : 2;
                     EXPECT_EQ(sent.forward, 2 * sides * (kernel / 2) * 6 * 8);
                     EXPECT_EQ(sent.parameters + sent.input, 2 * sides * (kernel / 2) * 6 * 16);
@@ -114,7 +114,7 @@ TEST(ConvolutionHaloTest, IsHalfAKernelOfRowsOnEachSideOfAnEvenSplit) {
 
 TEST(ConvolutionHaloTest, OfDyLeavesWithTheFirstHalfOfBackward) {
   for_each_rank(2, 1, {.filters = 16}, {1, 8, 6, 8}, true,
-                [](transport::World&, const GridLayer&, const Sent& sent) {
+                [](transport::World&, const NodeLayout&, const Sent& sent) {
                   EXPECT_EQ(sent.parameters, 6 * 16);
                   EXPECT_EQ(sent.input, 0);
                 });
@@ -122,7 +122,7 @@ TEST(ConvolutionHaloTest, OfDyLeavesWithTheFirstHalfOfBackward) {
 
 TEST(ConvolutionHaloTest, OfDyStaysWhereNobodyWantsTheGradientOfTheInput) {
   for_each_rank(2, 1, {.filters = 16}, {1, 8, 6, 8}, false,
-                [](transport::World&, const GridLayer&, const Sent& sent) {
+                [](transport::World&, const NodeLayout&, const Sent& sent) {
                   EXPECT_EQ(sent.parameters, 0);
                   EXPECT_EQ(sent.input, 0);
                 });
@@ -132,9 +132,9 @@ TEST(ConvolutionHaloTest, RefusesPaddingAsWideAsTheKernel) {
   const ConvolutionLayer layer{.filters = 16, .kernel = 1, .padding = 1};
   World(1).run([&](transport::World& world) {
     test::GridRank rank(world, {});
-    const GridLayer place{.split = {.kind = SplitKind::space},
-                          .x = by_group({1, 4, 4, 8}, {}),
-                          .y = by_group({1, 6, 6, 16}, {})};
+    const NodeLayout place{.split = {.kind = SplitKind::space},
+                           .x = by_group({1, 4, 4, 8}, {}),
+                           .y = by_group({1, 6, 6, 16}, {})};
     EXPECT_THROW(static_cast<void>(make_convolution_in_space(rank.context, layer, place, true)),
                  std::invalid_argument);
   });

@@ -86,7 +86,7 @@ class ConvolutionInSpaceTest : public testing::TestWithParam<Grid> {
       test::GridRank rank(world, process);
       for (std::size_t i = 0; i < cases.size(); ++i) {
         SCOPED_TRACE(cases[i].name + ", rank " + std::to_string(world.rank()));
-        const GridLayer place = test::place_on(process, split, wholes[i]);
+        const NodeLayout place = test::place_on(process, split, wholes[i]);
         const auto kernel = make_convolution_in_space(rank.context, cases[i].layer, place, true);
         test::SplitLayer part = test::run_split(rank.context, *kernel, place, wholes[i]);
         test::sum_gradients(rank.context, place, part.gradients);

@@ -95,10 +95,10 @@ TEST(CustomModelTest, EveryKindHasItsDefaults) {
       shapes_of(model, 1),
       ElementsAre(tensor::Shape{1, 8, 8, 2}, tensor::Shape{1, 8, 8, 4}, tensor::Shape{1, 2, 2, 4},
                   tensor::Shape{1, 2, 2, 4}, tensor::Shape{1, 1, 1, 4}, tensor::Shape{1, 1, 1, 3}));
-  const auto& pooling = std::get<PoolingLayer>(model.layers[1].kind);
+  const auto& pooling = (*model.layers[1].kind.get_if<PoolingLayer>());
   EXPECT_EQ(pooling.kind, tensor::PoolingKind::average);
-  EXPECT_EQ(std::get<BatchNormLayer>(model.layers[2].kind).activation, tensor::Activation::relu);
-  EXPECT_EQ(std::get<FullyConnectedLayer>(model.layers[4].kind).activation,
+  EXPECT_EQ((*model.layers[2].kind.get_if<BatchNormLayer>()).activation, tensor::Activation::relu);
+  EXPECT_EQ((*model.layers[4].kind.get_if<FullyConnectedLayer>()).activation,
             tensor::Activation::none);
 }
 
@@ -187,7 +187,7 @@ TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
   experiment.data.shape = {8, 9, 2};
 
   EXPECT_THAT(error_text<ConfigError>([&] { return load_run(experiment).model; }),
-              StrEq("model.input: the model is described for pictures of 8x8x2, and those of the "
+              StrEq("model.input: the model is described for images of 8x8x2, and those of the "
                     "data are 8x9x2"));
 }
 

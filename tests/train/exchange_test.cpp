@@ -8,8 +8,8 @@
 #include <rondo/train/halo.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/halo_return.hpp"
-#include "grid/needed_part.hpp"
+#include "grid/local_windows.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"

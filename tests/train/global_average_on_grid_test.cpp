@@ -23,7 +23,7 @@ void expect_agreement(ProcessGrid grid, const Partition& x, const Partition& y, 
   World(grid.ranks()).run([&](transport::World& world) {
     SCOPED_TRACE("rank " + std::to_string(world.rank()));
     test::GridRank rank(world, grid);
-    const GridLayer place{.x = x, .y = y};
+    const NodeLayout place{.x = x, .y = y};
     const auto kernel = make_global_average_on_grid(rank.context, place);
     test::expect_parts_of(whole, test::run_split(rank.context, *kernel, place, whole), numbers);
   });
@@ -67,8 +67,8 @@ TEST(GlobalAverageOnGridTest, LeavesOutTheGradientOfTheModelsInput) {
   const ProcessGrid grid{.pr = 2};
   World(2).run([&](transport::World& world) {
     test::GridRank rank(world, grid);
-    const GridLayer place{.x = by_space({2, 4, 4, 8}, grid, 2, 1),
-                          .y = by_group({2, 1, 1, 8}, grid)};
+    const NodeLayout place{.x = by_space({2, 4, 4, 8}, grid, 2, 1),
+                           .y = by_group({2, 1, 1, 8}, grid)};
     tensor::Tensor dy({2, 1, 1, 8});
     EXPECT_NO_THROW(
         make_global_average_on_grid(rank.context, place)->backward_input({.dy = dy.view()}));
@@ -79,7 +79,8 @@ TEST(GlobalAverageOnGridTest, RefusesMeansThatLieElsewhere) {
   const ProcessGrid grid{.pr = 2};
   World(2).run([&](transport::World& world) {
     test::GridRank rank(world, grid);
-    const GridLayer place{.x = by_space({2, 4, 4, 8}, grid, 2, 1), .y = by_sample({2, 1, 1, 8}, 2)};
+    const NodeLayout place{.x = by_space({2, 4, 4, 8}, grid, 2, 1),
+                           .y = by_sample({2, 1, 1, 8}, 2)};
     EXPECT_THROW(static_cast<void>(make_global_average_on_grid(rank.context, place)),
                  std::invalid_argument);
   });

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "grid/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
@@ -23,14 +23,14 @@ using tensor::Activation;
 /// Runs a few steps of the kernel that make(context) gives, on one rank for each entry of
 /// `parameters`, which is how many the rank has. Gives what ranks allocated in their last step.
 template <class Make>
-std::vector<std::size_t> allocations_of(const GridLayer& place,
+std::vector<std::size_t> allocations_of(const NodeLayout& place,
                                         const std::vector<std::size_t>& parameters, Make make) {
   const int ranks = static_cast<int>(parameters.size());
   std::vector<std::size_t> allocations(parameters.size());
   World(ranks).run([&](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), {.pr = ranks});
-    const auto kernel = make(GridContext{engine, communicators, &world.arena()});
+    const auto kernel = make(KernelContext{engine, communicators, &world.arena()});
     const auto rank = static_cast<std::size_t>(world.rank());
     tensor::Tensor x(place.x.box_of(world.rank()).shape(), &world.arena());
     tensor::Tensor dx(x.shape(), &world.arena());
@@ -62,11 +62,11 @@ TEST(GridAllocationTest, ConvolutionsAllocateNothing) {
   const ConvolutionLayer layer{.filters = 3, .activation = Activation::relu};
   for (const ChannelGrid grid : {ChannelGrid{4, 1}, ChannelGrid{1, 4}}) {
     const Partition x = by_channel(extents, {.pr = 4});
-    const GridLayer place{
+    const NodeLayout place{
         {.kind = SplitKind::channel, .channels = grid}, x, output_of(x, grid, extents)};
 
     const auto allocations =
-        allocations_of(place, {0, 27, 27, 27}, [&](const GridContext& context) {
+        allocations_of(place, {0, 27, 27, 27}, [&](const KernelContext& context) {
           return make_convolution_by_channel(context, layer, place, true);
         });
 
@@ -75,11 +75,11 @@ TEST(GridAllocationTest, ConvolutionsAllocateNothing) {
 }
 
 TEST(GridAllocationTest, ConnectedLayersAllocateNothing) {
-  const GridLayer place{{.kind = SplitKind::channel},
-                        by_group({2, 1, 1, 8}, {.pr = 4}),
-                        by_group({2, 1, 1, 3}, {.pr = 4})};
+  const NodeLayout place{{.kind = SplitKind::channel},
+                         by_group({2, 1, 1, 8}, {.pr = 4}),
+                         by_group({2, 1, 1, 3}, {.pr = 4})};
 
-  const auto allocations = allocations_of(place, {0, 9, 9, 9}, [&](const GridContext& context) {
+  const auto allocations = allocations_of(place, {0, 9, 9, 9}, [&](const KernelContext& context) {
     return make_connected_by_output(context, {.outputs = 3}, place, true);
   });
 
@@ -89,10 +89,10 @@ TEST(GridAllocationTest, ConnectedLayersAllocateNothing) {
 TEST(GridAllocationTest, SharedStatisticsAllocateNothing) {
   constexpr std::int64_t channels = 600;  // more than travels in one small message
   const Partition x = by_sample({3, 2, 2, channels}, 2);
-  const GridLayer place{.x = x, .y = x};
+  const NodeLayout place{.x = x, .y = x};
 
   const auto allocations =
-      allocations_of(place, {2 * channels, 2 * channels}, [&](const GridContext& context) {
+      allocations_of(place, {2 * channels, 2 * channels}, [&](const KernelContext& context) {
         return make_batch_norm_on_grid(context, {}, place, BatchNormGroup::all);
       });
 

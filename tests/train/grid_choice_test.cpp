@@ -1,6 +1,6 @@
 // From [grid] to a split of every layer.
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 
 #include <map>
 #include <string>
@@ -26,8 +26,8 @@ std::map<std::string, std::string> texts(const Model& model, const GridChoice& c
   std::map<std::string, std::string> all;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const LayerKind& kind = model.layers[i].kind;
-    if (std::holds_alternative<ConvolutionLayer>(kind) ||
-        std::holds_alternative<FullyConnectedLayer>(kind)) {
+    if ((kind.get_if<ConvolutionLayer>() != nullptr) ||
+        (kind.get_if<FullyConnectedLayer>() != nullptr)) {
       all[model.layers[i].name] = to_text(choice.splits[i]);
     }
   }

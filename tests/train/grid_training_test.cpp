@@ -20,8 +20,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "grid/grid_choice.hpp"
-#include "model/model_builder.hpp"
+#include "config/grid_choice.hpp"
 #include "support/world.hpp"
 #include "train/support/network.hpp"
 
@@ -62,12 +61,17 @@ Model small_alexnet() {
 /// Without ReLU, and with averages in place of maxima.
 Model smooth(Model model) {
   for (LayerSpec& layer : model.layers) {
-    if (auto* kind = std::get_if<ConvolutionLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<FullyConnectedLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<BatchNormLayer>(&layer.kind)) kind->activation = {};
-    if (auto* kind = std::get_if<PoolingLayer>(&layer.kind)) {
-      kind->kind = tensor::PoolingKind::average;
-    }
+    const auto change = [&]<typename Layer>(auto Layer::* member, auto value) {
+      const auto* now = layer.kind.get_if<Layer>();
+      if (now == nullptr) return;
+      Layer changed = *now;
+      changed.*member = value;
+      layer.kind = changed;
+    };
+    change(&ConvolutionLayer::activation, tensor::Activation::none);
+    change(&FullyConnectedLayer::activation, tensor::Activation::none);
+    change(&BatchNormLayer::activation, tensor::Activation::none);
+    change(&PoolingLayer::kind, tensor::PoolingKind::average);
   }
   return model;
 }
@@ -113,7 +117,7 @@ class GridRank {
   GridRank(transport::World& world, const Model& model, const GridChoice& choice)
       : all_(world.communicator()),
         choice_(choice),
-        group_(all_.split(choice.grid.group_of(all_.rank()))),
+        group_(all_.split(choice.grid.replica_of(all_.rank()))),
         across_(all_.split(choice.grid.position_of(all_.rank()))),
         kernels_across_(all_.split(choice.grid.position_of(all_.rank()))),
         layout_(layout_of(model, choice.splits, choice.grid.pr, group_.rank())),
@@ -122,7 +126,7 @@ class GridRank {
         gradients_(layout_.parameter_count, 0.0F, &world.arena()),
         statistics_(layout_.statistic_count),
         executor_(engine_, model,
-                  {.group = &group_,
+                  {.replica = &group_,
                    .across = &kernels_across_,
                    .splits = choice.splits,
                    .batch_norm = choice.batch_norm,
@@ -136,8 +140,8 @@ class GridRank {
     test::Silent silent;
     const Batch batch = samples.part(share().first, share().size());
     const double loss = executor_.train(batch, silent).sum;
-    for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
-      const ParameterGroup& group = layout_.groups[i];
+    for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
+      const ParameterBlock& group = layout_.blocks[i];
       const auto part = std::span(gradients_).subspan(group.offset, group.size);
       (adds_up_[i] ? all_ : across_).allreduce(part).wait();
     }
@@ -162,7 +166,7 @@ class GridRank {
 
  private:
   [[nodiscard]] Range share() const {
-    return even_range(images, choice_.grid.pc, choice_.grid.group_of(all_.rank()));
+    return even_range(images, choice_.grid.pc, choice_.grid.replica_of(all_.rank()));
   }
 
   double sum(double mine) {

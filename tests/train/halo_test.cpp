@@ -246,7 +246,7 @@ TEST(HaloTest, StaysWithinTheGroupAndItsSamples) {
   for (int rank = 0; rank < 6; ++rank) {
     EXPECT_EQ(needs[static_cast<std::size_t>(rank)].n, x.box_of(rank).n);
     for (const Transfer& received : redistribution(x, needs, rank).receives) {
-      EXPECT_EQ(grid.group_of(received.peer), grid.group_of(rank));
+      EXPECT_EQ(grid.replica_of(received.peer), grid.replica_of(rank));
     }
   }
 }

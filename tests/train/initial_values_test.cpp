@@ -11,8 +11,6 @@
 
 #include <rondo/train/model.hpp>
 
-#include "model/initial_values.hpp"
-
 namespace rondo::train::initial_values_test {
 namespace {
 

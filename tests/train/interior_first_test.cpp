@@ -8,7 +8,7 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/engine.hpp>
 
-#include "grid/interior_first.hpp"
+#include "layers/interior_first.hpp"
 #include "train/support/whole_layer.hpp"
 
 namespace rondo::train::interior_first_test {

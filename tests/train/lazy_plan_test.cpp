@@ -23,9 +23,9 @@ TEST(LazyPlanTest, AConvolutionTakesItsBatchNormAlong) {
 
   EXPECT_THAT(plan.names, ElementsAre("conv1", "layer1.0.conv1"));
   EXPECT_EQ(plan.layers, 4U);
-  EXPECT_EQ(layout.groups[3].name, "layer1.0.bn1");
+  EXPECT_EQ(layout.blocks[3].name, "layer1.0.bn1");
   EXPECT_EQ(plan.probes.at(0).size, 16U * 3 * 9);
-  EXPECT_EQ(plan.probes.at(1).offset, layout.groups[2].offset);
+  EXPECT_EQ(plan.probes.at(1).offset, layout.blocks[2].offset);
   EXPECT_EQ(plan.probes.at(1).size, 16U * 16 * 9);
 }
 

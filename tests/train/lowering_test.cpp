@@ -14,8 +14,7 @@
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 
-#include "grid/lowering.hpp"
-#include "grid/slices.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train::lowering_test {
 namespace {
@@ -139,7 +138,7 @@ TEST(SlicesTest, CutWeightsByChannelsAndFilters) {
   EXPECT_THAT(layout.parameters[1].shape, ElementsAre(4, 8, 3, 3));
   EXPECT_THAT(layout.parameters[2].shape, ElementsAre(4, 8, 3, 3));
   EXPECT_THAT(layout.parameters[2].first, ElementsAre(4, 0, 0, 0));
-  EXPECT_EQ(layout.groups[2].offset, layout.groups[1].offset + layout.groups[1].size);
+  EXPECT_EQ(layout.blocks[2].offset, layout.blocks[1].offset + layout.blocks[1].size);
 }
 
 // Every element of every parameter is held by some rank, and drawn as in the whole model.

@@ -10,7 +10,7 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>
 
-#include "memory/accounted_memory.hpp"
+#include "executor/memory.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"

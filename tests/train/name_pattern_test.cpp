@@ -1,6 +1,6 @@
 // Names by pattern, against a matcher that tries everything.
 
-#include "grid/name_pattern.hpp"
+#include "model/names.hpp"
 
 #include <string>
 #include <string_view>

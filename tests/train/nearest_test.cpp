@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/nearest.hpp"
+#include "model/names.hpp"
 
 namespace rondo::train::nearest_test {
 namespace {

@@ -62,7 +62,7 @@ TEST(PartitionTest, EveryElementIsHeldAsOftenAsThereAreReplicas) {
         for (const Box& box : partition.boxes()) {
           test::for_each_element(box, [&](auto... index) { ++holders.at(index...); });
         }
-        ASSERT_THAT(holders.values(), Each(partition.replicas())) << name;
+        ASSERT_THAT(holders.values(), Each(partition.holders())) << name;
       }
     }
   }
@@ -88,7 +88,7 @@ TEST(PartitionTest, ChannelsAreHeldOnceForAnyExtentsAndParts) {
 TEST(PartitionTest, FindsTheRanksOfABlock) {
   for (const auto& [name, partition] : test::layouts_of(array, 12)) {
     for (int block = 0; block < partition.blocks(); ++block) {
-      ASSERT_EQ(partition.ranks_of(block).size(), static_cast<std::size_t>(partition.replicas()));
+      ASSERT_EQ(partition.ranks_of(block).size(), static_cast<std::size_t>(partition.holders()));
       ASSERT_TRUE(std::ranges::is_sorted(partition.ranks_of(block)));
       for (const int rank : partition.ranks_of(block)) {
         ASSERT_EQ(partition.block_of(rank), block) << name;
@@ -127,7 +127,7 @@ TEST(PartitionTest, CutsPicturesByPosition) {
 TEST(PartitionTest, GivesAdjacentRanksTheSameWhereBlocksAreFew) {
   const Partition partition = on_grid(array, {.pr = 4, .pc = 2}, {.c = 2});
 
-  EXPECT_EQ(partition.replicas(), 2);
+  EXPECT_EQ(partition.holders(), 2);
   EXPECT_THAT(partition.ranks_of(1), ElementsAre(2, 3));
   EXPECT_THAT(partition.ranks_of(2), ElementsAre(4, 5));
 }

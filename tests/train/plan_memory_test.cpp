@@ -10,8 +10,8 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "executor/backward_plan.hpp"
-#include "grid/lowering.hpp"
+#include "executor/graph.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train::plan_memory_test {
 namespace {
@@ -40,7 +40,7 @@ std::int64_t activation_words(const Model& model, const BestPlan& plan, std::int
 // Parameters, their gradients and momenta.
 std::int64_t parameter_words(const Model& model, const BestPlan& plan) {
   std::int64_t words = 0;
-  for (const ParameterGroup& group : layout_of(model).groups) {
+  for (const ParameterBlock& group : layout_of(model).blocks) {
     const auto layer = std::ranges::find(plan.layers, group.name, &BestLayer::name);
     const bool is_cut = layer != plan.layers.end() && layer->split.kind == SplitKind::channel;
     const std::int64_t parts = is_cut ? plan.grid.pr : 1;

@@ -12,7 +12,7 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "executor/backward_plan.hpp"
+#include "executor/graph.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"

@@ -8,7 +8,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/plan_best.hpp>
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 
 namespace rondo::train::plan_section_test {
 namespace {

@@ -12,7 +12,7 @@
 #include <rondo/train/halo.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/halo_return.hpp"
+#include "grid/local_windows.hpp"
 #include "support/world.hpp"
 #include "train/support/split_layer.hpp"
 
@@ -56,7 +56,7 @@ void expect_agreement(ProcessGrid grid, tensor::Shape x, Numbers numbers, Lay la
     for (std::size_t i = 0; i < wholes.size(); ++i) {
       SCOPED_TRACE(describe(layers()[i]) + ", rank " + std::to_string(world.rank()));
       const Partition from = lay(x);
-      const GridLayer place{.x = from, .y = from.with_extents(wholes[i].y.shape())};
+      const NodeLayout place{.x = from, .y = from.with_extents(wholes[i].y.shape())};
       const auto kernel = make_pooling_in_space(rank.context, layers()[i], place);
       const auto part = test::run_split(rank.context, *kernel, place, wholes[i]);
       test::expect_parts_of(wholes[i], part, numbers);
@@ -91,7 +91,7 @@ TEST(PoolingInSpaceTest, LeavesOutTheGradientOfTheModelsInput) {
   const Partition x = by_space({1, 8, 8, 8}, grid, 2, 1);
   World(grid.ranks()).run([&](transport::World& world) {
     test::GridRank rank(world, grid);
-    const GridLayer place{.x = x, .y = x};
+    const NodeLayout place{.x = x, .y = x};
     const PoolingLayer layer{.window = 3, .stride = 1, .padding = 1};
     const auto kernel = make_pooling_in_space(rank.context, layer, place);
     tensor::Tensor part(x.box_of(world.rank()).shape());

@@ -8,8 +8,8 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/box_copy.hpp"
-#include "grid/grid_kernels.hpp"
+#include "grid/exchange.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
 #include "train/support/whole_layer.hpp"
@@ -26,7 +26,7 @@ void for_each_pair(int ranks, Check check) {
   World(ranks).run([&](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), {.pr = ranks});
-    const GridContext context{engine, communicators, &world.arena()};
+    const KernelContext context{engine, communicators, &world.arena()};
     for (const tensor::Shape& extents : test::small_arrays()) {
       const auto layouts = test::layouts_of(extents, ranks);
       for (std::size_t i = 0; i < layouts.size(); ++i) {
@@ -42,7 +42,7 @@ void for_each_pair(int ranks, Check check) {
 
 TEST(RedistributionKernelTest, BringsValuesFromOneLayoutToTheOther) {
   for (const int ranks : {1, 2, 3, 4, 6}) {
-    for_each_pair(ranks, [](const GridContext& context, const Partition& from,
+    for_each_pair(ranks, [](const KernelContext& context, const Partition& from,
                             const Partition& to) {
       const int rank = context.communicators.rank();
       const tensor::Tensor whole = test::filled(from.extents(), Numbers::real, 1);
@@ -60,7 +60,7 @@ TEST(RedistributionKernelTest, BringsValuesFromOneLayoutToTheOther) {
 TEST(RedistributionKernelTest, BringsGradientsBackToAllThatHoldAValue) {
   for (const int ranks : {2, 6}) {
     for_each_pair(ranks,
-                  [](const GridContext& context, const Partition& from, const Partition& to) {
+                  [](const KernelContext& context, const Partition& from, const Partition& to) {
                     const int rank = context.communicators.rank();
                     const tensor::Tensor whole = test::filled(from.extents(), Numbers::real, 1);
                     tensor::Tensor dy = test::part_of(whole, to.box_of(rank));
@@ -76,7 +76,7 @@ TEST(RedistributionKernelTest, BringsGradientsBackToAllThatHoldAValue) {
 }
 
 TEST(RedistributionKernelTest, LeavesOutGradientsThatNobodyWants) {
-  for_each_pair(2, [](const GridContext& context, const Partition& from, const Partition& to) {
+  for_each_pair(2, [](const KernelContext& context, const Partition& from, const Partition& to) {
     tensor::Tensor dy(to.box_of(context.communicators.rank()).shape());
     EXPECT_NO_THROW(make_redistribution(context, from, to)->backward_input({.dy = dy.view()}));
   });

@@ -163,7 +163,7 @@ TEST(RedistributionTest, StaysWithinTheGroupsOfAGrid) {
       const Redistribution plan =
           redistribution(by_sample(extents, 6), by_channel(extents, grid), rank);
       for (const Transfer& sent : plan.sends) {
-        ASSERT_EQ(grid.group_of(sent.peer), grid.group_of(rank));
+        ASSERT_EQ(grid.replica_of(sent.peer), grid.replica_of(rank));
       }
     }
   }

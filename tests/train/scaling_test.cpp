@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -29,7 +28,7 @@ class HandCosts final : public ComputeCosts {
  public:
   [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
     const double samples = static_cast<double>(work.input.n);
-    const bool last = std::holds_alternative<FullyConnectedLayer>(work.kind);
+    const bool last = (work.kind.get_if<FullyConnectedLayer>() != nullptr);
     const double unit = last ? 10.0 * samples : samples;
     return {.forward = unit,
             .backward_weights = 2 * unit,

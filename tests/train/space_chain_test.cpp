@@ -26,8 +26,8 @@ using test::WholeLayer;
 
 /// One layer of a chain on one rank, behind the change of layout that leads to it.
 struct Link {
-  Link(const GridContext& context, const ConvolutionLayer& layer, const Partition& before,
-       GridLayer where)
+  Link(const KernelContext& context, const ConvolutionLayer& layer, const Partition& before,
+       NodeLayout where)
       : place(std::move(where)),
         move(make_redistribution(context, before, place.x)),
         kernel(make_convolution_in_space(context, layer, place, true)),
@@ -61,7 +61,7 @@ struct Link {
     move->backward_input({.dy = part.dx.view(), .dx = test::wanted(dx_before)});
   }
 
-  GridLayer place;
+  NodeLayout place;
   std::unique_ptr<LayerKernel> move;
   std::unique_ptr<LayerKernel> kernel;
   test::SplitLayer part;
@@ -79,12 +79,12 @@ Chain chain_of(std::size_t length) {
   return chain;
 }
 
-void run_on(const GridContext& context, const Chain& chain, const std::vector<LayerSplit>& splits,
+void run_on(const KernelContext& context, const Chain& chain, const std::vector<LayerSplit>& splits,
             const std::vector<WholeLayer>& wholes, Numbers numbers) {
   const ProcessGrid grid = context.communicators.grid();
   std::vector<std::unique_ptr<Link>> links;
   for (std::size_t i = 0; i < splits.size(); ++i) {
-    GridLayer place = test::place_on(grid, splits[i], wholes[i]);
+    NodeLayout place = test::place_on(grid, splits[i], wholes[i]);
     const Partition before = i == 0 ? place.x : links.back()->place.y;
     links.push_back(std::make_unique<Link>(context, chain.layers[i], before, std::move(place)));
   }

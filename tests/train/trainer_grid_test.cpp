@@ -17,8 +17,8 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/grid.hpp>
 
-#include "grid/layer_traffic.hpp"
-#include "model/specs.hpp"
+#include "executor/lowering.hpp"
+#include "layers/layer_type.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -276,7 +276,11 @@ TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
   constexpr float momentum = 0.5F;
   Model model = make_model("resnet8");
   for (LayerSpec& layer : model.layers) {
-    if (auto* norm = std::get_if<BatchNormLayer>(&layer.kind)) norm->momentum = momentum;
+    const auto* norm = layer.kind.get_if<BatchNormLayer>();
+    if (norm == nullptr) continue;
+    BatchNormLayer changed = *norm;
+    changed.momentum = momentum;
+    layer.kind = changed;
   }
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
@@ -294,7 +298,8 @@ TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
 }
 
 TEST(TrainerGridTest, KernelsMoveStatisticsByTheMomentumOfTheModelsBatchNorm) {
-  EXPECT_EQ(spec_of(BatchNormLayer{.momentum = 0.5F}, {1, 2, 2, 3}).momentum, 0.5F);
+  const LayerKind norm = BatchNormLayer{.momentum = 0.5F};
+  EXPECT_EQ(std::get<tensor::BatchNormSpec>(norm->spec({1, 2, 2, 3})).momentum, 0.5F);
 }
 
 // So slowly that the model remains the same, and its test loss tells the statistics. Variances are

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -41,8 +40,8 @@ std::vector<Sized> layers(std::int64_t images) {
       const LayerSpec& layer = model.layers[i];
       const tensor::Shape& x = shapes[layer.inputs[0]];
       const tensor::Shape& y = shapes[i + 1];
-      const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind);
-      if (convolution == nullptr && !std::holds_alternative<PoolingLayer>(layer.kind)) continue;
+      const auto* convolution = layer.kind.get_if<ConvolutionLayer>();
+      if (convolution == nullptr && !(layer.kind.get_if<PoolingLayer>() != nullptr)) continue;
       const std::int64_t kernel = convolution != nullptr ? convolution->kernel : 0;
       if (seen.insert({x.h, x.c, y.h, y.c, kernel, layer.inputs[0] == 0 ? 1 : 0}).second)
         found.push_back({layer, x, y});
@@ -51,12 +50,12 @@ std::vector<Sized> layers(std::int64_t images) {
   return found;
 }
 
-std::unique_ptr<LayerKernel> make(const GridContext& context, const LayerSpec& layer,
-                                  const GridLayer& place) {
-  if (const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind)) {
+std::unique_ptr<LayerKernel> make(const KernelContext& context, const LayerSpec& layer,
+                                  const NodeLayout& place) {
+  if (const auto* convolution = layer.kind.get_if<ConvolutionLayer>()) {
     return make_convolution_in_space(context, *convolution, place, layer.inputs[0] != 0);
   }
-  return make_pooling_in_space(context, std::get<PoolingLayer>(layer.kind), place);
+  return make_pooling_in_space(context, (*layer.kind.get_if<PoolingLayer>()), place);
 }
 
 TEST(ZooInSpaceTest, RunsNoReferenceKernel) {
@@ -67,9 +66,9 @@ TEST(ZooInSpaceTest, RunsNoReferenceKernel) {
       test::GridRank rank(world, grid);
       for (const Sized& sized : all) {
         SCOPED_TRACE(sized.layer.name + ", rank " + std::to_string(world.rank()));
-        const GridLayer place{{.kind = SplitKind::space, .h = h, .w = w},
-                              by_space(sized.x, grid, h, w),
-                              by_space(sized.y, grid, h, w)};
+        const NodeLayout place{{.kind = SplitKind::space, .h = h, .w = w},
+                               by_space(sized.x, grid, h, w),
+                               by_space(sized.y, grid, h, w)};
         const auto kernel = make(rank.context, sized.layer, place);
 
         EXPECT_THAT(kernel->implementation(), Not(HasSubstr("ref")));

@@ -5,7 +5,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@
 #include <rondo/train/channel_grid.hpp>
 #include <rondo/train/model.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train::zoo_kernels_test {
 namespace {
@@ -29,25 +28,6 @@ std::string text(const tensor::Shape& shape) {
   return fmt::format("{}x{}x{}x{}", shape.n, shape.h, shape.w, shape.c);
 }
 
-/// Equal for layers that ask for the same kernels.
-struct Wanted {
-  std::string operator()(const ConvolutionLayer& layer) const {
-    return fmt::format("convolution {} {} {} {} {} {}", layer.filters, layer.kernel, layer.stride,
-                       layer.padding, layer.bias, static_cast<int>(layer.activation));
-  }
-  std::string operator()(const BatchNormLayer& layer) const {
-    return fmt::format("batch norm {} {}", layer.residual, static_cast<int>(layer.activation));
-  }
-  std::string operator()(const PoolingLayer& layer) const {
-    return fmt::format("pooling {} {} {} {}", static_cast<int>(layer.kind), layer.window,
-                       layer.stride, layer.padding);
-  }
-  std::string operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return "average"; }
-  std::string operator()(const FullyConnectedLayer& layer) const {
-    return fmt::format("connected {} {}", layer.outputs, static_cast<int>(layer.activation));
-  }
-};
-
 class ZooKernelsTest : public testing::Test {
  protected:
   /// Counts what was made.
@@ -55,9 +35,8 @@ class ZooKernelsTest : public testing::Test {
     const std::vector<tensor::Shape> shapes = shapes_of(model, images);
     for (const LayerSpec& layer : model.layers) {
       const tensor::Shape& input = shapes[layer.inputs[0]];
-      const std::string wanted =
-          fmt::format("{} of {}{}", std::visit(Wanted{}, layer.kind), text(input),
-                      layer.inputs[0] == 0 ? ", the model's input" : "");
+      const std::string wanted = fmt::format("{} of {}{}", layer.kind->text(), text(input),
+                                             layer.inputs[0] == 0 ? ", the model's input" : "");
       if (!seen_.insert(wanted).second) continue;
       SCOPED_TRACE(model.name + ", layer " + layer.name + ": " + wanted);
       expect_fast(layer, input);
@@ -73,8 +52,7 @@ class ZooKernelsTest : public testing::Test {
         LayerSpec layer = whole;
         tensor::Shape input = shapes[layer.inputs[0]];
         if (!cut(layer.kind, input, grid, part)) continue;
-        const std::string wanted =
-            fmt::format("{} of {}", std::visit(Wanted{}, layer.kind), text(input));
+        const std::string wanted = fmt::format("{} of {}", layer.kind->text(), text(input));
         if (!seen_.insert(wanted).second) continue;
         SCOPED_TRACE(model.name + ", part of layer " + layer.name + ": " + wanted);
         expect_fast(layer, input);
@@ -87,15 +65,19 @@ class ZooKernelsTest : public testing::Test {
  private:
   /// Turns a layer and its input into one rank's part; false where [grid] leaves it whole.
   static bool cut(LayerKind& kind, tensor::Shape& input, ChannelGrid grid, int part) {
-    if (auto* layer = std::get_if<ConvolutionLayer>(&kind)) {
-      if (input.c < grid.ranks() || layer->filters < grid.ranks()) return false;
-      layer->filters = even_range(layer->filters, grid.filters, part % grid.filters).size();
+    if (const auto* whole = kind.get_if<ConvolutionLayer>()) {
+      ConvolutionLayer layer = *whole;
+      if (input.c < grid.ranks() || layer.filters < grid.ranks()) return false;
+      layer.filters = even_range(layer.filters, grid.filters, part % grid.filters).size();
       input.c = even_range(input.c, grid.channels, part % grid.channels).size();
-      const bool broken_on_avx2 = layer->kernel == 1 && layer->stride > 1 && input.c < 8;
+      kind = layer;
+      const bool broken_on_avx2 = layer.kernel == 1 && layer.stride > 1 && input.c < 8;
       return !broken_on_avx2;  // there the tensor library refuses to make it
     }
-    if (auto* layer = std::get_if<FullyConnectedLayer>(&kind)) {
-      layer->outputs = even_range(layer->outputs, grid.ranks(), part).size();
+    if (const auto* whole = kind.get_if<FullyConnectedLayer>()) {
+      FullyConnectedLayer layer = *whole;
+      layer.outputs = even_range(layer.outputs, grid.ranks(), part).size();
+      kind = layer;
       return true;
     }
     return false;
@@ -108,7 +90,7 @@ class ZooKernelsTest : public testing::Test {
     const std::string names = kernel->implementation();
 
     EXPECT_THAT(names, Not(HasSubstr("ref")));
-    const bool is_onednn = !std::holds_alternative<BatchNormLayer>(layer.kind);
+    const bool is_onednn = !layer.kind->traits().batch_statistics;
     EXPECT_EQ(!names.empty(), is_onednn);
   }
 

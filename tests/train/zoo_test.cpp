@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -34,7 +33,7 @@ TEST(ZooTest, CountsTheParametersOfLenet5) {
 
   EXPECT_EQ(layout.parameter_count, 61'706U);
   EXPECT_EQ(layout.statistic_count, 0U);
-  EXPECT_EQ(layout.groups.size(), 5U);
+  EXPECT_EQ(layout.blocks.size(), 5U);
 }
 
 TEST(ZooTest, CountsTheParametersOfResnet20) {
@@ -42,7 +41,7 @@ TEST(ZooTest, CountsTheParametersOfResnet20) {
 
   EXPECT_EQ(layout.parameter_count, 272'474U);
   EXPECT_EQ(layout.statistic_count, 2U * (7 * 16 + 7 * 32 + 7 * 64));
-  EXPECT_EQ(layout.groups.size(), 21U + 21U + 1U);
+  EXPECT_EQ(layout.blocks.size(), 21U + 21U + 1U);
 }
 
 // Per block more, and stages of 16, 32 and 64 filters: 4,672 + 18,560 + 73,984 parameters.
@@ -61,7 +60,7 @@ TEST(ZooTest, NamesResnetsByTheirLayers) {
   for (const auto& [name, layers] : {std::pair{"resnet8", 7U}, std::pair{"resnet110", 109U}}) {
     const Model model = make_model(name);
     const auto convolutions = std::ranges::count_if(model.layers, [](const LayerSpec& layer) {
-      const auto* convolution = std::get_if<ConvolutionLayer>(&layer.kind);
+      const auto* convolution = layer.kind.get_if<ConvolutionLayer>();
       return convolution != nullptr && convolution->kernel == 3;
     });
 
@@ -129,7 +128,7 @@ TEST_P(EveryModelTest, MakesOneGroupOfEachLayersParameters) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
 
   std::size_t end = 0;
-  for (const ParameterGroup& group : layout.groups) {
+  for (const ParameterBlock& group : layout.blocks) {
     EXPECT_EQ(group.offset, end) << group.name;
     EXPECT_GT(group.size, 0U) << group.name;
     end += group.size;

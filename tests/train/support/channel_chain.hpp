@@ -20,7 +20,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/support/whole_layer.hpp"
 
@@ -70,7 +70,7 @@ inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& ch
 /// This rank's part of a convolution's parameters. Calls visit(index in the whole group, index in
 /// the part) for every element.
 template <class Visit>
-void for_each_parameter(const ConvolutionLayer& layer, const GridLayer& place, int rank,
+void for_each_parameter(const ConvolutionLayer& layer, const NodeLayout& place, int rank,
                         Visit visit) {
   const ChannelGrid grid = place.split.channels;
   const std::int64_t channels = place.x.extents().c;
@@ -92,7 +92,7 @@ void for_each_parameter(const ConvolutionLayer& layer, const GridLayer& place, i
 
 /// One layer of a chain on one rank.
 struct LayerPart {
-  LayerPart(const GridContext& context, const ConvolutionLayer& given, GridLayer where)
+  LayerPart(const KernelContext& context, const ConvolutionLayer& given, NodeLayout where)
       : layer(given),
         place(std::move(where)),
         rank(context.communicators.rank()),
@@ -126,7 +126,7 @@ struct LayerPart {
   }
 
   ConvolutionLayer layer;
-  GridLayer place;
+  NodeLayout place;
   int rank;
   std::unique_ptr<LayerKernel> kernel;
   tensor::Tensor x, y, dy, dx;
@@ -137,7 +137,8 @@ struct LayerPart {
 /// The layers of a chain on one rank; layer i is split by grids[i].
 class ChainPart {
  public:
-  ChainPart(const GridContext& context, const Chain& chain, const std::vector<ChannelGrid>& grids) {
+  ChainPart(const KernelContext& context, const Chain& chain,
+            const std::vector<ChannelGrid>& grids) {
     Partition x = by_channel(chain.x, context.communicators.grid());
     for (std::size_t i = 0; i < grids.size(); ++i) {
       const ConvolutionLayer& layer = chain.layers[i];
@@ -148,7 +149,7 @@ class ChainPart {
       const tensor::Shape y{n, reduced(h), reduced(w), layer.filters};
       const LayerSplit split{.kind = SplitKind::channel, .channels = grids[i]};
       layers_.push_back(std::make_unique<LayerPart>(
-          context, layer, GridLayer{.split = split, .x = x, .y = output_of(x, grids[i], y)}));
+          context, layer, NodeLayout{.split = split, .x = x, .y = output_of(x, grids[i], y)}));
       x = layers_.back()->place.y;
     }
   }
@@ -257,7 +258,7 @@ inline void expect_equal(const std::vector<Measured>& all, const std::vector<Cha
   rondo::test::World(backend, grid.ranks()).run([&](transport::World& world) {
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), grid);
-    const GridContext context{engine, communicators, &world.arena()};
+    const KernelContext context{engine, communicators, &world.arena()};
     for (std::size_t i = 0; i < all.size(); ++i) {
       ChainPart part(context, all[i].chain, grids);
       part.run(all[i].real);

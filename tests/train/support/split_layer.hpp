@@ -11,7 +11,7 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/grid_kernels.hpp"
+#include "layers/split_kernels.hpp"
 #include "train/support/whole_layer.hpp"
 
 namespace rondo::train::test {
@@ -23,11 +23,11 @@ struct GridRank {
 
   tensor::Engine engine = tensor::Engine();
   GridCommunicators communicators;
-  GridContext context;
+  KernelContext context;
 };
 
 /// Where `layer` lies on a grid if it is split over samples, groups or space.
-inline GridLayer place_on(ProcessGrid grid, const LayerSplit& split, const WholeLayer& layer) {
+inline NodeLayout place_on(ProcessGrid grid, const LayerSplit& split, const WholeLayer& layer) {
   const auto lay = [&](const tensor::Shape& extents) {
     if (split.kind == SplitKind::sample) return by_sample(extents, grid.ranks());
     if (split.kind == SplitKind::group) return by_group(extents, grid);
@@ -47,8 +47,8 @@ struct SplitLayer {
 
 /// Runs `kernel` forward and backward on this rank's parts of what `whole` was given. All that it
 /// is to write is full of rubbish first.
-inline SplitLayer run_split(const GridContext& context, LayerKernel& kernel, const GridLayer& place,
-                            const WholeLayer& whole) {
+inline SplitLayer run_split(const KernelContext& context, LayerKernel& kernel,
+                            const NodeLayout& place, const WholeLayer& whole) {
   const int rank = context.communicators.rank();
   constexpr float rubbish = 1e6F;
   SplitLayer part{.x_box = place.x.box_of(rank), .y_box = place.y.box_of(rank)};
@@ -69,7 +69,7 @@ inline SplitLayer run_split(const GridContext& context, LayerKernel& kernel, con
 
 /// Adds the gradients of parameters over all ranks, or over the groups where all ranks of a group
 /// have done the same.
-inline void sum_gradients(const GridContext& context, const GridLayer& place,
+inline void sum_gradients(const KernelContext& context, const NodeLayout& place,
                           std::vector<float>& gradients) {
   GridCommunicators& communicators = context.communicators;
   const bool alike = place.split.kind == SplitKind::group;

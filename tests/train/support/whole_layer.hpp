@@ -19,7 +19,7 @@
 #include <rondo/train/box.hpp>
 #include <rondo/train/model.hpp>
 
-#include "executor/layer_kernel.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train::test {
 
@@ -124,7 +124,7 @@ inline WholeLayer make_whole_layer(const LayerKind& kind, tensor::Shape x, Numbe
                  {.name = "fc", .kind = FullyConnectedLayer{.outputs = 1}, .inputs = {1}}}};
   const tensor::Shape y = shapes_of(model, x.n).at(1);
   const ParameterLayout layout = layout_of(model);
-  const std::size_t parameters = layout.groups.size() > 1 ? layout.groups.front().size : 0;
+  const std::size_t parameters = layout.blocks.size() > 1 ? layout.blocks.front().size : 0;
   WholeLayer layer{.x = filled(x, numbers, 1),
                    .dy = filled(y, numbers, 2),
                    .parameters = std::vector<float>(parameters),

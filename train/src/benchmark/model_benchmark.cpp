@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <rondo/sync/optimizer.hpp>
@@ -19,7 +20,7 @@
 #include <rondo/train/executor.hpp>
 #include <rondo/train/model_benchmark.hpp>
 
-#include "model/specs.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {
@@ -41,15 +42,6 @@ std::string name_after(const std::string& implementation, std::string_view direc
   return implementation.substr(begin, implementation.find(',', begin) - begin);
 }
 
-double operations(const tensor::ConvolutionSpec& spec) {
-  const tensor::Shape y = spec.output();
-  return 2.0 * static_cast<double>(y.n * y.h * y.w) * static_cast<double>(spec.weights());
-}
-
-double operations(const tensor::FullyConnectedSpec& spec) {
-  return 2.0 * static_cast<double>(spec.input.n) * static_cast<double>(spec.weights());
-}
-
 double gflops(double operations, double microseconds) { return operations / microseconds / 1e3; }
 
 // Times the layers of one model, one after another.
@@ -57,6 +49,7 @@ class LayerTimer {
  public:
   LayerTimer(tensor::Engine& engine, const LayerSpec& layer) : engine_(engine), layer_(layer) {}
 
+  void time(std::monostate /*spec*/) {}  // a layer without a kernel of the tensor library
   void time(const tensor::ConvolutionSpec& spec) { time_weighted<tensor::Convolution>(spec); }
   void time(const tensor::FullyConnectedSpec& spec) { time_weighted<tensor::FullyConnected>(spec); }
   void time(const tensor::PoolingSpec& spec);
@@ -98,7 +91,7 @@ void LayerTimer::time_weighted(Spec spec) {
   const auto weights = make_wave(engine_, {1, 1, 1, spec.weights()});
   const auto bias = make_wave(engine_, {1, 1, 1, spec.bias ? spec.output().c : 0});
   auto bias_gradient = make_wave(engine_, bias.shape());
-  const double work = operations(spec);
+  const double work = layer_.kind->flops(spec.input);
   kernel.pack_weights(weights.span());
   const double forward = timed([&] { kernel.forward(x.view(), bias.span(), y.view()); });
   add("forward", name_after(names, "forward"), forward, work);
@@ -175,7 +168,7 @@ std::pair<double, double> LayerTimer::time_onednn(tensor::BatchNormSpec spec) {
 std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
                                       tensor::Shape input) {
   LayerTimer timer(engine, layer);
-  std::visit([&](const auto& kind) { timer.time(spec_of(kind, input)); }, layer.kind);
+  std::visit([&](const auto& spec) { timer.time(spec); }, layer.kind->spec(input));
   return timer.take();
 }
 

@@ -20,7 +20,7 @@
 
 #include "config/key.hpp"
 #include "config/layer_list.hpp"
-#include "config/nearest.hpp"
+#include "model/names.hpp"
 
 namespace rondo::train {
 namespace {

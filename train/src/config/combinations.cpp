@@ -8,50 +8,49 @@
 
 #include <fmt/format.h>
 
+#include "config/key.hpp"
+
 namespace rondo::train {
 namespace {
 
-template <typename... Values>
-[[noreturn]] void refuse(std::string_view key, fmt::format_string<Values...> text,
-                         Values&&... values) {
-  throw ConfigError(fmt::format("{}: {}", key, fmt::format(text, std::forward<Values>(values)...)));
-}
-
 void check_optimizer(const Experiment::Optimizer& optimizer) {
   if (optimizer.schedule == "steps" && optimizer.milestones.empty()) {
-    refuse("optimizer.milestones", "the schedule \"steps\" has none; give epochs, as in [80, 120]");
+    refuse_key("optimizer.milestones",
+               "the schedule \"steps\" has none; give epochs, as in [80, 120]");
   }
 }
 
 void check_lazy(const Experiment& experiment) {
   static_cast<void>(lazy_layers_of(experiment));
   if (experiment.optimizer.name != "sgd") {
-    refuse("optimizer.name",
-           "{} ignores the scale of gradients, and so would lose what a lazy window has summed up; "
-           "use sgd with update.scheme = \"lazy\"",
-           experiment.optimizer.name);
+    refuse_key(
+        "optimizer.name",
+        "{} ignores the scale of gradients, and so would lose what a lazy window has summed up; "
+        "use sgd with update.scheme = \"lazy\"",
+        experiment.optimizer.name);
   }
   if (experiment.optimizer.clip_norm > 0.0) {
-    refuse("optimizer.clip_norm",
-           "update.scheme = \"lazy\" reduces the gradients of its layers in different iterations, "
-           "so that there is no norm of all of them; set it to 0");
+    refuse_key(
+        "optimizer.clip_norm",
+        "update.scheme = \"lazy\" reduces the gradients of its layers in different iterations, "
+        "so that there is no norm of all of them; set it to 0");
   }
 }
 
 void check_averaging(const Experiment::Update& update) {
   if (update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
-    refuse("update.outer_rate",
-           "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
-           update.outer_rate, update.reduction_momentum_kind);
+    refuse_key("update.outer_rate",
+               "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
+               update.outer_rate, update.reduction_momentum_kind);
   }
 }
 
 void expect_multiple(std::string_view key, std::int64_t period, std::int64_t faster) {
   if (period % faster == 0) return;
-  refuse(key,
-         "{} is not a multiple of the period below it, {}; averages of a slower level must "
-         "fall on those of the faster one",
-         period, faster);
+  refuse_key(key,
+             "{} is not a multiple of the period below it, {}; averages of a slower level must "
+             "fall on those of the faster one",
+             period, faster);
 }
 
 void check_levels(const Experiment::Update& update) {
@@ -60,10 +59,11 @@ void check_levels(const Experiment::Update& update) {
   for (const auto& [period, size] : update.levels) {
     expect_multiple("update.levels", period, faster);
     if (period == faster) {
-      refuse("update.levels", "the period {} is that of the level below it", period);
+      refuse_key("update.levels", "the period {} is that of the level below it", period);
     }
     if (group > 0.0 && std::fmod(size, group) != 0.0) {
-      refuse("update.levels", "a group of {} does not consist of whole groups of {}", size, group);
+      refuse_key("update.levels", "a group of {} does not consist of whole groups of {}", size,
+                 group);
     }
     faster = period;
     group = size;
@@ -74,20 +74,21 @@ void check_levels(const Experiment::Update& update) {
 void check_cyclic(const Experiment& experiment) {
   const double warmup = warmup_epochs_of(experiment);
   if (warmup != std::floor(warmup)) {
-    refuse("update.warmup_epochs",
-           "{} would end within an epoch, where update.scheme = \"cyclic\" "
-           "cannot begin; give whole epochs",
-           warmup);
+    refuse_key("update.warmup_epochs",
+               "{} would end within an epoch, where update.scheme = \"cyclic\" "
+               "cannot begin; give whole epochs",
+               warmup);
   }
   if (experiment.update.delay == "fixed" && experiment.update.when_empty == "skip") {
-    refuse("update.when_empty",
-           "with delay = \"fixed\" every turn has a mini-batch, and none can be skipped; give "
-           "\"wait\"");
+    refuse_key("update.when_empty",
+               "with delay = \"fixed\" every turn has a mini-batch, and none can be skipped; give "
+               "\"wait\"");
   }
   if (experiment.grid.batch_norm == "all") {
-    refuse("grid.batch_norm",
-           "\"all\" makes all ranks meet in every mini-batch, and with update.scheme = \"cyclic\" "
-           "they go each at a pace of its own; give \"rank\" or \"group\"");
+    refuse_key(
+        "grid.batch_norm",
+        "\"all\" makes all ranks meet in every mini-batch, and with update.scheme = \"cyclic\" "
+        "they go each at a pace of its own; give \"rank\" or \"group\"");
   }
 }
 
@@ -95,7 +96,7 @@ void check_grid(const Experiment::Grid& grid) {
   const std::int64_t planes = grid.channel * grid.filter;
   const std::int64_t space = grid.height * grid.width;
   if (planes > 1 && space > 1) {
-    refuse(
+    refuse_key(
         "grid",
         "channel = {}, filter = {} and height = {}, width = {} would split convolutions both ways; "
         "set one pair to 1, and give single layers another split under [grid.layers]",
@@ -103,9 +104,9 @@ void check_grid(const Experiment::Grid& grid) {
   }
   const bool has_numbers = grid.sample > 0 || planes > 1 || space > 1 || !grid.layers.empty();
   if (grid.plan == "auto" && has_numbers) {
-    refuse("grid.plan",
-           "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "
-           "\"given\"");
+    refuse_key("grid.plan",
+               "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "
+               "\"given\"");
   }
 }
 
@@ -137,9 +138,9 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
   if (double share = 0.0; reads_as(text, share) && share >= 0.0 && share <= 1.0) {
     return {LazyLayers::Kind::fraction, share};
   }
-  refuse("update.lazy_layers",
-         "\"{}\" is neither \"auto\" nor a count such as \"8\" nor a fraction such as \"0.5\"",
-         text);
+  refuse_key("update.lazy_layers",
+             "\"{}\" is neither \"auto\" nor a count such as \"8\" nor a fraction such as \"0.5\"",
+             text);
 }
 
 void check_combinations(const Experiment& experiment) {
@@ -147,8 +148,9 @@ void check_combinations(const Experiment& experiment) {
   check_optimizer(experiment.optimizer);
   check_grid(experiment.grid);
   if (update.warmup_epochs < 0.0 && update.warmup_epochs != -1.0) {
-    refuse("update.warmup_epochs", "{} is impossible; give 0 or more, or -1 for the scheme's own",
-           update.warmup_epochs);
+    refuse_key("update.warmup_epochs",
+               "{} is impossible; give 0 or more, or -1 for the scheme's own",
+               update.warmup_epochs);
   }
   if (update.scheme == "lazy") check_lazy(experiment);
   if (update.scheme == "k_step" || update.scheme == "hierarchical") check_averaging(update);

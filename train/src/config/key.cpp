@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "config/nearest.hpp"
+#include "model/names.hpp"
 
 namespace rondo::train {
 namespace {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <rondo/train/experiment.hpp>
 
 #include "config/value.hpp"
@@ -54,5 +56,12 @@ struct Key {
 
 // What is wrong with a value of a key's type; empty if nothing is.
 [[nodiscard]] std::string complaint(const Limits& limits, const Value& value);
+
+// Throws ConfigError that begins with the key.
+template <typename... Values>
+[[noreturn]] void refuse_key(std::string_view key, fmt::format_string<Values...> text,
+                             Values&&... values) {
+  throw ConfigError(fmt::format("{}: {}", key, fmt::format(text, std::forward<Values>(values)...)));
+}
 
 }  // namespace rondo::train

@@ -16,7 +16,7 @@
 #include "config/key.hpp"
 #include "config/split_text.hpp"
 #include "data/dataset_type.hpp"
-#include "model/described_model.hpp"
+#include "model/described.hpp"
 
 namespace rondo::train {
 namespace {

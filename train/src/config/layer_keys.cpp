@@ -1,57 +1,59 @@
-// The one place where the keys of [[model.layers]] stand. A new one is a member of
-// Experiment::Layer, a line here, and what model/described_model.cpp makes of it.
+// The keys of [[model.layers]]. A new one is a member of Experiment::Layer and a line here; which
+// kinds of layers have it, and what they make of it, stands in the sources of layers/.
 
 #include "config/layer_keys.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {
 
 using Layer = Experiment::Layer;
-using Kinds = std::vector<std::string_view>;
 
 constexpr double largest_extent = 65536.0;
 constexpr double largest_outputs = 16777216.0;
 
 template <auto member>
-LayerKey key(std::string_view name, Limits limits = {}, Kinds kinds = {}, bool required = false) {
+LayerKey key(std::string_view name, Limits limits = {}) {
   using Type = std::remove_cvref_t<decltype(std::declval<Layer&>().*member)>;
   return {.name = name,
           .get = [](const Layer& layer) -> Value { return Type(layer.*member); },
           .set = [](Layer& layer, const Value& v) { layer.*member = std::get<Type>(v); },
-          .limits = std::move(limits),
-          .kinds = std::move(kinds),
-          .required = required};
+          .limits = std::move(limits)};
+}
+
+std::vector<std::string> names_of_kinds() {
+  std::vector<std::string> names;
+  for (const DescribedKind& kind : described_kinds()) names.emplace_back(kind.name);
+  return names;
 }
 
 std::vector<LayerKey> make_layer_keys() {
-  const Kinds convolution = {"convolution"};
-  const Kinds connected = {"fully_connected"};
-  const Kinds norm = {"batch_norm"};
-  const Kinds pooling = {"max_pooling", "average_pooling"};
-  const Kinds windows = {"convolution", "max_pooling", "average_pooling"};
-  const Kinds active = {"convolution", "batch_norm", "fully_connected"};
   return {
-      key<&Layer::kind>("kind",
-                        one_of({"convolution", "batch_norm", "max_pooling", "average_pooling",
-                                "global_average_pooling", "fully_connected"})),
+      key<&Layer::kind>("kind", one_of(names_of_kinds())),
       key<&Layer::name>("name"),
       key<&Layer::from>("from"),
-      key<&Layer::residual>("residual", {}, norm),
-      key<&Layer::filters>("filters", within(1, largest_extent), convolution, true),
-      key<&Layer::outputs>("outputs", within(1, largest_outputs), connected, true),
-      key<&Layer::kernel>("kernel", within(1, largest_extent), convolution),
-      key<&Layer::window>("window", within(1, largest_extent), pooling),
-      key<&Layer::stride>("stride", within(0, largest_extent), windows),
-      key<&Layer::padding>("padding", within(-1, largest_extent), windows),
-      key<&Layer::bias>("bias", {}, convolution),
-      key<&Layer::activation>("activation", one_of({"auto", "none", "relu"}), active),
-      key<&Layer::initial>("initial", one_of({"he_normal", "uniform_fan_in"}), convolution),
+      key<&Layer::residual>("residual"),
+      key<&Layer::filters>("filters", within(1, largest_extent)),
+      key<&Layer::outputs>("outputs", within(1, largest_outputs)),
+      key<&Layer::kernel>("kernel", within(1, largest_extent)),
+      key<&Layer::window>("window", within(1, largest_extent)),
+      key<&Layer::stride>("stride", within(0, largest_extent)),
+      key<&Layer::padding>("padding", within(-1, largest_extent)),
+      key<&Layer::bias>("bias"),
+      key<&Layer::activation>("activation", one_of({"auto", "none", "relu"})),
+      key<&Layer::initial>("initial", one_of({"he_normal", "uniform_fan_in"})),
   };
+}
+
+bool contains(const std::vector<std::string_view>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
 }  // namespace
@@ -62,7 +64,15 @@ std::span<const LayerKey> layer_keys() {
 }
 
 bool belongs_to(const LayerKey& key, std::string_view kind) {
-  return key.kinds.empty() || std::ranges::find(key.kinds, kind) != key.kinds.end();
+  static constexpr std::array<std::string_view, 3> of_all = {"kind", "name", "from"};
+  if (std::ranges::find(of_all, key.name) != of_all.end()) return true;
+  const DescribedKind* described = find_kind(kind);
+  return described != nullptr && contains(described->keys, key.name);
+}
+
+bool is_required(const LayerKey& key, std::string_view kind) {
+  const DescribedKind* described = find_kind(kind);
+  return described != nullptr && contains(described->required, key.name);
 }
 
 }  // namespace rondo::train

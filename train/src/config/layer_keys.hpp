@@ -18,8 +18,6 @@ struct LayerKey {
   Value (*get)(const Experiment::Layer& layer);
   void (*set)(Experiment::Layer& layer, const Value& value);
   Limits limits = {};
-  std::vector<std::string_view> kinds = {};  // that have it; none: all do
-  bool required = false;                     // in those kinds
 };
 
 // In the order in which to_toml_value() writes them; `kind` is the first.
@@ -27,5 +25,7 @@ struct LayerKey {
 
 // Has a layer of this kind the key?
 [[nodiscard]] bool belongs_to(const LayerKey& key, std::string_view kind);
+// Must a layer of this kind be given it?
+[[nodiscard]] bool is_required(const LayerKey& key, std::string_view kind);
 
 }  // namespace rondo::train

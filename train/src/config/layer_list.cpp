@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "config/layer_keys.hpp"
-#include "config/nearest.hpp"
-#include "model/described_model.hpp"
+#include "model/described.hpp"
+#include "model/names.hpp"
 
 namespace rondo::train {
 namespace {
@@ -88,7 +88,7 @@ class LayerReader {
 
   void expect_required(std::string_view kind) const {
     for (const LayerKey& key : layer_keys()) {
-      if (!key.required || !belongs_to(key, kind) || find(table_, key.name) != nullptr) continue;
+      if (!is_required(key, kind) || find(table_, key.name) != nullptr) continue;
       fail(table_.where, fmt::format("missing key '{}'", key.name));
     }
   }

@@ -1,21 +1,420 @@
+// Runs a model, step by step: forward, loss, backward; or evaluates it. All memory is made by the
+// constructor, for the largest batch, and shared by all batch sizes, of which one runs at a time.
+
 #include <rondo/train/executor.hpp>
 
-#include "executor/executor_impl.hpp"
-#include "grid/grid_program.hpp"
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rondo/tensor/elementwise.hpp>
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/tensor.hpp>
+#include <rondo/tensor/view.hpp>
+
+#include "executor/graph.hpp"
+#include "executor/memory.hpp"
+#include "executor/program.hpp"
+#include "grid/exchange.hpp"
 
 namespace rondo::train {
+namespace {
+
+// Never empty: a view of no elements still has an address, which says that it is there.
+tensor::Tensor make(tensor::Engine& engine, std::int64_t elements) {
+  return tensor::Tensor({1, 1, 1, std::max<std::int64_t>(elements, 1)}, engine.memory());
+}
+
+std::int64_t largest_training_batch(const ExecutorOptions& options) {
+  const std::vector<std::int64_t>& batches = options.training_batches;
+  return batches.empty() ? 0 : *std::ranges::max_element(batches);
+}
+
+std::int64_t largest_batch(const ExecutorOptions& options) {
+  return std::max(options.evaluation_batch, largest_training_batch(options));
+}
+
+ExecutorOptions completed(ExecutorOptions options) {
+  if (options.evaluation_batch == 0) options.evaluation_batch = largest_training_batch(options);
+  if (options.evaluation_batch > 0) return options;
+  throw std::invalid_argument("Executor: evaluation_batch must be positive");
+}
+
+void check_span(const char* what, std::size_t given, std::size_t wanted) {
+  if (given == wanted) return;
+  throw std::invalid_argument(std::string("Executor: ") + what + " has " + std::to_string(given) +
+                              " elements and needs " + std::to_string(wanted));
+}
+
+// A change of layout learns nothing.
+std::vector<LayerSpans> spans_of_nodes(const Program& program, const Model& model) {
+  const std::vector<LayerSpans> layers = spans_of(model, program.layout());
+  std::vector<LayerSpans> spans;
+  for (const GraphNode& node : program.graph().nodes) {
+    spans.push_back(node.layer ? layers[*node.layer] : LayerSpans{});
+  }
+
+  return spans;
+}
+
+std::vector<std::string> names_of_nodes(const Program& program, const Model& model) {
+  std::vector<std::string> names;
+  for (const GraphNode& node : program.graph().nodes) {
+    names.push_back(node.layer ? "layer " + model.layers[*node.layer].name
+                               : std::string("a change of layout"));
+  }
+
+  return names;
+}
+
+/// While it lives, layers are made in `memory`, for another user than those before.
+class LayerMemory {
+ public:
+  LayerMemory(tensor::Engine& engine, ReusedMemory& memory) : engine_(engine) {
+    memory.rewind();
+    engine_.set_layer_memory(&memory);
+  }
+
+  LayerMemory(const LayerMemory&) = delete;
+  LayerMemory& operator=(const LayerMemory&) = delete;
+  ~LayerMemory() { engine_.set_layer_memory(nullptr); }
+
+ private:
+  tensor::Engine& engine_;
+};
+
+const BatchPlan* find(const std::vector<BatchPlan>& plans, std::int64_t images) {
+  const auto found = std::ranges::find(plans, images, &BatchPlan::images);
+  return found == plans.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+/// The memory of a step: every value that a node writes, and the buffers of their gradients. All
+/// batch sizes use the same memory: one step runs at a time.
+class Activations {
+ public:
+  /// `sizes` are the most elements that each value has in any plan; `writers`, for messages, is
+  /// what writes each value but the first.
+  Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
+              const BackwardPlan& backward, const std::vector<std::string>& writers) {
+    for (std::size_t value = 1; value < sizes.size(); ++value) {
+      const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
+      values_.push_back(make(engine, sizes[value]));
+    }
+    const MemoryScope scope(engine.memory(), "a gradient of activations");
+    for (const std::int64_t elements : backward.elements) {
+      gradients_.push_back(make(engine, elements));
+    }
+  }
+
+  /// The model's input, which is the caller's, or what a node wrote.
+  [[nodiscard]] tensor::View<const float> read(ValueId value, const float* input,
+                                               const BatchPlan& plan) const {
+    return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value]};
+  }
+
+  [[nodiscard]] tensor::View<float> write(ValueId value, const BatchPlan& plan) {
+    return {values_[value - 1].data(), plan.shapes[value]};
+  }
+
+  /// A gradient buffer in the shape of `value`.
+  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value,
+                                             const BatchPlan& plan) {
+    return {gradients_[buffer].data(), plan.shapes[value]};
+  }
+
+ private:
+  std::vector<tensor::Tensor> values_;     // value v is values_[v - 1]
+  std::vector<tensor::Tensor> gradients_;  // by BufferId
+};
+
+class Executor::Impl {
+ public:
+  Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
+       const ModelState& state, const ExecutorOptions& options);
+
+  tensor::Loss train(const Batch& batch, StepObserver& observer);
+  tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
+                        std::span<const float> statistics, Range judged);
+  [[nodiscard]] std::span<const float> logits() const noexcept;
+  [[nodiscard]] std::vector<std::string> implementations() const;
+
+ private:
+  void check_state() const;
+  void check_batch(const Batch& batch) const;
+  void add_plan(std::int64_t images, KernelPurpose purpose);
+  const BatchPlan& training_plan(std::int64_t images) const;
+  const BatchPlan& evaluation_plan(std::int64_t images);
+  /// What the first node reads: the batch, or this rank's part of it.
+  const float* input_of(const BatchPlan& plan, const Batch& batch);
+
+  // train() in its parts.
+  void forward(const BatchPlan& plan, const float* input, StepObserver& observer);
+  /// Of the images in `judged`. `gradient`.data == nullptr: not wanted, else all are judged.
+  tensor::Loss judge(const BatchPlan& plan, const Batch& batch, Range judged, float smoothing,
+                     tensor::View<float> gradient);
+  void backward(const BatchPlan& plan, const float* input, StepObserver& observer);
+  void backward_layer(const BatchPlan& plan, const float* input, const BackwardStep& step,
+                      StepObserver& observer);
+  void train_nothing(StepObserver& observer);
+
+  [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
+                                                 const float* input,
+                                                 std::span<const float> parameters);
+  [[nodiscard]] BackwardOperands backward_operands(const BackwardStep& step, const BatchPlan& plan,
+                                                   const float* input);
+
+  tensor::Engine& engine_;
+  Model model_;
+  std::unique_ptr<Program> program_;
+  std::vector<LayerSpans> spans_;  // by node
+  ModelState state_;
+  ExecutorOptions options_;
+  std::vector<std::int64_t> sizes_;  // of values
+  BackwardPlan backward_;
+  Activations activations_;
+  ReusedMemory kernel_memory_;    // of all plans: one runs at a time
+  tensor::Tensor input_;          // where a rank reads a part of the batch
+  std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
+  std::size_t fixed_plans_ = 0;   // those made by the constructor
+  std::size_t evaluated_ = 0;     // elements of the last logits
+};
+
+Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
+                     const ModelState& state, const ExecutorOptions& options)
+    : engine_(engine),
+      model_(model),
+      program_(std::move(program)),
+      spans_(spans_of_nodes(*program_, model)),
+      state_(state),
+      options_(completed(options)),
+      sizes_(program_->sizes(largest_batch(options_))),
+      backward_(options.training_batches.empty() ? BackwardPlan{}
+                                                 : plan_backward(program_->graph(), sizes_)),
+      activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)),
+      kernel_memory_(engine.memory()) {
+  check_state();
+  for (const std::int64_t images : options_.training_batches)
+    add_plan(images, KernelPurpose::training);
+  add_plan(options_.evaluation_batch, KernelPurpose::evaluation);
+  fixed_plans_ = plans_.size();
+  if (plans_.front().input) {
+    input_ = tensor::Tensor({1, 1, 1, std::max<std::int64_t>(sizes_.front(), 1)}, engine.memory());
+  }
+}
+
+// Evaluation runs the kernels for training where there are some for as many images.
+void Executor::Impl::add_plan(std::int64_t images, KernelPurpose purpose) {
+  if (find(plans_, images) != nullptr || (images == 0 && !program_->runs_empty_batches())) return;
+  const LayerMemory memory(engine_, kernel_memory_);
+  plans_.push_back(program_->plan(images, purpose));
+}
+
+void Executor::Impl::check_state() const {
+  check_span("parameters", state_.parameters.size(), program_->layout().parameter_count);
+  check_span("gradients", state_.gradients.size(), program_->layout().parameter_count);
+  check_span("statistics", state_.statistics.size(), program_->layout().statistic_count);
+}
+
+void Executor::Impl::check_batch(const Batch& batch) const {
+  const auto samples = static_cast<std::size_t>(batch.samples);
+  check_span("batch.images", batch.images.size(),
+             samples * static_cast<std::size_t>(model_.input.image()));
+  check_span("batch.labels", batch.labels.size(), samples);
+}
+
+const BatchPlan& Executor::Impl::training_plan(std::int64_t images) const {
+  const bool announced = std::ranges::count(options_.training_batches, images) > 0;
+  if (announced) return *find(plans_, images);
+  throw std::invalid_argument("Executor: a training batch of " + std::to_string(images) +
+                              " was not announced in training_batches");
+}
+
+const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
+  if (images > options_.evaluation_batch) {
+    throw std::invalid_argument("Executor: cannot evaluate " + std::to_string(images) +
+                                " images at once; evaluation_batch is " +
+                                std::to_string(options_.evaluation_batch));
+  }
+
+  if (const BatchPlan* plan = find(plans_, images)) return *plan;
+  plans_.resize(fixed_plans_);  // only one remainder is kept
+  add_plan(images, KernelPurpose::evaluation);
+  return plans_.back();
+}
+
+const float* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
+  if (!plan.input) return batch.images.data();
+  const tensor::Shape images = model_.input.with_n(plan.images);
+  copy_box(*plan.input, {batch.images.data(), whole(images)}, {input_.data(), *plan.input});
+  return input_.data();
+}
+
+ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPlan& plan,
+                                                 const float* input,
+                                                 std::span<const float> parameters) {
+  const std::vector<ValueId>& inputs = program_->graph().nodes[node].inputs;
+  ForwardOperands operands{.x = activations_.read(inputs[0], input, plan),
+                           .y = activations_.write(node + 1, plan),
+                           .parameters = spans_[node].parameters_of(parameters)};
+  if (inputs.size() == 2) operands.residual = activations_.read(inputs[1], input, plan);
+  return operands;
+}
+
+tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float> parameters,
+                                      std::span<const float> statistics, Range judged) {
+  check_batch(batch);
+  check_span("parameters", parameters.size(), program_->layout().parameter_count);
+  check_span("statistics", statistics.size(), program_->layout().statistic_count);
+  evaluated_ = 0;
+  if (batch.samples == 0) return {};
+  const BatchPlan& plan = evaluation_plan(batch.samples);
+  const float* input = input_of(plan, batch);
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    if (spans_[i].block) plan.kernels[i]->load(spans_[i].parameters_of(parameters));
+    plan.kernels[i]->forward_inference(forward_operands(i, plan, input, parameters),
+                                       spans_[i].statistics_of(statistics));
+  }
+
+  evaluated_ = static_cast<std::size_t>(plan.shapes.back().size());
+  return judge(plan, batch, judged, 0.0F, {});
+}
+
+// This rank has the logits of some images; where several ranks hold the same, one reports them.
+tensor::Loss Executor::Impl::judge(const BatchPlan& plan, const Batch& batch, Range judged,
+                                   float smoothing, tensor::View<float> gradient) {
+  const Range own = intersection(plan.judged, judged);
+  tensor::View<const float> logits = activations_.read(spans_.size(), nullptr, plan);
+  logits = {logits.image(own.first - plan.judged.first), logits.shape.with_n(own.size())};
+  const auto labels = batch.labels.subspan(static_cast<std::size_t>(own.first),
+                                           static_cast<std::size_t>(own.size()));
+  const tensor::Loss loss =
+      tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, gradient);
+  return plan.counts ? loss : tensor::Loss{};
+}
+
+std::span<const float> Executor::Impl::logits() const noexcept {
+  return {activations_.read(spans_.size(), nullptr, plans_.front()).data, evaluated_};
+}
+
+std::vector<std::string> Executor::Impl::implementations() const {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const std::string names = plans_.front().kernels[i]->implementation();
+    if (names.empty()) continue;
+    lines.push_back(model_.layers[*program_->graph().nodes[i].layer].name + ": " + names);
+  }
+
+  return lines;
+}
+
+// Training.
+
+tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
+  check_batch(batch);
+  if (batch.samples == 0 && !program_->runs_empty_batches()) {
+    train_nothing(observer);
+    return {};
+  }
+
+  const BatchPlan& plan = training_plan(batch.samples);
+  const float* input = input_of(plan, batch);
+  forward(plan, input, observer);
+  const tensor::Loss result = judge(plan, batch, {0, batch.samples}, options_.label_smoothing,
+                                    activations_.gradient(backward_.logits, spans_.size(), plan));
+  backward(plan, input, observer);
+  return result;
+}
+
+void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const LayerSpans& spans = spans_[i];
+    if (spans.block) {
+      observer.make_ready(*spans.block);
+      plan.kernels[i]->load(spans.parameters_of(state_.parameters));
+    }
+    plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
+                                      spans.statistics_of(state_.statistics));
+    observer.between_layers();
+  }
+}
+
+BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, const BatchPlan& plan,
+                                                   const float* input) {
+  const ValueId x = program_->graph().nodes[step.node].inputs[0];
+  const ValueId y = step.node + 1;
+  BackwardOperands operands{
+      .x = activations_.read(x, input, plan),
+      .y = activations_.write(y, plan),
+      .dy = activations_.gradient(step.dy, y, plan),
+      .parameters = spans_[step.node].parameters_of(std::span<const float>(state_.parameters)),
+      .gradients = spans_[step.node].parameters_of(state_.gradients)};
+  if (step.dy_also) operands.dy_also = activations_.gradient(*step.dy_also, y, plan);
+  if (step.dx) operands.dx = activations_.gradient(*step.dx, x, plan);
+  return operands;
+}
+
+void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
+                                    const BackwardStep& step, StepObserver& observer) {
+  LayerKernel& kernel = *plan.kernels[step.node];
+  const BackwardOperands operands = backward_operands(step, plan, input);
+  kernel.backward_parameters(operands);
+  if (spans_[step.node].block) observer.gradients_final(*spans_[step.node].block);
+  kernel.backward_input(operands);
+  const std::vector<ValueId>& inputs = program_->graph().nodes[step.node].inputs;
+  if (step.add_dx_to) {
+    tensor::add(engine_, operands.dx, activations_.gradient(*step.add_dx_to, inputs[0], plan));
+  }
+
+  if (step.add_residual_to) {
+    tensor::add(engine_, operands.dy,
+                activations_.gradient(*step.add_residual_to, inputs[1], plan));
+  }
+}
+
+void Executor::Impl::backward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+  for (const BackwardStep& step : backward_.steps) {
+    backward_layer(plan, input, step, observer);
+    observer.between_layers();
+  }
+}
+
+// The same calls in the same order, so that a rank without samples meets the others.
+void Executor::Impl::train_nothing(StepObserver& observer) {
+  for (const LayerSpans& spans : spans_) {
+    if (spans.block) observer.make_ready(*spans.block);
+    observer.between_layers();
+  }
+
+  for (const BackwardStep& step : backward_.steps) {
+    const LayerSpans& spans = spans_[step.node];
+    if (spans.block) {
+      std::ranges::fill(spans.parameters_of(state_.gradients), 0.0F);
+      observer.gradients_final(*spans.block);
+    }
+    observer.between_layers();
+  }
+}
+
+// The interface.
 
 StepObserver::~StepObserver() = default;
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
                    const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(engine, model, std::make_unique<WholeModel>(engine, model),
-                                   state, options)) {}
+    : impl_(std::make_unique<Impl>(engine, model, make_whole_program(engine, model), state,
+                                   options)) {}
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
                    const ModelState& state, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(
-          engine, model, std::make_unique<GridProgram>(engine, model, part), state, options)) {}
+    : impl_(std::make_unique<Impl>(engine, model, make_split_program(engine, model, part), state,
+                                   options)) {}
 
 Executor::~Executor() = default;
 

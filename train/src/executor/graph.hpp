@@ -32,4 +32,37 @@ struct Graph {
 /// Elements of every value of `shapes`.
 [[nodiscard]] std::vector<std::int64_t> sizes_of(const std::vector<tensor::Shape>& shapes);
 
+/// A buffer that holds gradients of activations, one after another.
+using BufferId = std::size_t;
+
+/// One node's place in the backward pass.
+struct BackwardStep {
+  std::size_t node = 0;
+  BufferId dy = 0;                               ///< the gradient of what the node wrote
+  std::optional<BufferId> dy_also = {};          ///< a second part, which the kernel adds to dy
+  std::optional<BufferId> dx = {};               ///< where the kernel puts that of its input
+  std::optional<BufferId> add_dx_to = {};        ///< the input's gradient, begun by another reader
+  std::optional<BufferId> add_residual_to = {};  ///< likewise for the residual, which dy then holds
+};
+
+/// Which gradient lies in which buffer, and when: the last node first, without those whose output
+/// has no gradient.
+///
+/// A value has a gradient from its last reader's step (the first in this order) to its writer's.
+/// Two parts from two readers stay apart where batch norm wrote the value: its backward adds them
+/// in its first pass, for less than a pass of their own. A buffer is used again when it is free,
+/// the one released last first, so that backward keeps to the few that are still in the cache.
+struct BackwardPlan {
+  std::vector<BackwardStep> steps = {};
+  BufferId logits = 0;                      ///< where the loss puts its gradient
+  std::vector<std::int64_t> elements = {};  ///< of each buffer
+};
+
+/// `sizes` are the elements of every value.
+[[nodiscard]] BackwardPlan plan_backward(const Graph& graph,
+                                         const std::vector<std::int64_t>& sizes);
+
+/// Of the whole model, for one image.
+[[nodiscard]] BackwardPlan plan_backward(const Model& model);
+
 }  // namespace rondo::train

@@ -1,16 +1,33 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/box.hpp>
+#include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
 
-#include "executor/batch_plan.hpp"
 #include "executor/graph.hpp"
+#include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
+
+/// What a rank runs for one number of images.
+struct BatchPlan {
+  std::int64_t images = 0;                 ///< of the batch that it is given
+  std::vector<tensor::Shape> shapes = {};  ///< of every value, as this rank holds it
+  std::vector<std::unique_ptr<LayerKernel>> kernels = {};  ///< of every node
+  std::optional<Box> input = {};  ///< the part of the batch that it reads; none: all of it
+  Range judged = {};              ///< the images whose logits this rank has
+  bool counts = true;             ///< their loss is this rank's to report, no other's
+};
 
 /// What a rank runs of a model: all of it, or its part on a grid.
 class Program {
@@ -35,22 +52,34 @@ class Program {
   [[nodiscard]] virtual bool runs_empty_batches() const noexcept { return false; }
 };
 
-/// All layers on this rank alone.
-class WholeModel final : public Program {
- public:
-  /// The engine is lent.
-  WholeModel(tensor::Engine& engine, const Model& model);
+/// All layers on this rank alone. The engine is lent.
+[[nodiscard]] std::unique_ptr<Program> make_whole_program(tensor::Engine& engine,
+                                                          const Model& model);
 
-  [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
-  [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
-  [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override;
-  [[nodiscard]] std::vector<std::int64_t> sizes(std::int64_t images) const override;
+/// A rank's part of a model that its replica runs together. Made by all ranks of the replica
+/// together, as are its plans. `engine` is lent, and what `part` points to.
+[[nodiscard]] std::unique_ptr<Program> make_split_program(tensor::Engine& engine,
+                                                          const Model& model, const GridPart& part);
 
- private:
-  tensor::Engine& engine_;
-  Model model_;
-  Graph graph_;
-  ParameterLayout layout_;
+/// Where one layer's numbers lie in the flat arrays of the ParameterLayout.
+struct LayerSpans {
+  std::optional<std::size_t> block = {};  ///< none: the layer learns nothing
+  std::size_t offset = 0;
+  std::size_t size = 0;
+  std::size_t statistics_offset = 0;
+  std::size_t statistics_size = 0;
+
+  template <typename T>
+  [[nodiscard]] std::span<T> parameters_of(std::span<T> flat) const {
+    return flat.subspan(offset, size);
+  }
+  template <typename T>
+  [[nodiscard]] std::span<T> statistics_of(std::span<T> flat) const {
+    return flat.subspan(statistics_offset, statistics_size);
+  }
 };
+
+/// Of every layer, in the model's order.
+[[nodiscard]] std::vector<LayerSpans> spans_of(const Model& model, const ParameterLayout& layout);
 
 }  // namespace rondo::train

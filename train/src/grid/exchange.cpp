@@ -1,13 +1,54 @@
+// How values move between ranks: boxes are packed into buffers, sent, and copied or added where
+// they arrive; channels of the same pixels are gathered and scattered as rows of a matrix. Plans of
+// the transport are made once, so that a step allocates nothing.
+
 #include "grid/exchange.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
-
-#include "grid/box_copy.hpp"
 
 namespace rondo::train {
 namespace {
+
+/// Where element (n, h, w, c) of the whole array lies in memory that holds `held`.
+std::int64_t offset_of(const Box& held, std::int64_t n, std::int64_t h, std::int64_t w,
+                       std::int64_t c) {
+  const tensor::Shape shape = held.shape();
+  return (((n - held.n.first) * shape.h + h - held.h.first) * shape.w + w - held.w.first) *
+             shape.c +
+         c - held.c.first;
+}
+
+/// Calls move(from, into, count) for runs as long as both memories are dense: a pixel's channels,
+/// or a row's pixels, or an image's rows, or all images.
+template <typename Move>
+void for_each_run(const Box& box, const BoxView<const float>& from, const BoxView<float>& into,
+                  Move move) {
+  if (box.empty()) return;
+  const bool pixels = box.c == from.box.c && box.c == into.box.c;
+  const bool rows = pixels && box.w == from.box.w && box.w == into.box.w;
+  const bool images = rows && box.h == from.box.h && box.h == into.box.h;
+  const tensor::Shape shape = box.shape();
+  std::int64_t run = shape.c;
+  if (pixels) run *= shape.w;
+  if (rows) run *= shape.h;
+  if (images) run *= shape.n;
+  const std::int64_t n_last = images ? box.n.first + 1 : box.n.last;
+  const std::int64_t h_last = rows ? box.h.first + 1 : box.h.last;
+  const std::int64_t w_last = pixels ? box.w.first + 1 : box.w.last;
+  for (std::int64_t n = box.n.first; n < n_last; ++n) {
+    for (std::int64_t h = box.h.first; h < h_last; ++h) {
+      for (std::int64_t w = box.w.first; w < w_last; ++w) {
+        move(from.data + offset_of(from.box, n, h, w, box.c.first),
+             into.data + offset_of(into.box, n, h, w, box.c.first), run);
+      }
+    }
+  }
+}
 
 /// Calls visit(transfer, its first element) for transfers that lie one behind the other.
 template <typename T, typename Visit>
@@ -35,7 +76,30 @@ std::vector<transport::Neighbour> neighbours_of(const Redistribution& plan, std:
   return neighbours;
 }
 
+// A row per pixel.
+template <typename T>
+transport::Strided<T> rows_of(const tensor::View<T>& view) {
+  if (!view.dense() && view.shape.n > 1) {
+    throw std::invalid_argument("ChannelExchange: images must lie side by side");
+  }
+  const auto channels = static_cast<std::size_t>(view.shape.c);
+  const auto pixels = static_cast<std::size_t>(view.shape.n * view.shape.h * view.shape.w);
+  return {view.data, pixels, channels, channels};
+}
+
 }  // namespace
+
+void copy_box(const Box& box, BoxView<const float> from, BoxView<float> into) {
+  for_each_run(box, from, into, [](const float* source, float* target, std::int64_t count) {
+    std::copy_n(source, count, target);
+  });
+}
+
+void add_box(const Box& box, BoxView<const float> from, BoxView<float> into) {
+  for_each_run(box, from, into, [](const float* source, float* target, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) target[i] += source[i];
+  });
+}
 
 Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, Box held, Box wanted,
                    std::pmr::memory_resource* memory, Arrival arrival)
@@ -68,6 +132,31 @@ void Exchange::finish(float* to) {
                   [&](const Transfer& transfer, const float* data) {
                     put(transfer.box, {data, transfer.box}, {to, wanted_});
                   });
+}
+
+std::size_t Exchange::bytes(const Redistribution& plan) noexcept {
+  return static_cast<std::size_t>(plan.words_sent() + plan.words_received()) * sizeof(float);
+}
+
+std::vector<std::size_t> shares(std::int64_t channels, int parts, int first, int count) {
+  std::vector<std::size_t> sizes;
+  for (int part = first; part < first + count; ++part) {
+    sizes.push_back(static_cast<std::size_t>(even_range(channels, parts, part).size()));
+  }
+  return sizes;
+}
+
+ChannelExchange::ChannelExchange(transport::Communicator& ranks, std::vector<std::size_t> channels)
+    : ranks_(ranks), channels_(std::move(channels)) {}
+
+transport::Request ChannelExchange::allgather(tensor::View<const float> own,
+                                              tensor::View<float> all) {
+  return ranks_.allgather(rows_of(own), rows_of(all), channels_);
+}
+
+transport::Request ChannelExchange::reduce_scatter(tensor::View<const float> all,
+                                                   tensor::View<float> own) {
+  return ranks_.reduce_scatter(rows_of(all), rows_of(own), transport::ReduceOp::sum, channels_);
 }
 
 }  // namespace rondo::train

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <optional>
 #include <vector>
 
+#include <rondo/tensor/view.hpp>
 #include <rondo/train/box.hpp>
 #include <rondo/train/redistribution.hpp>
 #include <rondo/transport/communicator.hpp>
@@ -12,6 +14,19 @@
 #include <rondo/transport/request.hpp>
 
 namespace rondo::train {
+
+/// Dense memory that holds a box of a whole array. Not owning; null where the box is empty.
+template <typename T>
+struct BoxView {
+  T* data = nullptr;
+  Box box = {};
+};
+
+/// Copies `box`, which lies within both.
+void copy_box(const Box& box, BoxView<const float> from, BoxView<float> into);
+
+/// Adds `box` of `from` to that of `into`.
+void add_box(const Box& box, BoxView<const float> from, BoxView<float> into);
 
 /// What becomes of elements that arrive where others are.
 enum class Arrival : std::uint8_t { replaces, adds };
@@ -28,6 +43,9 @@ class Exchange {
   /// rank's memory holds before and after. Buffers come from `memory`.
   Exchange(transport::Communicator& communicator, Redistribution plan, Box held, Box wanted,
            std::pmr::memory_resource* memory, Arrival arrival = Arrival::replaces);
+
+  /// What the buffers for `plan` take.
+  [[nodiscard]] static std::size_t bytes(const Redistribution& plan) noexcept;
 
   /// Does this rank neither send nor receive?
   [[nodiscard]] bool silent() const noexcept {
@@ -52,6 +70,33 @@ class Exchange {
   std::pmr::vector<float> received_;
   std::optional<transport::Plan> travel_;
   transport::Request request_;  ///< behind the buffers, so that it ends before they go
+};
+
+/// How many of `channels`, cut into so many parts, are in each of those from `first` on.
+[[nodiscard]] std::vector<std::size_t> shares(std::int64_t channels, int parts, int first,
+                                              int count);
+
+/// Ranks that hold the same pixels, each some of their channels: `own` is this rank's channels,
+/// `all` those of all ranks side by side, in rank order. Some may have none.
+///
+/// Views are dense and lent until the Request completes.
+class ChannelExchange {
+ public:
+  /// Rank r of `ranks`, which are lent, holds channels[r] channels.
+  ChannelExchange(transport::Communicator& ranks, std::vector<std::size_t> channels);
+
+  /// `all` of every rank from every rank's `own`. Each sends its own to the others:
+  /// (p - 1) / p of |all| where channels are even.
+  [[nodiscard]] transport::Request allgather(tensor::View<const float> own,
+                                             tensor::View<float> all);
+
+  /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many words.
+  [[nodiscard]] transport::Request reduce_scatter(tensor::View<const float> all,
+                                                  tensor::View<float> own);
+
+ private:
+  transport::Communicator& ranks_;
+  std::vector<std::size_t> channels_;
 };
 
 }  // namespace rondo::train

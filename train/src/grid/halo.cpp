@@ -1,10 +1,39 @@
+// What a rank needs from others where images are split in space: first the arithmetic of windows
+// along one dimension, then boxes of whole partitions, then the windows of a kernel that runs on a
+// part of an image. Intervals are half open; indices of padding are negative, or the extent and
+// beyond.
+
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
 #include <rondo/train/halo.hpp>
 
+#include "grid/local_windows.hpp"
+
 namespace rondo::train {
 namespace {
+
+constexpr std::int64_t floor_quotient(std::int64_t a, std::int64_t b) noexcept {
+  return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
+
+constexpr std::int64_t ceiling_quotient(std::int64_t a, std::int64_t b) noexcept {
+  return -floor_quotient(-a, b);
+}
+
+/// All that the windows of `outputs` cover, padding included.
+constexpr Range span_of(const Window& window, Range outputs) noexcept {
+  if (outputs.empty()) return {};
+  return {outputs.first * window.stride - window.before,
+          (outputs.last - 1) * window.stride - window.before + window.kernel};
+}
+
+/// Clamped to [0, extent).
+constexpr Range clamped(Range range, std::int64_t extent) noexcept {
+  const std::int64_t first = std::clamp<std::int64_t>(range.first, 0, extent);
+  return {first, std::clamp(range.last, first, extent)};
+}
 
 void check(const Partition& x, const Partition& y, const Windows& windows) {
   if (x.ranks() != y.ranks()) {
@@ -30,20 +59,58 @@ std::vector<Box> needs_of(const Partition& x, HaloOf halo_of) {
   return needs;
 }
 
-Window window_of(std::int64_t kernel, std::int64_t stride, std::int64_t padding) noexcept {
-  return {.kernel = kernel, .stride = stride, .before = padding, .after = padding};
+/// Up to stride - 1 inputs behind the last window make no output more.
+LocalWindow forward_window(const Reach& reach, const Window& window, Range held) noexcept {
+  const std::int64_t skipped = held.last - reach.range.last;
+  const bool all = !reach.range.empty() && reach.range.first == held.first && 0 < skipped &&
+                   skipped < window.stride;
+  return {all ? held : reach.range, reach.before, reach.after};
+}
+
+LocalWindow backward_window(const Reach& reach, const Window& window, Range own) noexcept {
+  LocalWindow local{own, std::max<std::int64_t>(reach.before, 0),
+                    std::max<std::int64_t>(reach.after, 0)};
+  local.inputs.first += local.before - reach.before;
+  const std::int64_t skipped = local.after - reach.after;
+  if (skipped >= window.stride) local.inputs.last -= skipped;
+  return local;
 }
 
 }  // namespace
 
-Windows windows_of(const ConvolutionLayer& layer) noexcept {
-  const Window window = window_of(layer.kernel, layer.stride, layer.padding);
-  return {window, window};
+Reach inputs_read(const Window& window, Range outputs, std::int64_t extent) noexcept {
+  const Range covered = span_of(window, outputs);
+  // A window may lie in the padding altogether, so neither padding is more than is covered.
+  const std::int64_t before =
+      std::min<std::int64_t>(covered.last, 0) - std::min<std::int64_t>(covered.first, 0);
+  const std::int64_t after = std::max(covered.last, extent) - std::max(covered.first, extent);
+  return {clamped(covered, extent), before, after};
 }
 
-Windows windows_of(const PoolingLayer& layer) noexcept {
-  const Window window = window_of(layer.window, layer.stride, layer.padding);
-  return {window, window};
+Reach outputs_fed(const Window& window, Range inputs, std::int64_t extent) noexcept {
+  if (inputs.empty()) return {};
+  // The first output whose window ends behind inputs.first, the last that begins before
+  // inputs.last.
+  const Range feeding = {
+      ceiling_quotient(inputs.first + window.before - window.kernel + 1, window.stride),
+      floor_quotient(inputs.last - 1 + window.before, window.stride) + 1};
+  const Range outputs = clamped(feeding, extent);
+  if (outputs.empty()) return {outputs, 0, 0};
+  const Range covered = span_of(window, outputs);
+  return {outputs, inputs.first - covered.first, covered.last - inputs.last};
+}
+
+Range inner_outputs(const Window& window, Range outputs, Range held, std::int64_t extent) noexcept {
+  Range inner = outputs;
+  if (held.first > 0) {
+    inner.first =
+        std::max(inner.first, ceiling_quotient(held.first + window.before, window.stride));
+  }
+  if (held.last < extent) {
+    const std::int64_t last_start = held.last - window.kernel + window.before;
+    inner.last = std::min(inner.last, floor_quotient(last_start, window.stride) + 1);
+  }
+  return intersection(outputs, {inner.first, std::max(inner.first, inner.last)});
 }
 
 Halo forward_halo(const Partition& x, const Partition& y, const Windows& windows, int rank) {
@@ -76,6 +143,15 @@ std::vector<Box> forward_needs(const Partition& x, const Partition& y, const Win
 
 std::vector<Box> backward_needs(const Partition& x, const Partition& y, const Windows& windows) {
   return needs_of(x, [&](int rank) { return backward_halo(x, y, windows, rank); });
+}
+
+LocalWindows forward_windows(const Halo& halo, const Windows& windows, const Box& held) noexcept {
+  return {forward_window(halo.h, windows.h, held.h), forward_window(halo.w, windows.w, held.w)};
+}
+
+LocalWindows backward_windows(const Halo& halo, const Windows& windows) noexcept {
+  return {backward_window(halo.h, windows.h, halo.own.h),
+          backward_window(halo.w, windows.w, halo.own.w)};
 }
 
 }  // namespace rondo::train

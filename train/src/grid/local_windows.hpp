@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <rondo/train/halo.hpp>
+#include <rondo/train/redistribution.hpp>
 
 namespace rondo::train {
 
-/// One dimension of a kernel that runs on a part of a picture: the inputs that it is given, and
+/// One dimension of a kernel that runs on a part of a image: the inputs that it is given, and
 /// the padding around them. Never negative.
 struct LocalWindow {
   Range inputs = {};
@@ -47,5 +49,15 @@ template <typename Spec>
 /// in front or behind that no output reaches, which are zero. `halo` is a backward_halo() with
 /// something needed.
 [[nodiscard]] LocalWindows backward_windows(const Halo& halo, const Windows& windows) noexcept;
+
+/// The way back of a halo: rank r has computed sums for all of `computed[r]`, and they meet at the
+/// ranks that hold the elements by `home`. What arrives is to be added to what is kept; receives
+/// are in the order of peers, so sums have the same bits every time.
+///
+/// Where blocks are held by several ranks, those of a block have computed the same, and the i-th
+/// holder of one sends to the i-th of another. Throws std::invalid_argument unless there is a box
+/// for each rank.
+[[nodiscard]] Redistribution halo_return(const Partition& home, std::span<const Box> computed,
+                                         int rank);
 
 }  // namespace rondo::train

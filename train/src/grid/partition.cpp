@@ -1,10 +1,16 @@
+// How arrays are cut into blocks, and which rank holds which: partitions in general, the layouts
+// that layers ask for, and the turned layouts of convolutions by channel. All of it is arithmetic:
+// nothing here knows memory or communicators.
+
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/partition.hpp>
 
 namespace rondo::train {
@@ -39,11 +45,11 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
     }
     ++count[static_cast<std::size_t>(block)];
   }
-  const int replicas = static_cast<int>(block_of_rank.size()) / blocks;
+  const int holders = static_cast<int>(block_of_rank.size()) / blocks;
   for (std::size_t block = 0; block < count.size(); ++block) {
-    if (count[block] == replicas) continue;
+    if (count[block] == holders) continue;
     refuse("block " + std::to_string(block) + " is held by " + std::to_string(count[block]) +
-           " ranks instead of " + std::to_string(replicas));
+           " ranks instead of " + std::to_string(holders));
   }
   std::vector<int> ranks(block_of_rank.size());
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -51,6 +57,30 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
     return std::pair(block_of_rank[static_cast<std::size_t>(rank)], rank);
   });
   return ranks;
+}
+
+void check_grid(const ProcessGrid& grid, const Parts& within) {
+  if (grid.pr < 1 || grid.pc < 1) {
+    throw std::invalid_argument("process grid: " + std::to_string(grid.pr) + " x " +
+                                std::to_string(grid.pc) + " has no ranks");
+  }
+  if (within.blocks() < 1 || grid.pr % within.blocks() != 0) {
+    throw std::invalid_argument("process grid: groups of " + std::to_string(grid.pr) +
+                                " ranks cannot share " + std::to_string(within.blocks()) +
+                                " blocks evenly");
+  }
+}
+
+void check_channels(const Partition& x, const ChannelGrid& grid) {
+  if (grid.channels > 0 && grid.filters > 0 && x.parts().c == grid.ranks()) return;
+  throw std::invalid_argument("channel grid: " + std::to_string(grid.channels) + " x " +
+                              std::to_string(grid.filters) + " does not fit an input in " +
+                              std::to_string(x.parts().c) + " parts along C");
+}
+
+ChannelPosition place_of_block(int block, const ChannelGrid& grid) {
+  const int channel_block = block % grid.ranks();
+  return {channel_block / grid.filters, channel_block % grid.filters};
 }
 
 }  // namespace
@@ -87,8 +117,13 @@ std::span<const int> Partition::ranks_of(int block) const {
     throw std::out_of_range("partition: block " + std::to_string(block) + " of " +
                             std::to_string(blocks()));
   }
-  const auto count = static_cast<std::size_t>(replicas());
+  const auto count = static_cast<std::size_t>(holders());
   return std::span(ranks_by_block_).subspan(static_cast<std::size_t>(block) * count, count);
+}
+
+int Partition::holder_index(int rank) const {
+  const auto holders = ranks_of(block_of(rank));
+  return static_cast<int>(std::ranges::find(holders, rank) - holders.begin());
 }
 
 std::vector<Box> Partition::boxes() const {
@@ -100,6 +135,74 @@ std::vector<Box> Partition::boxes() const {
 
 Partition Partition::with_extents(tensor::Shape extents) const {
   return {extents, parts_, block_of_rank_};
+}
+
+// Layouts of activations.
+
+Partition on_grid(tensor::Shape extents, ProcessGrid grid, Parts within) {
+  check_grid(grid, within);
+  const int blocks = within.blocks();
+  std::vector<int> block_of_rank;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    block_of_rank.push_back(grid.replica_of(rank) * blocks +
+                            grid.position_of(rank) * blocks / grid.pr);
+  }
+  within.n *= grid.pc;
+  return {extents, within, block_of_rank};
+}
+
+Partition replicated(tensor::Shape extents, int ranks) {
+  return on_grid(extents, {.pr = ranks}, {});
+}
+
+Partition by_sample(tensor::Shape extents, int ranks) {
+  return on_grid(extents, {.pc = ranks}, {});
+}
+
+Partition by_group(tensor::Shape extents, ProcessGrid grid) { return on_grid(extents, grid, {}); }
+
+Partition by_channel(tensor::Shape extents, ProcessGrid grid) {
+  return on_grid(extents, grid, {.c = grid.pr});
+}
+
+Partition by_space(tensor::Shape extents, ProcessGrid grid, int h_parts, int w_parts) {
+  if (h_parts < 1 || w_parts < 1 || h_parts * w_parts != grid.pr) {
+    throw std::invalid_argument("process grid: groups of " + std::to_string(grid.pr) +
+                                " ranks cannot split images into " + std::to_string(h_parts) +
+                                " x " + std::to_string(w_parts) + " parts");
+  }
+  return on_grid(extents, grid, {.h = h_parts, .w = w_parts});
+}
+
+// Convolutions by channel.
+
+ChannelPosition position_of(const Partition& x, ChannelGrid grid, int rank) {
+  check_channels(x, grid);
+  return place_of_block(x.block_of(rank), grid);
+}
+
+Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
+  check_channels(x, grid);
+  std::vector<int> block_of_rank;
+  for (int rank = 0; rank < x.ranks(); ++rank) {
+    const int block = x.block_of(rank);
+    const ChannelPosition place = place_of_block(block, grid);
+    block_of_rank.push_back(block - block % grid.ranks() + place.filter * grid.channels +
+                            place.channel);
+  }
+  return {y, x.parts(), block_of_rank};
+}
+
+Box gathered_input(const Partition& x, ChannelGrid grid, int rank) {
+  Box box = x.box_of(rank);
+  box.c = even_range(x.extents().c, grid.channels, position_of(x, grid, rank).channel);
+  return box;
+}
+
+Box partial_output(const Partition& x, ChannelGrid grid, tensor::Shape y, int rank) {
+  Box box = x.with_extents(y).box_of(rank);
+  box.c = even_range(y.c, grid.filters, position_of(x, grid, rank).filter);
+  return box;
 }
 
 }  // namespace rondo::train

@@ -1,9 +1,14 @@
+// Which box goes from which rank to which while the layout of an array changes. Every rank computes
+// its own part of the plan from the two layouts alone: nothing is communicated.
+
 #include <algorithm>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 
 #include <rondo/train/redistribution.hpp>
+
+#include "grid/local_windows.hpp"
 
 namespace rondo::train {
 namespace {
@@ -39,7 +44,7 @@ std::vector<Transfer> receives_of(const Partition& from, std::span<const Box> wa
     if (block == from.block_of(rank)) continue;
     const Box box = intersection(from.box(block), target);
     if (box.empty()) continue;
-    if (from.replicas() == 1) {
+    if (from.holders() == 1) {
       receives.push_back({from.ranks_of(block).front(), box});
       continue;
     }
@@ -102,6 +107,37 @@ std::int64_t words_moved(const Partition& from, const Partition& to) {
   std::int64_t words = 0;
   for (int rank = 0; rank < from.ranks(); ++rank) words += words_received(from, to, rank);
   return words;
+}
+
+std::int64_t words_moved(const Partition& from, std::span<const Box> wanted) {
+  std::int64_t words = 0;
+  for (int rank = 0; rank < from.ranks(); ++rank) {
+    words += redistribution(from, wanted, rank).words_sent();
+  }
+  return words;
+}
+
+Redistribution halo_return(const Partition& home, std::span<const Box> computed, int rank) {
+  if (computed.size() != static_cast<std::size_t>(home.ranks())) {
+    throw std::invalid_argument("halo return: " + std::to_string(computed.size()) +
+                                " boxes were computed by " + std::to_string(home.ranks()) +
+                                " ranks");
+  }
+  const int mine = home.block_of(rank);
+  const Box own = home.box(mine);
+  const Box& sums = computed[static_cast<std::size_t>(rank)];
+  const int holder = home.holder_index(rank);
+  Redistribution plan{.kept = intersection(own, sums)};
+  for (int block = 0; block < home.blocks(); ++block) {
+    if (block == mine) continue;
+    const int peer = home.ranks_of(block)[static_cast<std::size_t>(holder)];
+    const Box there = intersection(home.box(block), sums);
+    const Box here = intersection(own, computed[static_cast<std::size_t>(peer)]);
+    if (!there.empty()) plan.sends.push_back({peer, there});
+    if (!here.empty()) plan.receives.push_back({peer, here});
+  }
+  std::ranges::sort(plan.receives, {}, &Transfer::peer);
+  return plan;
 }
 
 }  // namespace rondo::train

@@ -9,7 +9,7 @@
 
 #include <rondo/train/plan_best.hpp>
 
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 #include "plan/check_options.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_cost.hpp"

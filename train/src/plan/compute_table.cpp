@@ -8,7 +8,7 @@
 #include <rondo/train/compute_table.hpp>
 
 #include "benchmark/model_benchmark.hpp"
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 #include "plan/time_file.hpp"
 #include "plan/work_key.hpp"
 
@@ -34,7 +34,7 @@ LocalWork sample_of(LocalWork work) {
   const double per_sample = amount_of(work) / static_cast<double>(work.input.n);
   auto samples = static_cast<std::uint64_t>(std::max(most / std::max(per_sample, 1.0), 1.0));
   samples = std::bit_floor(samples);
-  if (traits_of(work.kind).weights == Weights::outputs) {
+  if (work.kind->traits().weights == Weights::outputs) {
     samples = std::max<std::uint64_t>(samples, least_connected);
   }
   work.input.n = std::min(work.input.n, static_cast<std::int64_t>(samples));

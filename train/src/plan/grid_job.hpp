@@ -3,14 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/halo.hpp>
 #include <rondo/train/plan_best.hpp>
 
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 #include "plan/value_layout.hpp"
 
 namespace rondo::train {
@@ -36,7 +35,7 @@ struct JobLayer {
 
   [[nodiscard]] bool is_convolution() const { return train::is_convolution(spec); }
   [[nodiscard]] bool is_fully_connected() const { return train::is_fully_connected(spec); }
-  [[nodiscard]] bool averages_images() const { return traits_of(spec.kind).averages_images; }
+  [[nodiscard]] bool averages_images() const { return spec.kind->traits().averages_images; }
   // Convolutions and fully connected layers are split; others follow.
   [[nodiscard]] bool has_split() const { return has_weights(spec); }
 };
@@ -49,55 +48,23 @@ struct JobLayer {
           .input_gradient = spec.inputs[0] != 0};
 }
 
-// What a layer learns: weights, and a bias or batch norm's scale and shift.
-struct LearnedNumbers {
-  std::int64_t weights = 0;
-  std::int64_t others = 0;
-};
-
-class LearnedBy {
- public:
-  explicit LearnedBy(const JobLayer& layer) : x_(layer.x), y_(layer.y) {}
-
-  LearnedNumbers operator()(const ConvolutionLayer& layer) const {
-    return {.weights = layer.kernel * layer.kernel * x_.c * y_.c, .others = layer.bias ? y_.c : 0};
-  }
-  LearnedNumbers operator()(const FullyConnectedLayer& /*layer*/) const {
-    return {.weights = x_.image() * y_.c, .others = y_.c};
-  }
-  LearnedNumbers operator()(const BatchNormLayer& /*layer*/) const { return {0, 2 * y_.c}; }
-  LearnedNumbers operator()(const PoolingLayer& /*layer*/) const { return {}; }
-  LearnedNumbers operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return {}; }
-
- private:
-  const tensor::Shape& x_;
-  const tensor::Shape& y_;
-};
-
 // Weights of a convolution or fully connected layer without its bias; 0 of others.
 [[nodiscard]] inline std::int64_t weights_of(const JobLayer& layer) {
-  return std::visit(LearnedBy(layer), layer.spec.kind).weights;
+  return layer.spec.kind->weights(layer.x);
 }
 
 // Parameters of a layer: weights, and what comes with them.
 [[nodiscard]] inline std::int64_t parameters_of(const JobLayer& layer) {
-  const LearnedNumbers learned = std::visit(LearnedBy(layer), layer.spec.kind);
-  return learned.weights + learned.others;
+  std::size_t count = 0;
+  for (const Parameter& learned : layer.spec.kind->parameters(layer.x).learned) {
+    count += learned.size();
+  }
+  return static_cast<std::int64_t>(count);
 }
 
 // The windows of those kinds of layers that have any.
-struct WindowsOfKind {
-  std::optional<Windows> operator()(const ConvolutionLayer& layer) const {
-    return windows_of(layer);
-  }
-  std::optional<Windows> operator()(const PoolingLayer& layer) const { return windows_of(layer); }
-  std::optional<Windows> operator()(const BatchNormLayer& /*layer*/) const { return {}; }
-  std::optional<Windows> operator()(const GlobalAveragePoolingLayer& /*layer*/) const { return {}; }
-  std::optional<Windows> operator()(const FullyConnectedLayer& /*layer*/) const { return {}; }
-};
-
 [[nodiscard]] inline std::optional<Windows> windows_if_any(const JobLayer& layer) {
-  return std::visit(WindowsOfKind{}, layer.spec.kind);
+  return layer.spec.kind->windows();
 }
 
 // Words that a rank holds at once of a value that lies so.
@@ -109,7 +76,7 @@ struct WindowsOfKind {
 }
 
 // The layout that a split layer reads, where blocks are in order; a fully connected one reads whole
-// pictures.
+// images.
 [[nodiscard]] inline ValueLayout layout_read_by(const JobLayer& layer, const LayerSplit& split) {
   if (split.kind == SplitKind::channel && layer.is_fully_connected()) {
     return {.kind = SplitKind::group};

@@ -60,9 +60,8 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
 }
 
 std::uint64_t words_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
-                       const ValueLayout& y) {
-  const int parts = weight_parts(job, split);
-  const std::int64_t parameters = (parameters_of(layer) + parts - 1) / parts;
+                       std::int64_t all_parameters, const ValueLayout& y) {
+  const std::int64_t parameters = largest_part(all_parameters, weight_parts(job, split));
   const std::int64_t words =
       (2 + job.options.optimizer_words) * parameters + gathered_words(job, layer, split);
   return static_cast<std::uint64_t>(words) + held_words(job, y, layer.y);
@@ -95,7 +94,11 @@ class OptionList {
  public:
   OptionList(const GridJob& job, const JobLayer& layer, const std::vector<ValueLayout>& layouts,
              const ComputeCosts& costs)
-      : job_(job), layer_(layer), layouts_(layouts), costs_(costs) {}
+      : job_(job),
+        layer_(layer),
+        parameters_(parameters_of(layer)),
+        layouts_(layouts),
+        costs_(costs) {}
 
   // Adds the layer as split, for each of these layouts of x from which y gets a layout.
   void add(const LayerSplit& split, const std::vector<int>& inputs) {
@@ -111,7 +114,7 @@ class OptionList {
       if (!number) continue;
       option.x = x;
       option.y = *number;
-      option.words = words_of(job_, layer_, split, y);
+      option.words = words_of(job_, layer_, split, parameters_, y);
       option.gradient = gradient_of(job_, layer_, lies, y);
       options_.push_back(option);
     }
@@ -122,6 +125,7 @@ class OptionList {
  private:
   const GridJob& job_;
   const JobLayer& layer_;
+  std::int64_t parameters_;
   const std::vector<ValueLayout>& layouts_;
   const ComputeCosts& costs_;
   std::vector<LayerOption> options_;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <set>
 
-#include "executor/backward_plan.hpp"
+#include "executor/graph.hpp"
 #include "plan/word_bytes.hpp"
 
 namespace rondo::train {

@@ -4,7 +4,7 @@
 
 #include <rondo/train/scaling.hpp>
 
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 
@@ -16,13 +16,13 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
     seconds.push_back(costs.seconds(layer));
     backward.end += seconds.back().forward;
   }
-  const std::vector<ParameterGroup> groups = layout_of(model).groups;
+  const std::vector<ParameterBlock> groups = layout_of(model).blocks;
   std::size_t group = groups.size();
   backward.groups.resize(group);
   for (std::size_t i = work.size(); i-- > 0;) {
     const bool learns = group > 0 && groups[group - 1].name == work[i].layer;
     // Batch norm has one pass for both.
-    const bool at_once = traits_of(work[i].kind).batch_statistics;
+    const bool at_once = work[i].kind->traits().batch_statistics;
     backward.end += seconds[i].backward_weights;
     if (at_once) backward.end += seconds[i].backward_data;
     if (learns) {

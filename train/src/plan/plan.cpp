@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "model/layer_traits.hpp"
+#include "layers/layer_type.hpp"
 #include "plan/check_options.hpp"
 #include "plan/layer_cost.hpp"
 #include "plan/rank_memory.hpp"

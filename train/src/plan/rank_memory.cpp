@@ -4,8 +4,8 @@
 #include <numeric>
 #include <set>
 
-#include "executor/backward_plan.hpp"
-#include "grid/slices.hpp"
+#include "executor/graph.hpp"
+#include "executor/lowering.hpp"
 #include "plan/word_bytes.hpp"
 
 namespace rondo::train {

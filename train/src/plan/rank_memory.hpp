@@ -7,7 +7,7 @@
 #include <rondo/train/layer_split.hpp>
 #include <rondo/train/plan.hpp>
 
-#include "grid/node_memory.hpp"
+#include "layers/kernel_memories.hpp"
 
 namespace rondo::train {
 

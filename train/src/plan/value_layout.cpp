@@ -59,7 +59,7 @@ Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const Proces
   const int position = grid.position_of(rank);
   Box box = whole(extents);
   const bool over_all = layout.kind == SplitKind::sample;
-  box.n = even_range(extents.n, parts.n, over_all ? rank : grid.group_of(rank));
+  box.n = even_range(extents.n, parts.n, over_all ? rank : grid.replica_of(rank));
   if (layout.kind == SplitKind::space) {
     box.h = even_range(extents.h, parts.h, position / parts.w);
     box.w = even_range(extents.w, parts.w, position % parts.w);

@@ -18,6 +18,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "layers/layer_type.hpp"
 #include "schemes/make_scheme.hpp"
 
 namespace rondo::train {
@@ -31,19 +32,6 @@ struct Candidate {
   std::size_t groups = 0;
 };
 
-/// What a layer is among the lazy ones. Those without parameters are none of it.
-enum class LazyPart : std::uint8_t { convolution, goes_along, ends, nothing };
-
-struct LazyPartOfKind {
-  LazyPart operator()(const ConvolutionLayer& /*layer*/) const { return LazyPart::convolution; }
-  LazyPart operator()(const BatchNormLayer& /*layer*/) const { return LazyPart::goes_along; }
-  LazyPart operator()(const FullyConnectedLayer& /*layer*/) const { return LazyPart::ends; }
-  LazyPart operator()(const PoolingLayer& /*layer*/) const { return LazyPart::nothing; }
-  LazyPart operator()(const GlobalAveragePoolingLayer& /*layer*/) const {
-    return LazyPart::nothing;
-  }
-};
-
 sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) {
   for (const Parameter& parameter : layout.parameters) {
     if (parameter.name == layer + ".weight") return {parameter.offset, parameter.size()};
@@ -55,13 +43,12 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
 std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
   std::size_t group = 0;
-  for (std::size_t i = 0; i < model.layers.size() && group < layout.groups.size(); ++i) {
+  for (std::size_t i = 0; i < model.layers.size() && group < layout.blocks.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
-    const LazyPart part = std::visit(LazyPartOfKind{}, layer.kind);
-    if (part == LazyPart::nothing) continue;
-    if (part == LazyPart::convolution) {
+    if (layout.blocks[group].name != layer.name) continue;  // it learns nothing
+    if (is_convolution(layer)) {
       candidates.push_back({layer.name, weights_of(layout, layer.name), group, group + 1});
-    } else if (part == LazyPart::goes_along && !candidates.empty()) {
+    } else if (layer.kind->traits().batch_statistics && !candidates.empty()) {
       candidates.back().groups = group + 1;
     } else {
       break;

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "config/split_text.hpp"
-#include "grid/layer_traffic.hpp"
-#include "model/layer_traits.hpp"
+#include "executor/lowering.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 namespace {
@@ -33,7 +33,7 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
   count_once(model);
 }
 
-int GridMembership::group() const noexcept { return choice_.grid.group_of(world_.rank()); }
+int GridMembership::group() const noexcept { return choice_.grid.replica_of(world_.rank()); }
 
 int GridMembership::position() const noexcept { return choice_.grid.position_of(world_.rank()); }
 
@@ -94,7 +94,7 @@ void GridMembership::join() {
 }
 
 GridPart GridMembership::part(std::pmr::memory_resource* memory) {
-  return {.group = &own_group(),
+  return {.replica = &own_group(),
           .across = &*kernels_across_,
           .splits = choice_.splits,
           .batch_norm = choice_.batch_norm,
@@ -137,7 +137,7 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
   const std::vector<std::uint64_t> activations =
       activation_words(model, choice.splits, choice.grid, global_batch);
   const std::vector<std::uint64_t> gradients = gradient_words(model, choice.splits, choice.grid);
-  const std::vector<ParameterGroup> groups = layout_of(model).groups;
+  const std::vector<ParameterBlock> groups = layout_of(model).blocks;
   std::vector<std::string> lines{fmt::format("grid {} groups of {} ranks, which split every layer",
                                              choice.grid.pc, choice.grid.pr),
                                  fmt::format("{:<24} {:<20} {:>16} {:>15}", "layer", "split",
@@ -149,7 +149,7 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
     all_activations += activations[i];
     const LayerSpec& layer = model.layers[i];
     if (!has_weights(layer)) continue;
-    const auto group = std::ranges::find(groups, layer.name, &ParameterGroup::name);
+    const auto group = std::ranges::find(groups, layer.name, &ParameterBlock::name);
     const auto index = static_cast<std::size_t>(group - groups.begin());
     lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
                                 to_text(choice.splits[i]), kib_of(since_last),

@@ -16,7 +16,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 #include "trainer/shared_statistics.hpp"
 
 namespace rondo::train {

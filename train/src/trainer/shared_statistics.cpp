@@ -7,8 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "grid/lowering.hpp"
-#include "model/layer_of.hpp"
+#include "executor/lowering.hpp"
 
 namespace rondo::train {
 namespace {
@@ -20,7 +19,7 @@ double initial_value(const Parameter& statistic) {
 std::vector<Parameter> statistics_of(const ParameterLayout& layout, const std::string& layer) {
   std::vector<Parameter> statistics;
   std::ranges::copy_if(layout.statistics, std::back_inserter(statistics),
-                       [&](const Parameter& statistic) { return layer_of(statistic) == layer; });
+                       [&](const Parameter& statistic) { return statistic.layer() == layer; });
   return statistics;
 }
 
@@ -39,7 +38,7 @@ SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
     if (parts.n * parts.h * parts.w == 1) continue;
     const LayerSpec& layer = model.layers[*lowering.graph.nodes[node].layer];
     layers_.push_back({.statistics = statistics_of(layout, layer.name),
-                       .kept = 1.0F - std::get<BatchNormLayer>(layer.kind).momentum,
+                       .kept = 1.0F - layer.kind->traits().momentum,
                        .has_pixels = !x.box_of(position).empty(),
                        .parts = parts.n,
                        .part = x.block_of(position) / (parts.h * parts.w * parts.c)});

@@ -9,7 +9,7 @@
 #include <rondo/train/parameters.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "grid/grid_choice.hpp"
+#include "config/grid_choice.hpp"
 
 namespace rondo::train {
 

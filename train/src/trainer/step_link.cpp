@@ -16,11 +16,11 @@ StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
       gradients_(gradients),
       grid_(grid),
       bucket_bytes_(bucket_bytes) {
-  buckets_.reserve(layout.groups.size());
+  buckets_.reserve(layout.blocks.size());
 }
 
 void StepLink::gradients_final(std::size_t group) {
-  if (sum_) add_up(layout_.groups[group]);
+  if (sum_) add_up(layout_.blocks[group]);
   if (!last_) return;
   if (scheme_.wants_inner_sums()) {
     collect(group);
@@ -45,7 +45,7 @@ void StepLink::end_step() {
   passed_on_ = 0;
 }
 
-void StepLink::add_up(const ParameterGroup& group) {
+void StepLink::add_up(const ParameterBlock& group) {
   const std::span<float> part = gradients_.subspan(group.offset, group.size);
   if (last_) {
     sum_->move_to(group.offset, part);
@@ -80,8 +80,8 @@ void StepLink::pass_on() {
 }
 
 std::span<float> StepLink::gradients_of(const Bucket& bucket) const {
-  const std::size_t offset = layout_.groups[bucket.first].offset;
-  const ParameterGroup& last = layout_.groups[bucket.last - 1];
+  const std::size_t offset = layout_.blocks[bucket.first].offset;
+  const ParameterBlock& last = layout_.blocks[bucket.last - 1];
   return gradients_.subspan(offset, last.offset + last.size - offset);
 }
 

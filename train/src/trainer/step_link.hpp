@@ -58,7 +58,7 @@ class StepLink final : public StepObserver {
     transport::Request request = {};
   };
 
-  void add_up(const ParameterGroup& group);
+  void add_up(const ParameterBlock& group);
   void collect(std::size_t group);
   void post_open();
   /// The scheme is told of the oldest bucket, which has been summed.

@@ -241,8 +241,8 @@ sync::Replica Trainer::replica() {
                        .layers = {},
                        .statistics_over = &grid_.replicas(),
                        .slices = grid_.slices()};
-  for (std::size_t i = 0; i < layout_.groups.size(); ++i) {
-    const ParameterGroup& group = layout_.groups[i];
+  for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
+    const ParameterBlock& group = layout_.blocks[i];
     result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});
   }
   return result;

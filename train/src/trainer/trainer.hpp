@@ -16,8 +16,7 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "memory/accounted_memory.hpp"
-#include "memory/memory_account.hpp"
+#include "executor/memory.hpp"
 #include "schemes/averaging.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"

@@ -50,7 +50,7 @@ StartEvent Trainer::start_event() const {
   for (int rank = 0; rank < world_.size(); ++rank) {
     const ProcessGrid grid = grid_.grid();
     event.rank_batches.push_back(
-        even_range(event.global_batch, grid.pc, grid.group_of(rank)).size());
+        even_range(event.global_batch, grid.pc, grid.replica_of(rank)).size());
   }
   return event;
 }

@@ -36,6 +36,11 @@ struct Range {
   return {total * index / parts, total * (index + 1) / parts};
 }
 
+/// The size of the largest part.
+[[nodiscard]] constexpr std::int64_t largest_part(std::int64_t total, int parts) noexcept {
+  return (total + parts - 1) / parts;
+}
+
 /// A box of an activation [N,H,W,C]: the elements whose every index lies in its range.
 struct Box {
   Range n = {};

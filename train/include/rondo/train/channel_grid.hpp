@@ -6,20 +6,20 @@
 
 namespace rondo::train {
 
-// Convolutions whose channels and filters are split over the ranks of a group: Dryden, Maruyama,
+// Convolutions whose channels and filters are split over the ranks of a replica: Dryden, Maruyama,
 // Moon, Benson, Snir, Van Essen, "Channel and Filter Parallelism for Large-Scale CNN Training",
 // SC 2019.
 //
-// A group of p = p_C x p_F ranks splits the weights w[F,C,k,k] into p_C parts of C and p_F parts of
-// F. Rank (i_C, i_F) holds block i_C * p_F + i_F of x along C, and block i_F * p_C + i_C of y along
-// F. So the p_F ranks of an i_C hold, together, part i_C of x: they allgather x. The p_C ranks of
-// an i_F hold part i_F of y: they reduce-scatter y. dy and dx are laid out as y and x.
+// A replica of p = p_C x p_F ranks splits the weights w[F,C,k,k] into p_C parts of C and p_F parts
+// of F. Rank (i_C, i_F) holds block i_C * p_F + i_F of x along C, and block i_F * p_C + i_C of y
+// along F. So the p_F ranks of an i_C hold, together, part i_C of x: they allgather x. The p_C
+// ranks of an i_F hold part i_F of y: they reduce-scatter y. dy and dx are laid out as y and x.
 //
-//     stationary-X   p x 1    nothing to gather, y is reduce-scattered over all ranks of the group
-//     stationary-Y   1 x p    x is allgathered over all ranks of the group, y needs no reduction
+//     stationary-X   p x 1    nothing to gather, y is reduce-scattered over all ranks
+//     stationary-Y   1 x p    x is allgathered over all ranks, y needs no reduction
 //     stationary-W   else     y's blocks are those of x transposed
 //
-// Which rank of the group is (i_C, i_F) follows from the block of x that it holds. A chain of two
+// Which rank of the replica is (i_C, i_F) follows from the block of x that it holds. A chain of two
 // W layers p_C x p_F and p_F x p_C therefore ends in the layout in which it began.
 
 /// p_C x p_F.
@@ -34,11 +34,11 @@ struct ChannelGrid {
 };
 
 /// (i_C, i_F).
-struct ChannelPlace {
+struct ChannelPosition {
   int channel = 0;
   int filter = 0;
 
-  [[nodiscard]] constexpr bool operator==(const ChannelPlace&) const noexcept = default;
+  [[nodiscard]] constexpr bool operator==(const ChannelPosition&) const noexcept = default;
 };
 
 /// How y lies after a convolution on `grid` whose input lies as `x`: the cuts of x on y's extents,
@@ -50,7 +50,8 @@ struct ChannelPlace {
 /// Where a rank stands. Those of equal block in n, h and w and of equal `channel` allgather x, in
 /// the order of `filter`; those of equal `filter` reduce-scatter y, in the order of `channel`.
 /// Throws as output_of().
-[[nodiscard]] RONDO_TRAIN_API ChannelPlace place_of(const Partition& x, ChannelGrid grid, int rank);
+[[nodiscard]] RONDO_TRAIN_API ChannelPosition position_of(const Partition& x, ChannelGrid grid,
+                                                          int rank);
 
 /// What a rank has of x after the allgather: part i_C of p_C of the channels.
 [[nodiscard]] RONDO_TRAIN_API Box gathered_input(const Partition& x, ChannelGrid grid, int rank);

@@ -29,10 +29,10 @@ class RONDO_TRAIN_API StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver();
 
-  /// Before the forward pass reads the parameters of group `group` of the ParameterLayout.
-  virtual void make_ready(std::size_t group) = 0;
-  /// The gradients of group `group` lie in the flat array and will not change in this step.
-  virtual void gradients_final(std::size_t group) = 0;
+  /// Before the forward pass reads the parameters of block `block` of the ParameterLayout.
+  virtual void make_ready(std::size_t block) = 0;
+  /// The gradients of block `block` lie in the flat array and will not change in this step.
+  virtual void gradients_final(std::size_t block) = 0;
   /// Between two layers: a chance to advance communication.
   virtual void between_layers() = 0;
 };
@@ -47,7 +47,7 @@ struct ModelState {
 struct ExecutorOptions {
   /// The batch sizes that train() will be given: the full one and, where it differs, the last.
   std::vector<std::int64_t> training_batches = {};
-  /// The most pictures that evaluate() takes at once; 0: as many as the largest training batch.
+  /// The most images that evaluate() takes at once; 0: as many as the largest training batch.
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
 };
@@ -67,10 +67,10 @@ class RONDO_TRAIN_API Executor {
  public:
   Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
            const ExecutorOptions& options);
-  /// This rank's part of a model that a group of ranks runs together; `state` is laid out by
-  /// layout_of(model, part.splits, ...). Batches are the group's, every rank is given all of them.
-  /// Losses are to be added up over the ranks. Made by the whole group together, as are all calls;
-  /// errors of the transport pass through.
+  /// This rank's part of a model that a replica runs together; `state` is laid out by
+  /// layout_of(model, part.splits, ...). Batches are the replica's, every rank is given all of
+  /// them. Losses are to be added up over the ranks. Made by the whole replica together, as are all
+  /// calls; errors of the transport pass through.
   Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
            const ModelState& state, const ExecutorOptions& options);
   Executor(const Executor&) = delete;

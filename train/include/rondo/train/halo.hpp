@@ -10,8 +10,8 @@
 
 namespace rondo::train {
 
-// What a rank needs from others where pictures are split in space. Output o of a window reads the
-// inputs [o * stride - before, o * stride - before + kernel), those outside of the picture being
+// What a rank needs from others where images are split in space. Output o of a window reads the
+// inputs [o * stride - before, o * stride - before + kernel), those outside of the image being
 // padding. Nothing assumes that parts are as thick as the halo: it may come from several ranks
 // away.
 //
@@ -43,7 +43,7 @@ struct Reach {
 };
 
 /// The inputs that `outputs` read, of [0, extent); `before` and `after` are the padding that
-/// remains at the picture's borders, so range + before + after = (outputs - 1) * stride + kernel.
+/// remains at the image's borders, so range + before + after = (outputs - 1) * stride + kernel.
 /// Inputs that a stride longer than the kernel skips are in the stretch where they lie between.
 /// No outputs need nothing.
 [[nodiscard]] RONDO_TRAIN_API Reach inputs_read(const Window& window, Range outputs,
@@ -61,7 +61,7 @@ struct Reach {
 [[nodiscard]] RONDO_TRAIN_API Range inner_outputs(const Window& window, Range outputs, Range held,
                                                   std::int64_t extent) noexcept;
 
-/// A window in both directions of a picture.
+/// A window in both directions of a image.
 struct Windows {
   Window h = {};
   Window w = {};

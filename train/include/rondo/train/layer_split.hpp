@@ -10,9 +10,9 @@ namespace rondo::train {
 /// the layout of what they read.
 enum class SplitKind : std::uint8_t {
   sample,   ///< samples over all ranks of the grid
-  group,    ///< samples over the groups; all ranks of a group do the same
-  space,    ///< samples over the groups, rows and columns of the picture within a group
-  channel,  ///< samples over the groups, channels and filters within a group; of a fully
+  group,    ///< samples over the replicas; all ranks of a replica do the same
+  space,    ///< samples over the replicas, rows and columns of the image within a replica
+  channel,  ///< samples over the replicas, channels and filters within a replica; of a fully
             ///< connected layer its outputs (the 1.5D algorithm)
 };
 
@@ -21,7 +21,7 @@ struct LayerSplit {
   SplitKind kind = SplitKind::sample;
   int h = 1;                  ///< space: parts of the rows
   int w = 1;                  ///< space: parts of the columns
-  ChannelGrid channels = {};  ///< channel: p_C x p_F, as many as a group has ranks
+  ChannelGrid channels = {};  ///< channel: p_C x p_F, as many as a replica has ranks
 
   [[nodiscard]] constexpr bool operator==(const LayerSplit&) const noexcept = default;
 };

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <any>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include <rondo/tensor/batch_norm.hpp>
@@ -18,7 +21,7 @@
 
 namespace rondo::train {
 
-// Layers as data: what a layer is, without memory or code. Shapes are for one picture (n = 1).
+// Layers as data: what a layer is, without memory or code. Shapes are for one image (n = 1).
 
 /// A tensor of the graph: 0 is the model's input; layer i writes value i + 1.
 using ValueId = std::size_t;
@@ -55,8 +58,48 @@ struct FullyConnectedLayer {
   tensor::Activation activation = tensor::Activation::none;
 };
 
-using LayerKind = std::variant<ConvolutionLayer, BatchNormLayer, PoolingLayer,
-                               GlobalAveragePoolingLayer, FullyConnectedLayer>;
+/// What a kind of layer does with its numbers; private to the library.
+class LayerType;
+
+// One for every kind, found by the type of its numbers. Each stands with all else that a kind of
+// layer is in one source, in the library's folder layers/.
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const ConvolutionLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const BatchNormLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const PoolingLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const GlobalAveragePoolingLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const FullyConnectedLayer& layer);
+
+template <typename Layer>
+concept AnyLayer = requires(const Layer& layer) {
+  { make_layer_type(layer) } -> std::same_as<std::shared_ptr<const LayerType>>;
+};
+
+/// A layer of any kind: one of the structures above, or another for which there is a
+/// make_layer_type(). A value; by itself a ConvolutionLayer.
+class LayerKind {
+ public:
+  LayerKind() : LayerKind(ConvolutionLayer{}) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): a layer is what a model lists
+  LayerKind(AnyLayer auto layer) : type_(make_layer_type(layer)), layer_(std::move(layer)) {}
+
+  /// The layer's numbers, if it is of that kind; else null.
+  template <AnyLayer Layer>
+  [[nodiscard]] const Layer* get_if() const noexcept {
+    return std::any_cast<Layer>(&layer_);
+  }
+
+  [[nodiscard]] const LayerType& operator*() const noexcept { return *type_; }
+  [[nodiscard]] const LayerType* operator->() const noexcept { return type_.get(); }
+
+ private:
+  std::shared_ptr<const LayerType> type_;
+  std::any layer_;
+};
 
 struct LayerSpec {
   std::string name = {};  ///< as in torchvision's state_dict, for example "layer1.0.conv1"
@@ -67,9 +110,36 @@ struct LayerSpec {
 /// A network of layers in an order in which they can run; its last layer gives the logits.
 struct Model {
   std::string name = {};
-  tensor::Shape input = {};  ///< of one picture
+  tensor::Shape input = {};  ///< of one image
   std::int64_t classes = 0;
   std::vector<LayerSpec> layers = {};
+};
+
+/// Writes a Model layer by layer; add() returns the value that the new layer writes.
+class ModelBuilder {
+ public:
+  static constexpr ValueId input = 0;
+
+  ModelBuilder(std::string name, tensor::Shape shape, std::int64_t classes)
+      : model_{.name = std::move(name), .input = shape.with_n(1), .classes = classes} {}
+
+  ValueId add(std::string name, LayerKind kind, ValueId x) {
+    return append(std::move(name), std::move(kind), {x});
+  }
+  ValueId add(std::string name, LayerKind kind, ValueId x, ValueId residual) {
+    return append(std::move(name), std::move(kind), {x, residual});
+  }
+
+  Model finish() { return std::move(model_); }
+
+ private:
+  ValueId append(std::string name, LayerKind kind, std::vector<ValueId> inputs) {
+    model_.layers.push_back(
+        {.name = std::move(name), .kind = std::move(kind), .inputs = std::move(inputs)});
+    return model_.layers.size();
+  }
+
+  Model model_;
 };
 
 /// The shape of every value for batches of `n`; throws std::invalid_argument that names the
@@ -80,7 +150,7 @@ struct Model {
 /// Names, shapes and places of all that the model learns.
 [[nodiscard]] RONDO_TRAIN_API ParameterLayout layout_of(const Model& model);
 
-/// The model of that name for pictures of `input` (n is ignored; {} means the model's own default)
+/// The model of that name for images of `input` (n is ignored; {} means the model's own default)
 /// and `classes` (0: its default). Throws std::invalid_argument that lists the names when there is
 /// none.
 ///
@@ -90,12 +160,29 @@ struct Model {
 ///   224x224x3, 1,000 classes, with torchvision's parameters; alexnet-2012: 227x227x3
 ///
 /// No model has dropout. AlexNet and VGG have no adaptive pooling, either, which changes nothing at
-/// their own size of pictures; at others their first fully connected layer takes what there is.
+/// their own size of images; at others their first fully connected layer takes what there is.
 [[nodiscard]] RONDO_TRAIN_API Model make_model(std::string_view name, tensor::Shape input = {},
+                                               std::int64_t classes = 0);
+
+/// A model that make_model() knows by name.
+struct ModelEntry {
+  std::string_view name = {};
+  tensor::Shape input = {};  ///< its default, as that of the classes
+  std::int64_t classes = 0;
+  Model (*make)(tensor::Shape input, std::int64_t classes) = nullptr;
+};
+
+/// The same for a model of one's own.
+[[nodiscard]] RONDO_TRAIN_API Model make_model(const ModelEntry& entry, tensor::Shape input = {},
                                                std::int64_t classes = 0);
 
 /// The names that make_model() knows.
 [[nodiscard]] RONDO_TRAIN_API std::vector<std::string> model_names();
+
+/// Draws elements [first, first + values.size()) of `parameter`. Each element is a function of
+/// (seed, the parameter's name, its index) alone, so any part can be drawn by anybody.
+RONDO_TRAIN_API void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t first,
+                                  std::span<float> values);
 
 /// Draws the initial parameters, keyed by (seed, name, element) with a counter-based generator:
 /// the same for any number of ranks and threads, and for any part of the array. Running means

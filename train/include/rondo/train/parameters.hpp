@@ -27,6 +27,8 @@ struct Parameter {
   std::vector<std::int64_t> whole = {};
   std::vector<std::int64_t> first = {};
 
+  /// The layer that it is of: its name but for the last part.
+  [[nodiscard]] std::string layer() const { return name.substr(0, name.rfind('.')); }
   [[nodiscard]] std::size_t size() const noexcept {
     std::size_t product = 1;
     for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
@@ -36,7 +38,7 @@ struct Parameter {
 
 /// The parameters of one layer (a convolution and the batch norm behind it are two layers):
 /// adjacent, elements [offset, offset + size) of the flat parameter and gradient arrays.
-struct ParameterGroup {
+struct ParameterBlock {
   std::string name = {};  ///< for example "layer1.0.conv1"
   std::size_t offset = 0;
   std::size_t size = 0;
@@ -47,7 +49,7 @@ struct ParameterGroup {
 struct ParameterLayout {
   std::vector<Parameter> parameters = {};
   std::vector<Parameter> statistics = {};
-  std::vector<ParameterGroup> groups = {};  ///< forward order
+  std::vector<ParameterBlock> blocks = {};  ///< forward order
   std::size_t parameter_count = 0;          ///< elements of the flat array
   std::size_t statistic_count = 0;
 };

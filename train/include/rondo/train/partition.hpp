@@ -10,17 +10,18 @@
 
 namespace rondo::train {
 
-/// P ranks as pc groups of pr ranks. Groups split the samples; the ranks of a group split what a
-/// layer does for the group's samples. Those of a group are adjacent: rank = group * pr + position.
+/// P ranks as pc replicas of pr ranks. A replica is a group of ranks that holds one copy of the
+/// model. Replicas split the samples; the ranks of a replica split what a layer does for the
+/// replica's samples. Those of a replica are adjacent: rank = replica * pr + position.
 struct ProcessGrid {
-  int pr = 1;  ///< ranks of a group
-  int pc = 1;  ///< groups
+  int pr = 1;  ///< ranks of a replica
+  int pc = 1;  ///< replicas
 
   [[nodiscard]] constexpr int ranks() const noexcept { return pr * pc; }
-  [[nodiscard]] constexpr int group_of(int rank) const noexcept { return rank / pr; }
+  [[nodiscard]] constexpr int replica_of(int rank) const noexcept { return rank / pr; }
   [[nodiscard]] constexpr int position_of(int rank) const noexcept { return rank % pr; }
-  [[nodiscard]] constexpr int rank_at(int group, int position) const noexcept {
-    return group * pr + position;
+  [[nodiscard]] constexpr int rank_at(int replica, int position) const noexcept {
+    return replica * pr + position;
   }
   [[nodiscard]] constexpr bool operator==(const ProcessGrid&) const noexcept = default;
 };
@@ -40,7 +41,7 @@ struct Parts {
 ///
 /// The array is cut into blocks, numbered with c fastest: block = ((n * h_parts + h) * w_parts + w)
 /// * c_parts + c. A map gives each rank its block. Every block is held by the same number of ranks,
-/// `replicas()`, so every element is held exactly so often; blocks may be empty where an extent is
+/// `holders()`, so every element is held exactly so often; blocks may be empty where an extent is
 /// less than its parts. A value: it knows neither memory nor communicators.
 class RONDO_TRAIN_API Partition {
  public:
@@ -53,7 +54,7 @@ class RONDO_TRAIN_API Partition {
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(block_of_rank_.size()); }
   [[nodiscard]] int blocks() const noexcept { return parts_.blocks(); }
   /// Ranks that hold the same block.
-  [[nodiscard]] int replicas() const noexcept { return ranks() / blocks(); }
+  [[nodiscard]] int holders() const noexcept { return ranks() / blocks(); }
 
   /// 0 <= rank < ranks(), 0 <= block < blocks(); else std::out_of_range.
   [[nodiscard]] int block_of(int rank) const;
@@ -61,6 +62,9 @@ class RONDO_TRAIN_API Partition {
   [[nodiscard]] Box box_of(int rank) const { return box(block_of(rank)); }
   /// In rising order.
   [[nodiscard]] std::span<const int> ranks_of(int block) const;
+  /// The how manieth holder of its block a rank is, in rank order. Ranks of equal index hold
+  /// different blocks, which together make up the array once.
+  [[nodiscard]] int holder_index(int rank) const;
   /// box_of() all ranks.
   [[nodiscard]] std::vector<Box> boxes() const;
 
@@ -75,7 +79,7 @@ class RONDO_TRAIN_API Partition {
   tensor::Shape extents_;
   Parts parts_;
   std::vector<int> block_of_rank_;
-  std::vector<int> ranks_by_block_;  ///< replicas() for each block
+  std::vector<int> ranks_by_block_;  ///< holders() for each block
 };
 
 // The layouts of activations. A layer's x and y are laid out alike (Partition::with_extents), but
@@ -85,24 +89,24 @@ class RONDO_TRAIN_API Partition {
 /// All ranks hold everything.
 [[nodiscard]] RONDO_TRAIN_API Partition replicated(tensor::Shape extents, int ranks);
 
-/// Samples over all ranks: sample parallelism. A rank's samples are among those of its group on
+/// Samples over all ranks: sample parallelism. A rank's samples are among those of its replica on
 /// any grid of as many ranks.
 [[nodiscard]] RONDO_TRAIN_API Partition by_sample(tensor::Shape extents, int ranks);
 
-/// Samples over the groups; the ranks of a group hold the same. What a fully connected layer of the
-/// 1.5D algorithm reads, and what it has written after its allgather.
+/// Samples over the replicas; the ranks of a replica hold the same. What a fully connected layer of
+/// the 1.5D algorithm reads, and what it has written after its allgather.
 [[nodiscard]] RONDO_TRAIN_API Partition by_group(tensor::Shape extents, ProcessGrid grid);
 
-/// Samples over the groups, channels over the ranks of a group: stationary-X and -Y, and the first
-/// input of a chain of stationary-W layers.
+/// Samples over the replicas, channels over the ranks of a replica: stationary-X and -Y, and the
+/// first input of a chain of stationary-W layers.
 [[nodiscard]] RONDO_TRAIN_API Partition by_channel(tensor::Shape extents, ProcessGrid grid);
 
-/// Samples over the groups, rows and columns of the picture over the ranks of a group, which are
+/// Samples over the replicas, rows and columns of the image over the ranks of a replica, which are
 /// h_parts * w_parts. Position = h * w_parts + w.
 [[nodiscard]] RONDO_TRAIN_API Partition by_space(tensor::Shape extents, ProcessGrid grid,
                                                  int h_parts, int w_parts);
 
-/// Samples over the groups, a group's box cut by `within` over its ranks in block order. Where
+/// Samples over the replicas, a replica's box cut by `within` over its ranks in block order. Where
 /// there are fewer blocks than ranks, adjacent ranks hold the same. The ones above are cases of it.
 [[nodiscard]] RONDO_TRAIN_API Partition on_grid(tensor::Shape extents, ProcessGrid grid,
                                                 Parts within);

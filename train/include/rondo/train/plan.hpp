@@ -70,7 +70,7 @@ struct PlanOptions {
 /// One layer on a grid.
 struct LayerPlan {
   std::string name = {};
-  bool domain = false;  ///< split over the picture's rows, else over filters
+  bool domain = false;  ///< split over the image's rows, else over filters
   int pr = 1;
   int pc = 1;
   double communication_seconds = 0.0;
@@ -102,7 +102,7 @@ struct GridPlan {
   std::optional<double> compute_seconds = {};  ///< none without PlanOptions::flops
   std::uint64_t bytes_per_rank = 0;
   /// Why nobody should use it; empty: usable. A rank would have no sample; fewer than 16 of a
-  /// layer's filters, which starves the kernels; fewer rows of the picture than the halo (fully
+  /// layer's filters, which starves the kernels; fewer rows of the image than the halo (fully
   /// connected layers are not judged, the form counts them as 1x1); or too little memory.
   std::string refused = {};
   std::vector<LayerPlan> layers = {};

@@ -99,7 +99,7 @@ struct BestPlan {
 /// is found is held against the limit as a whole, and searched again with less where it exceeds it.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
-/// before it is split may still be split over its filters); pictures split into parts thinner than
+/// before it is split may still be split over its filters); images split into parts thinner than
 /// the halo, or into none; by sample with P > B.
 ///
 /// Refused: what does not fit into memory_limit, and groups that can be split in more than 254

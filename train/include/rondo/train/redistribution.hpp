@@ -58,4 +58,8 @@ struct RONDO_TRAIN_API Redistribution {
 /// Elements that all ranks send together: the sum of the above.
 [[nodiscard]] RONDO_TRAIN_API std::int64_t words_moved(const Partition& from, const Partition& to);
 
+/// The same where rank r needs `wanted[r]`.
+[[nodiscard]] RONDO_TRAIN_API std::int64_t words_moved(const Partition& from,
+                                                       std::span<const Box> wanted);
+
 }  // namespace rondo::train

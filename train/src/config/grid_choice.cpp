@@ -1,0 +1,166 @@
+#include "config/grid_choice.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "config/key.hpp"
+#include "config/split_text.hpp"
+#include "layers/layer_type.hpp"
+#include "model/names.hpp"
+
+namespace rondo::train {
+namespace {
+
+ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t global_batch) {
+  const std::int64_t pr = config.channel * config.filter * config.height * config.width;
+  if (ranks % pr != 0) {
+    refuse_key("grid", "groups of {} (channel * filter * height * width) do not divide {} ranks",
+               pr, ranks);
+  }
+  const std::int64_t pc = ranks / pr;
+  if (config.sample != 0 && config.sample != pc) {
+    refuse_key("grid.sample",
+               "{} groups of {} make {} ranks, and there are {}; leave it at 0 for {}",
+               config.sample, pr, config.sample * pr, ranks, pc);
+  }
+  if (global_batch < pc) {
+    if (pc == ranks) {
+      refuse_key("train.global_batch",
+                 "a batch of {} is smaller than the ranks ({}); give every rank a sample, or start "
+                 "fewer ranks",
+                 global_batch, ranks);
+    }
+    refuse_key("train.global_batch", "a batch of {} leaves some of {} groups without a sample",
+               global_batch, pc);
+  }
+  return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
+}
+
+int parts_of(const LayerSplit& split) {
+  return split.kind == SplitKind::space ? split.h * split.w : split.channels.ranks();
+}
+
+/// Why one dimension cannot be cut so; empty if it can.
+std::string too_few(std::string_view what, std::int64_t extent, std::int64_t parts) {
+  if (extent >= parts) return {};
+  return fmt::format("its {} {} are fewer than {} parts", extent, what, parts);
+}
+
+std::string first_of(std::initializer_list<std::string> reasons) {
+  const auto* const found = std::ranges::find_if_not(reasons, &std::string::empty);
+  return found == reasons.end() ? std::string() : *found;
+}
+
+/// Why the layer cannot be split so; empty if it can.
+std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tensor::Shape& x,
+                     const tensor::Shape& y) {
+  const int p = parts_of(split);
+  if (split.kind == SplitKind::space) {
+    if (!is_convolution(layer)) return "a fully connected layer has no rows and columns";
+    const Window window = layer.kind->windows().value_or(Windows{}).h;
+    if (window.before >= window.kernel) return "its padding is not less than its kernel";
+    return first_of(
+        {too_few("rows of input", x.h, split.h), too_few("rows of output", y.h, split.h),
+         too_few("columns of input", x.w, split.w), too_few("columns of output", y.w, split.w)});
+  }
+  if (split.kind != SplitKind::channel) return {};
+  if (is_convolution(layer)) {
+    return first_of({too_few("channels", x.c, p), too_few("filters", y.c, p)});
+  }
+  if (split.channels.channels > 1) {
+    return fmt::format("a fully connected layer is split by its outputs alone; write \"filter={}\"",
+                       p);
+  }
+  return too_few("outputs", y.c, p);
+}
+
+/// The splits of one model's layers.
+class Chooser {
+ public:
+  Chooser(const Model& model, const Experiment::Grid& config, int pr)
+      : model_(model), config_(config), pr_(pr), shapes_(shapes_of(model, 1)) {
+    for (const auto& [pattern, text] : config.layers) check_pattern(pattern);
+  }
+
+  [[nodiscard]] LayerSplit split_of(std::size_t index) const {
+    const LayerSpec& layer = model_.layers[index];
+    if (!has_weights(layer)) return {};
+    for (const auto& [pattern, text] : config_.layers) {
+      if (matches(pattern, layer.name)) return named(index, pattern, text);
+    }
+    const LayerSplit usual = usual_split(layer);
+    return obstacle_of(index, usual).empty() ? usual : LayerSplit{};
+  }
+
+ private:
+  void check_pattern(const std::string& pattern) const {
+    std::vector<std::string> names;
+    for (const LayerSpec& layer : model_.layers) {
+      if (!has_weights(layer)) continue;
+      if (matches(pattern, layer.name)) return;
+      names.push_back(layer.name);
+    }
+    refuse_key("grid.layers", "\"{}\" matches no convolution or fully connected layer of {}; {}",
+               pattern, model_.name, suggest(pattern, names));
+  }
+
+  [[nodiscard]] std::string obstacle_of(std::size_t index, const LayerSplit& split) const {
+    const LayerSpec& layer = model_.layers[index];
+    return obstacle(layer, split, shapes_[layer.inputs[0]], shapes_[index + 1]);
+  }
+
+  [[nodiscard]] LayerSplit usual_split(const LayerSpec& layer) const {
+    if (pr_ == 1) return {};
+    if (!is_convolution(layer)) return {.kind = SplitKind::channel, .channels = {1, pr_}};
+    if (config_.height * config_.width > 1) {
+      return {.kind = SplitKind::space,
+              .h = static_cast<int>(config_.height),
+              .w = static_cast<int>(config_.width)};
+    }
+    return {.kind = SplitKind::channel,
+            .channels = {static_cast<int>(config_.channel), static_cast<int>(config_.filter)}};
+  }
+
+  [[nodiscard]] LayerSplit named(std::size_t index, const std::string& pattern,
+                                 const std::string& text) const {
+    const LayerSplit split = read_split(text);
+    if (split.kind == SplitKind::sample || split.kind == SplitKind::group) return split;
+    if (parts_of(split) == 1) return {.kind = SplitKind::group};
+    std::string reason = obstacle_of(index, split);
+    if (parts_of(split) != pr_) {
+      reason = fmt::format("makes {} parts, and a group has {} (channel * filter * height * width)",
+                           parts_of(split), pr_ == 1 ? "1 rank" : fmt::format("{} ranks", pr_));
+    }
+    if (reason.empty()) return split;
+    refuse_key("grid.layers", "\"{}\" = \"{}\": layer {}: {}", pattern, text,
+               model_.layers[index].name, reason);
+  }
+
+  const Model& model_;
+  const Experiment::Grid& config_;
+  int pr_;
+  std::vector<tensor::Shape> shapes_;  // of every value, of one sample
+};
+
+}  // namespace
+
+BatchNormGroup batch_norm_of(const Experiment::Grid& config) {
+  if (config.batch_norm == "group") return BatchNormGroup::group;
+  return config.batch_norm == "all" ? BatchNormGroup::all : BatchNormGroup::rank;
+}
+
+GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
+                       std::int64_t global_batch) {
+  GridChoice choice{.grid = grid_of(config, ranks, global_batch),
+                    .batch_norm = batch_norm_of(config)};
+  const Chooser chooser(model, config, choice.grid.pr);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    choice.splits.push_back(chooser.split_of(i));
+  }
+  return choice;
+}
+
+}  // namespace rondo::train

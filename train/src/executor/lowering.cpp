@@ -1,0 +1,311 @@
+// A model as the ranks of a replica run it together. Lowering puts a change of layout wherever a
+// layer reads a value otherwise than it was written. From the lowered model follows, without
+// running it, what a rank holds of the parameters, what ranks send, and what kernels allocate.
+
+#include "executor/lowering.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/train/channel_grid.hpp>
+#include <rondo/train/redistribution.hpp>
+
+#include "layers/split_kernels.hpp"
+
+namespace rondo::train {
+namespace {
+
+[[noreturn]] void refuse(const LayerSpec& layer, const std::string& why) {
+  throw std::invalid_argument("layer " + layer.name + ": " + why);
+}
+
+// Every rank has channels of its own, and all of everything else.
+bool is_by_channel(const Partition& partition) {
+  return partition.parts() == Parts{.c = partition.ranks()};
+}
+
+class Lowerer {
+ public:
+  Lowerer(const Model& model, const std::vector<LayerSplit>& splits, int ranks, std::int64_t images)
+      : model_(model),
+        splits_(splits),
+        grid_{.pr = ranks, .pc = 1},
+        shapes_(shapes_of(model, images)),
+        value_of_(shapes_.size()) {
+    if (splits.size() == model.layers.size()) return;
+    throw std::invalid_argument("a model of " + std::to_string(model.layers.size()) +
+                                " layers needs as many splits, not " +
+                                std::to_string(splits.size()));
+  }
+
+  Lowering lower() {
+    begin();
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) add_layer(i);
+    end();
+    return std::move(result_);
+  }
+
+ private:
+  // The first layer that reads the input decides how it lies.
+  void begin() {
+    Partition input = by_sample(shapes_[0], grid_.pr);
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+      if (model_.layers[i].inputs[0] != 0) continue;
+      input = wanted(i, input);
+      break;
+    }
+    result_.values.push_back(std::move(input));
+    value_of_[0] = 0;
+  }
+
+  void add_layer(std::size_t i) {
+    const LayerSpec& layer = model_.layers[i];
+    const Partition x = wanted(i, result_.values[value_of_[layer.inputs[0]]]);
+    GraphNode node{.layer = i, .batch_norm = layer.kind->traits().batch_statistics};
+    for (const ValueId input : layer.inputs) node.inputs.push_back(read(value_of_[input], x));
+    value_of_[i + 1] = add(std::move(node), {splits_[i], x, written(i, x)});
+  }
+
+  void end() {
+    const ValueId last = value_of_.back();
+    const Partition& logits = result_.values[last];
+    const bool by_images = logits.parts() == Parts{.n = logits.ranks()};
+    if (by_images || logits.blocks() == 1) return;
+    static_cast<void>(read(last, replicated(logits.extents(), grid_.pr)));
+  }
+
+  // The value in the layout `as`, moved there if it lies otherwise.
+  ValueId read(ValueId value, const Partition& as) {
+    if (result_.values[value] == as) return value;
+    for (std::size_t i = 0; i < result_.graph.nodes.size(); ++i) {
+      const GraphNode& node = result_.graph.nodes[i];
+      if (!node.layer && node.inputs[0] == value && result_.layouts[i].y == as) return i + 1;
+    }
+    return add({.inputs = {value}}, {{}, result_.values[value], as});
+  }
+
+  ValueId add(GraphNode node, NodeLayout layout) {
+    result_.values.push_back(layout.y);
+    result_.graph.nodes.push_back(std::move(node));
+    result_.layouts.push_back(std::move(layout));
+    return result_.graph.nodes.size();
+  }
+
+  // How layer i reads its input, which lies as `now`.
+  Partition wanted(std::size_t i, const Partition& now) const {
+    const LayerSpec& layer = model_.layers[i];
+    if (!has_weights(layer)) return now;
+    const LayerSplit& split = splits_[i];
+    const tensor::Shape& x = shapes_[layer.inputs[0]];
+    switch (split.kind) {
+      case SplitKind::sample:
+        return by_sample(x, grid_.pr);
+      case SplitKind::group:
+        return replicated(x, grid_.pr);
+      case SplitKind::space:
+        if (is_fully_connected(layer)) {
+          refuse(layer, "a fully connected layer cannot be split in space");
+        }
+        if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
+        return by_space(x, grid_, split.h, split.w);
+      case SplitKind::channel:
+        if (split.channels.ranks() != grid_.pr) {
+          refuse_parts(layer, split.channels.channels, split.channels.filters);
+        }
+        if (is_fully_connected(layer)) return replicated(x, grid_.pr);
+        return is_by_channel(now) ? now : by_channel(x, grid_);
+    }
+    refuse(layer, "an unknown kind of split");
+  }
+
+  [[noreturn]] void refuse_parts(const LayerSpec& layer, int a, int b) const {
+    refuse(layer, "a split in " + std::to_string(a) + " x " + std::to_string(b) +
+                      " parts does not give each of " + std::to_string(grid_.pr) +
+                      " ranks of a group one");
+  }
+
+  // How layer i leaves its output after reading `x`.
+  Partition written(std::size_t i, const Partition& x) const {
+    const LayerSpec& layer = model_.layers[i];
+    const tensor::Shape& y = shapes_[i + 1];
+    const bool split_by_channel = splits_[i].kind == SplitKind::channel;
+    if (is_fully_connected(layer)) {
+      return split_by_channel ? replicated(y, grid_.pr) : x.with_extents(y);
+    }
+    if (has_weights(layer) && split_by_channel) return output_of(x, splits_[i].channels, y);
+    const bool in_space = x.parts().h * x.parts().w > 1;
+    if (layer.kind->traits().averages_images && in_space) {
+      return replicated(y, grid_.pr);
+    }
+    return x.with_extents(y);
+  }
+
+  const Model& model_;
+  const std::vector<LayerSplit>& splits_;
+  ProcessGrid grid_;
+  std::vector<tensor::Shape> shapes_;
+  std::vector<ValueId> value_of_;  // where each value of the model is, as it was written
+  Lowering result_;
+};
+
+void cut(Parameter& parameter, const ParameterSlice& slice) {
+  const bool vector = parameter.shape.size() == 1;
+  const std::vector<Range> ranges =
+      vector ? std::vector<Range>{slice.elements} : std::vector<Range>{slice.rows, slice.columns};
+  std::vector<std::int64_t> shape = parameter.shape;
+  std::vector<std::int64_t> first(shape.size(), 0);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    shape[i] = ranges[i].size();
+    first[i] = ranges[i].first;
+  }
+  if (shape == parameter.shape) return;
+  parameter.whole = parameter.shape;
+  parameter.shape = shape;
+  parameter.first = first;
+}
+
+// The layers' names with their slices; a parameter's name begins with its layer's.
+class Slicer {
+ public:
+  Slicer(const Model& model, const Lowering& lowering, int rank) : model_(model) {
+    for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
+      const auto layer = lowering.graph.nodes[node].layer;
+      if (!layer) continue;
+      slices_.push_back(model.layers[*layer].kind->slice(lowering.layouts[node], rank));
+    }
+  }
+
+  void cut_all(std::vector<Parameter>& parameters, std::size_t& count) const {
+    count = 0;
+    for (Parameter& parameter : parameters) {
+      cut(parameter, slices_[index_of(parameter.layer())]);
+      parameter.offset = count;
+      count += parameter.size();
+    }
+  }
+
+ private:
+  std::size_t index_of(const std::string& name) const {
+    const auto found = std::ranges::find(model_.layers, name, &LayerSpec::name);
+    return static_cast<std::size_t>(found - model_.layers.begin());
+  }
+
+  const Model& model_;
+  std::vector<ParameterSlice> slices_;  // in the model's order, which lowering keeps
+};
+
+LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
+  const auto words = [](const Partition& from, const Partition& to) {
+    return static_cast<std::uint64_t>(words_moved(from, to));
+  };
+  return {words(layout.x, layout.y), input_gradient ? words(layout.y, layout.x) : 0};
+}
+
+}  // namespace
+
+Lowering lower(const Model& model, const std::vector<LayerSplit>& splits, int ranks,
+               std::int64_t images) {
+  return Lowerer(model, splits, ranks, images).lower();
+}
+
+ParameterLayout layout_of(const Model& model, const Lowering& lowering, int rank) {
+  ParameterLayout layout = layout_of(model);
+  const Slicer slicer(model, lowering, rank);
+  slicer.cut_all(layout.parameters, layout.parameter_count);
+  slicer.cut_all(layout.statistics, layout.statistic_count);
+  std::size_t next = 0;
+  for (ParameterBlock& block : layout.blocks) {
+    block.offset = next < layout.parameters.size() ? layout.parameters[next].offset : 0;
+    block.size = 0;
+    for (; next < layout.parameters.size(); ++next) {
+      const Parameter& parameter = layout.parameters[next];
+      if (parameter.layer() != block.name) break;
+      block.size += parameter.size();
+    }
+  }
+  return layout;
+}
+
+ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& splits, int ranks,
+                          int rank) {
+  return layout_of(model, lower(model, splits, ranks, 1), rank);
+}
+
+std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSplit>& splits,
+                                   int ranks) {
+  const Lowering lowering = lower(model, splits, ranks, 1);
+  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
+  std::vector<bool> adds_up;
+  for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
+    const auto layer = lowering.graph.nodes[node].layer;
+    if (!layer || adds_up.size() == blocks.size()) continue;
+    if (model.layers[*layer].name != blocks[adds_up.size()].name) continue;
+    const Parts& parts = lowering.layouts[node].x.parts();
+    adds_up.push_back(parts.n * parts.h * parts.w > 1);
+  }
+  return adds_up;
+}
+
+std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowering) {
+  std::vector<LayerTraffic> layers(model.layers.size());
+  std::size_t layer = 0;  // that the next node belongs to
+  for (std::size_t i = 0; i < lowering.graph.nodes.size(); ++i) {
+    const GraphNode& node = lowering.graph.nodes[i];
+    const bool input_gradient = has_gradient(lowering.graph, node.inputs[0]);
+    const NodeLayout& layout = lowering.layouts[i];
+    const LayerTraffic traffic =
+        node.layer ? model.layers[*node.layer].kind->traffic(layout, input_gradient)
+                   : of_change(layout, input_gradient);
+    LayerTraffic& sum = layers[node.layer.value_or(std::min(layer, layers.size() - 1))];
+    sum.forward += traffic.forward;
+    sum.backward += traffic.backward;
+    if (node.layer) layer = *node.layer + 1;
+  }
+  return layers;
+}
+
+std::vector<std::uint64_t> activation_words(const Model& model,
+                                            const std::vector<LayerSplit>& splits, ProcessGrid grid,
+                                            std::int64_t images) {
+  std::vector<std::uint64_t> words(model.layers.size());
+  for (int group = 0; group < grid.pc; ++group) {
+    const std::int64_t own = even_range(images, grid.pc, group).size();
+    const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
+    for (std::size_t i = 0; i < layers.size(); ++i) words[i] += layers[i].words();
+  }
+  return words;
+}
+
+std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<LayerSplit>& splits,
+                                          ProcessGrid grid) {
+  const std::vector<bool> adds_up = adds_up_in_group(model, splits, grid.pr);
+  std::vector<std::uint64_t> words(adds_up.size());
+  for (int position = 0; position < grid.pr; ++position) {
+    const ParameterLayout held = layout_of(model, splits, grid.pr, position);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (adds_up[i] && position > 0) continue;  // one slice, of all ranks
+      const int holders = adds_up[i] ? grid.ranks() : grid.pc;
+      words[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.blocks[i].size;
+    }
+  }
+  return words;
+}
+
+tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
+                                    const Lowering& lowering, std::size_t node, int rank,
+                                    BatchNormGroup statistics) {
+  const GraphNode& at = lowering.graph.nodes[node];
+  const NodeLayout& layout = lowering.layouts[node];
+  if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank)};
+  return model.layers[*at.layer].kind->memory(
+      {.kernels = kernels,
+       .layout = layout,
+       .rank = rank,
+       .input_gradient = has_gradient(lowering.graph, at.inputs[0]),
+       .statistics = statistics});
+}
+
+}  // namespace rondo::train

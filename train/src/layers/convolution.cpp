@@ -1,0 +1,168 @@
+// Convolutions: the layer and its kernel where nothing is split. On a grid it is split over
+// samples, over rows and columns (convolution_in_space.cpp), or over channels and filters
+// (convolution_by_channel.cpp).
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <rondo/tensor/convolution.hpp>
+#include <rondo/train/channel_grid.hpp>
+
+#include "layers/kernel_memories.hpp"
+#include "layers/split_kernels.hpp"
+#include "layers/weighted_kernel.hpp"
+
+namespace rondo::train {
+namespace {
+
+std::uint64_t elements(const Box& box) { return static_cast<std::uint64_t>(box.size()); }
+
+// The channels of x are gathered before the convolution, the sums of y are scattered after it.
+LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
+  const ChannelGrid grid = layout.split.channels;
+  LayerTraffic traffic;
+  for (int rank = 0; rank < layout.x.ranks(); ++rank) {
+    const std::uint64_t x = elements(layout.x.box_of(rank));
+    const std::uint64_t y = elements(layout.y.box_of(rank));
+    const std::uint64_t gathered = elements(gathered_input(layout.x, grid, rank));
+    const std::uint64_t partial =
+        elements(partial_output(layout.x, grid, layout.y.extents(), rank));
+    traffic.forward += x * static_cast<std::uint64_t>(grid.filters - 1) + (partial - y);
+    traffic.backward += y * static_cast<std::uint64_t>(grid.channels - 1);
+    if (input_gradient) traffic.backward += gathered - x;
+  }
+
+  return traffic;
+}
+
+class Convolution final : public LayerType {
+ public:
+  explicit Convolution(const ConvolutionLayer& layer) : layer_(layer) {}
+
+  std::string text() const override {
+    return fmt::format("convolution {} k{} s{} p{} bias{} act{}", layer_.filters, layer_.kernel,
+                       layer_.stride, layer_.padding, layer_.bias ? 1 : 0,
+                       static_cast<int>(layer_.activation));
+  }
+
+  LayerTraits traits() const noexcept override { return {.weights = Weights::filters}; }
+
+  tensor::Shape output(const tensor::Shape& input) const override {
+    if (layer_.filters < 1) throw std::invalid_argument("needs at least one filter");
+    check_windows(windows_of(layer_), input);
+    return spec_of(layer_, input).output();
+  }
+
+  std::optional<Windows> windows() const noexcept override { return windows_of(layer_); }
+
+  LayerParameters parameters(const tensor::Shape& input) const override {
+    const std::int64_t window = layer_.kernel * layer_.kernel;
+    return weight_and_bias({.name = "weight",
+                            .shape = {layer_.filters, input.c, layer_.kernel, layer_.kernel},
+                            .initial = layer_.initial,
+                            .fan_in = input.c * window,
+                            .fan_out = layer_.filters * window},
+                           layer_.bias);
+  }
+
+  KernelSpec spec(const tensor::Shape& input) const override { return spec_of(layer_, input); }
+
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                      bool input_gradient, KernelPurpose purpose) const override {
+    return make_weighted_kernel<tensor::Convolution>(engine, spec_of(layer_, input), input_gradient,
+                                                     purpose);
+  }
+
+  std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
+                                           bool input_gradient) const override {
+    return layout.by_channel()
+               ? make_convolution_by_channel(context, layer_, layout, input_gradient)
+               : make_convolution_in_space(context, layer_, layout, input_gradient);
+  }
+
+  ParameterSlice slice(const NodeLayout& layout, int rank) const override {
+    if (!layout.by_channel()) return LayerType::slice(layout, rank);
+    const ChannelGrid grid = layout.split.channels;
+    return {.rows = partial_output(layout.x, grid, layout.y.extents(), rank).c,
+            .columns = gathered_input(layout.x, grid, rank).c,
+            .elements = layout.y.box_of(rank).c};
+  }
+
+  LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
+    if (layout.by_channel()) return traffic_by_channel(layout, input_gradient);
+    const Windows windows = windows_of(layer_);
+    return {words_sent(layout.x, forward_needs(layout.x, layout.y, windows)),
+            input_gradient ? words_sent(layout.y, backward_needs(layout.x, layout.y, windows)) : 0};
+  }
+
+  tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
+    if (kernel.layout.by_channel()) return memory_by_channel(layer_, kernel);
+    if (kernel.layout.split.kind == SplitKind::space) return memory_in_space(layer_, kernel);
+    tensor::ConvolutionSpec whole = spec_of(layer_, kernel.layout.x.box_of(kernel.rank).shape());
+    if (!kernel.input_gradient) whole.input_gradient = tensor::InputGradient::unused;
+    return kernel.kernels.of(whole);
+  }
+
+  std::optional<LayerKind> part_by_channel(ChannelGrid grid, int /*ranks*/,
+                                           tensor::Shape& input) const override {
+    input.c = largest_part(input.c, grid.channels);
+    ConvolutionLayer part = layer_;
+    part.filters = largest_part(part.filters, grid.filters);
+    return part;
+  }
+
+ private:
+  ConvolutionLayer layer_;
+};
+
+}  // namespace
+
+tensor::ConvolutionSpec spec_of(const ConvolutionLayer& layer, tensor::Shape input) {
+  return {.input = input,
+          .filters = layer.filters,
+          .kernel_h = layer.kernel,
+          .kernel_w = layer.kernel,
+          .stride = layer.stride,
+          .pad_top = layer.padding,
+          .pad_bottom = layer.padding,
+          .pad_left = layer.padding,
+          .pad_right = layer.padding,
+          .bias = layer.bias,
+          .activation = layer.activation};
+}
+
+Windows windows_of(const ConvolutionLayer& layer) noexcept {
+  const Window window{.kernel = layer.kernel,
+                      .stride = layer.stride,
+                      .before = layer.padding,
+                      .after = layer.padding};
+  return {window, window};
+}
+
+std::shared_ptr<const LayerType> make_layer_type(const ConvolutionLayer& layer) {
+  return std::make_shared<Convolution>(layer);
+}
+
+DescribedKind describe_convolution() {
+  return {.name = "convolution",
+          .keys = {"filters", "kernel", "stride", "padding", "bias", "activation", "initial"},
+          .required = {"filters"},
+          .make = [](const Experiment::Layer& layer) -> LayerKind {
+            return ConvolutionLayer{.filters = layer.filters,
+                                    .kernel = layer.kernel,
+                                    .stride = layer.stride == 0 ? 1 : layer.stride,
+                                    .padding = layer.padding < 0 ? layer.kernel / 2 : layer.padding,
+                                    .bias = layer.bias,
+                                    .activation = activation_of(layer, tensor::Activation::none),
+                                    .initial = layer.initial == "uniform_fan_in"
+                                                   ? Initial::uniform_fan_in
+                                                   : Initial::he_normal};
+          }};
+}
+
+}  // namespace rondo::train

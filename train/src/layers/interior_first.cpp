@@ -1,0 +1,67 @@
+#include "layers/interior_first.hpp"
+
+namespace rondo::train {
+namespace {
+
+template <typename T>
+tensor::View<T> rows_of(const tensor::View<T>& image, Range rows) {
+  const tensor::Shape& shape = image.shape;
+  return {image.data + rows.first * shape.w * shape.c, {1, rows.size(), shape.w, shape.c}};
+}
+
+Range from(std::int64_t origin, Range range) { return {range.first - origin, range.last - origin}; }
+
+}  // namespace
+
+struct InteriorFirst::Maker {
+  tensor::Convolution& whole;
+  const Window& window;
+  std::int64_t height = 0;
+  Range own = {};
+
+  /// The rows `outputs` from memory that begins with row `origin`.
+  void make(Range outputs, std::int64_t origin, std::vector<Rows>& into) const {
+    if (outputs.empty()) return;
+    const Reach reach = inputs_read(window, outputs, height);
+    tensor::ConvolutionSpec spec = whole.spec();
+    spec.input.h = reach.range.size();
+    spec.pad_top = reach.before;
+    spec.pad_bottom = reach.after;
+    spec.input_gradient = tensor::InputGradient::unused;
+    spec.weight_gradient = tensor::WeightGradient::unused;
+    into.push_back(
+        {from(origin, reach.range), from(own.first, outputs), tensor::Convolution(whole, spec)});
+  }
+};
+
+bool InteriorFirst::pays(const Halo& halo, const Box& held, const Box& reads,
+                         std::int64_t weights) noexcept {
+  const bool rows_are_dense = held.n.size() == 1 && reads.w == held.w && halo.inner.w == halo.own.w;
+  const bool most_are_inner = !halo.inner.h.empty() && 2 * halo.inner.h.size() >= halo.own.h.size();
+  return reads != held && rows_are_dense && most_are_inner && weights <= 4 * held.size();
+}
+
+InteriorFirst::InteriorFirst(tensor::Convolution& whole, const Halo& halo, const Windows& windows,
+                             std::int64_t height, const Box& held, const Box& reads) {
+  const Maker maker{whole, windows.h, height, halo.own.h};
+  maker.make(halo.inner.h, held.h.first, inner_);
+  maker.make({halo.own.h.first, halo.inner.h.first}, reads.h.first, border_);
+  maker.make({halo.inner.h.last, halo.own.h.last}, reads.h.first, border_);
+}
+
+void InteriorFirst::Rows::run(tensor::View<const float> x, std::span<const float> bias,
+                              tensor::View<float> y) {
+  kernel.forward(rows_of(x, inputs), bias, rows_of(y, outputs));
+}
+
+void InteriorFirst::inner(tensor::View<const float> held, std::span<const float> bias,
+                          tensor::View<float> y) {
+  for (Rows& rows : inner_) rows.run(held, bias, y);
+}
+
+void InteriorFirst::border(tensor::View<const float> read, std::span<const float> bias,
+                           tensor::View<float> y) {
+  for (Rows& rows : border_) rows.run(read, bias, y);
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,92 @@
+// What kinds of layers have in common, and what suits most of them.
+
+#include "layers/layer_type.hpp"
+
+#include <stdexcept>
+#include <type_traits>
+
+namespace rondo::train {
+namespace {
+
+// Of the two kernels that have weights; 0 of others.
+template <typename Spec>
+std::int64_t weights_of(const Spec& spec) {
+  if constexpr (requires { spec.weights(); }) {
+    return spec.weights();
+  } else {
+    return 0;
+  }
+}
+
+// Each weight is multiplied and added once for every position of the output.
+template <typename Spec>
+double flops_of(const Spec& spec) {
+  if constexpr (requires { spec.weights(); }) {
+    const tensor::Shape y = spec.output();
+    return 2.0 * static_cast<double>(y.n * y.h * y.w) * static_cast<double>(spec.weights());
+  } else {
+    return 0.0;
+  }
+}
+
+}  // namespace
+
+LayerType::~LayerType() = default;
+
+double LayerType::flops(const tensor::Shape& input) const {
+  return std::visit([](const auto& kernel) { return flops_of(kernel); }, spec(input));
+}
+
+std::int64_t LayerType::weights(const tensor::Shape& input) const {
+  return std::visit([](const auto& kernel) { return weights_of(kernel); }, spec(input));
+}
+
+std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context,
+                                                    const NodeLayout& layout,
+                                                    bool input_gradient) const {
+  const tensor::Shape own = layout.x.box_of(context.communicators.rank()).shape();
+  return kernel(context.engine, own, input_gradient && context.trains(), context.purpose);
+}
+
+ParameterSlice LayerType::slice(const NodeLayout& layout, int rank) const {
+  const Range y = layout.y.box_of(rank).c;
+  return {.rows = y, .columns = layout.x.box_of(rank).c, .elements = y};
+}
+
+std::optional<LayerKind> LayerType::part_by_channel(ChannelGrid /*grid*/, int ranks,
+                                                    tensor::Shape& input) const {
+  input.c = largest_part(input.c, ranks);
+  return std::nullopt;
+}
+
+std::string size_text(const tensor::Shape& shape) {
+  return std::to_string(shape.h) + "x" + std::to_string(shape.w) + "x" + std::to_string(shape.c);
+}
+
+void check_windows(const Windows& windows, const tensor::Shape& input) {
+  const auto is_positive = [](const Window& window) {
+    return window.kernel >= 1 && window.stride >= 1;
+  };
+  if (!is_positive(windows.h) || !is_positive(windows.w)) {
+    throw std::invalid_argument("window and stride must be positive");
+  }
+  if (windows.h.outputs(input.h) > 0 && windows.w.outputs(input.w) > 0) return;
+  throw std::invalid_argument("its window is larger than its input of " + size_text(input));
+}
+
+// LayerKernel ------------------------------------------------------------------------------------
+
+void LayerKernel::load(std::span<const float> /*parameters*/) {}
+
+void LayerKernel::backward_input(const BackwardOperands& /*operands*/) {}
+
+std::string LayerKernel::implementation() const { return {}; }
+
+std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const LayerKind& layer,
+                                               tensor::Shape input, bool input_gradient,
+                                               KernelPurpose purpose) {
+  const bool trains = purpose == KernelPurpose::training;
+  return layer->kernel(engine, input, input_gradient && trains, purpose);
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,127 @@
+// Models that the configuration describes layer by layer, with [[model.layers]].
+
+#include "model/described.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "layers/layer_type.hpp"
+#include "model/names.hpp"
+
+namespace rondo::train {
+namespace {
+
+using Layer = Experiment::Layer;
+
+constexpr const char* input_name = "input";
+
+LayerKind kind_of(const Layer& layer) {
+  if (const DescribedKind* kind = find_kind(layer.kind)) return kind->make(layer);
+  throw std::invalid_argument("no kind of layer is named \"" + layer.kind + "\"");
+}
+
+/// Adds layer after layer, and finds those that later ones name.
+class Describer {
+ public:
+  explicit Describer(const Experiment::Model& description)
+      : builder_(description.name,
+                 {1, description.input[0], description.input[1], description.input[2]},
+                 description.classes) {
+    values_[input_name] = ModelBuilder::input;
+  }
+
+  void add(const Layer& layer) {
+    ++number_;
+    const std::string name = layer.name.empty() ? layer.kind + std::to_string(number_) : layer.name;
+    try {
+      const ValueId x = layer.from.empty() ? last_ : value_of(layer.from);
+      if (values_.contains(name)) {
+        throw std::invalid_argument("there is another of that name; give each a name of its own");
+      }
+      last_ = layer.residual.empty()
+                  ? builder_.add(name, kind_of(layer), x)
+                  : builder_.add(name, kind_of(layer), x, value_of(layer.residual));
+    } catch (const std::invalid_argument& error) {
+      throw DescriptionError("model.layers: layer " + name + ": " + error.what(), number_ - 1);
+    }
+    values_[name] = last_;
+    names_.push_back(name);
+  }
+
+  Model finish() { return builder_.finish(); }
+
+ private:
+  [[nodiscard]] ValueId value_of(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found != values_.end()) return found->second;
+    std::vector<std::string> names = names_;
+    names.emplace_back(input_name);
+    throw std::invalid_argument("no layer before it is named \"" + name + "\"; " +
+                                suggest(name, names));
+  }
+
+  ModelBuilder builder_;
+  std::map<std::string, ValueId> values_ = {};
+  std::vector<std::string> names_ = {};
+  ValueId last_ = ModelBuilder::input;
+  std::size_t number_ = 0;
+};
+
+/// What shapes_of() says of a layer begins with its name.
+std::optional<std::size_t> layer_of(const Model& model, std::string_view problem) {
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    if (problem.starts_with("layer " + model.layers[i].name + ": ")) return i;
+  }
+  return {};
+}
+
+void check_description(const Experiment::Model& description) {
+  if (description.input.size() != 3) {
+    throw DescriptionError("model.input: a custom model needs [height, width, channels]");
+  }
+  if (description.classes < 1) {
+    throw DescriptionError("model.classes: a custom model needs the number of its classes");
+  }
+  if (description.layers.empty()) {
+    throw DescriptionError("model.layers: a custom model needs a [[model.layers]] for each layer");
+  }
+}
+
+}  // namespace
+
+Model make_described_model(const Experiment::Model& description) {
+  check_description(description);
+  Describer describer(description);
+  for (const Layer& layer : description.layers) describer.add(layer);
+  Model model = describer.finish();
+  try {
+    static_cast<void>(shapes_of(model, 1));
+  } catch (const std::invalid_argument& error) {
+    throw DescriptionError(std::string("model.layers: ") + error.what(),
+                           layer_of(model, error.what()));
+  }
+  return model;
+}
+
+Model model_of(const Experiment& experiment, tensor::Shape images, std::int64_t classes) {
+  if (experiment.model.name != custom_model) {
+    return make_model(experiment.model.name, images, classes);
+  }
+  Model model = make_described_model(experiment.model);
+  const tensor::Shape wanted = images.with_n(0);
+  if (wanted != tensor::Shape{} && wanted != model.input.with_n(0)) {
+    throw DescriptionError("model.input: the model is described for images of " +
+                           size_text(model.input) + ", and those of the data are " +
+                           size_text(images));
+  }
+  if (classes != 0 && classes != model.classes) {
+    throw DescriptionError("model.classes: the model is described for " +
+                           std::to_string(model.classes) + " classes, and the data have " +
+                           std::to_string(classes));
+  }
+  return model;
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,108 @@
+// What a model's layers make of its input: the shapes of all values, and where the parameters lie.
+// Both go through the layers in order and ask each of them (layers/layer_type.hpp).
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/train/model.hpp>
+
+#include "layers/layer_type.hpp"
+
+namespace rondo::train {
+namespace {
+
+[[noreturn]] void refuse(const LayerSpec& layer, const std::string& what) {
+  throw std::invalid_argument("layer " + layer.name + ": " + what);
+}
+
+void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
+  const std::size_t wanted = layer.kind->inputs();
+  if (layer.inputs.size() != wanted) {
+    refuse(layer, "has " + std::to_string(layer.inputs.size()) + " inputs and needs " +
+                      std::to_string(wanted));
+  }
+  for (const ValueId input : layer.inputs) {
+    if (input >= known.size()) {
+      refuse(layer, "reads value " + std::to_string(input) + ", which no earlier layer writes");
+    }
+  }
+  if (wanted == 2 && known[layer.inputs[0]] != known[layer.inputs[1]]) {
+    refuse(layer, "adds " + size_text(known[layer.inputs[1]]) + " to " +
+                      size_text(known[layer.inputs[0]]));
+  }
+}
+
+tensor::Shape output_of(const LayerSpec& layer, const tensor::Shape& input) {
+  try {
+    return layer.kind->output(input);
+  } catch (const std::invalid_argument& error) {
+    refuse(layer, error.what());
+  }
+}
+
+// Backward needs a gradient for every value, so each must be read, and only the last may not.
+void check_consumers(const Model& model) {
+  std::vector<bool> read(model.layers.size() + 1, false);
+  for (const LayerSpec& layer : model.layers) {
+    for (const ValueId input : layer.inputs) read[input] = true;
+  }
+  for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {
+    if (!read[i + 1]) refuse(model.layers[i], "no layer reads its output");
+  }
+}
+
+void check_logits(const Model& model, const tensor::Shape& logits) {
+  if (logits.image() != model.classes || logits.c != model.classes) {
+    refuse(model.layers.back(), "gives " + size_text(logits) + ", and the model " + model.name +
+                                    " needs one logit for each of its " +
+                                    std::to_string(model.classes) + " classes");
+  }
+}
+
+// Adds the parameters of one layer after another, densely.
+void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayout& layout) {
+  if (!added.learned.empty()) {
+    layout.blocks.push_back({.name = layer.name, .offset = layout.parameter_count, .size = 0});
+  }
+  for (Parameter& parameter : added.learned) {
+    parameter.name = layer.name + "." + parameter.name;
+    parameter.offset = layout.parameter_count;
+    layout.parameter_count += parameter.size();
+    layout.blocks.back().size += parameter.size();
+    layout.parameters.push_back(std::move(parameter));
+  }
+  for (Parameter& statistic : added.statistics) {
+    statistic.name = layer.name + "." + statistic.name;
+    statistic.offset = layout.statistic_count;
+    layout.statistic_count += statistic.size();
+    layout.statistics.push_back(std::move(statistic));
+  }
+}
+
+}  // namespace
+
+std::vector<tensor::Shape> shapes_of(const Model& model, std::int64_t n) {
+  if (model.layers.empty() || model.input.image() < 1) {
+    throw std::invalid_argument("model " + model.name + ": needs an input and a layer");
+  }
+  std::vector<tensor::Shape> shapes{model.input.with_n(n)};
+  for (const LayerSpec& layer : model.layers) {
+    check_inputs(layer, shapes);
+    shapes.push_back(output_of(layer, shapes[layer.inputs[0]]));
+  }
+  check_consumers(model);
+  check_logits(model, shapes.back());
+  return shapes;
+}
+
+ParameterLayout layout_of(const Model& model) {
+  const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
+  ParameterLayout layout;
+  for (const LayerSpec& layer : model.layers) {
+    append_layer(layer, layer.kind->parameters(shapes[layer.inputs[0]]), layout);
+  }
+  return layout;
+}
+
+}  // namespace rondo::train
