@@ -1,3 +1,9 @@
+// Which network interface links to other hosts should use.
+//
+// A host has several, and some lead nowhere: bridges of containers, cables that are not plugged in.
+// A pattern of names and networks selects among them; without one, the interface over which the
+// store was reached is the best guess, because the connection proves that it works.
+
 #include "bootstrap/interfaces.hpp"
 
 #include <arpa/inet.h>
@@ -17,9 +23,9 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/tcp.hpp"
+#include "bootstrap/sockets.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
 // An address and how many of its leading bits count.
@@ -138,9 +144,9 @@ bool append_matches(std::vector<Interface>& chosen, const Part& part,
     if (!part.matches(interface)) continue;
     matched = true;
     up = up || interface.up;
-    const bool there = std::ranges::any_of(
+    const bool chosen_already = std::ranges::any_of(
         chosen, [&](const Interface& other) { return other.name == interface.name; });
-    if (interface.up && !there) chosen.push_back(interface);
+    if (interface.up && !chosen_already) chosen.push_back(interface);
   }
   if (!matched) fail("interface: nothing matches '" + part.text() + "'", all);
   return up;
@@ -165,18 +171,18 @@ std::vector<Interface> list_interfaces() {
   std::vector<Interface> all;
   for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
     const std::string_view name = entry->ifa_name;
-    auto place = std::ranges::find(all, name, &Interface::name);
-    if (place == all.end()) {
+    auto found_at = std::ranges::find(all, name, &Interface::name);
+    if (found_at == all.end()) {
       constexpr unsigned working = IFF_UP | IFF_RUNNING;
       all.push_back({.name = std::string(name),
                      .up = (entry->ifa_flags & working) == working,
                      .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0});
-      place = all.end() - 1;
+      found_at = all.end() - 1;
     }
     const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const auto length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    place->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
+    found_at->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
   }
   return all;
 }
@@ -216,4 +222,4 @@ std::string choose_interface(const std::vector<Interface>& all, std::string_view
   return found != chosen.end() ? found->name : chosen.front().name;
 }
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

@@ -1,3 +1,9 @@
+// The loop of the service thread: ask every task what it waits for, poll() for all of it, let each
+// task attend to what happened.
+//
+// An eventfd wakes it when another thread has something for it. Whatever a task throws ends the
+// loop but not the process: the World's thread learns of it as the failure of its connection.
+
 #include "bootstrap/service_thread.hpp"
 
 #include <pthread.h>
@@ -12,7 +18,7 @@
 
 #include <rondo/transport/error.hpp>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
 // Threads inherit the mask of whoever starts them.
@@ -41,12 +47,12 @@ int milliseconds_until(Clock::time_point time) {
 
 }  // namespace
 
-ServiceThread::ServiceThread(std::vector<ServiceTask*> chores)
-    : chores_(std::move(chores)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ServiceThread::ServiceThread(std::vector<ServiceTask*> tasks)
+    : tasks_(std::move(tasks)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!bell_.valid()) throw Error(Errc::rendezvous_failed, "rendezvous: cannot make an eventfd");
   const BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "rondo-keeper");
+  ::pthread_setname_np(thread_.native_handle(), "rondo-service");
 }
 
 ServiceThread::~ServiceThread() {
@@ -72,27 +78,27 @@ void ServiceThread::run() noexcept {
 }
 
 void ServiceThread::fail(std::string_view why) noexcept {
-  for (ServiceTask* chore : chores_) chore->on_failure(why);
+  for (ServiceTask* task : tasks_) task->on_failure(why);
 }
 
 void ServiceThread::serve() {
   using namespace std::chrono_literals;
   while (!stop_) turn(Clock::time_point::max());
-  for (ServiceTask* chore : chores_) {
+  for (ServiceTask* task : tasks_) {
     const auto limit = Clock::now() + 500ms;
-    chore->finish();
-    while (!chore->finished() && Clock::now() < limit) turn(limit);
+    task->finish();
+    while (!task->finished() && Clock::now() < limit) turn(limit);
   }
 }
 
 void ServiceThread::turn(Clock::time_point limit) {
   entries_.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
   counts_.clear();
-  for (ServiceTask* chore : chores_) {
+  for (ServiceTask* task : tasks_) {
     const std::size_t before = entries_.size();
-    chore->list(entries_);
+    task->list(entries_);
     counts_.push_back(entries_.size() - before);
-    limit = std::min(limit, chore->due());
+    limit = std::min(limit, task->due());
   }
   const int ready = ::poll(entries_.data(), entries_.size(), milliseconds_until(limit));
   if (ready < 0) {
@@ -105,10 +111,10 @@ void ServiceThread::turn(Clock::time_point limit) {
   const auto now = Clock::now();
   std::span<const pollfd> rest(entries_);
   rest = rest.subspan(1);
-  for (std::size_t i = 0; i < chores_.size(); ++i) {
-    chores_[i]->attend(rest.first(counts_[i]), now);
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i]->attend(rest.first(counts_[i]), now);
     rest = rest.subspan(counts_[i]);
   }
 }
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

@@ -1,4 +1,6 @@
-#include "bootstrap/frame.hpp"
+// Frames and messages of the store, as bytes.
+
+#include "bootstrap/wire.hpp"
 
 #include <string>
 #include <vector>
@@ -6,9 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bootstrap/messages.hpp"
-
-namespace rondo::transport::rendezvous::frame_test {
+namespace rondo::transport::bootstrap::wire_test {
 namespace {
 
 using testing::ElementsAre;
@@ -16,7 +16,7 @@ using testing::ElementsAre;
 constexpr std::size_t cap = 100;
 
 const Frame first{.type = Frame::Type::blob, .payload = "hello"};
-const Frame second{.type = Frame::Type::news, .payload = std::string(cap, '\0')};
+const Frame second{.type = Frame::Type::status, .payload = std::string(cap, '\0')};
 
 std::string both() {
   std::string bytes;
@@ -25,7 +25,7 @@ std::string both() {
   return bytes;
 }
 
-TEST(FrameTest, ComesOutAsItWentIn) {
+TEST(WireTest, FramesComeOutAsTheyWentIn) {
   FrameReader reader(cap);
 
   reader.push(both());
@@ -36,7 +36,7 @@ TEST(FrameTest, ComesOutAsItWentIn) {
   EXPECT_FALSE(reader.broken());
 }
 
-TEST(FrameTest, ComesOutOfBytesCutAnywhere) {
+TEST(WireTest, FramesComeOutOfBytesCutAnywhere) {
   const std::string bytes = both();
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
     FrameReader reader(cap);
@@ -49,14 +49,14 @@ TEST(FrameTest, ComesOutOfBytesCutAnywhere) {
   }
 }
 
-TEST(FrameTest, HasALittleEndianLengthAndAType) {
+TEST(WireTest, AFrameHasALittleEndianLengthAndAType) {
   std::string bytes;
   append_frame(bytes, {.type = Frame::Type::refused, .payload = std::string(258, 'x')});
 
   EXPECT_EQ(bytes.substr(0, frame_header_bytes), std::string("\x02\x01\0\0\x04", 5));
 }
 
-TEST(FrameTest, LongerThanTheCapBreaksTheReader) {
+TEST(WireTest, AFrameLongerThanTheCapBreaksTheReader) {
   std::string bytes;
   append_frame(bytes, {.type = Frame::Type::blob, .payload = std::string(cap + 1, 'x')});
   FrameReader reader(cap);
@@ -67,7 +67,7 @@ TEST(FrameTest, LongerThanTheCapBreaksTheReader) {
   EXPECT_TRUE(reader.broken());
 }
 
-TEST(FrameTest, OfUnknownTypeBreaksTheReaderForGood) {
+TEST(WireTest, AnUnknownTypeBreaksTheReaderForGood) {
   for (const char type : {'\0', '\x0a', '\xff'}) {
     FrameReader reader(cap);
 
@@ -80,7 +80,7 @@ TEST(FrameTest, OfUnknownTypeBreaksTheReaderForGood) {
   }
 }
 
-TEST(FrameTest, MayBeLongerOnceThatIsAllowed) {
+TEST(WireTest, AFrameMayBeLongerOnceThatIsAllowed) {
   const Frame frame{.type = Frame::Type::blobs, .payload = std::string(cap + 1, 'x')};
   std::string bytes;
   append_frame(bytes, frame);
@@ -92,7 +92,7 @@ TEST(FrameTest, MayBeLongerOnceThatIsAllowed) {
   EXPECT_EQ(reader.next(), frame);
 }
 
-TEST(FrameTest, IsGivenRoomForOneAtATime) {
+TEST(WireTest, TheReaderHasRoomForOneFrame) {
   FrameReader reader(cap);
   EXPECT_EQ(reader.room(), frame_header_bytes + cap);
 
@@ -105,43 +105,46 @@ TEST(FrameTest, IsGivenRoomForOneAtATime) {
   EXPECT_EQ(reader.room(), frame_header_bytes + cap);
 }
 
-TEST(FrameTest, CarriesMessages) {
+TEST(WireTest, MessagesComeOutAsTheyWentIn) {
   const auto blob = decode_blob(encode(Blob{.round = 7, .bytes = "x"}).payload);
   const auto blobs = decode_blobs(encode(Blobs{.round = 8, .parts = {"", "y"}}).payload);
-  const auto news = decode_news(
-      encode(News{.kind = News::Kind::diverged, .rank = 3, .context = 9, .text = "why"}).payload);
+  const auto status = decode_status(
+      encode(StatusMessage{
+                 .kind = StatusMessage::Kind::diverged, .rank = 3, .context = 9, .text = "why"})
+          .payload);
 
-  ASSERT_TRUE(blob && blobs && news);
+  ASSERT_TRUE(blob && blobs && status);
   EXPECT_EQ(blob->round, 7U);
   EXPECT_EQ(blob->bytes, "x");
   EXPECT_EQ(blobs->round, 8U);
   EXPECT_THAT(blobs->parts, ElementsAre("", "y"));
-  EXPECT_EQ(news->kind, News::Kind::diverged);
-  EXPECT_EQ(news->rank, 3);
-  EXPECT_EQ(news->context, 9U);
-  EXPECT_EQ(news->text, "why");
+  EXPECT_EQ(status->kind, StatusMessage::Kind::diverged);
+  EXPECT_EQ(status->rank, 3);
+  EXPECT_EQ(status->context, 9U);
+  EXPECT_EQ(status->text, "why");
 }
 
-TEST(FrameTest, CarriesNoMessageWhenItIsCutOrOfAnotherForm) {
-  const std::string news = encode(News{.kind = News::Kind::lost, .text = "why"}).payload;
+TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
+  const std::string status =
+      encode(StatusMessage{.kind = StatusMessage::Kind::lost, .text = "why"}).payload;
   const std::string blobs = encode(Blobs{.parts = {"x"}}).payload;
 
-  for (std::size_t cut = 0; cut < news.size(); ++cut) {
-    EXPECT_FALSE(decode_news(news.substr(0, cut))) << cut;
+  for (std::size_t cut = 0; cut < status.size(); ++cut) {
+    EXPECT_FALSE(decode_status(status.substr(0, cut))) << cut;
   }
-  EXPECT_FALSE(decode_news(news + "x"));
-  EXPECT_FALSE(decode_news('\0' + news.substr(1)));
-  EXPECT_FALSE(decode_news('\x05' + news.substr(1)));
-  EXPECT_FALSE(decode_news(news.substr(0, 1) + "\xff\xff\xff\xff" + news.substr(5)));
+  EXPECT_FALSE(decode_status(status + "x"));
+  EXPECT_FALSE(decode_status('\0' + status.substr(1)));
+  EXPECT_FALSE(decode_status('\x05' + status.substr(1)));
+  EXPECT_FALSE(decode_status(status.substr(0, 1) + "\xff\xff\xff\xff" + status.substr(5)));
   EXPECT_FALSE(decode_blob("1234567"));
   EXPECT_FALSE(decode_blobs(blobs.substr(0, blobs.size() - 1)));
   EXPECT_FALSE(decode_blobs("1234567"));
 }
 
-TEST(FrameTest, TextIsMadePrintable) {
+TEST(WireTest, TextIsMadePrintable) {
   EXPECT_EQ(printable("a\n\x1b[1m\xff"), "a??[1m?");
   EXPECT_EQ(printable(std::string(1000, 'x')).size(), 500U);
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::frame_test
+}  // namespace rondo::transport::bootstrap::wire_test
