@@ -58,6 +58,7 @@ std::string read_all(int descriptor, const std::string& source) {
   return bytes;
 }
 
+// Editors and `echo` end a text with a newline, which is no part of the secret.
 std::string checked(std::string secret, const std::string& source) {
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   if (secret.size() < shortest_secret) {
@@ -67,6 +68,7 @@ std::string checked(std::string secret, const std::string& source) {
   return secret;
 }
 
+// The launcher passes a memfd, so that the secret stands in no environment and no command line.
 std::string secret_from_descriptor(std::string_view text) {
   int descriptor = -1;
   const char* end = text.data() + text.size();
@@ -82,6 +84,7 @@ std::string secret_from_descriptor(std::string_view text) {
 
 std::optional<std::string> secret_from_file(const std::string& path) {
   const shm::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // No such file is no error: the job may be on this host alone, and need no secret.
   if (!file.valid() && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (!file.valid()) refuse_unreadable(path);
   struct stat status{};
@@ -130,6 +133,7 @@ std::string hmac_sha256(std::string_view secret, std::string_view message) {
   return {reinterpret_cast<const char*>(code.data()), length};
 }
 
+// getrandom() gives up to 256 bytes whole, whatever signals come.
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   if (::getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count)) {
@@ -176,12 +180,14 @@ std::optional<RankIdentity> StoreHandshake::verify(const Frame& answer, std::str
       !equal_in_constant_time(code, proof(secret, "rank", store_nonce_, nonce, said))) {
     return std::nullopt;
   }
+  // Only now is anything believed that the answer says.
   rank_nonce_ = nonce;
   RankIdentity who;
   return unpack(said, who) ? std::optional(std::move(who)) : std::nullopt;
 }
 
 Frame StoreHandshake::welcome(std::string_view host, std::string_view secret) const {
+  // The proof covers what is sent, so both are cut.
   host = host.substr(0, longest_name);
   return {.type = Frame::Type::welcome,
           .payload = pack(host, proof(secret, "store", store_nonce_, rank_nonce_, host))};
@@ -197,6 +203,7 @@ std::optional<Frame> RankHandshake::answer(const Frame& challenge, const RankIde
     return std::nullopt;
   }
   store_nonce_ = payload.substr(store_protocol.size());
+  // Cut, so that the answer fits into handshake_cap whatever the host is called.
   RankIdentity short_self = self;
   short_self.version = self.version.substr(0, longest_name);
   short_self.host = self.host.substr(0, longest_name);

@@ -13,7 +13,7 @@
 
 namespace rondo::transport::bootstrap {
 
-/// A secret has at least so many bytes: whoever sees a handshake may try to guess it.
+/// A shorter secret could be guessed by somebody who has recorded a handshake.
 inline constexpr std::size_t shortest_secret = 16;
 
 /// The job's secret, from the first of these that is set, without a newline at its end:

@@ -50,6 +50,7 @@ std::vector<Peer> make_shared_peers(int ranks) {
   return peers;
 }
 
+// As connect_node() for threads.
 NodePeers share_peers(const std::vector<Peer>& peers, const std::vector<int>& members) {
   NodePeers node;
   node.peers.resize(peers.size());
@@ -75,6 +76,7 @@ std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
     futures.push_back(std::async(std::launch::async, std::move(join)));
   }
   std::vector<Membership> memberships;
+  // All threads are waited for, whichever of them fails.
   std::exception_ptr failure;
   for (auto& future : futures) {
     try {
@@ -191,6 +193,7 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
   std::unique_ptr<StoreClient> channel = launch.rank == 0
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);
+  // Once all have come, rank 0 knows by which address they reached it.
   (void)channel->allgather("");
   const std::string reached = channel->local_address();
   std::string interface =

@@ -80,6 +80,7 @@ std::optional<Endpoint> parse_endpoint(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
+  // Without brackets it would not be clear where the address ends and the port begins.
   const bool six = host.find(':') != std::string_view::npos;
   if (host.empty() || six != bracketed ||
       host.find_first_of("[]/ \t\n") != std::string_view::npos) {
@@ -116,6 +117,7 @@ void read_options(LaunchInfo& launch) {
   }
   read_amount("RONDO_LATENCY_US", launch.latency_us);
   read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
+  // The names are checked where they are used: by join_nodes() and select_interfaces().
   launch.fabric = variable("RONDO_FABRIC").value_or("");
   launch.interface = variable("RONDO_INTERFACE").value_or("");
 }
@@ -181,6 +183,8 @@ std::string host_name() {
   return name.data();
 }
 
+// Containers on one machine have its boot id, but each its network namespace; neither abstract
+// sockets nor loopback lead from one to another.
 std::string machine_key() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -189,6 +193,8 @@ std::string machine_key() {
   return boot + "/" + std::to_string(space.st_ino);
 }
 
+// sched_getaffinity() fails on machines of more than 1,024 CPUs; then no CPU counts, and ranks that
+// wait sleep early.
 CpuMask own_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -199,6 +205,8 @@ CpuMask own_cpus() {
   return mask;
 }
 
+// More ranks than CPUs take turns, so a rank that waits should not spin: whom it waits for may need
+// its CPU.
 bool outnumber_cpus(const std::vector<CpuMask>& ranks) {
   int available = 0;
   for (std::size_t i = 0; i < CpuMask{}.size(); ++i) {

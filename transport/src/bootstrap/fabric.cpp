@@ -3,8 +3,8 @@
 // Every rank puts what others must know about it on an address card, and all ranks exchange their
 // cards over the side channel, three times at most: who is where and with which options; which
 // plug-ins work there; the address of the fabric, or why there is none. After each exchange all
-// ranks have the same cards, so they come to the same decision or throw the same error, and nobody
-// waits for a rank that has given up.
+// ranks have the same cards, so they come to the same decision or throw the same error, and no
+// rank waits for one that has failed.
 
 #include "bootstrap/fabric.hpp"
 
@@ -49,7 +49,7 @@ struct AddressCard {
 
 using Cards = std::vector<AddressCard>;
 
-// "version 0.1.0, 4 ranks, fabric auto, ...".
+// "version 0.1.0, 4 ranks, fabric auto, ...". Compared as a text, and shown as one when it differs.
 std::string describe_settings(int size, const WorldOptions& options) {
   const FabricOptions& fabric = options.fabric;
   std::string text = "version " RONDO_VERSION ", " + std::to_string(size) + " ranks, fabric " +
@@ -74,6 +74,7 @@ AddressCard card_of(const JobRank& self, const WorldOptions& options) {
   return card;
 }
 
+// One allgather: the cards of all ranks, in rank order.
 Cards exchange(SideChannel& channel, const AddressCard& mine) {
   Cards cards;
   for (const std::string& bytes : channel.allgather(pack(mine))) {
@@ -95,6 +96,7 @@ void check_settings(const Cards& cards) {
   }
 }
 
+// Ranks that opened the fabric throw as well: without the others it is useless.
 void check_fabric(const Cards& cards) {
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (cards[r].problem.empty()) continue;
@@ -168,6 +170,7 @@ int first_without(const Cards& cards, std::string_view plugin) {
   return -1;
 }
 
+// Fake nodes can share memory, nodes cannot.
 void check_one_machine(const Cards& cards) {
   for (std::size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].machine_key == cards[0].machine_key) continue;
@@ -178,6 +181,7 @@ void check_one_machine(const Cards& cards) {
   }
 }
 
+// Of this host; that of the rank which lacks the plug-in is not known here.
 std::string problem_here(std::string_view name) {
   const std::string problem = problem_of_plugin(std::string(name));
   return problem.empty() ? "" : "; here: " + problem;
@@ -249,6 +253,7 @@ std::unique_ptr<Link> open_fabric(const Membership& membership, const JobRank& s
                                        fabric.injected_bytes_per_second);
 }
 
+// Addresses alone: connections are made when they are first used.
 void connect_fabric(Membership& membership, const Cards& cards) {
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (membership.peers[r].info.node == own_node(membership)) continue;
@@ -287,6 +292,8 @@ Membership join_nodes(const JobRank& self, const WorldOptions& options,
   mine.plugins = usable_plugins(options.fabric.name);
   cards = exchange(*channel, mine);
   const FabricChoice choice = choose_fabric(options.fabric, cards);
+  // A rank that cannot open it must take part in the next exchange, or the others would wait for
+  // it.
   try {
     membership.fabric = open_fabric(membership, self, options, choice);
     mine.address = membership.fabric->address();

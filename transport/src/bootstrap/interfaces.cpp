@@ -61,6 +61,7 @@ std::optional<Network> parse_network(std::string_view text) {
   return network;
 }
 
+// Do the leading bits agree?
 bool contains(const Network& network, const Network& address) {
   if (network.width != address.width) return false;
   for (unsigned bit = 0; bit < network.prefix; ++bit) {
@@ -70,6 +71,7 @@ bool contains(const Network& network, const Network& address) {
   return true;
 }
 
+// The message lists all interfaces, so that a typing error is easy to correct.
 [[noreturn]] void fail(const std::string& what, const std::vector<Interface>& all) {
   std::string existing;
   for (const Interface& interface : all) {
@@ -84,7 +86,8 @@ bool contains(const Network& network, const Network& address) {
               what + "; this host has " + (existing.empty() ? "no interface" : existing));
 }
 
-// One part of a pattern.
+// One part of a pattern: what stands between two commas. It is a network if it reads as one,
+// otherwise a glob of names.
 class Part {
  public:
   Part(std::string_view text, const std::vector<Interface>& all) {
@@ -128,6 +131,8 @@ std::vector<Part> parse(std::string_view pattern, const std::vector<Interface>& 
   return parts;
 }
 
+// Fit to be chosen without being named: bridges and virtual devices of containers are up, too, but
+// lead to no other host.
 bool usual(const Interface& interface) {
   if (!interface.up || interface.loopback || interface.addresses.empty()) return false;
   constexpr std::array<std::string_view, 5> inner = {"docker", "veth", "br-", "virbr", "cni"};
@@ -135,7 +140,8 @@ bool usual(const Interface& interface) {
       inner, [&](std::string_view prefix) { return interface.name.starts_with(prefix); });
 }
 
-// Returns whether something that matches is up.
+// Appends what matches `part` and is up, unless it was chosen before: the order of the pattern is
+// that of preference. Returns whether something that matches is up.
 bool append_matches(std::vector<Interface>& chosen, const Part& part,
                     const std::vector<Interface>& all) {
   bool matched = false;
@@ -152,6 +158,7 @@ bool append_matches(std::vector<Interface>& chosen, const Part& part,
   return up;
 }
 
+// As bytes: one address can be written in several ways.
 bool has(const Interface& interface, std::string_view address) {
   const auto wanted = parse_address(address);
   return wanted && std::ranges::any_of(interface.addresses, [&](const std::string& text) {
@@ -169,6 +176,7 @@ std::vector<Interface> list_interfaces() {
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
   std::vector<Interface> all;
+  // The kernel lists an interface once for each of its addresses, and once without any.
   for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
     const std::string_view name = entry->ifa_name;
     auto found_at = std::ranges::find(all, name, &Interface::name);
@@ -193,6 +201,7 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
   std::vector<Interface> chosen;
   const bool names_some = std::ranges::any_of(parts, [](const Part& p) { return !p.excludes(); });
   if (!names_some) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
+  // Exclusions come last, wherever they stand in the pattern.
   std::string down;
   for (const Part& part : parts) {
     if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();

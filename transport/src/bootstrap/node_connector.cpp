@@ -51,6 +51,7 @@ struct LocalAddress {
   }
 };
 
+// A process that does not know the job cannot guess the name; 128 bits of the HMAC suffice.
 LocalAddress address_of(const std::string& job, const std::string& what) {
   constexpr std::size_t hash_bytes = 16;
   constexpr const char* digits = "0123456789abcdef";
@@ -82,6 +83,7 @@ shm::Descriptor make_local_socket() {
   return socket;
 }
 
+// A name in use is either taken by another user, or by a process that was started as the same rank.
 bool is_own_listener(const LocalAddress& address) {
   const shm::Descriptor probe = make_local_socket();
   return ::connect(probe.get(), address.get(), address.length) == 0 && is_same_user(probe.get());
@@ -250,7 +252,7 @@ shm::Descriptor NodeConnector::send_to(int rank) const {
 }
 
 void NodeConnector::answer_higher() {
-  // Whoever connects and sends nothing holds the others up for so long.
+  // A connection that sends nothing delays the others for so long.
   constexpr auto patience = std::chrono::milliseconds(2000);
   auto expected = std::ranges::count_if(members_, [this](int rank) { return rank > launch_.rank; });
   while (expected > 0) {
@@ -266,12 +268,14 @@ void NodeConnector::answer_higher() {
   }
 }
 
+// A higher rank of this job that has not come yet.
 bool NodeConnector::is_expected(const NodeCard& card) const {
   const auto rank = static_cast<std::size_t>(card.self.rank);
   return card.self.job == launch_.job && rank > static_cast<std::size_t>(launch_.rank) &&
          rank < present_.size() && !present_[rank];
 }
 
+// A lower rank that hung up instead has not begun this World; it gets the card once more.
 void NodeConnector::receive_from_lower() {
   for (Lower& lower : lower_) {
     std::optional<ReceivedCard> received = receive_card(lower.socket.get(), deadline_);
@@ -284,6 +288,7 @@ void NodeConnector::receive_from_lower() {
   }
 }
 
+// What must be equal on both; the error shows both values.
 void NodeConnector::check(const NodeCard& card) const {
   if (const std::string why = mismatch(card_.self, card.self); !why.empty()) fail_on_node(why);
   const auto refuse = [&](const std::string& option, const std::string& theirs,
@@ -300,6 +305,8 @@ void NodeConnector::check(const NodeCard& card) const {
   }
 }
 
+// From here on the peer is known by its memory, which this rank maps, and by its pidfd, which tells
+// when the process ends.
 void NodeConnector::add(ReceivedCard received) {
   const NodeCard& card = received.card;
   check(card);
@@ -321,7 +328,7 @@ void NodeConnector::fail_for_missing() const {
     names += (names.empty() ? "" : ", ") + std::to_string(rank);
   }
   fail_on_node("rank " + std::to_string(launch_.rank) + " of " + std::to_string(launch_.size) +
-               " has not met rank " + names + " in time; did these end, or never start?");
+               " could not connect to rank " + names + " in time; did these end, or never start?");
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ struct NodePeers {
 // not reachable from another network namespace. Messages keep their boundaries (SOCK_SEQPACKET).
 //
 // Every user of the host can list the names, and take one that is free. So a name is an HMAC under
-// the job's id: whoever sees one cannot tell another. Whoever has a name is asked for its user
-// before anything is sent to it, and a rank has several: those that other users have taken are
-// passed over. None of the sockets blocks.
+// the job's id: one name does not tell another. The kernel is asked for the user who has a name
+// before anything is sent to it. A rank has several names, and those that other users have taken
+// are skipped. None of the sockets blocks.
 
 [[nodiscard]] shm::Descriptor listen_as(const std::string& job, int rank);
 

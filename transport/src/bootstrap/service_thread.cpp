@@ -21,7 +21,8 @@
 namespace rondo::transport::bootstrap {
 namespace {
 
-// Threads inherit the mask of whoever starts them.
+// Blocks all signals while the thread is started, because a thread inherits the mask of its
+// creator. Faults stay: they belong to the thread that causes them.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -38,6 +39,7 @@ class BlockedSignals {
   sigset_t before_ = {};
 };
 
+// Rounded up, so that a task is not attended to just before it is due, and then again and again.
 int milliseconds_until(Clock::time_point time) {
   using std::chrono::milliseconds;
   constexpr milliseconds most{60'000};
@@ -81,6 +83,7 @@ void ServiceThread::fail(std::string_view why) noexcept {
   for (ServiceTask* task : tasks_) task->on_failure(why);
 }
 
+// Until the destructor asks to stop; after that each task has half a second to finish, in order.
 void ServiceThread::serve() {
   using namespace std::chrono_literals;
   while (!stop_) turn(Clock::time_point::max());
@@ -101,6 +104,7 @@ void ServiceThread::turn(Clock::time_point limit) {
     limit = std::min(limit, task->due());
   }
   const int ready = ::poll(entries_.data(), entries_.size(), milliseconds_until(limit));
+  // Interrupted: nothing is known to be ready, but what is due is attended to.
   if (ready < 0) {
     for (pollfd& entry : entries_) entry.revents = 0;
   }

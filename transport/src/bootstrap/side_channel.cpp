@@ -1,8 +1,8 @@
 // Side channels between ranks that are threads of one process, and the bookkeeping of allgather
 // that they have in common with the store.
 //
-// The channels share one hub, which lives until the last of them is gone. It has a place where the
-// parts of an allgather meet, and an inbox for each rank. No lock is held while a handler runs, so
+// The channels share one hub, which lives until the last of them is gone. It has the
+// allgather of all ranks and an inbox for each of them. No lock is held while a handler runs, so
 // handlers may tell.
 
 #include "bootstrap/side_channel.hpp"
@@ -25,6 +25,7 @@ class ThreadAllgather {
   ThreadAllgather(int ranks, std::chrono::milliseconds deadline)
       : deadline_(deadline), rounds_(static_cast<std::size_t>(ranks)) {}
 
+  // The rank with the last part completes the round and wakes the others.
   std::vector<std::string> exchange(int rank, std::string_view mine) {
     const auto deadline = AllgatherRounds::Time::clock::now() + deadline_;
     std::unique_lock lock(mutex_);
@@ -43,6 +44,7 @@ class ThreadAllgather {
     return result_;
   }
 
+  // There can be no further round without this rank.
   void leave(int rank) {
     const std::scoped_lock lock(mutex_);
     if (!failure_.empty()) return;
@@ -81,6 +83,7 @@ class Inbox {
     deliver(lock);
   }
 
+  // Waits for the handler that is running, because it may use what its owner destroys next.
   void close() {
     std::unique_lock lock(mutex_);
     closed_ = true;
@@ -90,8 +93,8 @@ class Inbox {
   }
 
  private:
-  // Whoever finds no other thread delivering hands out all that there is; so the handler is called
-  // for one message at a time.
+  // One thread delivers, for all that put messages meanwhile; so the handler is called for one
+  // message at a time.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (!handler_ || delivering_) return;
     delivering_ = true;
@@ -165,6 +168,7 @@ std::vector<std::unique_ptr<SideChannel>> make_thread_channels(
   return channels;
 }
 
+// A part of another round can only come from a faulty peer, and is dropped.
 bool AllgatherRounds::add(std::size_t rank, Blob blob, Time deadline) {
   if (blob.round != round_ || came_[rank]) return false;
   if (arrived_ == 0) deadline_ = deadline;

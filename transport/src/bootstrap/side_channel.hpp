@@ -59,8 +59,8 @@ class SideChannel {
 
 /// The side channels of `ranks` ranks that are threads of this process, in rank order.
 ///
-/// - **Threads.** There is none of its own: a message is handled on the thread of whoever tells it,
-///   or of another who is telling the same rank at that moment; what was told before watch() is
+/// - **Threads.** There is none of its own: a message is handled on the thread that calls tell(),
+///   or on another that is telling the same rank at that moment; what was told before watch() is
 ///   handled inside watch(). A handler may tell(), but not destroy its own channel.
 /// - **End.** A destructor waits for the handler that is being called, if any; afterwards none is
 ///   called. A rank that leaves while others are in allgather() ends their wait.
@@ -85,7 +85,7 @@ struct Blobs {
 
 /// One allgather after the other, where the parts come together. Pure bookkeeping.
 ///
-/// The deadline of a round runs from its first part. Nobody is in two rounds: a rank begins the
+/// The deadline of a round runs from its first part. No rank is in two rounds: it begins the
 /// next when it has all parts of the last.
 class AllgatherRounds {
  public:

@@ -106,6 +106,7 @@ Address address_by(Call call, int socket) {
   return call(socket, address, &length) == 0 ? Address(address, length) : Address();
 }
 
+// The directory that is read is one of them, which does no harm.
 std::size_t count_open_descriptors() {
   std::error_code error;
   std::filesystem::directory_iterator open("/proc/self/fd", error);
@@ -114,6 +115,7 @@ std::size_t count_open_descriptors() {
   return count;
 }
 
+// Addresses of a name, freed when they go out of scope; null when there is none.
 using Lookup = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 [[noreturn]] void refuse_address(const std::string& what) {
@@ -138,6 +140,7 @@ Lookup look_up(const Endpoint& endpoint, int flags) {
 std::vector<Address> addresses_to_bind(const Endpoint& endpoint) {
   const bool literal = look_up(endpoint, AI_NUMERICHOST) != nullptr;
   if (literal || endpoint.host == "localhost") return resolve(endpoint);
+  // IPv6 comes first: a socket bound to it takes IPv4, too. Hosts without IPv6 refuse it.
   sockaddr_in6 all6{};
   all6.sin6_family = AF_INET6;
   all6.sin6_addr = in6addr_any;
@@ -158,6 +161,7 @@ shm::Descriptor try_listen(const Address& address) {
   constexpr int backlog = 4096;
   shm::Descriptor socket = make_tcp_socket(address);
   if (!socket.valid()) return {};
+  // A port stays reserved for a minute after its last connection; the next job may want it now.
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.get()->sa_family == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.length()) != 0) return {};
@@ -176,7 +180,7 @@ bool wait_until_ready(int descriptor, short events, Clock::time_point until) {
     const timespec time{.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
     pollfd entry{.fd = descriptor, .events = events, .revents = 0};
     const int ready = ::ppoll(&entry, 1, &time, nullptr);
-    // Whoever uses the descriptor next learns of any other error.
+    // Any other error is reported by the next call that uses the descriptor.
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
     if (ready == 0) return false;
   }
@@ -193,6 +197,7 @@ std::optional<uid_t> user_of_other_end(int socket) {
   return peer.uid;
 }
 
+// An unknown user is not the same: nullopt compares unequal.
 bool is_same_user(int socket) { return user_of_other_end(socket) == ::geteuid(); }
 
 void allow_descriptors(std::size_t count, const char* what) {
@@ -200,6 +205,7 @@ void allow_descriptors(std::size_t count, const char* what) {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const rlim_t needed = count_open_descriptors() + count;
   if (needed <= limit.rlim_cur) return;
+  // The hard limit is kept, so that the program may still raise the soft one.
   const rlim_t hard = limit.rlim_max;
   limit.rlim_cur = needed;
   if (needed <= hard && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
@@ -290,6 +296,7 @@ shm::Descriptor connect_until(const Address& address, Clock::time_point until) {
     errno = ETIMEDOUT;
     return {};
   }
+  // Ready to be written means decided: the kernel keeps the error of the attempt.
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -297,6 +304,8 @@ shm::Descriptor connect_until(const Address& address, Clock::time_point until) {
   return error == 0 ? std::move(socket) : shm::Descriptor();
 }
 
+// Keepalive finds a peer that is gone while nothing is on the way, the user timeout one that does
+// not acknowledge what is.
 void detect_dead_peer(int socket) noexcept {
   constexpr int probes = 3;
   // Less than the four seconds of the probes: it also ends them, and then rounds up to the next.
@@ -320,6 +329,7 @@ short Connection::events() const noexcept {
   return static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT);
 }
 
+// As much as the socket takes is sent at once, and the rest with the next exchange().
 void Connection::send(const Frame& frame) {
   if (ended() || finishing_) return;
   append_frame(unsent_, frame);
@@ -333,6 +343,7 @@ void Connection::exchange() {
 
 std::optional<Frame> Connection::next() {
   std::optional<Frame> frame = reader_.next();
+  // It is unknown where the next frame would begin.
   if (reader_.broken() && !ended()) end_ = "it sent what is no message of the store";
   return frame;
 }
@@ -368,7 +379,7 @@ void Connection::flush() {
 }
 
 void Connection::receive() {
-  // Enough for one turn: others wait.
+  // Enough for one turn: the same thread serves other connections.
   constexpr int most_reads = 16;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
   for (int i = 0; i < most_reads; ++i) {

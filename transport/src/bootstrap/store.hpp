@@ -40,7 +40,7 @@ struct StoreStatistics {
 /// - **Unverified connections.** Nothing but a handshake is taken from a connection that has not
 ///   proved to know the secret, 1 KiB at a time. It has 5 s for that. At most 128 more of them are
 ///   open than the job has ranks, so that all ranks may come at once; the oldest is closed for a
-///   new one, so that silent ones keep nobody out. None can delay a member: nothing here waits.
+///   new one, so that silent ones keep no rank out. None can delay a member: nothing here waits.
 /// - **Without a secret** only processes of the same user on this host may prove anything.
 /// - **Members** that end their connection without having told that they left are lost; the others
 ///   are told at once. A second process that says to be the same rank, or one that is out of range,

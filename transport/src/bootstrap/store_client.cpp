@@ -26,7 +26,7 @@
 namespace rondo::transport::bootstrap {
 namespace {
 
-// Grows from try to try; half of it is random.
+// The pause between two attempts. It grows from try to try, and half of it is random.
 class Backoff {
  public:
   void pause(Clock::time_point deadline) {
@@ -120,6 +120,7 @@ class StoreClient::Connector {
     return shake_hands(std::move(socket), address);
   }
 
+  // Nothing when another attempt may succeed; `problem_` then says why this one did not.
   std::optional<StoreConnection> shake_hands(shm::Descriptor socket, const Address& address) {
     const auto until = std::min(deadline_, Clock::now() + handshake_limit);
     StoreConnection store{.connection = Connection(std::move(socket), handshake_cap)};
@@ -153,9 +154,9 @@ class StoreClient::Connector {
     return store;
   }
 
-  // Without a secret the user is all that tells the store from an impostor. After its challenge: a
-  // connection that nobody has accepted has no owner. Nor has one that the store has closed since,
-  // which it may have to, and then it is worth another try.
+  // Without a secret, a store is trusted if it belongs to the same user. This is checked after its
+  // challenge, because a connection that has not been accepted has no owner. A connection that the
+  // store has closed since has none either, and is worth another try.
   bool is_trusted(const Connection& connection, const Address& address) {
     const auto user = user_of_other_end(connection.descriptor());
     if (user == ::geteuid()) return true;
@@ -242,6 +243,7 @@ StoreClient::Line::Line(const RankIdentity& self, StoreConnection store)
   connection_.allow(largest_from_store);
 }
 
+// A failure that is known already is thrown here, without waiting for the other ranks.
 void StoreClient::Line::post_blob(std::string_view mine) {
   if (mine.size() > largest_blob) {
     throw std::invalid_argument(
@@ -261,7 +263,7 @@ std::vector<std::string> StoreClient::Line::wait_for_blobs(std::chrono::millisec
     failure_ =
         "rendezvous: rank 0 on host " + host_ + " did not answer in time; is its process stopped?";
   }
-  // Who has all parts is done, even if somebody was lost right after.
+  // With all parts the allgather has succeeded, even if a rank was lost right after.
   if (!parts_) throw_failure();
   round_ += 1;
   return *std::exchange(parts_, std::nullopt);
@@ -292,6 +294,7 @@ void StoreClient::Line::list(std::vector<pollfd>& entries) {
                      .revents = 0});
 }
 
+// First what is to be sent, then what has come, and at last the handler, which may take long.
 void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_point /*now*/) {
   if (!closed_) {
     send_posted();
@@ -302,6 +305,7 @@ void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_poin
   deliver();
 }
 
+// The lock is not held while the socket is used, so posting never waits for the network.
 void StoreClient::Line::send_posted() {
   std::vector<Frame> posted;
   {
@@ -320,6 +324,7 @@ void StoreClient::Line::take(const Frame& frame) {
   if (frame.type == Frame::Type::failed && failure_.empty()) failure_ = printable(frame.payload);
   if (frame.type == Frame::Type::blobs) {
     auto blobs = decode_blobs(frame.payload);
+    // What does not fit comes from a faulty store; the wait for it ends at its limit.
     if (blobs && blobs->round == round_ && blobs->parts.size() == size_) {
       parts_ = std::move(blobs->parts);
     }
@@ -335,6 +340,8 @@ void StoreClient::Line::take(StatusMessage message) {
   changed_.notify_all();
 }
 
+// The end is expected when this rank finishes, or when rank 0 said that it leaves. Otherwise rank 0
+// counts as lost, since more cannot be known from here.
 void StoreClient::Line::close(const std::string& why) {
   closed_ = true;
   connection_.close();  // the store waits for that when it leaves

@@ -28,6 +28,7 @@ pollfd poll_entry(const Connection& connection) {
 
 }  // namespace
 
+// Rank 0 is a member from the beginning, over its own end of a socket pair.
 StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own)
     : credentials_(std::move(credentials)),
       listener_(std::move(listener)),
@@ -39,6 +40,7 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
   history_[0] = {.came = true, .process = credentials_.self.process};
 }
 
+// The order of the entries is that in which attend() reads them.
 void StoreServer::list(std::vector<pollfd>& entries) {
   const bool accepting = !finishing_ && accept_again_at_ <= Clock::now();
   entries.push_back({.fd = accepting ? listener_.get() : -1, .events = POLLIN, .revents = 0});
@@ -120,10 +122,12 @@ void StoreServer::drop_decided(Clock::time_point now) {
   });
 }
 
+// One frame decides: its sender becomes a member, is refused with the reason or told to come again.
 void StoreServer::verify(Unverified& candidate) {
   candidate.connection.exchange();
   const std::optional<Frame> frame = candidate.connection.next();
   if (!frame) return;
+  // Whatever the decision is, drop_decided() removes the candidate at the end of this turn.
   candidate.until = Clock::time_point::min();
   if (credentials_.secret.empty() && !is_same_user_without_secret(candidate)) return;
   if (const auto who = candidate.handshake.verify(*frame, credentials_.secret)) {
@@ -135,8 +139,8 @@ void StoreServer::verify(Unverified& candidate) {
                                         "same RONDO_SECRET or ~/.rondo/secret"});
 }
 
-// Without a secret the user is all that tells a rank from others. When the kernel does not
-// know, because it could not find the connection or that has ended, a rank may try again.
+// Without a secret, a rank is trusted if it belongs to the same user. When the kernel does not know
+// the user, because it did not find the connection or that has ended, the rank may try again.
 bool StoreServer::is_same_user_without_secret(Unverified& candidate) {
   const auto user = user_of_other_end(candidate.connection.descriptor());
   if (user == ::geteuid()) return true;
@@ -148,6 +152,8 @@ bool StoreServer::is_same_user_without_secret(Unverified& candidate) {
   return false;
 }
 
+// The sender knows the secret. The checks go from the job to the single rank, so that the reason
+// which is sent is the most general one.
 void StoreServer::admit(Unverified& candidate, const RankIdentity& who) {
   const RankIdentity& self = credentials_.self;
   if (who.job != self.job) {
@@ -155,6 +161,7 @@ void StoreServer::admit(Unverified& candidate, const RankIdentity& who) {
                                  printable(who.job) + "; its port is taken by the other job");
   }
   if (const std::string why = mismatch(self, who); !why.empty()) {
+    // The job cannot begin without this rank, so all ranks are told now and not at the deadline.
     refuse(candidate, why);
     return fail("rendezvous: " + why);
   }
@@ -166,12 +173,16 @@ void StoreServer::admit(Unverified& candidate, const RankIdentity& who) {
   Connection& connection = candidate.connection;
   note_address(connection.descriptor());
   connection.send(candidate.handshake.welcome(self.host, credentials_.secret));
+  // A rank that comes late learns at once that the job has failed already.
   if (!failure_.empty()) connection.send({.type = Frame::Type::failed, .payload = failure_});
   connection.allow(largest_from_rank);
   history_[who.rank] = {.came = true, .process = who.process};
   members_[who.rank] = std::make_unique<Member>(std::move(connection), printable(who.host));
 }
 
+// A second connection of a rank. Its own process may be ahead of this one: it has left the World
+// and attached again, though its old connection has not ended here. Any other process is a mistake
+// of the launch.
 void StoreServer::answer_known_rank(Unverified& candidate, const RankIdentity& who) {
   const History& past = history_[who.rank];
   if (past.left || past.process == who.process) {
@@ -188,6 +199,7 @@ void StoreServer::answer_known_rank(Unverified& candidate, const RankIdentity& w
                         "; every process needs a RONDO_RANK of its own");
 }
 
+// An address that ranks of other hosts used is worth more than loopback, and the first such stays.
 void StoreServer::note_address(int socket) {
   const Address address = own_address(socket);
   const std::scoped_lock lock(mutex_);
@@ -206,6 +218,7 @@ void StoreServer::refuse(Unverified& candidate, const std::string& why) {
   candidate.connection.send({.type = Frame::Type::refused, .payload = why});
 }
 
+// Frames of any other type are dropped: a member that sends them is faulty, but harms only itself.
 void StoreServer::serve(std::size_t rank, Clock::time_point now) {
   Connection& connection = members_[rank]->connection;
   connection.exchange();
@@ -245,7 +258,8 @@ void StoreServer::take_status(std::size_t rank, const Frame& frame) {
   send_to_others(rank, frame);
 }
 
-// Telling of one may find out another.
+// Members whose connections have ended: those that did not say that they leave are lost. Telling of
+// one may find out another, so this is repeated until nothing is found.
 void StoreServer::report_lost_members(Clock::time_point now) {
   for (bool again = true; again;) {
     again = false;
@@ -270,6 +284,7 @@ void StoreServer::send_to_others(std::size_t rank, const Frame& frame) {
   }
 }
 
+// Only the first reason counts: the others follow from it.
 void StoreServer::fail(const std::string& why) {
   rounds_.stop();
   if (!failure_.empty()) return;
@@ -286,6 +301,7 @@ void StoreServer::on_failure(std::string_view /*why*/) noexcept {
   const shm::Descriptor closed = std::move(listener_);
 }
 
+// The members close their ends when they have read everything; attend() then removes them.
 void StoreServer::finish() {
   finishing_ = true;
   unverified_.clear();

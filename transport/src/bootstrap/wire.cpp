@@ -21,6 +21,7 @@ void append_frame(std::string& bytes, const Frame& frame) {
   bytes += frame.payload;
 }
 
+// One frame of the cap at most, so that a peer cannot make this process keep more.
 std::size_t FrameReader::room() const noexcept {
   const std::size_t held = bytes_.size() - used_;
   const std::size_t most = frame_header_bytes + cap_;

@@ -172,7 +172,7 @@ void append_frame(std::string& bytes, const Frame& frame);
 
 /// Cuts a stream of bytes into frames.
 ///
-/// It holds no more than came: a claimed length allocates nothing. Nobody should push more than
+/// It holds no more than came: a claimed length allocates nothing. No more should be pushed than
 /// there is room() for, which is one frame. Once broken by a payload longer than `cap` or an
 /// unknown type it stays so.
 class FrameReader {
