@@ -1,4 +1,4 @@
-// What a stranger can send to the store, and the store to a rank: none of it may crash, hang or
+// What anybody can send to the store, and the store to a rank: none of it may crash, hang or
 // be taken for a proof. For libFuzzer; the test runs a fixed number of inputs.
 
 #include <algorithm>
@@ -8,13 +8,12 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/frame.hpp"
-#include "bootstrap/handshake.hpp"
-#include "bootstrap/messages.hpp"
+#include "bootstrap/auth.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace {
 
-using namespace rondo::transport::rendezvous;
+using namespace rondo::transport::bootstrap;
 
 constexpr std::string_view secret = "what the fuzzer cannot guess";
 
@@ -23,15 +22,15 @@ void require(bool fact) {
 }
 
 void take(const Frame& frame) {
-  Challenger store;
+  StoreHandshake store;
   require(!store.verify(frame, secret));
-  Applicant rank;
+  RankHandshake rank;
   (void)rank.answer(frame, {.job = std::string(32, 'a')}, secret);
   require(!rank.verify(frame, secret));
   (void)decode_blob(frame.payload);
   (void)decode_blobs(frame.payload);
-  if (const auto news = decode_news(frame.payload)) {
-    require(encode(*news).payload == frame.payload);
+  if (const auto message = decode_status(frame.payload)) {
+    require(encode(*message).payload == frame.payload);
   }
   for (const char c : printable(frame.payload)) require(c >= ' ' && c <= '~');
 }
@@ -62,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(read_stream(input, size + 1) == read_stream(input, 1 + size % 7));
   // As one payload of each type: mutations of lengths reach further than through a stream.
   if (!input.empty()) {
-    const auto type = static_cast<Frame::Type>(1 + data[0] % 8);
+    const auto type = static_cast<Frame::Type>(1 + data[0] % 9);
     take({.type = type, .payload = std::string(input.substr(1))});
   }
   return 0;

@@ -1,4 +1,4 @@
-// A store on loopback, and the ranks that come to it.
+// A store on loopback, the ranks that join it, and what tests of the bootstrap need besides.
 
 #pragma once
 
@@ -17,15 +17,15 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/store_client.hpp"
-#include "bootstrap/tcp.hpp"
+#include "bootstrap/sockets.hpp"
+#include "bootstrap/store.hpp"
 
 namespace rondo::transport::test {
 
-namespace rendezvous = rondo::transport::rendezvous;
-using rendezvous::News;
-using rendezvous::SideChannel;
-using rendezvous::StoreClient;
+namespace bootstrap = rondo::transport::bootstrap;
+using bootstrap::SideChannel;
+using bootstrap::StatusMessage;
+using bootstrap::StoreClient;
 
 /// Calls `body(rank)` on a thread per rank, and waits for all.
 inline void on_threads(int ranks, const std::function<void(int)>& body) {
@@ -34,18 +34,18 @@ inline void on_threads(int ranks, const std::function<void(int)>& body) {
   for (int r = 0; r < ranks; ++r) threads.emplace_back([&body, r] { body(r); });
 }
 
-/// What `call` complains of.
-inline std::string complaint_of(const std::function<void()>& call) {
+/// The text of the Error(rendezvous_failed) that `call` throws.
+inline std::string error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::rendezvous_failed);
     return error.what();
   }
-  return "no complaint";
+  return "no error";
 }
 
-inline rendezvous::Credentials credentials(int rank, int size) {
+inline bootstrap::Credentials credentials(int rank, int size) {
   return {.self = {.job = std::string(32, 'a'),
                    .rank = static_cast<std::uint32_t>(rank),
                    .size = static_cast<std::uint32_t>(size),
@@ -66,27 +66,27 @@ class StoreJob {
         deadline_(deadline),
         endpoint_(endpoint_of(listener)),
         channels_(static_cast<std::size_t>(size)) {
-    channels_[0] = StoreClient::serve(place(0), std::move(listener));
+    channels_[0] = StoreClient::serve(credentials_of(0), std::move(listener));
   }
 
   [[nodiscard]] static shm::Descriptor listen() {
-    return rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+    return bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
   }
-  [[nodiscard]] static rendezvous::Endpoint endpoint_of(const shm::Descriptor& listener) {
-    return {.host = "127.0.0.1", .port = rendezvous::own_address(listener.get()).port()};
-  }
-
-  [[nodiscard]] rendezvous::Credentials place(int rank) const {
-    auto place = credentials(rank, size_);
-    place.rendezvous_deadline = deadline_;
-    return place;
+  [[nodiscard]] static bootstrap::Endpoint endpoint_of(const shm::Descriptor& listener) {
+    return {.host = "127.0.0.1", .port = bootstrap::own_address(listener.get()).port()};
   }
 
-  [[nodiscard]] const rendezvous::Endpoint& endpoint() const { return endpoint_; }
+  [[nodiscard]] bootstrap::Credentials credentials_of(int rank) const {
+    auto own = credentials(rank, size_);
+    own.rendezvous_deadline = deadline_;
+    return own;
+  }
+
+  [[nodiscard]] const bootstrap::Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] int size() const { return size_; }
 
   void join(int rank) {
-    channels_[static_cast<std::size_t>(rank)] = StoreClient::join(place(rank), endpoint_);
+    channels_[static_cast<std::size_t>(rank)] = StoreClient::join(credentials_of(rank), endpoint_);
   }
   void join_all() {
     for (int rank = 1; rank < size_; ++rank) join(rank);
@@ -95,39 +95,39 @@ class StoreJob {
   [[nodiscard]] std::unique_ptr<StoreClient>& channel(int rank) {
     return channels_[static_cast<std::size_t>(rank)];
   }
-  [[nodiscard]] const rendezvous::StoreStatistics& statistics() const {
+  [[nodiscard]] const bootstrap::StoreStatistics& statistics() const {
     return channels_[0]->server()->statistics();
   }
 
  private:
   int size_;
   std::chrono::milliseconds deadline_;
-  rendezvous::Endpoint endpoint_;
+  bootstrap::Endpoint endpoint_;
   std::vector<std::unique_ptr<StoreClient>> channels_;
 };
 
-/// Collects what a rank hears. To outlive its channel: declare it before the job.
-class Ear {
+/// Keeps the messages that a rank receives. To outlive its channel: declare it before the job.
+class StatusLog {
  public:
   void watch(SideChannel& channel) {
-    channel.watch([this](const News& news) {
+    channel.watch([this](const StatusMessage& message) {
       const std::scoped_lock lock(mutex_);
-      heard_.push_back(news);
+      messages_.push_back(message);
       changed_.notify_all();
     });
   }
 
-  /// The first `count` news, once there are so many.
-  [[nodiscard]] std::vector<News> wait_for(std::size_t count) {
+  /// All messages, once there are `count` of them.
+  [[nodiscard]] std::vector<StatusMessage> wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return heard_.size() >= count; });
-    return heard_;
+    changed_.wait(lock, [&] { return messages_.size() >= count; });
+    return messages_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<News> heard_;
+  std::vector<StatusMessage> messages_;
 };
 
 }  // namespace rondo::transport::test

@@ -1,3 +1,5 @@
+// What a launcher tells a rank.
+
 #include "bootstrap/environment.hpp"
 
 #include <cstdlib>
@@ -8,15 +10,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/transport/error.hpp>
+#include "support/store.hpp"
 
-namespace rondo::transport::rendezvous::environment_test {
+namespace rondo::transport::bootstrap::environment_test {
 namespace {
 
 using namespace std::string_literals;
 using testing::HasSubstr;
 
-// Sets variables for one test, and takes them away again.
+// Sets variables for one test, and removes them again.
 class EnvironmentTest : public testing::Test {
  protected:
   void SetUp() override { clear(); }
@@ -33,14 +35,8 @@ class EnvironmentTest : public testing::Test {
     set("RONDO_SIZE", size);
   }
 
-  static std::string complaint() {
-    try {
-      (void)read_environment();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::rendezvous_failed);
-      return error.what();
-    }
-    return "no complaint";
+  static std::string error() {
+    return test::error_of([] { (void)read_environment(); });
   }
 
   static void clear() {
@@ -58,29 +54,29 @@ class EnvironmentTest : public testing::Test {
 
 TEST_F(EnvironmentTest, MeansOneRankWhenNothingIsSet) { EXPECT_FALSE(read_environment()); }
 
-TEST_F(EnvironmentTest, TellsThePlace) {
+TEST_F(EnvironmentTest, TellsRankAndSize) {
   set_job(local_, "2", "5");
 
-  const auto placement = read_environment();
+  const auto launch = read_environment();
 
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->job, local_.substr(6));
-  EXPECT_EQ(placement->rank, 2);
-  EXPECT_EQ(placement->size, 5);
+  ASSERT_TRUE(launch);
+  EXPECT_EQ(launch->job, local_.substr(6));
+  EXPECT_EQ(launch->rank, 2);
+  EXPECT_EQ(launch->size, 5);
 }
 
 TEST_F(EnvironmentTest, WantsAllThreeOrNone) {
   set("RONDO_RANK", "0");
 
-  EXPECT_THAT(complaint(), HasSubstr("must be set together"));
+  EXPECT_THAT(error(), HasSubstr("must be set together"));
 }
 
-TEST_F(EnvironmentTest, RefusesWhatIsNoPlace) {
-  const std::vector<std::pair<std::string, std::string>> places{
+TEST_F(EnvironmentTest, RefusesWhatIsNoRank) {
+  const std::vector<std::pair<std::string, std::string>> cases{
       {"x", "2"}, {"-1", "2"}, {"0", "0"}, {"2", "2"}, {"1", "2x"}, {"1 ", "2"}};
-  for (const auto& [rank, size] : places) {
+  for (const auto& [rank, size] : cases) {
     set_job(local_, rank, size);
-    EXPECT_THAT(complaint(), HasSubstr("RONDO_")) << rank << " of " << size;
+    EXPECT_THAT(error(), HasSubstr("RONDO_")) << rank << " of " << size;
   }
 }
 
@@ -91,24 +87,24 @@ TEST_F(EnvironmentTest, RefusesACoordinatorThatItDoesNotKnow) {
         "tcp:fe80::1:5/" + job_, "tcp:[host]:5/" + job_, "tcp:[]:5/" + job_, "tcp:ho st:5/" + job_,
         "tcp:host:1/" + job_ + "0", "tcp:host:1/" + job_.substr(1)}) {
     set_job(coordinator, "0", "1");
-    EXPECT_THAT(complaint(), HasSubstr("local:JOB")) << coordinator;
+    EXPECT_THAT(error(), HasSubstr("local:JOB")) << coordinator;
   }
 }
 
 TEST_F(EnvironmentTest, TellsWhereTheStoreIs) {
-  const std::vector<std::pair<std::string, Endpoint>> places{
+  const std::vector<std::pair<std::string, Endpoint>> cases{
       {"node7.cluster:4711", {.host = "node7.cluster", .port = 4711}},
       {"10.0.0.1:1", {.host = "10.0.0.1", .port = 1}},
       {"[fe80::1]:65535", {.host = "fe80::1", .port = 65535}}};
-  for (const auto& [text, endpoint] : places) {
+  for (const auto& [text, endpoint] : cases) {
     set_job("tcp:" + text + "/" + job_, "1", "2");
 
-    const auto placement = read_environment();
+    const auto launch = read_environment();
 
-    ASSERT_TRUE(placement);
-    EXPECT_EQ(placement->job, job_);
-    EXPECT_EQ(placement->coordinator, endpoint);
-    EXPECT_EQ(to_string(*placement->coordinator), text);
+    ASSERT_TRUE(launch);
+    EXPECT_EQ(launch->job, job_);
+    EXPECT_EQ(launch->coordinator, endpoint);
+    EXPECT_EQ(to_string(*launch->coordinator), text);
   }
 }
 
@@ -127,15 +123,15 @@ TEST_F(EnvironmentTest, TellsTheOptions) {
   set("RONDO_LATENCY_US", "12.5");
   set("RONDO_BANDWIDTH_GBS", "1e1");
 
-  const auto placement = read_environment();
+  const auto launch = read_environment();
 
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->listener, 7);
-  EXPECT_EQ(placement->fabric, "ofi:tcp");
-  EXPECT_EQ(placement->fake_nodes, 2);
-  EXPECT_EQ(placement->interface, "ib0,^docker0");
-  EXPECT_EQ(placement->latency_us, 12.5);
-  EXPECT_EQ(placement->bandwidth_gbs, 10.0);
+  ASSERT_TRUE(launch);
+  EXPECT_EQ(launch->listener, 7);
+  EXPECT_EQ(launch->fabric, "ofi:tcp");
+  EXPECT_EQ(launch->fake_nodes, 2);
+  EXPECT_EQ(launch->interface, "ib0,^docker0");
+  EXPECT_EQ(launch->latency_us, 12.5);
+  EXPECT_EQ(launch->bandwidth_gbs, 10.0);
 }
 
 TEST_F(EnvironmentTest, RefusesOptionsThatMakeNoSense) {
@@ -146,7 +142,7 @@ TEST_F(EnvironmentTest, RefusesOptionsThatMakeNoSense) {
   for (const auto& [name, value] : options) {
     set_job(local_, "0", "2");
     set(name, value);
-    EXPECT_THAT(complaint(), HasSubstr(name + "=")) << value;
+    EXPECT_THAT(error(), HasSubstr(name + "=")) << value;
     ::unsetenv(name.c_str());
   }
 }
@@ -154,7 +150,7 @@ TEST_F(EnvironmentTest, RefusesOptionsThatMakeNoSense) {
 TEST_F(EnvironmentTest, RefusesToBeAloneUnderAnotherLauncher) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     set(name, "4");
-    EXPECT_THAT(complaint(), HasSubstr("rondo run -n 4"));
+    EXPECT_THAT(error(), HasSubstr("rondo run -n 4"));
     set(name, "1");
     EXPECT_FALSE(read_environment());
     ::unsetenv(name);
@@ -162,4 +158,4 @@ TEST_F(EnvironmentTest, RefusesToBeAloneUnderAnotherLauncher) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::environment_test
+}  // namespace rondo::transport::bootstrap::environment_test

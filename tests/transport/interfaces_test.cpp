@@ -1,3 +1,5 @@
+// Which network interface a pattern selects.
+
 #include "bootstrap/interfaces.hpp"
 
 #include <algorithm>
@@ -7,9 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/transport/error.hpp>
+#include "support/store.hpp"
 
-namespace rondo::transport::rendezvous::interfaces_test {
+namespace rondo::transport::bootstrap::interfaces_test {
 namespace {
 
 using testing::AllOf;
@@ -38,14 +40,8 @@ std::vector<std::string> selected(std::string_view pattern) {
   return names;
 }
 
-std::string complaint(std::string_view pattern) {
-  try {
-    (void)select_interfaces(host(), pattern);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::rendezvous_failed);
-    return error.what();
-  }
-  return "no complaint";
+std::string error_of(std::string_view pattern) {
+  return test::error_of([&] { (void)select_interfaces(host(), pattern); });
 }
 
 TEST(InterfacesTest, AreThoseThatLeadToOtherHosts) {
@@ -85,26 +81,25 @@ TEST(InterfacesTest, AreFoundByTheirNetworks) {
 
 TEST(InterfacesTest, ThatDoNotExistAreAnErrorThatListsWhatDoes) {
   for (const char* pattern : {"ib1", "eth0,ib1", "ib1*", "11.0.0.0/8", "10.1.0.6/32", "::/128"}) {
-    EXPECT_THAT(complaint(pattern),
+    EXPECT_THAT(error_of(pattern),
                 AllOf(HasSubstr("nothing matches"), HasSubstr("ib0 (10.1.0.7, fd00:1::7)")))
         << pattern;
   }
 }
 
 TEST(InterfacesTest, ThatAreDownAreAnError) {
-  EXPECT_THAT(complaint("eth1"),
-              AllOf(HasSubstr("is down"), HasSubstr("eth1 (down, 192.168.1.7)")));
+  EXPECT_THAT(error_of("eth1"), AllOf(HasSubstr("is down"), HasSubstr("eth1 (down, 192.168.1.7)")));
 }
 
 TEST(InterfacesTest, ThatAreDownArePassedOverForTheNext) {
   EXPECT_EQ(choose_interface(host(), "eth1,eth0", ""), "eth0");
 }
 
-TEST(InterfacesTest, MustRemain) { EXPECT_THAT(complaint("eth0,^eth*"), HasSubstr("leaves none")); }
+TEST(InterfacesTest, MustRemain) { EXPECT_THAT(error_of("eth0,^eth*"), HasSubstr("leaves none")); }
 
 TEST(InterfacesTest, AreNoPatternWithoutNames) {
   for (const char* pattern : {",", "eth0,", "^", "10.0.0.0/33", "10.0.0/8", "ib0/8", "10.0.0.0/"}) {
-    EXPECT_THAT(complaint(pattern), HasSubstr("interface: ")) << pattern;
+    EXPECT_THAT(error_of(pattern), HasSubstr("interface: ")) << pattern;
   }
 }
 
@@ -132,4 +127,4 @@ TEST(InterfacesTest, OfThisHostHaveLoopbackAmongThem) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::interfaces_test
+}  // namespace rondo::transport::bootstrap::interfaces_test

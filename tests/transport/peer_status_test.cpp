@@ -7,20 +7,20 @@
 
 #include <gtest/gtest.h>
 
-#include "bootstrap/limits.hpp"
+#include "bootstrap/wire.hpp"
 #include "core/peer_status.hpp"
 
 namespace rondo::transport::peer_status_test {
 namespace {
 
-using rendezvous::News;
+using bootstrap::StatusMessage;
 
 TEST(PeerStatusTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
   const std::vector<LastCollective> parts{{.context = 0, .members = 11, .sequence = 20},
                                           {.context = 7, .members = 12, .sequence = 16}};
   PeerStatus board(3);
 
-  board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
+  board.hear({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
 
   EXPECT_TRUE(board.left(1));
   EXPECT_EQ(board.last_part(1, 0, 11), 20U);
@@ -31,7 +31,7 @@ TEST(PeerStatusTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
 TEST(PeerStatusTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
   const std::vector<LastCollective> parts{{.context = 7, .members = 12, .sequence = 16}};
   PeerStatus board(3);
-  board.hear({.kind = News::Kind::left, .rank = 1, .text = encode(parts)});
+  board.hear({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
 
   EXPECT_EQ(board.last_part(1, 7, 13), std::nullopt);
   EXPECT_EQ(board.last_part(1, 8, 12), std::nullopt);
@@ -43,7 +43,7 @@ TEST(PeerStatusTest, TheLatestPartsFitIntoOneText) {
 
   const std::string text = encode(parts);
 
-  EXPECT_LE(text.size(), rendezvous::longest_text);
+  EXPECT_LE(text.size(), bootstrap::longest_text);
   EXPECT_EQ(decode_last_parts(text).size(), most_last_parts);
 }
 

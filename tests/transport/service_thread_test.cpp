@@ -1,25 +1,24 @@
-// The thread that serves the store and hears news.
+// The thread that serves the store and receives status messages.
 
 #include "bootstrap/service_thread.hpp"
 
 #include <chrono>
+#include <future>
 #include <new>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <future>
-
 #include <gtest/gtest.h>
 
-namespace rondo::transport::rendezvous::service_thread_test {
+namespace rondo::transport::bootstrap::service_thread_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 // Waits for nothing, and is told why it will not be called any more.
-class Witness : public ServiceTask {
+class IdleTask : public ServiceTask {
  public:
   void list(std::vector<pollfd>& /*entries*/) override {}
   [[nodiscard]] Clock::time_point due() const override { return Clock::time_point::max(); }
@@ -34,23 +33,23 @@ class Witness : public ServiceTask {
   std::promise<std::string> why_;
 };
 
-class OutOfMemory : public Witness {
+class OutOfMemory : public IdleTask {
  public:
   void attend(std::span<const pollfd> /*entries*/, Clock::time_point /*now*/) override {
     throw std::bad_alloc();
   }
 };
 
-TEST(ServiceThreadTest, AnExceptionOnItsThreadEndsTheChoresAndNotTheProcess) {
+TEST(ServiceThreadTest, AnExceptionOnItsThreadEndsTheTasksAndNotTheProcess) {
   OutOfMemory first;
-  Witness second;
-  ServiceThread keeper({&first, &second});
+  IdleTask second;
+  ServiceThread service({&first, &second});
 
-  keeper.wake();
+  service.wake();
 
   EXPECT_EQ(first.wait_for_failure(), "std::bad_alloc");
   EXPECT_EQ(second.wait_for_failure(), "std::bad_alloc");
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::service_thread_test
+}  // namespace rondo::transport::bootstrap::service_thread_test

@@ -16,8 +16,8 @@
 
 #include <rondo/transport/communicator.hpp>
 
-#include "bootstrap/hello.hpp"
-#include "bootstrap/tcp.hpp"
+#include "bootstrap/node_connector.hpp"
+#include "bootstrap/sockets.hpp"
 #include "shm/segment.hpp"
 #include "support/processes.hpp"
 #include "support/profiler.hpp"
@@ -50,34 +50,34 @@ auto interrupted(Wait wait, End end) {
   return result;
 }
 
-TEST(SignalsTest, DoNotEndTheWaitForAGreeting) {
+TEST(SignalsTest, DoNotEndTheWaitForACard) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
   const shm::Descriptor mine(ends[0]);
   const shm::Descriptor other(ends[1]);
 
-  const auto greeting = interrupted(
-      [&] { return rendezvous::receive_hello(mine.get(), Clock::now() + 60s); },
+  const auto received = interrupted(
+      [&] { return bootstrap::receive_card(mine.get(), Clock::now() + 60s); },
       [&] {
-        EXPECT_TRUE(rendezvous::send_hello(
-            other.get(), {.rank = 3}, {.control = 0, .arena = 0, .process = 0, .recorder = 0}));
+        EXPECT_TRUE(bootstrap::send_card(other.get(), {.self = {.rank = 3}},
+                                         {.control = 0, .arena = 0, .process = 0, .recorder = 0}));
       });
 
-  ASSERT_TRUE(greeting);
-  EXPECT_EQ(greeting->hello.rank, 3);
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->card.self.rank, 3U);
 }
 
 // A listener with one connection that nobody accepts lets no second one in.
 TEST(SignalsTest, DoNotEndTheWaitForAConnection) {
-  const auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto listener = bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
   ASSERT_EQ(::listen(listener.get(), 0), 0);
-  const rendezvous::Address address = rendezvous::own_address(listener.get());
-  const auto first = rendezvous::connect_until(address, Clock::now() + 60s);
+  const bootstrap::Address address = bootstrap::own_address(listener.get());
+  const auto first = bootstrap::connect_until(address, Clock::now() + 60s);
   ASSERT_TRUE(first.valid());
 
   shm::Descriptor accepted;
   const auto second =
-      interrupted([&] { return rendezvous::connect_until(address, Clock::now() + 60s); },
+      interrupted([&] { return bootstrap::connect_until(address, Clock::now() + 60s); },
                   [&] { accepted = shm::Descriptor(::accept(listener.get(), nullptr, nullptr)); });
 
   EXPECT_TRUE(second.valid());
@@ -94,7 +94,7 @@ TEST(SignalsTest, DoNotKeepMemoryFromGrowing) {
   EXPECT_EQ(segment.size(), bytes);
 }
 
-void meet_and_reduce() {
+void attach_and_reduce() {
   const Profiler profiler;
   for (int i = 0; i < 3; ++i) {
     World world = World::attach(rondo::test::quick_options());
@@ -114,12 +114,12 @@ void meet_and_reduce() {
   EXPECT_GT(rondo::test::profiler_signals, 0);
 }
 
-TEST(SignalsTest, DoNotDisturbRanksThatMeetOverSocketsOfTheNode) {
-  rondo::test::expect_success(3, rondo::test::meet_locally(), meet_and_reduce);
+TEST(SignalsTest, DoNotDisturbRanksThatConnectOverSocketsOfTheNode) {
+  rondo::test::expect_success(3, rondo::test::meet_locally(), attach_and_reduce);
 }
 
-TEST(SignalsTest, DoNotDisturbRanksThatMeetAtTheStore) {
-  rondo::test::expect_success(3, rondo::test::meet_over_tcp(), meet_and_reduce);
+TEST(SignalsTest, DoNotDisturbRanksThatJoinTheStore) {
+  rondo::test::expect_success(3, rondo::test::meet_over_tcp(), attach_and_reduce);
 }
 
 }  // namespace

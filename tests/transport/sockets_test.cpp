@@ -18,9 +18,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/tcp.hpp"
-
-namespace rondo::transport::rendezvous::sockets_test {
+namespace rondo::transport::bootstrap::sockets_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -107,4 +105,4 @@ TEST(SocketsTest, ThatTheHardLimitForbidsAreAnError) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::rendezvous::sockets_test
+}  // namespace rondo::transport::bootstrap::sockets_test

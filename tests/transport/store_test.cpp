@@ -1,4 +1,4 @@
-// Ranks that meet at the TCP store.
+// What the TCP store does for the ranks of a job: allgather, and who may join.
 
 #include <unistd.h>
 
@@ -21,8 +21,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string complaint_of_allgather(SideChannel& channel) {
-  return complaint_of([&] { (void)channel.allgather("mine"); });
+std::string error_of_allgather(SideChannel& channel) {
+  return error_of([&] { (void)channel.allgather("mine"); });
 }
 
 class StoreSizesTest : public testing::TestWithParam<int> {};
@@ -70,31 +70,30 @@ TEST(StoreTest, TellsEveryoneWhoDidNotCome) {
   job.join(2);
 
   on_threads(3, [&](int rank) {
-    EXPECT_THAT(complaint_of_allgather(*job.channel(rank)),
+    EXPECT_THAT(error_of_allgather(*job.channel(rank)),
                 HasSubstr("rank 3 of 4 did not come in time"));
   });
 }
 
 TEST(StoreTest, TellsWhatItCouldNotReach) {
-  auto place = credentials(3, 4);
-  place.rendezvous_deadline = 50ms;
+  auto other = credentials(3, 4);
+  other.rendezvous_deadline = 50ms;
   // The port is taken, but nobody listens.
-  const auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
-  const auto port = rendezvous::own_address(listener.get()).port();
+  const auto listener = bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto port = bootstrap::own_address(listener.get()).port();
   ::shutdown(listener.get(), SHUT_RDWR);
 
-  const std::string complaint =
-      complaint_of([&] { (void)StoreClient::join(place, {.host = "127.0.0.1", .port = port}); });
+  const std::string error =
+      error_of([&] { (void)StoreClient::join(other, {.host = "127.0.0.1", .port = port}); });
 
-  EXPECT_THAT(complaint,
-              AllOf(HasSubstr("rank 3 of 4 on host host3"),
-                    HasSubstr("127.0.0.1:" + std::to_string(port)), HasSubstr("refused")));
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 3 of 4 on host host3"),
+                           HasSubstr("127.0.0.1:" + std::to_string(port)), HasSubstr("refused")));
 }
 
 TEST(StoreTest, WaitsForAStoreThatBeginsLater) {
-  const auto reserved = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
-  const rendezvous::Endpoint endpoint{.host = "127.0.0.1",
-                                      .port = rendezvous::own_address(reserved.get()).port()};
+  const auto reserved = bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
+  const bootstrap::Endpoint endpoint{.host = "127.0.0.1",
+                                     .port = bootstrap::own_address(reserved.get()).port()};
   ::shutdown(reserved.get(), SHUT_RDWR);  // refuses connections until somebody listens again
 
   on_threads(2, [&](int rank) {
@@ -102,7 +101,7 @@ TEST(StoreTest, WaitsForAStoreThatBeginsLater) {
       const auto channel = StoreClient::join(credentials(1, 2), endpoint);
       EXPECT_THAT(channel->allgather("one"), ElementsAre("zero", "one"));
     } else {
-      auto listener = rendezvous::listen_at(endpoint);
+      auto listener = bootstrap::listen_at(endpoint);
       const auto channel = StoreClient::serve(credentials(0, 2), std::move(listener));
       EXPECT_THAT(channel->allgather("zero"), ElementsAre("zero", "one"));
     }
@@ -113,18 +112,17 @@ TEST(StoreTest, RefusesARankThatIsThereAlready) {
   StoreJob job(3);
   job.join(1);
 
-  auto place = job.place(1);
-  place.self.process = 77;
-  const std::string complaint =
-      complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); });
+  auto other = job.credentials_of(1);
+  other.self.process = 77;
+  const std::string error = error_of([&] { (void)StoreClient::join(other, job.endpoint()); });
 
-  EXPECT_THAT(complaint, HasSubstr("rank 1 on host host1 is there already"));
+  EXPECT_THAT(error, HasSubstr("rank 1 on host host1 is there already"));
   job.join(2);
   on_threads(3, [&](int rank) { EXPECT_EQ(job.channel(rank)->allgather("").size(), 3U); });
 }
 
 // The listener outlives the first World, as one that was inherited does.
-TEST(StoreTest, HasARankComeAgainThatIsBackForTheNextWorldTooEarly) {
+TEST(StoreTest, TellsARankThatIsBackTooEarlyForTheNextWorldToRetry) {
   auto listener = StoreJob::listen();
   const auto endpoint = StoreJob::endpoint_of(listener);
   shm::Descriptor for_the_next(::dup(listener.get()));
@@ -144,27 +142,27 @@ TEST(StoreTest, HasARankComeAgainThatIsBackForTheNextWorldTooEarly) {
   });
 }
 
-TEST(StoreTest, HasARankComeAgainWhoseOldConnectionHasNotEndedYet) {
+TEST(StoreTest, TellsARankWhoseOldConnectionHasNotEndedToRetry) {
   auto job = std::make_unique<StoreJob>(2, 100ms);
   job->join(1);
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job->place(1), job->endpoint()); }),
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(job->credentials_of(1), job->endpoint()); }),
               HasSubstr("rank 0 is still in the job's previous World"));
 }
 
 TEST(StoreTest, RefusesASecondRankZero) {
   StoreJob job(1);
-  auto place = job.place(0);
-  place.self.process = 77;
+  auto other = job.credentials_of(0);
+  other.self.process = 77;
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }),
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(other, job.endpoint()); }),
               HasSubstr("rank 0 on host host0 is there already"));
 }
 
 TEST(StoreTest, RefusesARankThatIsOutOfRange) {
   StoreJob job(2);
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(job.place(2), job.endpoint()); }),
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(job.credentials_of(2), job.endpoint()); }),
               HasSubstr("out of range: the job has 2 ranks"));
   job.join(1);
   on_threads(2, [&](int rank) { EXPECT_EQ(job.channel(rank)->allgather("").size(), 2U); });
@@ -173,29 +171,29 @@ TEST(StoreTest, RefusesARankThatIsOutOfRange) {
 TEST(StoreTest, TellsEveryRankOfAnotherSize) {
   StoreJob job(3);
   job.join(1);
-  auto place = job.place(2);
-  place.self.size = 5;
+  auto other = job.credentials_of(2);
+  other.self.size = 5;
   const auto mismatch =
       AllOf(HasSubstr("rank 2 on host host2 was started as one of 5 ranks"), HasSubstr("of 3"));
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }), mismatch);
-  EXPECT_THAT(complaint_of_allgather(*job.channel(0)), mismatch);
-  EXPECT_THAT(complaint_of_allgather(*job.channel(1)), mismatch);
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(other, job.endpoint()); }), mismatch);
+  EXPECT_THAT(error_of_allgather(*job.channel(0)), mismatch);
+  EXPECT_THAT(error_of_allgather(*job.channel(1)), mismatch);
 }
 
 TEST(StoreTest, TellsALaterRankOfAnotherVersion) {
   StoreJob job(3);
-  auto place = job.place(2);
-  place.self.version = "9.9";
+  auto other = job.credentials_of(2);
+  other.self.version = "9.9";
   const auto mismatch =
       AllOf(HasSubstr("rank 2 on host host2 runs version 9.9"), HasSubstr("host host0 runs 1.2.3"));
 
-  EXPECT_THAT(complaint_of([&] { (void)StoreClient::join(place, job.endpoint()); }), mismatch);
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(other, job.endpoint()); }), mismatch);
   job.join(1);
-  EXPECT_THAT(complaint_of_allgather(*job.channel(1)), mismatch);
+  EXPECT_THAT(error_of_allgather(*job.channel(1)), mismatch);
 }
 
-TEST(StoreTest, KnowsTheAddressByWhichRanksCome) {
+TEST(StoreTest, KnowsTheAddressByWhichRanksConnect) {
   StoreJob job(2);
   job.join(1);
 
@@ -204,17 +202,16 @@ TEST(StoreTest, KnowsTheAddressByWhichRanksCome) {
 }
 
 TEST(StoreTest, DoesNotLeaveLoopbackWithoutASecret) {
-  auto place = credentials(1, 2);
-  place.secret.clear();
+  auto other = credentials(1, 2);
+  other.secret.clear();
 
-  EXPECT_THAT(
-      complaint_of([&] { (void)StoreClient::join(place, {.host = "192.0.2.1", .port = 1}); }),
-      AllOf(HasSubstr("no secret"), HasSubstr("RONDO_SECRET")));
+  EXPECT_THAT(error_of([&] { (void)StoreClient::join(other, {.host = "192.0.2.1", .port = 1}); }),
+              AllOf(HasSubstr("no secret"), HasSubstr("RONDO_SECRET")));
 }
 
 TEST(StoreTest, NeedsNoSecretOnLoopback) {
-  auto listener = rendezvous::listen_at({.host = "127.0.0.1", .port = 0});
-  const auto port = rendezvous::own_address(listener.get()).port();
+  auto listener = bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
+  const auto port = bootstrap::own_address(listener.get()).port();
   auto zero = credentials(0, 2);
   auto one = credentials(1, 2);
   zero.secret.clear();

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 

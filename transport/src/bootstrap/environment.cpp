@@ -1,72 +1,129 @@
+// What a process is told about its job, and where it runs.
+//
+// This is the only source that reads the launcher's environment variables (the secret's are read in
+// auth.cpp, the plug-ins' in links/plugin.cpp). Every value is checked here, so that a typing error
+// is reported with the variable's name before any rank waits for another.
+
 #include "bootstrap/environment.hpp"
 
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/coordinator.hpp"
-
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(Errc::rendezvous_failed, what); }
 
+// An empty variable counts as one that is not set.
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
 }
 
-int number(const char* name, const std::string& text, int least) {
-  int value = 0;
+// The whole of `text` as a number, or nothing.
+template <typename Number>
+std::optional<Number> parse(std::string_view text) {
+  Number value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || rest != end || value < least) {
+  return error == std::errc{} && rest == end ? std::optional(value) : std::nullopt;
+}
+
+int number(const char* name, const std::string& text, int least) {
+  const auto value = parse<int>(text);
+  if (!value || *value < least) {
     fail(std::string(name) + "='" + text + "' is not a number of at least " +
          std::to_string(least));
   }
-  return value;
+  return *value;
+}
+
+void read_number(const char* name, int least, int& value) {
+  if (const auto text = variable(name)) value = number(name, *text, least);
 }
 
 // Zero or more, finite.
-double amount(const char* name, const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || rest != end || !std::isfinite(value) || value < 0) {
-    fail(std::string(name) + "='" + text + "' is not a number of at least 0");
+void read_amount(const char* name, double& value) {
+  const auto text = variable(name);
+  if (!text) return;
+  const auto amount = parse<double>(*text);
+  if (!amount || !std::isfinite(*amount) || *amount < 0) {
+    fail(std::string(name) + "='" + *text + "' is not a number of at least 0");
   }
-  return value;
+  value = *amount;
 }
 
-void read_options(Placement& placement) {
-  if (const auto text = variable("RONDO_LISTENER")) {
-    placement.listener = number("RONDO_LISTENER", *text, 0);
-  }
-  if (const auto text = variable("RONDO_RECORDER")) {
-    placement.recorder = number("RONDO_RECORDER", *text, 0);
-  }
-  if (const auto text = variable("RONDO_FAKE_NODES")) {
-    placement.fake_nodes = number("RONDO_FAKE_NODES", *text, 1);
-    if (placement.fake_nodes > placement.size) {
-      fail("RONDO_FAKE_NODES=" + *text + " are more than the " + std::to_string(placement.size) +
-           " ranks");
-    }
-  }
-  if (const auto text = variable("RONDO_LATENCY_US")) {
-    placement.latency_us = amount("RONDO_LATENCY_US", *text);
-  }
-  if (const auto text = variable("RONDO_BANDWIDTH_GBS")) {
-    placement.bandwidth_gbs = amount("RONDO_BANDWIDTH_GBS", *text);
-  }
-  placement.fabric = variable("RONDO_FABRIC").value_or("");
-  placement.interface = variable("RONDO_INTERFACE").value_or("");
+bool is_job(std::string_view text) {
+  constexpr std::size_t digits = 32;
+  return text.size() == digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Alone although a launcher started several: every process would train by itself, unnoticed.
+// "host:1234"; an IPv6 address stands in brackets, because it has colons of its own.
+std::optional<Endpoint> parse_endpoint(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  // Without brackets it would not be clear where the address ends and the port begins.
+  const bool six = host.find(':') != std::string_view::npos;
+  if (host.empty() || six != bracketed ||
+      host.find_first_of("[]/ \t\n") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  const auto port = parse<std::uint16_t>(text.substr(colon + 1));
+  if (!port || *port == 0) return std::nullopt;
+  return Endpoint{.host = std::string(host), .port = *port};
+}
+
+// Sets the job, and where its store is unless the job is local. False when `text` is neither
+// "local:JOB" nor "tcp:HOST:PORT/JOB".
+bool parse_coordinator(std::string_view text, LaunchInfo& launch) {
+  constexpr std::string_view local = "local:";
+  constexpr std::string_view tcp = "tcp:";
+  if (text.starts_with(local)) {
+    launch.job = text.substr(local.size());
+    return is_job(launch.job);
+  }
+  const std::size_t slash = text.rfind('/');
+  if (!text.starts_with(tcp) || slash == std::string_view::npos) return false;
+  launch.job = text.substr(slash + 1);
+  launch.coordinator = parse_endpoint(text.substr(tcp.size(), slash - tcp.size()));
+  return is_job(launch.job) && launch.coordinator;
+}
+
+void read_options(LaunchInfo& launch) {
+  read_number("RONDO_LISTENER", 0, launch.listener);
+  read_number("RONDO_RECORDER", 0, launch.recorder);
+  read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
+  if (launch.fake_nodes > launch.size) {
+    fail("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
+         std::to_string(launch.size) + " ranks");
+  }
+  read_amount("RONDO_LATENCY_US", launch.latency_us);
+  read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
+  // The names are checked where they are used: by join_nodes() and select_interfaces().
+  launch.fabric = variable("RONDO_FABRIC").value_or("");
+  launch.interface = variable("RONDO_INTERFACE").value_or("");
+}
+
+// Without this check every process of another launcher would be a World of one rank, and train by
+// itself without anybody noticing.
 void refuse_foreign_launchers() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const auto text = variable(name);
@@ -78,9 +135,24 @@ void refuse_foreign_launchers() {
   }
 }
 
+// CPUs' worth of time that the control group grants; a large number when it sets no limit.
+double quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string limit;
+  double period = 0.0;
+  constexpr double unlimited = 1e9;
+  if (!(file >> limit >> period) || limit == "max" || period <= 0.0) return unlimited;
+  return std::stod(limit) / period;
+}
+
 }  // namespace
 
-std::optional<Placement> read_environment() {
+std::string to_string(const Endpoint& endpoint) {
+  const bool six = endpoint.host.find(':') != std::string::npos;
+  return (six ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+}
+
+std::optional<LaunchInfo> read_environment() {
   const auto coordinator = variable("RONDO_COORDINATOR");
   const auto rank = variable("RONDO_RANK");
   const auto size = variable("RONDO_SIZE");
@@ -91,20 +163,59 @@ std::optional<Placement> read_environment() {
   if (!coordinator || !rank || !size) {
     fail("RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE must be set together; `rondo run` does so");
   }
-  auto parsed = parse_coordinator(*coordinator);
-  if (!parsed) {
+  LaunchInfo launch;
+  if (!parse_coordinator(*coordinator, launch)) {
     fail("RONDO_COORDINATOR='" + *coordinator +
          "' is not of the form local:JOB or tcp:HOST:PORT/JOB, JOB being 32 hexadecimal digits");
   }
-  Placement placement{.job = std::move(parsed->job),
-                      .rank = number("RONDO_RANK", *rank, 0),
-                      .size = number("RONDO_SIZE", *size, 1),
-                      .coordinator = std::move(parsed->endpoint)};
-  if (placement.rank >= placement.size) {
+  launch.rank = number("RONDO_RANK", *rank, 0);
+  launch.size = number("RONDO_SIZE", *size, 1);
+  if (launch.rank >= launch.size) {
     fail("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
-  read_options(placement);
-  return placement;
+  read_options(launch);
+  return launch;
 }
 
-}  // namespace rondo::transport::rendezvous
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+  return name.data();
+}
+
+// Containers on one machine have its boot id, but each its network namespace; neither abstract
+// sockets nor loopback lead from one to another.
+std::string machine_key() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat space = {};
+  if (::stat("/proc/self/ns/net", &space) != 0) return boot;
+  return boot + "/" + std::to_string(space.st_ino);
+}
+
+// sched_getaffinity() fails on machines of more than 1,024 CPUs; then no CPU counts, and ranks that
+// wait sleep early.
+CpuMask own_cpus() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  ::sched_getaffinity(0, sizeof cpus, &cpus);
+  CpuMask mask;
+  static_assert(sizeof mask == sizeof cpus);
+  std::memcpy(mask.data(), &cpus, sizeof cpus);
+  return mask;
+}
+
+// More ranks than CPUs take turns, so a rank that waits should not spin: whom it waits for may need
+// its CPU.
+bool outnumber_cpus(const std::vector<CpuMask>& ranks) {
+  int available = 0;
+  for (std::size_t i = 0; i < CpuMask{}.size(); ++i) {
+    std::uint64_t any = 0;
+    for (const CpuMask& mask : ranks) any |= mask[i];
+    available += std::popcount(any);
+  }
+  const auto count = static_cast<double>(ranks.size());
+  return count > available || count > quota();
+}
+
+}  // namespace rondo::transport::bootstrap

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 
 /// A host (name, IPv4, or IPv6 without brackets) and a TCP port.
 struct Endpoint {
@@ -18,12 +20,12 @@ struct Endpoint {
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
 /// What a launcher told this process.
-struct Placement {
+struct LaunchInfo {
   std::string job;  ///< unique to the job: 32 hexadecimal digits
   int rank = 0;
   int size = 1;
 
-  /// Where rank 0's store is; nothing when all ranks are on this host and meet without one.
+  /// Where rank 0's store is; nothing when all ranks are on this host and need no store.
   std::optional<Endpoint> coordinator = {};
   /// The inherited socket on which rank 0 listens for the store, or -1: it makes its own.
   int listener = -1;
@@ -51,6 +53,22 @@ struct Placement {
 ///
 /// Throws Error(rendezvous_failed) when they are incomplete or make no sense, and when another
 /// launcher (Slurm, Open MPI, MPICH) says that this process is one of several.
-[[nodiscard]] std::optional<Placement> read_environment();
+[[nodiscard]] std::optional<LaunchInfo> read_environment();
 
-}  // namespace rondo::transport::rendezvous
+/// For messages.
+[[nodiscard]] std::string host_name();
+
+/// Equal for processes that can map each other's memory: boot id and network namespace.
+[[nodiscard]] std::string machine_key();
+
+/// A bit for each CPU on which a thread may run.
+using CpuMask = std::array<std::uint64_t, 16>;
+
+/// Where the calling thread may run.
+[[nodiscard]] CpuMask own_cpus();
+
+/// Would ranks that may run on these CPUs (one mask each) have to share them? Respects the
+/// control group's quota, too.
+[[nodiscard]] bool outnumber_cpus(const std::vector<CpuMask>& ranks);
+
+}  // namespace rondo::transport::bootstrap

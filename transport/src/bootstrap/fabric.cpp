@@ -1,49 +1,141 @@
+// Which ranks share a node, and which link joins the nodes.
+//
+// Every rank puts what others must know about it on an address card, and all ranks exchange their
+// cards over the side channel, three times at most: who is where and with which options; which
+// plug-ins work there; the address of the fabric, or why there is none. After each exchange all
+// ranks have the same cards, so they come to the same decision or throw the same error, and no
+// rank waits for one that has failed.
+
 #include "bootstrap/fabric.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <stdexcept>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/environment.hpp"
+#include "bootstrap/wire.hpp"
+#include "core/names.hpp"
 #include "links/delayed_link.hpp"
 #include "links/plugin.hpp"
+#include "links/shm/open.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
+
+// What a rank tells all others about itself before there are any links.
+struct AddressCard {
+  int pid = 0;
+  std::string host = {};
+  std::string node_key = {};     // equal for ranks that share memory: machine and fake node
+  std::string machine_key = {};  // of the machine alone
+  std::string settings = {};     // must be equal on all ranks; for people to read
+  std::string plugins = {};      // that work here, by preference: "ucx ofi"
+  std::string address = {};      // of the fabric
+  std::string problem = {};      // why there is no address
+
+  static auto fields(auto& card) {
+    return std::tie(card.pid, card.host, card.node_key, card.machine_key, card.settings,
+                    card.plugins, card.address, card.problem);
+  }
+};
+
+using Cards = std::vector<AddressCard>;
+
+// "version 0.1.0, 4 ranks, fabric auto, ...". Compared as a text, and shown as one when it differs.
+std::string describe_settings(int size, const WorldOptions& options) {
+  const FabricOptions& fabric = options.fabric;
+  std::string text = "version " RONDO_VERSION ", " + std::to_string(size) + " ranks, fabric " +
+                     fabric.name + ", small_bytes " + std::to_string(options.small_bytes) +
+                     ", waiting " + name_of(options.waiting);
+  if (fabric.fake_nodes > 0) text += ", " + std::to_string(fabric.fake_nodes) + " fake nodes";
+  if (!fabric.allreduce.empty()) text += ", allreduce " + fabric.allreduce;
+  return text;
+}
+
+AddressCard card_of(const JobRank& self, const WorldOptions& options) {
+  AddressCard card{.pid = ::getpid(),
+                   .host = host_name(),
+                   .machine_key = machine_key(),
+                   .settings = describe_settings(self.size, options)};
+  card.node_key = card.machine_key;
+  const int fake_nodes = std::min(options.fabric.fake_nodes, self.size);
+  if (fake_nodes > 0) {
+    // Contiguous ranks, as evenly as they go.
+    card.node_key += "/" + std::to_string(static_cast<long>(self.rank) * fake_nodes / self.size);
+  }
+  return card;
+}
+
+// One allgather: the cards of all ranks, in rank order.
+Cards exchange(SideChannel& channel, const AddressCard& mine) {
+  Cards cards;
+  for (const std::string& bytes : channel.allgather(pack(mine))) {
+    if (unpack(bytes, cards.emplace_back())) continue;
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: a rank sent something else than its address card; do all ranks run "
+                "the same version?");
+  }
+  return cards;
+}
+
+void check_settings(const Cards& cards) {
+  for (std::size_t r = 1; r < cards.size(); ++r) {
+    if (cards[r].settings == cards[0].settings) continue;
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: ranks disagree: rank 0 on " + cards[0].host + " has " +
+                    cards[0].settings + "; rank " + std::to_string(r) + " on " + cards[r].host +
+                    " has " + cards[r].settings + "; all ranks must pass the same options");
+  }
+}
+
+// Ranks that opened the fabric throw as well: without the others it is useless.
+void check_fabric(const Cards& cards) {
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r].problem.empty()) continue;
+    throw Error(Errc::link_unavailable,
+                "rank " + std::to_string(r) + " on " + cards[r].host + ": " + cards[r].problem);
+  }
+}
+
+// Which node each rank is on: equal keys are one node, counted in order of the first rank.
+std::vector<int> number_nodes(const Cards& cards) {
+  std::vector<std::string> keys;
+  std::vector<int> nodes;
+  for (const AddressCard& card : cards) {
+    const auto found = std::ranges::find(keys, card.node_key);
+    nodes.push_back(static_cast<int>(found - keys.begin()));
+    if (found == keys.end()) keys.push_back(card.node_key);
+  }
+  return nodes;
+}
+
+std::vector<int> members_where(const Cards& cards, std::string AddressCard::* key,
+                               const std::string& value) {
+  std::vector<int> members;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r].*key == value) members.push_back(static_cast<int>(r));
+  }
+  return members;
+}
+
+// Which link joins the nodes of a job, the same on all ranks.
+struct FabricChoice {
+  std::string plugin;    // "ucx", "ofi", or "shm"
+  std::string provider;  // what the user asked for, or empty
+  std::string reason;    // why this one, for people
+};
 
 constexpr std::array<std::string_view, 2> preference = {"ucx", "ofi"};
 
-bool lists(const std::string& plugins, std::string_view name) {
-  return (" " + plugins + " ").find(" " + std::string(name) + " ") != std::string::npos;
-}
-
-// The first rank that lacks the plug-in, or -1.
-int first_without(const std::vector<AddressCard>& cards, std::string_view name) {
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (!lists(cards[r].plugins, name)) return static_cast<int>(r);
-  }
-  return -1;
-}
-
-void check_one_machine(const std::vector<AddressCard>& cards) {
-  for (std::size_t r = 1; r < cards.size(); ++r) {
-    if (cards[r].machine_key == cards[0].machine_key) continue;
-    throw Error(Errc::rendezvous_failed,
-                "fabric 'shm' joins the fake nodes of one machine, but rank " + std::to_string(r) +
-                    " is on " + cards[r].host + " and rank 0 on " + cards[0].host +
-                    "; choose ucx, ofi or auto");
-  }
-}
-
-std::string problem_here(std::string_view name) {
-  const std::string problem = problem_of_plugin(std::string(name));
-  return problem.empty() ? "" : "; here: " + problem;
-}
-
-}  // namespace
-
+// What `name` ("auto", "ucx", "ucx:tcp", "ofi:verbs", "shm") asks for.
 FabricChoice parse_fabric(const std::string& name) {
   const std::size_t colon = name.find(':');
   FabricChoice choice{.plugin = name.substr(0, colon),
@@ -58,6 +150,7 @@ FabricChoice parse_fabric(const std::string& name) {
   return choice;
 }
 
+// The plug-ins that work on this host, by preference; empty when `name` does not need one.
 std::string usable_plugins(const std::string& name) {
   const std::string wanted = parse_fabric(name).plugin;
   std::string usable;
@@ -68,7 +161,34 @@ std::string usable_plugins(const std::string& name) {
   return usable;
 }
 
-FabricChoice choose_fabric(const FabricOptions& options, const std::vector<AddressCard>& cards) {
+// The first rank that lacks the plug-in, or -1.
+int first_without(const Cards& cards, std::string_view plugin) {
+  const std::string name = " " + std::string(plugin) + " ";
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if ((" " + cards[r].plugins + " ").find(name) == std::string::npos) return static_cast<int>(r);
+  }
+  return -1;
+}
+
+// Fake nodes can share memory, nodes cannot.
+void check_one_machine(const Cards& cards) {
+  for (std::size_t r = 1; r < cards.size(); ++r) {
+    if (cards[r].machine_key == cards[0].machine_key) continue;
+    throw Error(Errc::rendezvous_failed,
+                "fabric 'shm' joins the fake nodes of one machine, but rank " + std::to_string(r) +
+                    " is on " + cards[r].host + " and rank 0 on " + cards[0].host +
+                    "; choose ucx, ofi or auto");
+  }
+}
+
+// Of this host; that of the rank which lacks the plug-in is not known here.
+std::string problem_here(std::string_view name) {
+  const std::string problem = problem_of_plugin(std::string(name));
+  return problem.empty() ? "" : "; here: " + problem;
+}
+
+// What was asked for, or the first that all ranks have in common; never another in silence.
+FabricChoice choose_fabric(const FabricOptions& options, const Cards& cards) {
   FabricChoice choice = parse_fabric(options.name);
   if (choice.plugin == "shm") {
     check_one_machine(cards);
@@ -95,12 +215,103 @@ FabricChoice choose_fabric(const FabricOptions& options, const std::vector<Addre
           problem_here("ucx") + problem_here("ofi"));
 }
 
-std::unique_ptr<Link> with_injected_delays(std::unique_ptr<Link> link,
-                                           const FabricOptions& options) {
-  const bool slow = options.injected_latency.count() > 0 || options.injected_bytes_per_second > 0;
-  if (!slow) return link;
-  return std::make_unique<DelayedLink>(std::move(link), options.injected_latency,
-                                       options.injected_bytes_per_second);
+int own_node(const Membership& membership) {
+  return membership.peers[static_cast<std::size_t>(membership.rank)].info.node;
 }
 
-}  // namespace rondo::transport::rendezvous
+// A link over shared memory to the ranks of this node, or to those of the other (fake) nodes: two
+// links must not share a peer.
+std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_node,
+                                     const WorldOptions& options) {
+  const int node = own_node(membership);
+  std::vector<shm::RankMemory*> memories;
+  for (std::size_t r = 0; r < membership.peers.size(); ++r) {
+    const Peer& peer = membership.peers[r];
+    const bool wanted =
+        r == static_cast<std::size_t>(membership.rank) || (peer.info.node == node) == this_node;
+    memories.push_back(wanted ? peer.memory.get() : nullptr);
+  }
+  return open_shm_link(membership.rank, std::move(memories), options.waiting != Waiting::spin);
+}
+
+// With the delays of `options`, if there are any.
+std::unique_ptr<Link> open_fabric(const Membership& membership, const JobRank& self,
+                                  const WorldOptions& options, const FabricChoice& choice) {
+  std::unique_ptr<Link> link;
+  if (choice.plugin == "shm") {
+    link = open_by_memory(membership, false, options);
+  } else {
+    link = open_plugin(choice.plugin, {.rank = self.rank,
+                                       .size = self.size,
+                                       .provider = choice.provider,
+                                       .device = self.interface,
+                                       .peers = static_cast<int>(membership.peers.size()) - 1});
+  }
+  const FabricOptions& fabric = options.fabric;
+  if (fabric.injected_latency.count() <= 0 && fabric.injected_bytes_per_second <= 0) return link;
+  return std::make_unique<DelayedLink>(std::move(link), fabric.injected_latency,
+                                       fabric.injected_bytes_per_second);
+}
+
+// Addresses alone: connections are made when they are first used.
+void connect_fabric(Membership& membership, const Cards& cards) {
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (membership.peers[r].info.node == own_node(membership)) continue;
+    membership.fabric->connect(static_cast<int>(r), cards[r].address);
+  }
+}
+
+Membership membership_of(int rank, NodePeers node) {
+  Membership membership{
+      .rank = rank, .peers = std::move(node.peers), .oversubscribed = outnumber_cpus(node.cpus)};
+  return membership;
+}
+
+}  // namespace
+
+Membership join_nodes(const JobRank& self, const WorldOptions& options,
+                      std::unique_ptr<SideChannel> channel,
+                      const std::function<NodePeers(const std::vector<int>&)>& connect_members) {
+  AddressCard mine = card_of(self, options);
+  Cards cards = exchange(*channel, mine);
+  check_settings(cards);
+  const std::vector<int> nodes = number_nodes(cards);
+  const bool several = std::ranges::max(nodes) > 0;
+
+  // Fake nodes that are joined by shared memory see each other's.
+  const bool by_memory = several && parse_fabric(options.fabric.name).plugin == "shm";
+  const auto key = by_memory ? &AddressCard::machine_key : &AddressCard::node_key;
+  Membership membership =
+      membership_of(self.rank, connect_members(members_where(cards, key, mine.*key)));
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    membership.peers[r].info = {.pid = cards[r].pid, .host = cards[r].host, .node = nodes[r]};
+  }
+  membership.local = open_by_memory(membership, true, options);
+  if (!several) return membership;
+
+  mine.plugins = usable_plugins(options.fabric.name);
+  cards = exchange(*channel, mine);
+  const FabricChoice choice = choose_fabric(options.fabric, cards);
+  // A rank that cannot open it must take part in the next exchange, or the others would wait for
+  // it.
+  try {
+    membership.fabric = open_fabric(membership, self, options, choice);
+    mine.address = membership.fabric->address();
+  } catch (const Error& error) {
+    mine.problem = error.what();
+  }
+  cards = exchange(*channel, mine);
+  check_fabric(cards);
+  connect_fabric(membership, cards);
+  membership.route = membership.fabric->route() + ", " + choice.reason;
+  membership.side_channel = std::move(channel);
+  return membership;
+}
+
+Membership join_one_node(int rank, NodePeers node, const WorldOptions& options) {
+  Membership membership = membership_of(rank, std::move(node));
+  membership.local = open_by_memory(membership, true, options);
+  return membership;
+}
+
+}  // namespace rondo::transport::bootstrap

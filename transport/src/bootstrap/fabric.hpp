@@ -1,36 +1,38 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <rondo/transport/world.hpp>
 
-#include "bootstrap/card.hpp"
-#include "links/link.hpp"
+#include "bootstrap/node_connector.hpp"
+#include "bootstrap/side_channel.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 
-/// Which link joins the nodes of a job, the same on all ranks.
-struct FabricChoice {
-  std::string plugin;    ///< "ucx", "ofi", or "shm"
-  std::string provider;  ///< what the user asked for, or empty
-  std::string reason;    ///< why this one, for people
+/// A rank that joins a World.
+struct JobRank {
+  int rank = 0;
+  int size = 1;
+  /// By which links should reach other hosts; "lo" when all ranks are on this one.
+  std::string interface = "lo";
 };
 
-/// What `name` ("auto", "ucx", "ucx:tcp", "ofi:verbs", "shm") asks for.
-/// Throws std::invalid_argument when it is none of these.
-[[nodiscard]] FabricChoice parse_fabric(const std::string& name);
+/// Joins a World that may be on several nodes.
+///
+/// 1. All ranks exchange address cards over `channel`, and find out who shares a node with whom.
+/// 2. `connect_members` maps the memory of the ranks of this node.
+/// 3. When there are several nodes, a fabric that works on all ranks is opened, and its addresses
+///    are exchanged.
+///
+/// Collective. Throws Error(rendezvous_failed) or Error(link_unavailable).
+[[nodiscard]] Membership join_nodes(
+    const JobRank& self, const WorldOptions& options, std::unique_ptr<SideChannel> channel,
+    const std::function<NodePeers(const std::vector<int>& members)>& connect_members);
 
-/// The plug-ins that work on this host, by preference; empty when `name` does not need one.
-[[nodiscard]] std::string usable_plugins(const std::string& name);
+/// The Membership of a rank whose World is one node.
+[[nodiscard]] Membership join_one_node(int rank, NodePeers node, const WorldOptions& options);
 
-/// Throws Error(rendezvous_failed) when the ranks have none in common, or not what was asked for.
-[[nodiscard]] FabricChoice choose_fabric(const FabricOptions& options,
-                                         const std::vector<AddressCard>& cards);
-
-/// `link` with the delays of `options`, or as it is.
-[[nodiscard]] std::unique_ptr<Link> with_injected_delays(std::unique_ptr<Link> link,
-                                                         const FabricOptions& options);
-
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

@@ -1,3 +1,9 @@
+// Which network interface links to other hosts should use.
+//
+// A host has several, and some lead nowhere: bridges of containers, cables that are not plugged in.
+// A pattern of names and networks selects among them; without one, the interface over which the
+// store was reached is the best guess, because the connection proves that it works.
+
 #include "bootstrap/interfaces.hpp"
 
 #include <arpa/inet.h>
@@ -17,9 +23,9 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/tcp.hpp"
+#include "bootstrap/sockets.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
 // An address and how many of its leading bits count.
@@ -55,6 +61,7 @@ std::optional<Network> parse_network(std::string_view text) {
   return network;
 }
 
+// Do the leading bits agree?
 bool contains(const Network& network, const Network& address) {
   if (network.width != address.width) return false;
   for (unsigned bit = 0; bit < network.prefix; ++bit) {
@@ -64,6 +71,7 @@ bool contains(const Network& network, const Network& address) {
   return true;
 }
 
+// The message lists all interfaces, so that a typing error is easy to correct.
 [[noreturn]] void fail(const std::string& what, const std::vector<Interface>& all) {
   std::string existing;
   for (const Interface& interface : all) {
@@ -78,7 +86,8 @@ bool contains(const Network& network, const Network& address) {
               what + "; this host has " + (existing.empty() ? "no interface" : existing));
 }
 
-// One part of a pattern.
+// One part of a pattern: what stands between two commas. It is a network if it reads as one,
+// otherwise a glob of names.
 class Part {
  public:
   Part(std::string_view text, const std::vector<Interface>& all) {
@@ -122,6 +131,8 @@ std::vector<Part> parse(std::string_view pattern, const std::vector<Interface>& 
   return parts;
 }
 
+// Fit to be chosen without being named: bridges and virtual devices of containers are up, too, but
+// lead to no other host.
 bool usual(const Interface& interface) {
   if (!interface.up || interface.loopback || interface.addresses.empty()) return false;
   constexpr std::array<std::string_view, 5> inner = {"docker", "veth", "br-", "virbr", "cni"};
@@ -129,7 +140,8 @@ bool usual(const Interface& interface) {
       inner, [&](std::string_view prefix) { return interface.name.starts_with(prefix); });
 }
 
-// Returns whether something that matches is up.
+// Appends what matches `part` and is up, unless it was chosen before: the order of the pattern is
+// that of preference. Returns whether something that matches is up.
 bool append_matches(std::vector<Interface>& chosen, const Part& part,
                     const std::vector<Interface>& all) {
   bool matched = false;
@@ -138,14 +150,15 @@ bool append_matches(std::vector<Interface>& chosen, const Part& part,
     if (!part.matches(interface)) continue;
     matched = true;
     up = up || interface.up;
-    const bool there = std::ranges::any_of(
+    const bool chosen_already = std::ranges::any_of(
         chosen, [&](const Interface& other) { return other.name == interface.name; });
-    if (interface.up && !there) chosen.push_back(interface);
+    if (interface.up && !chosen_already) chosen.push_back(interface);
   }
   if (!matched) fail("interface: nothing matches '" + part.text() + "'", all);
   return up;
 }
 
+// As bytes: one address can be written in several ways.
 bool has(const Interface& interface, std::string_view address) {
   const auto wanted = parse_address(address);
   return wanted && std::ranges::any_of(interface.addresses, [&](const std::string& text) {
@@ -163,20 +176,21 @@ std::vector<Interface> list_interfaces() {
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
   std::vector<Interface> all;
+  // The kernel lists an interface once for each of its addresses, and once without any.
   for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
     const std::string_view name = entry->ifa_name;
-    auto place = std::ranges::find(all, name, &Interface::name);
-    if (place == all.end()) {
+    auto found_at = std::ranges::find(all, name, &Interface::name);
+    if (found_at == all.end()) {
       constexpr unsigned working = IFF_UP | IFF_RUNNING;
       all.push_back({.name = std::string(name),
                      .up = (entry->ifa_flags & working) == working,
                      .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0});
-      place = all.end() - 1;
+      found_at = all.end() - 1;
     }
     const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const auto length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    place->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
+    found_at->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
   }
   return all;
 }
@@ -187,6 +201,7 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
   std::vector<Interface> chosen;
   const bool names_some = std::ranges::any_of(parts, [](const Part& p) { return !p.excludes(); });
   if (!names_some) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
+  // Exclusions come last, wherever they stand in the pattern.
   std::string down;
   for (const Part& part : parts) {
     if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();
@@ -216,4 +231,4 @@ std::string choose_interface(const std::vector<Interface>& all, std::string_view
   return found != chosen.end() ? found->name : chosen.front().name;
 }
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

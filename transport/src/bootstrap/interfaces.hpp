@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 
 /// A network interface of this host.
 struct Interface {
@@ -40,4 +40,4 @@ struct Interface {
 [[nodiscard]] std::string choose_interface(const std::vector<Interface>& all,
                                            std::string_view pattern, std::string_view reached);
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

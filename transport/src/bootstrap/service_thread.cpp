@@ -1,3 +1,9 @@
+// The loop of the service thread: ask every task what it waits for, poll() for all of it, let each
+// task attend to what happened.
+//
+// An eventfd wakes it when another thread has something for it. Whatever a task throws ends the
+// loop but not the process: the World's thread learns of it as the failure of its connection.
+
 #include "bootstrap/service_thread.hpp"
 
 #include <pthread.h>
@@ -12,10 +18,11 @@
 
 #include <rondo/transport/error.hpp>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
-// Threads inherit the mask of whoever starts them.
+// Blocks all signals while the thread is started, because a thread inherits the mask of its
+// creator. Faults stay: they belong to the thread that causes them.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -32,6 +39,7 @@ class BlockedSignals {
   sigset_t before_ = {};
 };
 
+// Rounded up, so that a task is not attended to just before it is due, and then again and again.
 int milliseconds_until(Clock::time_point time) {
   using std::chrono::milliseconds;
   constexpr milliseconds most{60'000};
@@ -41,12 +49,12 @@ int milliseconds_until(Clock::time_point time) {
 
 }  // namespace
 
-ServiceThread::ServiceThread(std::vector<ServiceTask*> chores)
-    : chores_(std::move(chores)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ServiceThread::ServiceThread(std::vector<ServiceTask*> tasks)
+    : tasks_(std::move(tasks)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!bell_.valid()) throw Error(Errc::rendezvous_failed, "rendezvous: cannot make an eventfd");
   const BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "rondo-keeper");
+  ::pthread_setname_np(thread_.native_handle(), "rondo-service");
 }
 
 ServiceThread::~ServiceThread() {
@@ -72,29 +80,31 @@ void ServiceThread::run() noexcept {
 }
 
 void ServiceThread::fail(std::string_view why) noexcept {
-  for (ServiceTask* chore : chores_) chore->on_failure(why);
+  for (ServiceTask* task : tasks_) task->on_failure(why);
 }
 
+// Until the destructor asks to stop; after that each task has half a second to finish, in order.
 void ServiceThread::serve() {
   using namespace std::chrono_literals;
   while (!stop_) turn(Clock::time_point::max());
-  for (ServiceTask* chore : chores_) {
+  for (ServiceTask* task : tasks_) {
     const auto limit = Clock::now() + 500ms;
-    chore->finish();
-    while (!chore->finished() && Clock::now() < limit) turn(limit);
+    task->finish();
+    while (!task->finished() && Clock::now() < limit) turn(limit);
   }
 }
 
 void ServiceThread::turn(Clock::time_point limit) {
   entries_.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
   counts_.clear();
-  for (ServiceTask* chore : chores_) {
+  for (ServiceTask* task : tasks_) {
     const std::size_t before = entries_.size();
-    chore->list(entries_);
+    task->list(entries_);
     counts_.push_back(entries_.size() - before);
-    limit = std::min(limit, chore->due());
+    limit = std::min(limit, task->due());
   }
   const int ready = ::poll(entries_.data(), entries_.size(), milliseconds_until(limit));
+  // Interrupted: nothing is known to be ready, but what is due is attended to.
   if (ready < 0) {
     for (pollfd& entry : entries_) entry.revents = 0;
   }
@@ -105,10 +115,10 @@ void ServiceThread::turn(Clock::time_point limit) {
   const auto now = Clock::now();
   std::span<const pollfd> rest(entries_);
   rest = rest.subspan(1);
-  for (std::size_t i = 0; i < chores_.size(); ++i) {
-    chores_[i]->attend(rest.first(counts_[i]), now);
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i]->attend(rest.first(counts_[i]), now);
     rest = rest.subspan(counts_[i]);
   }
 }
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

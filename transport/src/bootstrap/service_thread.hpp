@@ -11,11 +11,11 @@
 
 #include "shm/descriptor.hpp"
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 
 using Clock = std::chrono::steady_clock;
 
-/// Something that the housekeeping thread looks after. Called on that thread only.
+/// Something that the service thread looks after. Called on that thread only.
 class ServiceTask {
  public:
   ServiceTask() = default;
@@ -32,7 +32,7 @@ class ServiceTask {
   /// Does what can be done without waiting. `entries` are those that list() appended, in order.
   virtual void attend(std::span<const pollfd> entries, Clock::time_point now) = 0;
 
-  /// Its thread ends for want of memory, or by a fault of a chore: it will not be called again.
+  /// The thread ends, because memory ran out or a task threw: it will not be called again.
   virtual void on_failure(std::string_view why) noexcept = 0;
 
   /// To end soon; it will be attended to until it has finished(), or for half a second.
@@ -40,21 +40,22 @@ class ServiceTask {
   [[nodiscard]] virtual bool finished() const = 0;
 };
 
-/// The one thread of a World of several hosts: it accepts, serves the store on rank 0, and
-/// receives news. It sleeps unless something happens, and never touches data of collectives.
+/// The one thread of a World of several hosts: it accepts connections, serves the store on rank 0,
+/// and receives status messages. It sleeps unless something happens, and never touches data of
+/// collectives.
 ///
-/// All signals that a program may handle are blocked on it. The destructor lets the chores finish
-/// in their order, and joins it. When a chore throws, all are told, and the thread ends; the
+/// All signals that a program may handle are blocked on it. The destructor lets the tasks finish
+/// in their order, and joins it. When a task throws, all are told, and the thread ends; the
 /// process does not.
 class ServiceThread {
  public:
-  /// The chores must outlive it.
-  explicit ServiceThread(std::vector<ServiceTask*> chores);
+  /// The tasks must outlive it.
+  explicit ServiceThread(std::vector<ServiceTask*> tasks);
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
   ~ServiceThread();
 
-  /// Makes it attend to its chores now. From any thread.
+  /// Makes it attend to its tasks now. From any thread.
   void wake() noexcept;
 
  private:
@@ -63,7 +64,7 @@ class ServiceThread {
   void fail(std::string_view why) noexcept;
   void turn(Clock::time_point limit);
 
-  std::vector<ServiceTask*> chores_;
+  std::vector<ServiceTask*> tasks_;
   shm::Descriptor bell_;
   std::atomic<bool> stop_ = false;
   std::vector<pollfd> entries_;
@@ -71,4 +72,4 @@ class ServiceThread {
   std::thread thread_;
 };
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

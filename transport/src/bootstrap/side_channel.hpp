@@ -1,15 +1,20 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 
-/// What one rank tells all others after the rendezvous, or what is found out about it.
-struct News {
+/// What one rank tells all others after the bootstrap, or what is found out about it.
+struct StatusMessage {
   enum class Kind : std::uint8_t {
     left = 1,  ///< its World ended in order; `text`: see LastCollective in peer_status.hpp
     lost,      ///< its process ended, or its host cannot be reached
@@ -20,7 +25,12 @@ struct News {
   int rank = 0;  ///< whom it is about
   std::uint32_t context = 0;
   std::string text = {};
+
+  static auto fields(auto& self) { return std::tie(self.kind, self.rank, self.context, self.text); }
 };
+
+/// The text of a StatusMessage is cut here.
+inline constexpr std::size_t longest_text = 4096;
 
 /// A rank's line to all ranks of its job, beside the links: before there are any, to exchange
 /// addresses; afterwards, to learn who is lost.
@@ -39,12 +49,81 @@ class SideChannel {
   /// times, but only before watch().
   [[nodiscard]] virtual std::vector<std::string> allgather(std::string_view mine) = 0;
 
-  /// From now on `hear` is told all news of other ranks, from another thread, one at a time; also
-  /// what came in since the last allgather().
-  virtual void watch(std::function<void(const News&)> hear) = 0;
+  /// From now on `handler` is called with every message about other ranks, on another thread, one
+  /// at a time; also with those that came since the last allgather().
+  virtual void watch(std::function<void(const StatusMessage&)> handler) = 0;
 
   /// Tells all other ranks. From any thread; neither waits nor throws.
-  virtual void tell(const News& news) noexcept = 0;
+  virtual void tell(const StatusMessage& message) noexcept = 0;
 };
 
-}  // namespace rondo::transport::rendezvous
+/// The side channels of `ranks` ranks that are threads of this process, in rank order.
+///
+/// - **Threads.** There is none of its own: a message is handled on the thread that calls tell(),
+///   or on another that is telling the same rank at that moment; what was told before watch() is
+///   handled inside watch(). A handler may tell(), but not destroy its own channel.
+/// - **End.** A destructor waits for the handler that is being called, if any; afterwards none is
+///   called. A rank that leaves while others are in allgather() ends their wait.
+[[nodiscard]] std::vector<std::unique_ptr<SideChannel>> make_thread_channels(
+    int ranks, std::chrono::milliseconds rendezvous_deadline);
+
+/// A rank's part of round `round` of allgather.
+struct Blob {
+  std::uint64_t round = 0;
+  std::string bytes = {};
+
+  static auto fields(auto& self) { return std::tie(self.round, self.bytes); }
+};
+
+/// All parts, in rank order.
+struct Blobs {
+  std::uint64_t round = 0;
+  std::vector<std::string> parts = {};
+
+  static auto fields(auto& self) { return std::tie(self.round, self.parts); }
+};
+
+/// One allgather after the other, where the parts come together. Pure bookkeeping.
+///
+/// The deadline of a round runs from its first part. No rank is in two rounds: it begins the
+/// next when it has all parts of the last.
+class AllgatherRounds {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit AllgatherRounds(std::size_t ranks) : parts_(ranks), came_(ranks, false) {}
+
+  /// The number of the round under way, from 0.
+  [[nodiscard]] std::uint64_t round() const noexcept { return round_; }
+
+  /// False when it is of another round, or the rank's second.
+  [[nodiscard]] bool add(std::size_t rank, Blob blob, Time deadline);
+
+  /// All parts, once all came; then the next round begins.
+  [[nodiscard]] std::optional<Blobs> complete();
+
+  /// When the round under way must be complete; the end of time when it has no part yet.
+  [[nodiscard]] Time deadline() const noexcept { return deadline_; }
+
+  /// "rank 3 of 4 did not come", "ranks 1, 2 of 4 did not come".
+  [[nodiscard]] std::string missing() const;
+
+  /// There will be no further rounds.
+  void stop() noexcept { deadline_ = Time::max(); }
+
+ private:
+  std::uint64_t round_ = 0;
+  std::size_t arrived_ = 0;
+  std::vector<std::string> parts_;
+  std::vector<bool> came_;
+  Time deadline_ = Time::max();
+};
+
+// The former names, for core.
+using News = StatusMessage;
+
+}  // namespace rondo::transport::bootstrap
+
+namespace rondo::transport {
+namespace rendezvous = bootstrap;
+}

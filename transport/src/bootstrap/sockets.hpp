@@ -1,19 +1,29 @@
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
-namespace rondo::transport::rendezvous {
+#include "bootstrap/environment.hpp"
+#include "bootstrap/wire.hpp"
+#include "shm/descriptor.hpp"
+
+namespace rondo::transport::bootstrap {
+
+using Clock = std::chrono::steady_clock;
 
 // What sockets of both kinds need, inside a node and between nodes.
 
 /// Waits until `descriptor` is ready for `events` (those of poll()); false when it was not until
 /// `until`. Signals do not end the wait.
-[[nodiscard]] bool wait_until_ready(int descriptor, short events,
-                                    std::chrono::steady_clock::time_point until);
+[[nodiscard]] bool wait_until_ready(int descriptor, short events, Clock::time_point until);
 
 /// The user who has the other end of `socket`, as the kernel says: of a UNIX socket, the process
 /// that connected or that listened; of a TCP connection inside this host, the owner of the other
@@ -28,4 +38,98 @@ namespace rondo::transport::rendezvous {
 /// Error(rendezvous_failed) when the hard limit forbids it.
 void allow_descriptors(std::size_t count, const char* what);
 
-}  // namespace rondo::transport::rendezvous
+// TCP.
+
+/// An IPv4 or IPv6 address with a port.
+class Address {
+ public:
+  Address() = default;
+  Address(const sockaddr* address, socklen_t length);
+
+  /// Without the port: "10.0.0.1", "fe80::1". IPv4 mapped into IPv6 is shown as IPv4.
+  [[nodiscard]] std::string host() const;
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  [[nodiscard]] bool loopback() const noexcept;
+  /// Its bytes; IPv4 is mapped into IPv6.
+  [[nodiscard]] in6_addr as_ipv6() const noexcept;
+
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&storage_);
+  }
+  [[nodiscard]] socklen_t length() const noexcept { return length_; }
+
+ private:
+  sockaddr_storage storage_ = {};
+  socklen_t length_ = 0;
+};
+
+/// Where `socket` is bound, and where it is connected to; empty addresses when it is not.
+[[nodiscard]] Address own_address(int socket);
+[[nodiscard]] Address peer_address(int socket);
+
+/// All addresses of a name. Throws Error(rendezvous_failed) when it has none.
+[[nodiscard]] std::vector<Address> resolve(const Endpoint& endpoint);
+
+/// A listening socket at `endpoint`; port 0 takes a free one. A literal address and "localhost" are
+/// bound as they are. A name is bound as all addresses of this host: many hosts' own names mean
+/// their loopback only, and one of several interfaces may be dead.
+[[nodiscard]] shm::Descriptor listen_at(const Endpoint& endpoint);
+
+/// Invalid, with errno, when it did not succeed until `until`. The socket does not block.
+[[nodiscard]] shm::Descriptor connect_until(const Address& address, Clock::time_point until);
+
+/// Makes the kernel notice within 5 s that the other host or the line to it is gone, whether data
+/// is on the way or not. A peer that is merely stopped still answers: its kernel does.
+void detect_dead_peer(int socket) noexcept;
+
+void make_nonblocking(int socket) noexcept;
+
+/// Frames over a socket that does not block.
+///
+/// Nothing here waits or throws: what cannot be sent now is kept, and a connection that ended
+/// keeps the frames that came before its end. Belongs to one thread at a time.
+class Connection {
+ public:
+  /// `cap` bounds the payloads that are taken.
+  Connection(shm::Descriptor socket, std::size_t cap);
+
+  [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
+
+  /// For poll(): readable, and writable when something is kept.
+  [[nodiscard]] short events() const noexcept;
+
+  void send(const Frame& frame);
+
+  /// Sends what was kept, and takes in what came, as far as neither waits. No more is taken in than
+  /// one frame of the cap: the rest stays with the kernel until next() has made room.
+  void exchange();
+
+  /// The next frame that came. An undecodable one closes the connection.
+  [[nodiscard]] std::optional<Frame> next();
+
+  void allow(std::size_t cap) noexcept { reader_.allow(cap); }
+
+  /// Nothing more will be sent than what is kept. The other side learns it after that.
+  void finish_sending();
+
+  /// Closes the socket, and forgets what was not sent and what was not taken.
+  void close();
+
+  /// The other side has ended, or the line to it.
+  [[nodiscard]] bool ended() const noexcept { return !end_.empty(); }
+  /// Why it has.
+  [[nodiscard]] const std::string& end() const noexcept { return end_; }
+
+ private:
+  void flush();
+  void receive();
+
+  shm::Descriptor socket_;
+  FrameReader reader_;
+  std::string unsent_;
+  std::size_t sent_ = 0;
+  bool finishing_ = false;
+  std::string end_;
+};
+
+}  // namespace rondo::transport::bootstrap

@@ -1,4 +1,11 @@
-#include "bootstrap/store_server.hpp"
+// The store of rank 0: who may join, allgather, and what ranks tell each other.
+//
+// One thread serves all ranks, so nothing here waits: each turn takes what has come and sends what
+// the sockets accept. Anybody on the network may connect. A connection is unverified until it has
+// proved to know the secret; then it becomes a member or is refused with the reason. Members are
+// served first, so that unverified connections cannot delay them.
+
+#include "bootstrap/store.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,89 +14,65 @@
 #include <cerrno>
 #include <utility>
 
-#include "bootstrap/absent.hpp"
-#include "bootstrap/limits.hpp"
-#include "bootstrap/sockets.hpp"
-#include "bootstrap/tcp.hpp"
-
-namespace rondo::transport::rendezvous {
+namespace rondo::transport::bootstrap {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t spare_strangers = 128;
-constexpr auto deaf_time = 100ms;
+constexpr std::size_t spare_unverified = 128;
+constexpr auto pause_without_descriptors = 100ms;
 
-std::string named(const Introduction& who) {
-  return "rank " + std::to_string(who.rank) + " on host " + printable(who.host);
-}
-
-// Why the whole job cannot begin; empty when it can.
-std::string mismatch(const Introduction& store, const Introduction& who) {
-  if (who.version != store.version) {
-    return named(who) + " runs version " + printable(who.version) + ", rank 0 on host " +
-           store.host + " runs " + store.version + "; install the same on all hosts";
-  }
-  if (who.size != store.size) {
-    return named(who) + " was started as one of " + std::to_string(who.size) +
-           " ranks, rank 0 on host " + store.host + " as one of " + std::to_string(store.size) +
-           "; RONDO_SIZE must be equal on all ranks";
-  }
-  return {};
+pollfd poll_entry(const Connection& connection) {
+  return {.fd = connection.descriptor(), .events = connection.events(), .revents = 0};
 }
 
 }  // namespace
 
+// Rank 0 is a member from the beginning, over its own end of a socket pair.
 StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own)
     : credentials_(std::move(credentials)),
       listener_(std::move(listener)),
       members_(credentials_.self.size),
-      past_(credentials_.self.size),
-      gathering_(credentials_.self.size) {
+      history_(credentials_.self.size),
+      rounds_(credentials_.self.size) {
   members_[0] = std::make_unique<Member>(Connection(std::move(own), largest_from_rank),
                                          credentials_.self.host);
-  past_[0] = {.came = true, .process = credentials_.self.process};
+  history_[0] = {.came = true, .process = credentials_.self.process};
 }
 
-std::size_t StoreServer::most_strangers() const noexcept {
-  return members_.size() + spare_strangers;
-}
-
+// The order of the entries is that in which attend() reads them.
 void StoreServer::list(std::vector<pollfd>& entries) {
-  const bool deaf = finishing_ || deaf_until_ > Clock::now();
-  entries.push_back({.fd = deaf ? -1 : listener_.get(), .events = POLLIN, .revents = 0});
-  const auto add = [&](const Connection& connection) {
-    entries.push_back({.fd = connection.descriptor(), .events = connection.events(), .revents = 0});
-  };
-  for (const auto& stranger : strangers_) add(stranger->connection);
+  const bool accepting = !finishing_ && accept_again_at_ <= Clock::now();
+  entries.push_back({.fd = accepting ? listener_.get() : -1, .events = POLLIN, .revents = 0});
+  for (const auto& candidate : unverified_) entries.push_back(poll_entry(candidate->connection));
   for (const auto& member : members_) {
-    if (member) add(member->connection);
+    if (member) entries.push_back(poll_entry(member->connection));
   }
 }
 
 Clock::time_point StoreServer::due() const {
-  Clock::time_point due = gathering_.deadline();
-  if (!strangers_.empty()) due = std::min(due, strangers_.front()->until);
-  if (deaf_until_ > Clock::now()) due = std::min(due, deaf_until_);
+  Clock::time_point due = rounds_.deadline();
+  if (!unverified_.empty()) due = std::min(due, unverified_.front()->until);
+  if (accept_again_at_ > Clock::now()) due = std::min(due, accept_again_at_);
   return due;
 }
 
 void StoreServer::attend(std::span<const pollfd> entries, Clock::time_point now) {
-  const bool knocked = entries.front().revents != 0;
+  const bool has_new = entries.front().revents != 0;
   entries = entries.subspan(1);
-  const std::size_t strangers = strangers_.size();
-  // Members first: strangers must not delay them. Those who are admitted below have no entry yet.
-  std::size_t next = strangers;
+  const std::size_t unverified = unverified_.size();
+  // Members first. Those who are admitted below have no entry yet.
+  std::size_t next = unverified;
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
     if (members_[rank] && entries[next++].revents != 0) serve(rank, now);
   }
-  for (std::size_t i = 0; i < strangers; ++i) {
-    if (entries[i].revents != 0) greet(*strangers_[i]);
+  for (std::size_t i = 0; i < unverified; ++i) {
+    if (entries[i].revents != 0) verify(*unverified_[i]);
   }
-  drop_strangers(now);
-  if (knocked) accept_some(now);
-  if (now >= gathering_.deadline()) fail("rendezvous: " + absent(gathering_.came()) + " in time");
-  bury_the_lost(now);
+  drop_decided(now);
+  if (has_new) accept_some(now);
+  if (now >= rounds_.deadline()) fail("rendezvous: " + rounds_.missing() + " in time");
+  report_lost_members(now);
 }
 
 void StoreServer::accept_some(Clock::time_point now) {
@@ -103,111 +86,120 @@ void StoreServer::accept_some(Clock::time_point now) {
       return;
     }
     statistics_.connections += 1;
-    if (strangers_.size() >= most_strangers()) {
-      strangers_.erase(strangers_.begin());
-      statistics_.strangers += 1;
-    }
-    watch_line(socket.get());
-    strangers_.push_back(std::make_unique<Stranger>(Connection(std::move(socket), handshake_cap),
-                                                    Challenger(), now + handshake_limit));
-    Stranger& stranger = *strangers_.back();
-    stranger.connection.send(stranger.challenger.challenge());
+    if (unverified_.size() >= members_.size() + spare_unverified) drop_oldest_unverified();
+    detect_dead_peer(socket.get());
+    unverified_.push_back(std::make_unique<Unverified>(Connection(std::move(socket), handshake_cap),
+                                                       StoreHandshake(), now + handshake_limit));
+    Unverified& candidate = *unverified_.back();
+    candidate.connection.send(candidate.handshake.challenge());
   }
+}
+
+void StoreServer::drop_oldest_unverified() {
+  unverified_.erase(unverified_.begin());
+  statistics_.unverified += 1;
 }
 
 // When descriptors ran out: true when it is worth another try now.
 bool StoreServer::make_room(int error, Clock::time_point now) {
   if (error == ECONNABORTED || error == EINTR) return true;
   if (error == EAGAIN || error == EWOULDBLOCK) return false;
-  if (!strangers_.empty()) {
-    strangers_.erase(strangers_.begin());
-    statistics_.strangers += 1;
+  if (!unverified_.empty()) {
+    drop_oldest_unverified();
     return true;
   }
-  deaf_until_ = now + deaf_time;
+  accept_again_at_ = now + pause_without_descriptors;
   return false;
 }
 
-void StoreServer::drop_strangers(Clock::time_point now) {
-  std::erase_if(strangers_, [&](const std::unique_ptr<Stranger>& stranger) {
-    // Those who were admitted or refused have lost their descriptor, or will be sent no more.
-    if (stranger->until == Clock::time_point::min()) return true;
-    if (!stranger->connection.ended() && now < stranger->until) return false;
-    statistics_.strangers += 1;
+void StoreServer::drop_decided(Clock::time_point now) {
+  std::erase_if(unverified_, [&](const std::unique_ptr<Unverified>& candidate) {
+    // Those who were admitted have lost their descriptor; those who were refused are sent no more.
+    if (candidate->until == Clock::time_point::min()) return true;
+    if (!candidate->connection.ended() && now < candidate->until) return false;
+    statistics_.unverified += 1;
     return true;
   });
 }
 
-void StoreServer::greet(Stranger& stranger) {
-  stranger.connection.exchange();
-  const std::optional<Frame> frame = stranger.connection.next();
+// One frame decides: its sender becomes a member, is refused with the reason or told to come again.
+void StoreServer::verify(Unverified& candidate) {
+  candidate.connection.exchange();
+  const std::optional<Frame> frame = candidate.connection.next();
   if (!frame) return;
-  stranger.until = Clock::time_point::min();
-  if (credentials_.secret.empty() && !is_trusted(stranger)) return;
-  const auto who = stranger.challenger.verify(*frame, credentials_.secret);
-  if (who) {
-    admit(stranger, *who);
-  } else {
-    statistics_.strangers += 1;
-    stranger.connection.send({.type = Frame::Type::refused,
-                              .payload = "this rank's secret is not the job's; give all ranks the "
-                                         "same RONDO_SECRET or ~/.rondo/secret"});
+  // Whatever the decision is, drop_decided() removes the candidate at the end of this turn.
+  candidate.until = Clock::time_point::min();
+  if (credentials_.secret.empty() && !is_same_user_without_secret(candidate)) return;
+  if (const auto who = candidate.handshake.verify(*frame, credentials_.secret)) {
+    return admit(candidate, *who);
   }
+  statistics_.unverified += 1;
+  candidate.connection.send({.type = Frame::Type::refused,
+                             .payload = "this rank's secret is not the job's; give all ranks the "
+                                        "same RONDO_SECRET or ~/.rondo/secret"});
 }
 
-// Without a secret the user is all that tells a rank from a stranger. When the kernel does not
-// know, because it could not find the connection or that has ended, a rank may try again.
-bool StoreServer::is_trusted(Stranger& stranger) {
-  const auto user = user_of_other_end(stranger.connection.descriptor());
+// Without a secret, a rank is trusted if it belongs to the same user. When the kernel does not know
+// the user, because it did not find the connection or that has ended, the rank may try again.
+bool StoreServer::is_same_user_without_secret(Unverified& candidate) {
+  const auto user = user_of_other_end(candidate.connection.descriptor());
   if (user == ::geteuid()) return true;
-  statistics_.strangers += 1;
-  stranger.connection.send(
+  statistics_.unverified += 1;
+  candidate.connection.send(
       {.type = user ? Frame::Type::refused : Frame::Type::later,
        .payload = "the store has no secret, and this rank is not known to be the same user; set "
                   "RONDO_SECRET, or make ~/.rondo/secret"});
   return false;
 }
 
-void StoreServer::admit(Stranger& stranger, const Introduction& who) {
-  const Introduction& self = credentials_.self;
+// The sender knows the secret. The checks go from the job to the single rank, so that the reason
+// which is sent is the most general one.
+void StoreServer::admit(Unverified& candidate, const RankIdentity& who) {
+  const RankIdentity& self = credentials_.self;
   if (who.job != self.job) {
-    return refuse(stranger, "this is the store of job " + self.job + ", not of " +
-                                printable(who.job) + "; its port is taken by the other job");
+    return refuse(candidate, "this is the store of job " + self.job + ", not of " +
+                                 printable(who.job) + "; its port is taken by the other job");
   }
   if (const std::string why = mismatch(self, who); !why.empty()) {
-    refuse(stranger, why);
+    // The job cannot begin without this rank, so all ranks are told now and not at the deadline.
+    refuse(candidate, why);
     return fail("rendezvous: " + why);
   }
   if (who.rank >= self.size) {
-    return refuse(stranger, named(who) + " is out of range: the job has " +
-                                std::to_string(self.size) + " ranks, from 0");
+    return refuse(candidate, rank_on_host(who) + " is out of range: the job has " +
+                                 std::to_string(self.size) + " ranks, from 0");
   }
-  if (past_[who.rank].came) return admit_again(stranger, who);
-  Connection& connection = stranger.connection;
+  if (history_[who.rank].came) return answer_known_rank(candidate, who);
+  Connection& connection = candidate.connection;
   note_address(connection.descriptor());
-  connection.send(stranger.challenger.welcome(self.host, credentials_.secret));
+  connection.send(candidate.handshake.welcome(self.host, credentials_.secret));
+  // A rank that comes late learns at once that the job has failed already.
   if (!failure_.empty()) connection.send({.type = Frame::Type::failed, .payload = failure_});
   connection.allow(largest_from_rank);
-  past_[who.rank] = {.came = true, .process = who.process};
+  history_[who.rank] = {.came = true, .process = who.process};
   members_[who.rank] = std::make_unique<Member>(std::move(connection), printable(who.host));
 }
 
-void StoreServer::admit_again(Stranger& stranger, const Introduction& who) {
-  const Past& past = past_[who.rank];
+// A second connection of a rank. Its own process may be ahead of this one: it has left the World
+// and attached again, though its old connection has not ended here. Any other process is a mistake
+// of the launch.
+void StoreServer::answer_known_rank(Unverified& candidate, const RankIdentity& who) {
+  const History& past = history_[who.rank];
   if (past.left || past.process == who.process) {
     statistics_.too_early += 1;
-    return stranger.connection.send(
+    return candidate.connection.send(
         {.type = Frame::Type::later,
-         .payload =
-             "rank 0 is still in the job's previous World, which " + named(who) + " has left"});
+         .payload = "rank 0 is still in the job's previous World, which " + rank_on_host(who) +
+                    " has left"});
   }
   const auto& member = members_[who.rank];
-  refuse(stranger, named(who) +
-                       (member ? " is there already, from host " + member->host
-                               : " was there already, and has ended") +
-                       "; every process needs a RONDO_RANK of its own");
+  refuse(candidate, rank_on_host(who) +
+                        (member ? " is there already, from host " + member->host
+                                : " was there already, and has ended") +
+                        "; every process needs a RONDO_RANK of its own");
 }
 
+// An address that ranks of other hosts used is worth more than loopback, and the first such stays.
 void StoreServer::note_address(int socket) {
   const Address address = own_address(socket);
   const std::scoped_lock lock(mutex_);
@@ -221,19 +213,20 @@ std::string StoreServer::reached_at() const {
   return reached_at_;
 }
 
-void StoreServer::refuse(Stranger& stranger, const std::string& why) {
+void StoreServer::refuse(Unverified& candidate, const std::string& why) {
   statistics_.refused += 1;
-  stranger.connection.send({.type = Frame::Type::refused, .payload = why});
+  candidate.connection.send({.type = Frame::Type::refused, .payload = why});
 }
 
+// Frames of any other type are dropped: a member that sends them is faulty, but harms only itself.
 void StoreServer::serve(std::size_t rank, Clock::time_point now) {
   Connection& connection = members_[rank]->connection;
   connection.exchange();
   while (const auto frame = connection.next()) {
     if (frame->type == Frame::Type::blob) {
       take_blob(rank, *frame, now);
-    } else if (frame->type == Frame::Type::news) {
-      take_news(rank, *frame);
+    } else if (frame->type == Frame::Type::status) {
+      take_status(rank, *frame);
     }
   }
 }
@@ -241,8 +234,8 @@ void StoreServer::serve(std::size_t rank, Clock::time_point now) {
 void StoreServer::take_blob(std::size_t rank, const Frame& frame, Clock::time_point now) {
   std::optional<Blob> blob = decode_blob(frame.payload);
   if (!blob || !failure_.empty()) return;
-  if (!gathering_.take(rank, std::move(*blob), now + credentials_.rendezvous_deadline)) return;
-  const std::optional<Blobs> all = gathering_.complete();
+  if (!rounds_.add(rank, std::move(*blob), now + credentials_.rendezvous_deadline)) return;
+  const std::optional<Blobs> all = rounds_.complete();
   if (!all) return;
   const Frame answer = encode(*all);
   if (answer.payload.size() > largest_from_store) {
@@ -255,29 +248,32 @@ void StoreServer::take_blob(std::size_t rank, const Frame& frame, Clock::time_po
   }
 }
 
-void StoreServer::take_news(std::size_t rank, const Frame& frame) {
-  const std::optional<News> news = decode_news(frame.payload);
-  if (!news) return;
-  if (news->kind == News::Kind::left && static_cast<std::size_t>(news->rank) == rank) {
-    past_[rank].left = true;
+void StoreServer::take_status(std::size_t rank, const Frame& frame) {
+  const std::optional<StatusMessage> message = decode_status(frame.payload);
+  if (!message) return;
+  if (message->kind == StatusMessage::Kind::left &&
+      static_cast<std::size_t>(message->rank) == rank) {
+    history_[rank].left = true;
   }
   send_to_others(rank, frame);
 }
 
-// Telling of one may find out another.
-void StoreServer::bury_the_lost(Clock::time_point now) {
+// Members whose connections have ended: those that did not say that they leave are lost. Telling of
+// one may find out another, so this is repeated until nothing is found.
+void StoreServer::report_lost_members(Clock::time_point now) {
   for (bool again = true; again;) {
     again = false;
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       if (!members_[rank] || !members_[rank]->connection.ended()) continue;
       serve(rank, now);  // it may have told that it leaves
       const std::unique_ptr<Member> member = std::move(members_[rank]);
-      if (past_[rank].left || finishing_) continue;
+      if (history_[rank].left || finishing_) continue;
       again = true;
-      send_to_others(rank, encode(News{.kind = News::Kind::lost,
-                                       .rank = static_cast<int>(rank),
-                                       .text = "rank " + std::to_string(rank) + " on host " +
-                                               member->host + ": " + member->connection.end()}));
+      send_to_others(rank,
+                     encode(StatusMessage{.kind = StatusMessage::Kind::lost,
+                                          .rank = static_cast<int>(rank),
+                                          .text = "rank " + std::to_string(rank) + " on host " +
+                                                  member->host + ": " + member->connection.end()}));
     }
   }
 }
@@ -288,8 +284,9 @@ void StoreServer::send_to_others(std::size_t rank, const Frame& frame) {
   }
 }
 
+// Only the first reason counts: the others follow from it.
 void StoreServer::fail(const std::string& why) {
-  gathering_.give_up();
+  rounds_.stop();
   if (!failure_.empty()) return;
   failure_ = why;
   for (const auto& member : members_) {
@@ -299,14 +296,15 @@ void StoreServer::fail(const std::string& why) {
 
 // The members learn it from the end of their connections.
 void StoreServer::on_failure(std::string_view /*why*/) noexcept {
-  strangers_.clear();
+  unverified_.clear();
   for (auto& member : members_) member.reset();
   const shm::Descriptor closed = std::move(listener_);
 }
 
+// The members close their ends when they have read everything; attend() then removes them.
 void StoreServer::finish() {
   finishing_ = true;
-  strangers_.clear();
+  unverified_.clear();
   for (const auto& member : members_) {
     if (member) member->connection.finish_sending();
   }
@@ -316,4 +314,4 @@ bool StoreServer::finished() const {
   return std::ranges::none_of(members_, [](const auto& member) { return member != nullptr; });
 }
 
-}  // namespace rondo::transport::rendezvous
+}  // namespace rondo::transport::bootstrap

@@ -3,30 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/bytes.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace rondo::transport {
 
 std::string encode(std::span<const LastCollective> parts) {
-  std::string text;
-  for (const LastCollective& part : parts.first(std::min(parts.size(), most_last_parts))) {
-    rendezvous::append_number(text, part.context);
-    rendezvous::append_number(text, part.members);
-    rendezvous::append_number(text, part.sequence);
-  }
-  return text;
+  const auto told = parts.first(std::min(parts.size(), most_last_parts));
+  return bootstrap::pack(std::vector(told.begin(), told.end()));
 }
 
 std::vector<LastCollective> decode_last_parts(std::string_view text) {
   std::vector<LastCollective> parts;
-  rendezvous::ByteReader reader(text);
-  constexpr std::size_t bytes = sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t);
-  while (reader.left() >= bytes) {
-    LastCollective& part = parts.emplace_back();
-    part.context = reader.number<std::uint32_t>();
-    part.members = reader.number<std::uint64_t>();
-    part.sequence = reader.number<std::uint64_t>();
-  }
+  if (!bootstrap::unpack(text, parts)) parts.clear();
   return parts;
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "bootstrap/side_channel.hpp"
@@ -18,6 +19,8 @@ struct LastCollective {
   std::uint32_t context = 0;
   std::uint64_t members = 0;  ///< a hash of the communicator's ranks: contexts may be used again
   std::uint64_t sequence = 0;
+
+  static auto fields(auto& self) { return std::tie(self.context, self.members, self.sequence); }
 };
 
 /// What a rank that leaves tells of the communicators that it was in, the latest first. Beyond

@@ -1,6 +1,6 @@
-// Ranks of a node that meet over abstract sockets, and who may get in their way.
+// Ranks of a node connect over abstract sockets, whatever other users and processes do.
 
-#include "bootstrap/local_meeting.hpp"
+#include "bootstrap/node_connector.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,30 +16,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bootstrap/hello.hpp"
-#include "bootstrap/local_socket.hpp"
 #include "bootstrap/sockets.hpp"
 #include "support/other_user.hpp"
 #include "support/store.hpp"
 
-namespace rondo::transport::test::local_meeting_test {
+namespace rondo::transport::test::node_connector_test {
 namespace {
 
 using namespace std::chrono_literals;
-using rendezvous::accept_from;
-using rendezvous::connect_to;
-using rendezvous::listen_as;
+using bootstrap::accept_from;
+using bootstrap::connect_to;
+using bootstrap::listen_as;
 using rondo::test::OtherUser;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-rendezvous::Clock::time_point soon() { return rendezvous::Clock::now() + 60s; }
+bootstrap::Clock::time_point soon() { return bootstrap::Clock::now() + 60s; }
 
 // Of a job of its own for each test.
-class LocalMeetingTest : public testing::Test {
+class NodeConnectorTest : public testing::Test {
  protected:
-  LocalMeetingTest() {
+  NodeConnectorTest() {
     static int jobs = 0;
     std::array<char, 33> text{};
     std::snprintf(text.data(), text.size(), "%016x%016x", static_cast<unsigned>(::getpid()),
@@ -47,52 +45,52 @@ class LocalMeetingTest : public testing::Test {
     job_ = text.data();
   }
 
-  [[nodiscard]] rendezvous::Meeting meet(int rank, int size, const WorldOptions& options = {}) {
+  [[nodiscard]] bootstrap::NodePeers connect(int rank, int size, const WorldOptions& options = {}) {
     std::vector<int> members;
     for (int r = 0; r < size; ++r) members.push_back(r);
-    return rendezvous::meet({.job = job_, .rank = rank, .size = size}, members, options);
+    return bootstrap::connect_node({.job = job_, .rank = rank, .size = size}, members, options);
   }
 
   std::string job_;
 };
 
-TEST_F(LocalMeetingTest, DropsStrangersThatSendGarbage) {
+TEST_F(NodeConnectorTest, DropsConnectionsThatSendGarbage) {
   on_threads(2, [&](int rank) {
     if (rank == 1) {
       for (int i = 0; i < 5; ++i) {
-        const auto stranger = connect_to(job_, 0, soon());
-        ASSERT_EQ(::send(stranger.get(), "garbage", 7, MSG_NOSIGNAL), 7);
+        const auto other = connect_to(job_, 0, soon());
+        ASSERT_EQ(::send(other.get(), "garbage", 7, MSG_NOSIGNAL), 7);
       }
     }
-    EXPECT_EQ(meet(rank, 2).cpus.size(), 2U);
+    EXPECT_EQ(connect(rank, 2).cpus.size(), 2U);
   });
 }
 
-// Rank 1 has left the job's last World, and comes for the next; rank 0 has not yet left that
-// meeting.
-TEST_F(LocalMeetingTest, ComesAgainToARankThatIsStillInAnEarlierMeeting) {
+// Rank 1 has left the job's last World, and comes for the next; rank 0 has not yet left the
+// bootstrap of that one.
+TEST_F(NodeConnectorTest, RetriesWithARankThatIsStillInAnEarlierBootstrap) {
   on_threads(2, [&](int rank) {
     if (rank == 0) {
       const auto earlier = listen_as(job_, 0);
       const auto early = accept_from(earlier, soon());
-      ASSERT_TRUE(rendezvous::receive_hello(early.get(), soon()));
+      ASSERT_TRUE(bootstrap::receive_card(early.get(), soon()));
     }
-    EXPECT_EQ(meet(rank, 2).cpus.size(), 2U);
+    EXPECT_EQ(connect(rank, 2).cpus.size(), 2U);
   });
 }
 
-TEST_F(LocalMeetingTest, ComplainsWhenRanksWaitInDifferentWays) {
+TEST_F(NodeConnectorTest, RefusesRanksThatWaitInDifferentWays) {
   on_threads(2, [&](int rank) {
     WorldOptions options;
     options.waiting = rank == 0 ? Waiting::spin : Waiting::block;
 
-    EXPECT_THAT(complaint_of([&] { (void)meet(rank, 2, options); }),
+    EXPECT_THAT(error_of([&] { (void)connect(rank, 2, options); }),
                 AllOf(HasSubstr("waiting is"), HasSubstr("spin"), HasSubstr("block")));
   });
 }
 
 // Who knows the job can work out the names of all its ranks.
-TEST_F(LocalMeetingTest, UsesNamesThatDoNotTellTheJobToOtherUsers) {
+TEST_F(NodeConnectorTest, UsesNamesThatDoNotTellTheJobToOtherUsers) {
   const auto listener = listen_as(job_, 0);
 
   std::ostringstream names;
@@ -103,24 +101,24 @@ TEST_F(LocalMeetingTest, UsesNamesThatDoNotTellTheJobToOtherUsers) {
 }
 
 // A process of another user that knows the job's id, and has taken a name of rank 0.
-class Thief {
+class NameTaker {
  public:
-  explicit Thief(const std::string& job) : process_([&] { return steal(job, ready_[1]); }) {
+  explicit NameTaker(const std::string& job) : process_([&] { return take_name(job, ready_[1]); }) {
     char byte = 0;
     EXPECT_EQ(::read(ready_[0], &byte, 1), 1);
   }
 
   /// It has seen a connection end, and nothing come over it.
-  [[nodiscard]] bool has_learnt_nothing() { return process_.wait() == 0; }
+  [[nodiscard]] bool received_nothing() { return process_.wait() == 0; }
 
  private:
-  static int steal(const std::string& job, int ready) {
+  static int take_name(const std::string& job, int ready) {
     const auto listener = listen_as(job, 0);
     (void)!::write(ready, "x", 1);
-    const auto victim = accept_from(listener, soon());
-    if (!rendezvous::wait_until_ready(victim.get(), POLLIN, soon())) return 1;
+    const auto client = accept_from(listener, soon());
+    if (!bootstrap::wait_until_ready(client.get(), POLLIN, soon())) return 1;
     char byte = 0;
-    return ::recv(victim.get(), &byte, 1, 0) == 0 ? 0 : 2;
+    return ::recv(client.get(), &byte, 1, 0) == 0 ? 0 : 2;
   }
   static std::array<int, 2> make_pipe() {
     std::array<int, 2> ends{};
@@ -132,24 +130,24 @@ class Thief {
   OtherUser process_;
 };
 
-TEST_F(LocalMeetingTest, SendsNothingToAnotherUserWhoHasTakenANameAndMeetsAllTheSame) {
+TEST_F(NodeConnectorTest, SendsNothingToAnotherUserWhoHasTakenANameAndConnectsAllTheSame) {
   if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
-  Thief thief(job_);
+  NameTaker taker(job_);
 
-  on_threads(2, [&](int rank) { EXPECT_EQ(meet(rank, 2).cpus.size(), 2U); });
+  on_threads(2, [&](int rank) { EXPECT_EQ(connect(rank, 2).cpus.size(), 2U); });
 
-  EXPECT_TRUE(thief.has_learnt_nothing());
+  EXPECT_TRUE(taker.received_nothing());
 }
 
-TEST_F(LocalMeetingTest, NamesTheUserWhoHasTakenANameOfARankThatDoesNotCome) {
+TEST_F(NodeConnectorTest, NamesTheUserWhoHasTakenANameOfARankThatDoesNotCome) {
   if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
-  const Thief thief(job_);
+  const NameTaker taker(job_);
   WorldOptions options;
   options.rendezvous_deadline = 100ms;
 
-  EXPECT_THAT(complaint_of([&] { (void)meet(1, 2, options); }),
+  EXPECT_THAT(error_of([&] { (void)connect(1, 2, options); }),
               HasSubstr("user 65534 has taken names of rank 0"));
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::local_meeting_test
+}  // namespace rondo::transport::test::node_connector_test

@@ -1,0 +1,199 @@
+// Frames and messages of the store, as bytes.
+
+#include "bootstrap/wire.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rondo::transport::bootstrap::wire_test {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::size_t cap = 100;
+
+const Frame first{.type = Frame::Type::blob, .payload = "hello"};
+const Frame second{.type = Frame::Type::status, .payload = std::string(cap, '\0')};
+
+std::string both() {
+  std::string bytes;
+  append_frame(bytes, first);
+  append_frame(bytes, second);
+  return bytes;
+}
+
+// A message with a field of each kind.
+struct Message {
+  enum class Kind : std::uint8_t { one = 1, two };
+  int number = 0;
+  Kind kind = Kind::one;
+  std::array<std::uint64_t, 2> pair = {};
+  std::vector<std::string> texts = {};
+  std::vector<Blob> blobs = {};
+
+  static auto fields(auto& self) {
+    return std::tie(self.number, self.kind, self.pair, self.texts, self.blobs);
+  }
+};
+
+TEST(WireTest, FieldsComeOutAsTheyWentIn) {
+  const Message message{.number = -2,
+                        .kind = Message::Kind::two,
+                        .pair = {1, std::uint64_t{1} << 63U},
+                        .texts = {"", std::string("a\0b", 3)},
+                        .blobs = {{.round = 3, .bytes = "x"}}};
+  Message read;
+
+  ASSERT_TRUE(unpack(pack(message), read));
+
+  EXPECT_EQ(read.number, -2);
+  EXPECT_EQ(read.kind, Message::Kind::two);
+  EXPECT_EQ(read.pair, message.pair);
+  EXPECT_EQ(read.texts, message.texts);
+  ASSERT_EQ(read.blobs.size(), 1U);
+  EXPECT_EQ(read.blobs[0].round, 3U);
+  EXPECT_EQ(read.blobs[0].bytes, "x");
+}
+
+TEST(WireTest, FieldsThatAreCutOrClaimTooMuchAreRefused) {
+  const std::string bytes = pack(Message{.texts = {"a"}, .blobs = {{.bytes = "x"}}});
+  Message read;
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    EXPECT_FALSE(unpack(bytes.substr(0, cut), read)) << cut;
+  }
+  EXPECT_FALSE(unpack(bytes + "x", read));
+
+  std::vector<std::string> texts;
+  EXPECT_FALSE(unpack("\xff\xff\xff\xff", texts));
+  EXPECT_LE(texts.size(), 1U);  // nothing is allocated for what has not come
+}
+
+TEST(WireTest, FramesComeOutAsTheyWentIn) {
+  FrameReader reader(cap);
+
+  reader.push(both());
+
+  EXPECT_EQ(reader.next(), first);
+  EXPECT_EQ(reader.next(), second);
+  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_FALSE(reader.broken());
+}
+
+TEST(WireTest, FramesComeOutOfBytesCutAnywhere) {
+  const std::string bytes = both();
+  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+    FrameReader reader(cap);
+    std::vector<Frame> frames;
+    for (const std::string& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
+      reader.push(part);
+      while (auto frame = reader.next()) frames.push_back(*frame);
+    }
+    EXPECT_THAT(frames, ElementsAre(first, second)) << "cut at " << cut;
+  }
+}
+
+TEST(WireTest, AFrameHasALittleEndianLengthAndAType) {
+  std::string bytes;
+  append_frame(bytes, {.type = Frame::Type::refused, .payload = std::string(258, 'x')});
+
+  EXPECT_EQ(bytes.substr(0, frame_header_bytes), std::string("\x02\x01\0\0\x04", 5));
+}
+
+TEST(WireTest, AFrameLongerThanTheCapBreaksTheReader) {
+  std::string bytes;
+  append_frame(bytes, {.type = Frame::Type::blob, .payload = std::string(cap + 1, 'x')});
+  FrameReader reader(cap);
+
+  reader.push(bytes.substr(0, frame_header_bytes));
+
+  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_TRUE(reader.broken());
+}
+
+TEST(WireTest, AnUnknownTypeBreaksTheReaderForGood) {
+  for (const char type : {'\0', '\x0a', '\xff'}) {
+    FrameReader reader(cap);
+
+    reader.push(std::string(4, '\0') + type);
+    EXPECT_EQ(reader.next(), std::nullopt);
+    reader.push(both());
+
+    EXPECT_EQ(reader.next(), std::nullopt);
+    EXPECT_TRUE(reader.broken());
+  }
+}
+
+TEST(WireTest, AFrameMayBeLongerOnceThatIsAllowed) {
+  const Frame frame{.type = Frame::Type::blobs, .payload = std::string(cap + 1, 'x')};
+  std::string bytes;
+  append_frame(bytes, frame);
+  FrameReader reader(cap);
+  reader.allow(cap + 1);
+
+  reader.push(bytes);
+
+  EXPECT_EQ(reader.next(), frame);
+}
+
+TEST(WireTest, TheReaderHasRoomForOneFrame) {
+  FrameReader reader(cap);
+  EXPECT_EQ(reader.room(), frame_header_bytes + cap);
+
+  reader.push(both());
+  EXPECT_EQ(reader.room(), 0U);
+  (void)reader.next();
+  EXPECT_EQ(reader.room(), 0U);  // the other fills it
+  (void)reader.next();
+
+  EXPECT_EQ(reader.room(), frame_header_bytes + cap);
+}
+
+TEST(WireTest, MessagesComeOutAsTheyWentIn) {
+  const auto blob = decode_blob(encode(Blob{.round = 7, .bytes = "x"}).payload);
+  const auto blobs = decode_blobs(encode(Blobs{.round = 8, .parts = {"", "y"}}).payload);
+  const auto status = decode_status(
+      encode(StatusMessage{
+                 .kind = StatusMessage::Kind::diverged, .rank = 3, .context = 9, .text = "why"})
+          .payload);
+
+  ASSERT_TRUE(blob && blobs && status);
+  EXPECT_EQ(blob->round, 7U);
+  EXPECT_EQ(blob->bytes, "x");
+  EXPECT_EQ(blobs->round, 8U);
+  EXPECT_THAT(blobs->parts, ElementsAre("", "y"));
+  EXPECT_EQ(status->kind, StatusMessage::Kind::diverged);
+  EXPECT_EQ(status->rank, 3);
+  EXPECT_EQ(status->context, 9U);
+  EXPECT_EQ(status->text, "why");
+}
+
+TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
+  const std::string status =
+      encode(StatusMessage{.kind = StatusMessage::Kind::lost, .text = "why"}).payload;
+  const std::string blobs = encode(Blobs{.parts = {"x"}}).payload;
+
+  for (std::size_t cut = 0; cut < status.size(); ++cut) {
+    EXPECT_FALSE(decode_status(status.substr(0, cut))) << cut;
+  }
+  EXPECT_FALSE(decode_status(status + "x"));
+  EXPECT_FALSE(decode_status('\0' + status.substr(1)));
+  EXPECT_FALSE(decode_status('\x05' + status.substr(1)));
+  EXPECT_FALSE(decode_status(status.substr(0, 1) + "\xff\xff\xff\xff" + status.substr(5)));
+  EXPECT_FALSE(decode_blob("1234567"));
+  EXPECT_FALSE(decode_blobs(blobs.substr(0, blobs.size() - 1)));
+  EXPECT_FALSE(decode_blobs("1234567"));
+}
+
+TEST(WireTest, TextIsMadePrintable) {
+  EXPECT_EQ(printable("a\n\x1b[1m\xff"), "a??[1m?");
+  EXPECT_EQ(printable(std::string(1000, 'x')).size(), 500U);
+}
+
+}  // namespace
+}  // namespace rondo::transport::bootstrap::wire_test

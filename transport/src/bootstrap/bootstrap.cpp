@@ -1,0 +1,204 @@
+// How a World begins: as a process of a job, or as one of several threads.
+//
+// A process reads from its environment which job it belongs to. If all ranks are on this host
+// ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join the store of rank
+// 0 first, and exchange address cards there. Threads share their mappings; with fake nodes they go
+// through the same exchange, over side channels in memory.
+
+#include "bootstrap/bootstrap.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+#include "bootstrap/auth.hpp"
+#include "bootstrap/fabric.hpp"
+#include "bootstrap/interfaces.hpp"
+#include "bootstrap/node_connector.hpp"
+#include "bootstrap/sockets.hpp"
+#include "bootstrap/store.hpp"
+#include "core/world_core.hpp"
+
+namespace rondo::transport::bootstrap {
+namespace {
+
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Ranks that are threads share their mappings: whom one reaches is a matter of what it is given.
+std::vector<Peer> make_shared_peers(int ranks) {
+  const auto reserve = shm::Reserve::of(ranks);
+  std::vector<Peer> peers;
+  for (int r = 0; r < ranks; ++r) {
+    peers.push_back({.memory = shm::RankMemory::create(reserve, random_number()),
+                     .process = nullptr,
+                     .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create()),
+                     .info = {.pid = ::getpid(), .host = host_name()}});
+  }
+  return peers;
+}
+
+// As connect_node() for threads.
+NodePeers share_peers(const std::vector<Peer>& peers, const std::vector<int>& members) {
+  NodePeers node;
+  node.peers.resize(peers.size());
+  for (const int rank : members) {
+    node.peers[static_cast<std::size_t>(rank)] = peers[static_cast<std::size_t>(rank)];
+  }
+  node.cpus.assign(peers.size(), own_cpus());
+  return node;
+}
+
+// Opening links is collective, so every rank needs a thread of its own while it does.
+std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
+                                        const WorldOptions& options) {
+  const auto ranks = static_cast<int>(peers.size());
+  auto channels = make_thread_channels(ranks, options.rendezvous_deadline);
+  std::vector<std::future<Membership>> futures;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto join = [&, rank, channel = std::move(channels[static_cast<std::size_t>(rank)])]() mutable {
+      return join_nodes(
+          {.rank = rank, .size = ranks}, options, std::move(channel),
+          [&](const std::vector<int>& members) { return share_peers(peers, members); });
+    };
+    futures.push_back(std::async(std::launch::async, std::move(join)));
+  }
+  std::vector<Membership> memberships;
+  // All threads are waited for, whichever of them fails.
+  std::exception_ptr failure;
+  for (auto& future : futures) {
+    try {
+      memberships.push_back(future.get());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return memberships;
+}
+
+// The listener that the launcher made, so that the port was known before rank 0 ran.
+shm::Descriptor inherit_listener(int number) {
+  int listening = 0;
+  socklen_t length = sizeof listening;
+  if (::getsockopt(number, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
+    throw Error(Errc::rendezvous_failed, "rendezvous: RONDO_LISTENER=" + std::to_string(number) +
+                                             " is no listening socket; unset it, and rank 0 "
+                                             "makes its own");
+  }
+  // A later World of this process may listen, too, so the inherited one stays.
+  shm::Descriptor own(::fcntl(number, F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) {
+    throw Error(Errc::rendezvous_failed, "rendezvous: rank 0 has run out of descriptors");
+  }
+  return own;
+}
+
+std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const LaunchInfo& launch) {
+  // One for each rank, and what unverified connections and the World itself take.
+  allow_descriptors(static_cast<std::size_t>(launch.size) + 256, "the store of rank 0");
+  shm::Descriptor listener =
+      launch.listener >= 0 ? inherit_listener(launch.listener) : listen_at(*launch.coordinator);
+  if (credentials.secret.empty() && !own_address(listener.get()).loopback()) {
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: rank 0 on host " + credentials.self.host +
+                    " has no secret, and does not listen to other hosts at " +
+                    to_string(*launch.coordinator) +
+                    " without one; set RONDO_SECRET, or make ~/.rondo/secret on all hosts");
+  }
+  return StoreClient::serve(credentials, std::move(listener));
+}
+
+Membership join_over_store(const LaunchInfo& launch, const WorldOptions& options) {
+  JoinedStore store = join_store(launch, options.fabric.interface, options.rendezvous_deadline);
+  return join_nodes({.rank = launch.rank, .size = launch.size, .interface = store.interface},
+                    options, std::move(store.channel), [&](const std::vector<int>& members) {
+                      return connect_node(launch, members, options);
+                    });
+}
+
+// What the program leaves open, the launcher may have settled.
+WorldOptions with_defaults(WorldOptions options, const LaunchInfo& launch) {
+  FabricOptions& fabric = options.fabric;
+  if (fabric.name == "auto" && !launch.fabric.empty()) fabric.name = launch.fabric;
+  if (fabric.interface.empty()) fabric.interface = launch.interface;
+  if (fabric.fake_nodes == 0) fabric.fake_nodes = launch.fake_nodes;
+  if (fabric.injected_latency.count() == 0) {
+    fabric.injected_latency =
+        std::chrono::nanoseconds(static_cast<std::int64_t>(launch.latency_us * 1e3));
+  }
+  if (fabric.injected_bytes_per_second <= 0) {
+    fabric.injected_bytes_per_second = launch.bandwidth_gbs * 1e9;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
+  const auto launch = read_environment();
+  if (!launch) return make_threads(1, wanted).front();
+  const WorldOptions options = with_defaults(wanted, *launch);
+  if (launch->coordinator) {
+    return std::make_shared<WorldCore>(join_over_store(*launch, options), options);
+  }
+  if (options.fabric.fake_nodes > 1 && launch->size > 1) {
+    throw Error(Errc::rendezvous_failed,
+                "fake nodes need a store, but RONDO_COORDINATOR is local:...; start the ranks by "
+                "`rondo run --fake-nodes K`");
+  }
+  NodePeers node = connect_node(*launch, all_ranks(launch->size), options);
+  return std::make_shared<WorldCore>(join_one_node(launch->rank, std::move(node), options),
+                                     options);
+}
+
+std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {
+  if (ranks < 1) throw std::invalid_argument("rondo::transport: a World has at least one rank");
+  const std::vector<Peer> peers = make_shared_peers(ranks);
+  std::vector<std::shared_ptr<WorldCore>> worlds;
+  if (options.fabric.fake_nodes > 1 && ranks > 1) {
+    for (Membership& membership : join_fake_nodes(peers, options)) {
+      worlds.push_back(std::make_shared<WorldCore>(std::move(membership), options));
+    }
+    return worlds;
+  }
+  for (int r = 0; r < ranks; ++r) {
+    NodePeers node = share_peers(peers, all_ranks(ranks));
+    worlds.push_back(
+        std::make_shared<WorldCore>(join_one_node(r, std::move(node), options), options));
+  }
+  return worlds;
+}
+
+JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
+                       std::chrono::milliseconds deadline) {
+  const std::vector<Interface> all = list_interfaces();
+  // A typing error is told before anybody waits for anybody.
+  if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
+  const Credentials credentials{.self = own_identity(launch),
+                                .secret = read_secret().value_or(""),
+                                .rendezvous_deadline = deadline};
+  std::unique_ptr<StoreClient> channel = launch.rank == 0
+                                             ? serve_store(credentials, launch)
+                                             : StoreClient::join(credentials, *launch.coordinator);
+  // Once all have come, rank 0 knows by which address they reached it.
+  (void)channel->allgather("");
+  const std::string reached = channel->local_address();
+  std::string interface =
+      reached.empty() ? std::string("lo") : choose_interface(all, interfaces, reached);
+  return {.channel = std::move(channel), .interface = std::move(interface)};
+}
+
+}  // namespace rondo::transport::bootstrap

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/transport/world.hpp>
+
+#include "bootstrap/environment.hpp"
+#include "bootstrap/side_channel.hpp"
+
+namespace rondo::transport {
+class WorldCore;
+}
+
+/// How the ranks of a job find each other.
+namespace rondo::transport::bootstrap {
+
+/// Joins the job that the environment tells of, or makes a World of one rank.
+[[nodiscard]] std::shared_ptr<WorldCore> attach(const WorldOptions& options);
+
+/// Ranks that are threads of this process; they share their mappings.
+[[nodiscard]] std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks,
+                                                                   const WorldOptions& options);
+
+/// What a rank has once all ranks have joined the store.
+struct JoinedStore {
+  std::unique_ptr<SideChannel> channel = {};
+  std::string interface = {};  ///< by which links should reach other hosts
+};
+
+/// Joins the store of a job that has a coordinator (LaunchInfo::coordinator).
+///
+/// Rank 0 serves the store on the inherited listener, or makes one; the others join it. The secret
+/// comes from where read_secret() finds it; without one nobody listens or connects beyond loopback,
+/// and both must be the same user's.
+/// `interfaces` is a pattern as of select_interfaces(), or empty. Collective: it ends when every
+/// rank has come. Throws Error(rendezvous_failed) that says who did not, or what is wrong here.
+[[nodiscard]] JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
+                                     std::chrono::milliseconds deadline);
+
+}  // namespace rondo::transport::bootstrap

@@ -1,0 +1,205 @@
+// Side channels between ranks that are threads of one process, and the bookkeeping of allgather
+// that they have in common with the store.
+//
+// The channels share one hub, which lives until the last of them is gone. It has the
+// allgather of all ranks and an inbox for each of them. No lock is held while a handler runs, so
+// handlers may tell.
+
+#include "bootstrap/side_channel.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+namespace rondo::transport::bootstrap {
+namespace {
+
+// One allgather after the other, each of which waits for all threads. A round cannot begin before
+// all have read the last one, since it needs them all.
+class ThreadAllgather {
+ public:
+  ThreadAllgather(int ranks, std::chrono::milliseconds deadline)
+      : deadline_(deadline), rounds_(static_cast<std::size_t>(ranks)) {}
+
+  // The rank with the last part completes the round and wakes the others.
+  std::vector<std::string> exchange(int rank, std::string_view mine) {
+    const auto deadline = AllgatherRounds::Time::clock::now() + deadline_;
+    std::unique_lock lock(mutex_);
+    if (!failure_.empty()) throw Error(Errc::rendezvous_failed, failure_);
+    const std::uint64_t round = rounds_.round();
+    static_cast<void>(rounds_.add(static_cast<std::size_t>(rank),
+                                  {.round = round, .bytes = std::string(mine)}, deadline));
+    if (auto all = rounds_.complete()) {
+      result_ = std::move(all->parts);
+      changed_.notify_all();
+    } else if (!changed_.wait_until(
+                   lock, deadline, [&] { return rounds_.round() != round || !failure_.empty(); })) {
+      fail("rendezvous: " + rounds_.missing() + " in time");
+    }
+    if (rounds_.round() == round) throw Error(Errc::rendezvous_failed, failure_);
+    return result_;
+  }
+
+  // There can be no further round without this rank.
+  void leave(int rank) {
+    const std::scoped_lock lock(mutex_);
+    if (!failure_.empty()) return;
+    const bool others_wait = rounds_.deadline() != AllgatherRounds::Time::max();
+    fail("rendezvous: rank " + std::to_string(rank) +
+         (others_wait ? " left before all ranks had come" : " has left"));
+  }
+
+ private:
+  void fail(std::string text) {
+    failure_ = std::move(text);
+    changed_.notify_all();
+  }
+
+  const std::chrono::milliseconds deadline_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  AllgatherRounds rounds_;
+  std::vector<std::string> result_;
+  std::string failure_;
+};
+
+// What one rank has not handled yet.
+class Inbox {
+ public:
+  void watch(std::function<void(const StatusMessage&)> handler) {
+    std::unique_lock lock(mutex_);
+    handler_ = std::move(handler);
+    deliver(lock);
+  }
+
+  void put(const StatusMessage& message) {
+    std::unique_lock lock(mutex_);
+    if (closed_) return;
+    waiting_.push_back(message);
+    deliver(lock);
+  }
+
+  // Waits for the handler that is running, because it may use what its owner destroys next.
+  void close() {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    waiting_.clear();
+    idle_.wait(lock, [&] { return !delivering_; });
+    handler_ = nullptr;
+  }
+
+ private:
+  // One thread delivers, for all that put messages meanwhile; so the handler is called for one
+  // message at a time.
+  void deliver(std::unique_lock<std::mutex>& lock) {
+    if (!handler_ || delivering_) return;
+    delivering_ = true;
+    while (!waiting_.empty()) {
+      const StatusMessage message = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      handler_(message);
+      lock.lock();
+    }
+    delivering_ = false;
+    idle_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::function<void(const StatusMessage&)> handler_;
+  std::deque<StatusMessage> waiting_;
+  bool delivering_ = false;
+  bool closed_ = false;
+};
+
+struct Hub {
+  Hub(int ranks, std::chrono::milliseconds deadline)
+      : allgather(ranks, deadline), inboxes(static_cast<std::size_t>(ranks)) {}
+  ThreadAllgather allgather;
+  std::vector<Inbox> inboxes;
+};
+
+class ThreadChannel final : public SideChannel {
+ public:
+  ThreadChannel(int rank, std::shared_ptr<Hub> hub) : rank_(rank), hub_(std::move(hub)) {}
+  ThreadChannel(const ThreadChannel&) = delete;
+  ThreadChannel& operator=(const ThreadChannel&) = delete;
+
+  ~ThreadChannel() override {
+    if (!left_) tell({.kind = StatusMessage::Kind::left, .rank = rank_});
+    hub_->allgather.leave(rank_);
+    hub_->inboxes[static_cast<std::size_t>(rank_)].close();
+  }
+
+  std::vector<std::string> allgather(std::string_view mine) override {
+    return hub_->allgather.exchange(rank_, mine);
+  }
+
+  void watch(std::function<void(const StatusMessage&)> handler) override {
+    hub_->inboxes[static_cast<std::size_t>(rank_)].watch(std::move(handler));
+  }
+
+  void tell(const StatusMessage& message) noexcept override {
+    if (message.kind == StatusMessage::Kind::left && message.rank == rank_) left_ = true;
+    for (std::size_t r = 0; r < hub_->inboxes.size(); ++r) {
+      if (r != static_cast<std::size_t>(rank_)) hub_->inboxes[r].put(message);
+    }
+  }
+
+ private:
+  int rank_;
+  std::shared_ptr<Hub> hub_;
+  std::atomic<bool> left_ = false;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<SideChannel>> make_thread_channels(
+    int ranks, std::chrono::milliseconds rendezvous_deadline) {
+  const auto hub = std::make_shared<Hub>(ranks, rendezvous_deadline);
+  std::vector<std::unique_ptr<SideChannel>> channels;
+  channels.reserve(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) channels.push_back(std::make_unique<ThreadChannel>(r, hub));
+  return channels;
+}
+
+// A part of another round can only come from a faulty peer, and is dropped.
+bool AllgatherRounds::add(std::size_t rank, Blob blob, Time deadline) {
+  if (blob.round != round_ || came_[rank]) return false;
+  if (arrived_ == 0) deadline_ = deadline;
+  parts_[rank] = std::move(blob.bytes);
+  came_[rank] = true;
+  arrived_ += 1;
+  return true;
+}
+
+std::optional<Blobs> AllgatherRounds::complete() {
+  if (arrived_ != parts_.size()) return std::nullopt;
+  Blobs all{.round = round_, .parts = std::exchange(parts_, std::vector<std::string>(arrived_))};
+  came_.assign(came_.size(), false);
+  arrived_ = 0;
+  round_ += 1;
+  deadline_ = Time::max();
+  return all;
+}
+
+std::string AllgatherRounds::missing() const {
+  constexpr std::size_t most_names = 8;  // a longer list helps nobody
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t r = 0; r < came_.size(); ++r) {
+    if (came_[r]) continue;
+    count += 1;
+    if (count <= most_names) names += (count > 1 ? ", " : "") + std::to_string(r);
+  }
+  if (count > most_names) names += " and " + std::to_string(count - most_names) + " more";
+  return (count == 1 ? "rank " : "ranks ") + names + " of " + std::to_string(came_.size()) +
+         " did not come";
+}
+
+}  // namespace rondo::transport::bootstrap

@@ -1,0 +1,225 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "bootstrap/side_channel.hpp"
+
+// How what ranks say to each other before there are links becomes bytes: fields, frames, and the
+// messages of the store.
+
+namespace rondo::transport::bootstrap {
+
+// Fields. One structure has one list of them, a static function `fields(self)` that returns
+// std::tie() of its members; it serves both directions. Numbers and enumerations are written in
+// little-endian order, strings and vectors behind their 32-bit length, arrays without one.
+
+template <typename Value>
+concept Number = std::integral<Value> || std::is_enum_v<Value>;
+
+template <typename Value>
+concept Packable = requires(Value& value) { Value::fields(value); };
+
+template <Number Value>
+void append(std::string& bytes, Value value) {
+  const auto number = static_cast<std::uint64_t>(value);
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    bytes += static_cast<char>(number >> (8 * i) & 0xFFU);
+  }
+}
+
+inline void append(std::string& bytes, std::string_view text) {
+  append(bytes, static_cast<std::uint32_t>(text.size()));
+  bytes += text;
+}
+
+template <typename Value, std::size_t Size>
+void append(std::string& bytes, const std::array<Value, Size>& values);
+template <typename Value>
+void append(std::string& bytes, const std::vector<Value>& values);
+
+template <Packable Value>
+void append(std::string& bytes, const Value& message) {
+  std::apply([&](const auto&... fields) { (append(bytes, fields), ...); }, Value::fields(message));
+}
+
+template <typename Value, std::size_t Size>
+void append(std::string& bytes, const std::array<Value, Size>& values) {
+  for (const Value& value : values) append(bytes, value);
+}
+
+template <typename Value>
+void append(std::string& bytes, const std::vector<Value>& values) {
+  append(bytes, static_cast<std::uint32_t>(values.size()));
+  for (const Value& value : values) append(bytes, value);
+}
+
+/// The fields, one after the other.
+template <typename... Fields>
+[[nodiscard]] std::string pack(const Fields&... fields) {
+  std::string bytes;
+  (append(bytes, fields), ...);
+  return bytes;
+}
+
+/// Reads fields one after the other. What lies beyond the end is zeros and empty strings, and
+/// complete() stays false. A claimed length allocates nothing: whatever is read has come.
+class Unpacker {
+ public:
+  explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
+
+  template <Number Value>
+  void read(Value& value) {
+    std::uint64_t number = 0;
+    const std::string_view raw = take(sizeof(Value));
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      number |= std::uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
+    }
+    value = static_cast<Value>(number);
+  }
+
+  /// A view of the bytes that are read.
+  void read(std::string_view& text) {
+    std::uint32_t size = 0;
+    read(size);
+    text = take(size);
+  }
+
+  void read(std::string& text) {
+    std::string_view view;
+    read(view);
+    text = view;
+  }
+
+  template <typename Value, std::size_t Size>
+  void read(std::array<Value, Size>& values) {
+    for (Value& value : values) read(value);
+  }
+
+  template <typename Value>
+  void read(std::vector<Value>& values) {
+    std::uint32_t size = 0;
+    read(size);
+    values.clear();
+    for (std::uint32_t i = 0; i < size && !overrun_; ++i) read(values.emplace_back());
+  }
+
+  template <Packable Value>
+  void read(Value& message) {
+    std::apply([&](auto&... fields) { (read(fields), ...); }, Value::fields(message));
+  }
+
+  /// Everything was there, and nothing is left over.
+  [[nodiscard]] bool complete() const noexcept { return !overrun_ && rest_.empty(); }
+
+ private:
+  std::string_view take(std::size_t count) {
+    if (count > rest_.size()) {
+      overrun_ = true;
+      rest_ = {};
+      return {};
+    }
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+
+  std::string_view rest_;
+  bool overrun_ = false;
+};
+
+/// Reads what pack() wrote. False when it cannot have written this.
+template <typename... Fields>
+[[nodiscard]] bool unpack(std::string_view bytes, Fields&... fields) {
+  Unpacker unpacker(bytes);
+  (unpacker.read(fields), ...);
+  return unpacker.complete();
+}
+
+/// One message on a connection of the store.
+struct Frame {
+  enum class Type : std::uint8_t {
+    challenge = 1,  ///< store: prove that you know the secret
+    answer,         ///< rank: proof, and who I am
+    welcome,        ///< store: proof, and who I am
+    refused,        ///< store: text; the connection ends
+    blob,           ///< rank: its part of an allgather
+    blobs,          ///< store: all parts
+    failed,         ///< store: text; the bootstrap has failed for every rank
+    status,         ///< both: one StatusMessage
+    later,          ///< store: text; try again later; the connection ends
+  };
+  Type type = Type::challenge;
+  std::string payload = {};
+
+  bool operator==(const Frame&) const = default;
+};
+
+/// What a frame costs beside its payload: its length (32 bits) and type.
+inline constexpr std::size_t frame_header_bytes = 5;
+
+/// Appends `frame` to what is to be sent.
+void append_frame(std::string& bytes, const Frame& frame);
+
+/// Cuts a stream of bytes into frames.
+///
+/// It holds no more than came: a claimed length allocates nothing. No more should be pushed than
+/// there is room() for, which is one frame. Once broken by a payload longer than `cap` or an
+/// unknown type it stays so.
+class FrameReader {
+ public:
+  explicit FrameReader(std::size_t cap) : cap_(cap) {}
+
+  /// From now on payloads may have `cap` bytes.
+  void allow(std::size_t cap) noexcept { cap_ = cap; }
+
+  /// How many bytes it should be given now.
+  [[nodiscard]] std::size_t room() const noexcept;
+
+  void push(std::string_view bytes);
+
+  /// The next whole frame, if there is one.
+  [[nodiscard]] std::optional<Frame> next();
+
+  [[nodiscard]] bool broken() const noexcept { return broken_; }
+
+ private:
+  std::size_t cap_;
+  std::string bytes_;
+  std::size_t used_ = 0;
+  bool broken_ = false;
+};
+
+// The messages of the store. Decoding gives nothing for a payload that encoding cannot have made.
+
+[[nodiscard]] Frame encode(const Blob& blob);
+[[nodiscard]] Frame encode(const Blobs& blobs);
+[[nodiscard]] Frame encode(const StatusMessage& message);
+
+[[nodiscard]] std::optional<Blob> decode_blob(std::string_view payload);
+[[nodiscard]] std::optional<Blobs> decode_blobs(std::string_view payload);
+[[nodiscard]] std::optional<StatusMessage> decode_status(std::string_view payload);
+
+/// Text that came from outside, fit for an error message: printable, at most 500 bytes.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// How long one handshake may last, on both sides.
+inline constexpr std::chrono::seconds handshake_limit{5};
+
+/// A rank's part of an allgather, and the frame around it.
+inline constexpr std::size_t largest_blob = std::size_t{1} << 20U;
+inline constexpr std::size_t largest_from_rank = largest_blob + 64;
+
+/// All parts of an allgather together.
+inline constexpr std::size_t largest_from_store = std::size_t{1} << 28U;
+
+}  // namespace rondo::transport::bootstrap
