@@ -72,10 +72,15 @@ bool Wait::run() {
   return record_.finished();
 }
 
+// First who has ended, then why. A rank stores its abort or its failure before it marks itself as
+// left, and whoever loads that mark (acquire) sees the reason, too. In the other order a peer that
+// fails and leaves between the two looks would be taken for one that left in order, and the wrong
+// rank be named.
 void Wait::check_peers() {
+  const std::optional<Loss> loss = find_loss();
   look_for_aborts();
   look_for_failed_peers();
-  look_for_lost_peers();
+  if (loss) look_at_loss(*loss);
 }
 
 void Wait::rest() {
@@ -131,9 +136,7 @@ void Wait::sleep_on_fabric(std::uint32_t bell) {
 
 void Wait::look() {
   looked_ = now_;
-  look_for_aborts();
-  look_for_failed_peers();
-  look_for_lost_peers();
+  check_peers();
   if (!record_.finished()) look_at_the_clock();
 }
 
@@ -150,15 +153,13 @@ void Wait::look_for_failed_peers() {
   if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
 }
 
-void Wait::look_for_lost_peers() {
+void Wait::look_at_loss(const Loss& loss) {
   if (record_.finished()) return;
-  const std::optional<Loss> loss = find_loss();
-  if (!loss) return;
   take_what_came();
-  if (record_.finished() || !is_loss(loss->member)) return;
+  if (record_.finished() || !is_loss(loss.member)) return;
   if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss->grace) return;
-  throw_lost(communicator_.group().members[loss->member].world_rank);
+  if (now_ - *record_.lost_since < loss.grace) return;
+  throw_lost(communicator_.group().members[loss.member].world_rank);
 }
 
 // Reads once more what a peer may have stored before it went; a mismatch explains more.

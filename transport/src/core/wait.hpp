@@ -35,13 +35,13 @@ class Wait {
   void look();
   void look_for_aborts();
   void look_for_failed_peers();
-  void look_for_lost_peers();
-  void take_what_came();
   /// A member that has gone, and for how long nothing more may have come before that is an error.
   struct Loss {
     std::size_t member;
     std::chrono::nanoseconds grace;
   };
+  void look_at_loss(const Loss& loss);
+  void take_what_came();
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
   [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
