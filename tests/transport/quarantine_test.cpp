@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "api/arena_core.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/arena.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::quarantine_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/range_allocator.hpp"
+#include "shm/arena.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -14,7 +14,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::rendezvous::secret_test {

@@ -18,7 +18,7 @@
 
 #include "bootstrap/hello.hpp"
 #include "bootstrap/tcp.hpp"
-#include "shm/segment.hpp"
+#include "shm/memory.hpp"
 #include "support/processes.hpp"
 #include "support/profiler.hpp"
 

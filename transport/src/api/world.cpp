@@ -1,12 +1,19 @@
+// World, a thin layer over WorldCore, and Team, which a host program implements.
+
 #include <rondo/transport/world.hpp>
 
+#include <chrono>
 #include <utility>
+
+#include <rondo/transport/team.hpp>
 
 #include "bootstrap/rendezvous.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport {
+
+Team::~Team() = default;
 
 World World::attach(const WorldOptions& options) { return World(rendezvous::attach(options)); }
 

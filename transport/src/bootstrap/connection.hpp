@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bootstrap/frame.hpp"
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::rendezvous {
 

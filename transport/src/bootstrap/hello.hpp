@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::rendezvous {
 

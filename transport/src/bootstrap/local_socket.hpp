@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::rendezvous {
 

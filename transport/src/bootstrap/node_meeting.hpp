@@ -9,7 +9,7 @@
 
 #include "bootstrap/local_meeting.hpp"
 #include "bootstrap/side_channel.hpp"
-#include "core/membership.hpp"
+#include "core/world_core.hpp"
 
 namespace rondo::transport::rendezvous {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bootstrap/environment.hpp"
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::rendezvous {
 

@@ -1,3 +1,6 @@
+// What the side channel tells of ranks on other nodes is kept here. Its thread writes, the World's
+// thread reads: numbers that every check looks at are atomic, the rest is under a mutex.
+
 #include "core/peer_status.hpp"
 
 #include <algorithm>
@@ -7,44 +10,45 @@
 
 namespace rondo::transport {
 
-std::string encode(std::span<const LastCollective> parts) {
+std::string encode(std::span<const LastCollective> collectives) {
   std::string text;
-  for (const LastCollective& part : parts.first(std::min(parts.size(), most_last_parts))) {
-    rendezvous::append_number(text, part.context);
-    rendezvous::append_number(text, part.members);
-    rendezvous::append_number(text, part.sequence);
+  for (const LastCollective& last :
+       collectives.first(std::min(collectives.size(), max_last_collectives))) {
+    rendezvous::append_number(text, last.context);
+    rendezvous::append_number(text, last.members);
+    rendezvous::append_number(text, last.sequence);
   }
   return text;
 }
 
-std::vector<LastCollective> decode_last_parts(std::string_view text) {
-  std::vector<LastCollective> parts;
+std::vector<LastCollective> decode_last_collectives(std::string_view text) {
+  std::vector<LastCollective> collectives;
   rendezvous::ByteReader reader(text);
   constexpr std::size_t bytes = sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t);
   while (reader.left() >= bytes) {
-    LastCollective& part = parts.emplace_back();
-    part.context = reader.number<std::uint32_t>();
-    part.members = reader.number<std::uint64_t>();
-    part.sequence = reader.number<std::uint64_t>();
+    LastCollective& last = collectives.emplace_back();
+    last.context = reader.number<std::uint32_t>();
+    last.members = reader.number<std::uint64_t>();
+    last.sequence = reader.number<std::uint64_t>();
   }
-  return parts;
+  return collectives;
 }
 
-void PeerStatus::hear(const News& news) {
-  if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= fates_.size()) return;
+void PeerStatus::update(const News& news) {
+  if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= departures_.size()) return;
   switch (news.kind) {
     case News::Kind::left:
     case News::Kind::lost: {
-      auto& fate = fates_[static_cast<std::size_t>(news.rank)];
+      auto& state = departures_[static_cast<std::size_t>(news.rank)];
       if (news.kind == News::Kind::left) {
         const std::scoped_lock lock(mutex_);
-        last_parts_[static_cast<std::size_t>(news.rank)] = decode_last_parts(news.text);
+        last_collectives_[static_cast<std::size_t>(news.rank)] = decode_last_collectives(news.text);
       }
-      // Only this thread writes; release: what was heard before is seen before.
-      if (fate.load(std::memory_order_relaxed) == 0) {
-        const std::uint32_t position = gone_.fetch_add(1, std::memory_order_relaxed) + 1;
-        fate.store(2 * position + (news.kind == News::Kind::left ? 1 : 0),
-                   std::memory_order_release);
+      // Only this thread writes; release: whoever sees the state sees all that was told before.
+      if (state.load(std::memory_order_relaxed) == 0) {
+        const std::uint32_t position = departed_.fetch_add(1, std::memory_order_relaxed) + 1;
+        state.store(2 * position + (news.kind == News::Kind::left ? 1 : 0),
+                    std::memory_order_release);
       }
       return;
     }
@@ -63,24 +67,25 @@ void PeerStatus::hear(const News& news) {
   }
 }
 
-bool PeerStatus::gone(int rank) const noexcept { return fate(rank) != 0; }
+bool PeerStatus::has_ended(int rank) const noexcept { return departure(rank) != 0; }
 
-std::uint32_t PeerStatus::fate(int rank) const noexcept {
-  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
+std::uint32_t PeerStatus::departure(int rank) const noexcept {
+  return departures_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
 }
 
-bool PeerStatus::left(int rank) const noexcept {
-  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
+bool PeerStatus::has_left(int rank) const noexcept {
+  return departures_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
 }
 
-std::optional<std::uint64_t> PeerStatus::last_part(int rank, std::uint32_t context,
-                                                   std::uint64_t members) const {
+std::optional<std::uint64_t> PeerStatus::last_collective(int rank, std::uint32_t context,
+                                                         std::uint64_t members) const {
   const std::scoped_lock lock(mutex_);
-  const std::vector<LastCollective>& parts = last_parts_[static_cast<std::size_t>(rank)];
-  const auto found = std::ranges::find_if(parts, [&](const LastCollective& part) {
-    return part.context == context && part.members == members;
+  const std::vector<LastCollective>& collectives =
+      last_collectives_[static_cast<std::size_t>(rank)];
+  const auto found = std::ranges::find_if(collectives, [&](const LastCollective& last) {
+    return last.context == context && last.members == members;
   });
-  return found == parts.end() ? std::nullopt : std::optional(found->sequence);
+  return found == collectives.end() ? std::nullopt : std::optional(found->sequence);
 }
 
 std::optional<PeerStatus::News> PeerStatus::aborted() const {

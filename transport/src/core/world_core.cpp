@@ -1,3 +1,8 @@
+// A rank's World from the first progress to the mark that it has left: which communicators it
+// drives, which control blocks it can offer for new ones, and what it knows of other ranks. Ranks
+// of this node are known by their shared memory and their pidfd, others by what the side channel
+// tells.
+
 #include "core/world_core.hpp"
 
 #include <poll.h>
@@ -7,10 +12,9 @@
 #include <new>
 #include <utility>
 
-#include "api/arena_core.hpp"
 #include "core/communicator_core.hpp"
-#include "core/describe.hpp"
-#include "core/make_communicator.hpp"
+#include "core/names.hpp"
+#include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
 
 namespace rondo::transport {
@@ -25,7 +29,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
       recorder_(peer(my_.rank).recorder, my_.rank, static_cast<int>(my_.peers.size()),
                 peer(my_.rank).info.host),
       dumped_for_(my_.peers.size()),
-      news_(my_.peers.size()) {
+      peer_status_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
   for (const Peer& peer : my_.peers) {
     infos_.push_back(peer.info);
@@ -35,7 +39,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
   }
   if (!my_.side_channel) return;
   my_.side_channel->watch([this](const rendezvous::News& news) {
-    news_.hear(news);
+    peer_status_.update(news);
     shm::ring(header());
   });
 }
@@ -43,12 +47,12 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 WorldCore::~WorldCore() {
   my_.fabric.reset();  // sends what is on its way
   if (my_.side_channel) {
-    const std::vector<LastCollective> parts(last_parts_.begin(), last_parts_.end());
+    const std::vector<LastCollective> last(last_collectives_.begin(), last_collectives_.end());
     my_.side_channel->tell(
-        {.kind = rendezvous::News::Kind::left, .rank = my_.rank, .text = encode(parts)});
+        {.kind = rendezvous::News::Kind::left, .rank = my_.rank, .text = encode(last)});
   }
-  my_.side_channel.reset();  // nothing is heard any more
-  // Release: whoever sees this rank gone sees all that it published before.
+  my_.side_channel.reset();  // its thread calls this object no more
+  // Release: a rank that sees the mark sees all that this one published before, also why it failed.
   header().left.store(1, std::memory_order_release);
   ring_all();
 }
@@ -59,22 +63,17 @@ void WorldCore::ring_all() noexcept {
   }
 }
 
-std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
-  static_cast<void>(take_port());  // the first, 0, as all ranks assume
-  return make_communicator(*this, world_agreement(static_cast<int>(my_.peers.size())));
-}
-
 void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&communicator); }
 
 void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
-void WorldCore::note_last_part(const LastCollective& part) {
-  std::erase_if(last_parts_,
-                [&](const LastCollective& old) { return old.context == part.context; });
-  last_parts_.push_front(part);
-  if (last_parts_.size() > most_last_parts) last_parts_.pop_back();
+void WorldCore::note_last_collective(const LastCollective& last) {
+  std::erase_if(last_collectives_,
+                [&](const LastCollective& old) { return old.context == last.context; });
+  last_collectives_.push_front(last);
+  if (last_collectives_.size() > max_last_collectives) last_collectives_.pop_back();
 }
 
 bool WorldCore::progress() {
@@ -82,14 +81,14 @@ bool WorldCore::progress() {
   if (my_.fabric) moved = my_.fabric->progress();
   if (my_.local) moved = my_.local->progress() || moved;
   for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
-  hear_divergences();
+  handle_divergences();
   return moved;
 }
 
-void WorldCore::hear_divergences() {
+void WorldCore::handle_divergences() {
   if (!my_.side_channel) return;
-  for (const rendezvous::News& news : news_.take_diverged()) {
-    for (CommunicatorCore* communicator : communicators_) communicator->hear_divergence(news);
+  for (const rendezvous::News& news : peer_status_.take_diverged()) {
+    for (CommunicatorCore* communicator : communicators_) communicator->handle_divergence(news);
     divergences_.push_back(news);
   }
 }
@@ -102,16 +101,16 @@ void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) no
                           .text = std::string(text)});
 }
 
-WorldCore::Offer WorldCore::offer_block() {
+BlockOffer WorldCore::offer_block() {
   const auto is_free = [](const Retired& retired) {
     // Acquire: the members' last reads of this block come before it is written again.
     return std::ranges::all_of(retired.members, [&](const shm::ControlBlock* member) {
-      return member->consumed.load(std::memory_order_acquire) >= retired.last;
+      return member->consumed.load(std::memory_order_acquire) >= retired.offer.last;
     });
   };
   const auto found = std::ranges::find_if(retired_, is_free);
   if (found != retired_.end()) {
-    const Offer offer{.block = found->block, .last = found->last};
+    const BlockOffer offer = found->offer;
     retired_.erase(found);
     return offer;
   }
@@ -121,25 +120,25 @@ WorldCore::Offer WorldCore::offer_block() {
   return {.block = block, .last = 0};
 }
 
+void WorldCore::take_back(const BlockOffer& offer) {
+  retired_.push_back({.offer = offer, .members = {}});
+}
+
+void WorldCore::retire(const CommunicatorCore& communicator) {
+  Retired retired{.offer = {.block = communicator.block(), .last = communicator.last_sequence()},
+                  .members = {}};
+  for (const Member& member : communicator.group().members) {
+    retired.members.push_back(member.block);
+  }
+  retired_.push_back(std::move(retired));
+}
+
 std::uint16_t WorldCore::take_port() {
   if (const auto port = ports_.take()) return *port;
   throw Error(Errc::out_of_memory,
               "rank " + std::to_string(my_.rank) + " is in " + std::to_string(Ports::count) +
                   " communicators already, those that failed among them; end some of them before "
                   "another split");
-}
-
-void WorldCore::withdraw(const Offer& offer) {
-  retired_.push_back({.block = offer.block, .last = offer.last, .members = {}});
-}
-
-void WorldCore::retire(const CommunicatorCore& communicator) {
-  Retired retired{
-      .block = communicator.block(), .last = communicator.last_sequence(), .members = {}};
-  for (const Member& member : communicator.group().members) {
-    retired.members.push_back(member.block);
-  }
-  retired_.push_back(std::move(retired));
 }
 
 void WorldCore::abort(std::string_view reason) noexcept {
@@ -160,10 +159,14 @@ void WorldCore::abort(std::string_view reason) noexcept {
   dump_own("this rank aborted the job");
 }
 
+ErrorDetail WorldCore::detail_of(int rank, std::string operation) const {
+  const RankInfo info = rank < 0 ? RankInfo{} : peer(rank).info;
+  return {.rank = rank, .pid = info.pid, .host = info.host, .operation = std::move(operation)};
+}
+
 Error WorldCore::abort_error(int rank, std::string_view reason) const {
-  const RankInfo& info = peer(rank).info;
   return Error(Errc::aborted, name_rank(*this, rank) + " aborted the job: " + std::string(reason),
-               {.rank = rank, .pid = info.pid, .host = info.host, .operation = {}});
+               detail_of(rank));
 }
 
 std::optional<Error> WorldCore::aborted() const {
@@ -174,23 +177,21 @@ std::optional<Error> WorldCore::aborted() const {
     if (theirs.aborted.load(std::memory_order_acquire) == 0) continue;
     return abort_error(static_cast<int>(r), theirs.abort_reason.data());
   }
-  if (const auto news = news_.aborted()) return abort_error(news->rank, news->text);
+  if (const auto news = peer_status_.aborted()) return abort_error(news->rank, news->text);
   return std::nullopt;
 }
 
-bool WorldCore::left(int rank) const noexcept {
-  if (news_.left(rank)) return true;
+bool WorldCore::has_left(int rank) const noexcept {
+  if (peer_status_.has_left(rank)) return true;
   const Peer& other = peer(rank);
+  // Acquire: what the peer published before it left is read after this.
   return other.memory && other.memory->header().left.load(std::memory_order_acquire) != 0;
 }
 
-bool WorldCore::gone(int rank) const noexcept {
-  if (news_.gone(rank)) return true;
+bool WorldCore::has_ended(int rank) const noexcept {
+  if (peer_status_.has_ended(rank) || has_left(rank)) return true;
   const Peer& other = peer(rank);
-  if (!other.memory) return false;
-  // Acquire: what the peer published before it left is read after this.
-  if (other.memory->header().left.load(std::memory_order_acquire) != 0) return true;
-  if (!other.process) return false;
+  if (!other.memory || !other.process) return false;
   pollfd entry{.fd = other.process->get(), .events = POLLIN, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;
 }

@@ -1,4 +1,7 @@
-// Checking and posting: the arguments of every collective become a record.
+// Every call of a communicator becomes a record here: its arguments are checked (a wrong one throws
+// std::invalid_argument, and nothing is posted), put into a record of the pool, and the record is
+// posted at once or kept as the prototype of a Plan. Collectives go to the end of the queue (see
+// queue.cpp). Messages run outside its order: they are handed to the links at once.
 
 #include <algorithm>
 #include <functional>
@@ -8,6 +11,7 @@
 #include <type_traits>
 
 #include "core/communicator_core.hpp"
+#include "core/names.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport {
@@ -28,35 +32,24 @@ void require(bool holds, const char* operation, Parts... parts) {
       (("rondo::transport: " + std::string(operation) + ": ") + ... + text(parts)));
 }
 
-Protocol regime_for(std::size_t largest_share, const WorldOptions& options) {
+Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
   // Anything but small is settled when all ranks' buffers are known.
   return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
-}
-
-// FNV-1a, a number at a time.
-std::uint64_t hashed(std::uint64_t hash, std::size_t number) {
-  for (unsigned shift = 0; shift < 64; shift += 8) {
-    hash = (hash ^ ((number >> shift) & 0xFFU)) * 0x100000001B3U;
-  }
-  return hash;
 }
 
 // Of rows and shares, so that ranks notice when theirs differ. 0: one row, equal shares.
 std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
   if (rows == 1 && counts.empty()) return 0;
-  std::uint64_t hash = hashed(0xCBF29CE484222325U, rows);
-  for (const std::size_t count : counts) hash = hashed(hash, count);
-  return hash;
+  shm::Hash hash;
+  hash.add(rows);
+  for (const std::size_t count : counts) hash.add(count);
+  return hash.value();
 }
 
-void check_rows(std::size_t rows, std::size_t row_bytes, std::size_t stride_bytes,
-                const char* operation, const char* name) {
-  require(rows <= 1 || stride_bytes >= row_bytes, operation, "the rows of `", name,
-          "` overlap: stride < row");
-}
-
-ConstBlock as_input(const Block& block) {
-  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
+template <typename AnyBlock>
+void check_rows(const AnyBlock& block, const char* operation, const char* name) {
+  require(block.rows <= 1 || block.stride_bytes >= block.row_bytes, operation, "the rows of `",
+          name, "` overlap: stride < row");
 }
 
 // Of `in` and `out`, one is `whole` and one `part`. Dense buffers are either apart, or `part` lies
@@ -107,6 +100,25 @@ void check_equal(const ConstBlock& in, const Block& out, const char* operation) 
           " elements, `out` has ", out.bytes() / element);
 }
 
+std::size_t member_for(const Group& group, int peer, const char* call) {
+  require(peer >= 0 && peer < group.size(), call, "peer ", peer, " is not one of ", group.size(),
+          " ranks");
+  return static_cast<std::size_t>(peer);
+}
+
+std::uint32_t label_for(int tag, const char* call) {
+  require(tag >= 0 && tag < Communicator::max_tag, call, "tag ", tag, " is not in [0, 2^30)");
+  return static_cast<std::uint32_t>(tag);
+}
+
+void check_neighbour(const Neighbour& neighbour, const Group& group) {
+  static_cast<void>(member_for(group, neighbour.rank, "sendrecv"));
+  static_cast<void>(label_for(neighbour.out_tag, "sendrecv"));
+  static_cast<void>(label_for(neighbour.in_tag, "sendrecv"));
+  check_rows(neighbour.out, "sendrecv", "out");
+  check_rows(neighbour.in, "sendrecv", "in");
+}
+
 }  // namespace
 
 OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block& out,
@@ -117,13 +129,13 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   record.posted.output = out;
   record.posted.row_bytes_each = 0;
   record.posted.row_bytes_of.clear();
-  record.protocol = regime_for(in.bytes(), world_->options());
+  record.protocol = protocol_for(in.bytes(), world_->options());
   return record;
 }
 
 OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
   check_equal(in, out, "allreduce");
-  check_apart(in, as_input(out), 0, "allreduce");
+  check_apart(in, as_const_block(out), 0, "allreduce");
   return take_record(in, out,
                      {.collective = shm::Collective::allreduce,
                       .type = in.type,
@@ -135,7 +147,7 @@ OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int 
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
     check_equal(in, out, "reduce");
-    check_apart(in, as_input(out), 0, "reduce");
+    check_apart(in, as_const_block(out), 0, "reduce");
   }
   return take_record(in, out,
                      {.collective = shm::Collective::reduce,
@@ -152,10 +164,10 @@ OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block o
       check_shares(counts, group_, out.row_bytes, element, "reduce_scatter", "out");
   require(in.rows == out.rows, "reduce_scatter", "`in` and `out` have different numbers of rows");
   require(shares.row_bytes == in.row_bytes, "reduce_scatter", "the rows of `in` have ",
-          in.row_bytes / element, " elements, the ranks take ", shares.row_bytes / element);
-  check_rows(in.rows, in.row_bytes, in.stride_bytes, "reduce_scatter", "in");
-  check_rows(out.rows, out.row_bytes, out.stride_bytes, "reduce_scatter", "out");
-  if (in.rows <= 1) check_apart(in, as_input(out), shares.before_bytes, "reduce_scatter");
+          in.row_bytes / element, " elements, the ranks receive ", shares.row_bytes / element);
+  check_rows(in, "reduce_scatter", "in");
+  check_rows(out, "reduce_scatter", "out");
+  if (in.rows <= 1) check_apart(in, as_const_block(out), shares.before_bytes, "reduce_scatter");
 
   OperationRecord& record = take_record(in, out,
                                         {.collective = shm::Collective::reduce_scatter,
@@ -169,7 +181,7 @@ OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block o
 
 OperationRecord& CommunicatorCore::prepare_broadcast(Block data, int root) {
   check_root(root, group_, "broadcast");
-  return take_record(as_input(data), data,
+  return take_record(as_const_block(data), data,
                      {.collective = shm::Collective::broadcast,
                       .type = data.type,
                       .root = root,
@@ -182,10 +194,10 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
   const Shares shares = check_shares(counts, group_, in.row_bytes, element, "allgather", "in");
   require(in.rows == out.rows, "allgather", "`in` and `out` have different numbers of rows");
   require(shares.row_bytes == out.row_bytes, "allgather", "the rows of `out` have ",
-          out.row_bytes / element, " elements, the ranks give ", shares.row_bytes / element);
-  check_rows(in.rows, in.row_bytes, in.stride_bytes, "allgather", "in");
-  check_rows(out.rows, out.row_bytes, out.stride_bytes, "allgather", "out");
-  if (in.rows <= 1) check_apart(as_input(out), in, shares.before_bytes, "allgather");
+          out.row_bytes / element, " elements, the ranks send ", shares.row_bytes / element);
+  check_rows(in, "allgather", "in");
+  check_rows(out, "allgather", "out");
+  if (in.rows <= 1) check_apart(as_const_block(out), in, shares.before_bytes, "allgather");
 
   OperationRecord& record = take_record(in, out,
                                         {.collective = shm::Collective::allgather,
@@ -195,7 +207,7 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
   set_shares(record.posted, in.row_bytes, counts, element);
   const std::size_t largest =
       counts.empty() ? in.row_bytes : *std::max_element(counts.begin(), counts.end()) * element;
-  record.protocol = regime_for(largest * in.rows, world_->options());
+  record.protocol = protocol_for(largest * in.rows, world_->options());
   return record;
 }
 
@@ -205,7 +217,7 @@ OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
   require(in.bytes() / element % group_.count() == 0, "alltoall", in.bytes() / element,
           " elements for ", group_.count(), " ranks; all parts must be equal");
   require(in.bytes() == 0 || out.data != in.data, "alltoall", "`out` must not be `in`");
-  check_apart(in, as_input(out), 0, "alltoall");
+  check_apart(in, as_const_block(out), 0, "alltoall");
 
   OperationRecord& record = take_record(
       in, out,
@@ -216,6 +228,134 @@ OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
 
 OperationRecord& CommunicatorCore::prepare_barrier() {
   return take_record({}, {}, {.collective = shm::Collective::barrier});
+}
+
+OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
+  OperationRecord& record = take_record();
+  record.parts.clear();
+  record.call = call;
+  record.ordered = false;
+  record.lost_since.reset();
+  record.stamp = {};
+  return record;
+}
+
+Request CommunicatorCore::post_parts(OperationRecord& record) {
+  record.held = true;
+  if (failure_) return fail_at_once(record);
+  record.stage = Stage::running;
+  auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
+  record.operation = &operation;
+  record_parts(record);
+  if (operation.is_done()) {  // most signals and small sends are: they need no more progress
+    group_.counters->operations += 1;
+    record.end_untimed();
+  } else {
+    record.listed = true;
+    parts_.push_back(&record);
+  }
+  return {shared_from_this(), &record};
+}
+
+bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
+  const bool receives =
+      record.call == PointToPointCall::recv || record.call == PointToPointCall::wait_signal;
+  if (record.ordered || !receives || record.finished()) return false;
+  std::erase(parts_, &record);
+  record.held = false;
+  give_up(record);
+  return true;
+}
+
+template <typename Describe>
+Request CommunicatorCore::post_one(PointToPointCall call, int peer, int tag, Describe describe) {
+  const std::size_t member = member_for(group_, peer, name_of(call));
+  const std::uint32_t label = label_for(tag, name_of(call));
+  OperationRecord& record = begin_parts(call);
+  Part& part = record.parts.add();
+  part.member = member;
+  describe(part, label);
+  return post_parts(record);
+}
+
+Request CommunicatorCore::send(ConstBlock data, int peer, int tag) {
+  return post_one(PointToPointCall::send, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.give(data, label); });
+}
+
+Request CommunicatorCore::recv(Block data, int peer, int tag) {
+  return post_one(PointToPointCall::recv, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.take(data, label); });
+}
+
+Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
+  return post_one(PointToPointCall::put_signal, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.put_signal(value, label); });
+}
+
+Request CommunicatorCore::wait_signal(int peer, std::uint64_t& value, int tag) {
+  return post_one(PointToPointCall::wait_signal, peer, tag,
+                  [&](Part& part, std::uint32_t label) { part.wait_signal(value, label); });
+}
+
+OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> neighbours) {
+  for (const Neighbour& neighbour : neighbours) check_neighbour(neighbour, group_);
+  OperationRecord& record = begin_parts(PointToPointCall::sendrecv);
+  for (const Neighbour& neighbour : neighbours) {
+    Part& part = record.parts.add();
+    part.member = static_cast<std::size_t>(neighbour.rank);
+    if (neighbour.out.bytes() > 0) part.give(neighbour.out, label_for(neighbour.out_tag, ""));
+    if (neighbour.in.bytes() > 0) part.take(neighbour.in, label_for(neighbour.in_tag, ""));
+  }
+  return record;
+}
+
+void CommunicatorCore::drop(OperationRecord& prototype) noexcept {
+  prototype.held = false;
+  recycle(prototype);
+}
+
+Request CommunicatorCore::post_like(const OperationRecord& prototype) {
+  OperationRecord& record = take_record();
+  record.ordered = prototype.ordered;
+  if (prototype.ordered) {
+    record.posted = prototype.posted;
+    record.protocol = prototype.protocol;
+    return post(record);
+  }
+  record.call = prototype.call;
+  record.parts.clear();
+  for (std::size_t i = 0; i < prototype.parts.size(); ++i) {
+    record.parts.add().describe_as(prototype.parts[i]);
+  }
+  return post_parts(record);
+}
+
+void CommunicatorCore::allgather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
+  post(prepare_allgather({mine.data(), ElementType::i64, 1, mine.size(), mine.size()},
+                         {all.data(), ElementType::i64, 1, all.size(), all.size()}, {}))
+      .wait();
+}
+
+std::vector<Block> CommunicatorCore::share(Block mine) {
+  struct Extent {
+    std::uint64_t offset;
+    std::uint64_t bytes;
+  };
+  const Extent own{.offset = world_->arena_core().offset_of(mine.data, mine.bytes()),
+                   .bytes = mine.bytes()};
+  require(own.offset != shm::private_memory, "share",
+          "the memory does not lie in this rank's arena");
+  std::vector<Extent> ranges(group_.count());
+  allgather_bytes(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranges)));
+  std::vector<Block> blocks(group_.count());
+  for (std::size_t r = 0; r < blocks.size(); ++r) {
+    const int rank = group_.members[r].world_rank;
+    if (!world_->same_node(rank)) continue;
+    std::byte* const data = world_->peer(rank).memory->arena().base() + ranges[r].offset;
+    blocks[r] = {data, mine.type, 1, ranges[r].bytes, ranges[r].bytes};
+  }
+  return blocks;
 }
 
 }  // namespace rondo::transport
