@@ -53,6 +53,8 @@ Request Communicator::alltoall(ConstBlock in, Block out) {
   return core_->post(core_->prepare_alltoall(in, out));
 }
 
+// A Plan keeps the record that would be posted as its prototype.
+
 Plan Communicator::plan_allreduce(ConstBlock in, Block out, ReduceOp op) {
   return {core_, core_->prepare_allreduce(in, out, op)};
 }
@@ -100,6 +102,7 @@ Request::Request(std::shared_ptr<CommunicatorCore> core, OperationRecord* record
 Request::Request(Request&& other) noexcept
     : core_(std::move(other.core_)), record_(std::exchange(other.record_, nullptr)) {}
 
+// The old operation is waited for first: its buffers may be gone afterwards.
 Request& Request::operator=(Request&& other) noexcept {
   if (this == &other) return *this;
   release();
@@ -116,6 +119,7 @@ void Request::release() noexcept {
   record_ = nullptr;
 }
 
+// Peers are checked only when progress did not end the operation.
 bool Request::test() {
   if (record_ == nullptr) return true;
   if (!record_->finished()) {
@@ -153,6 +157,7 @@ Plan::Plan(std::shared_ptr<CommunicatorCore> core, OperationRecord& prototype) n
 Plan::Plan(Plan&& other) noexcept
     : core_(std::move(other.core_)), prototype_(std::exchange(other.prototype_, nullptr)) {}
 
+// What was here before is dropped with `other`.
 Plan& Plan::operator=(Plan&& other) noexcept {
   std::swap(core_, other.core_);
   std::swap(prototype_, other.prototype_);

@@ -150,7 +150,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   // The queue.
   bool publish_queued();
   void publish(OperationRecord& record);
-  [[nodiscard]] bool gather(OperationRecord& record);
+  [[nodiscard]] bool all_have_posted(OperationRecord& record);
   void start(OperationRecord& record);
   void start_direct(OperationRecord& record);
   void start_staged(OperationRecord& record);

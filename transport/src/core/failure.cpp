@@ -95,8 +95,7 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   if (!record.finished()) record.enter(Stage::failed);
   if (multi_node_ && record.ordered) multi_node_->cancel_headers(record);
   // No link may refer to the buffers any more: the caller gets them back.
-  record.operation = nullptr;
-  record.storage.emplace<std::monostate>();
+  record.end();
   record.listed = false;
   recycle(record);
 }

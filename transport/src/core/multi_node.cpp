@@ -40,6 +40,7 @@ std::vector<std::vector<std::size_t>> members_by_node(const WorldCore& world, co
   return members;
 }
 
+// Tells apart communicators that have the same context, because contexts may be used again.
 std::uint64_t hash_of_members(const Group& group) {
   shm::Hash hash;
   for (const Member& member : group.members)
@@ -56,6 +57,8 @@ std::size_t index_on_node(const std::vector<std::vector<std::size_t>>& nodes, st
   return 0;
 }
 
+// The group of the ranks that own `shard`, one per node, with a channel of their own: steps of its
+// algorithms count members of this group.
 Hierarchy::ShardOwners owners_of(std::size_t shard,
                                  const std::vector<std::vector<std::size_t>>& nodes,
                                  const WorldCore& world, const Group& flat) {
@@ -80,35 +83,43 @@ Hierarchy::ShardOwners owners_of(std::size_t shard,
   return owners;
 }
 
-template <typename Algorithm>
-Operation* emplace(OperationRecord& record, Group& group) {
-  return &record.storage.emplace<Algorithm>(group, record.posted);
-}
-
-Operation* allreduce_for(OperationRecord& record, Group& group, bool shared_nodes) {
-  if (shared_nodes) return emplace<HierarchicalAllreduce>(record, group);
-  if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
-    return emplace<RingAllreduce>(record, group);
+// With several ranks on a node most bytes stay inside nodes; else the table says how many bytes are
+// reduced by doubling and how many by a ring.
+void begin_allreduce(OperationRecord& record, Group& group, bool shared_nodes) {
+  const Posted& posted = record.posted;
+  if (shared_nodes) {
+    record.begin<HierarchicalAllreduce>(group, posted);
+  } else if (group.allreduce_table.pick(posted.input.bytes()) == AllreduceAlgorithm::ring) {
+    record.begin<RingAllreduce>(group, posted);
+  } else {
+    record.begin<DoublingAllreduce>(group, posted);
   }
-  return emplace<DoublingAllreduce>(record, group);
 }
 
-Operation* algorithm_for(OperationRecord& record, Group& group, bool shared_nodes) {
-  switch (record.posted.fingerprint.collective) {
+void begin_on_links(OperationRecord& record, Group& group, bool shared_nodes) {
+  const Posted& posted = record.posted;
+  switch (posted.fingerprint.collective) {
     case shm::Collective::allreduce:
-      return allreduce_for(record, group, shared_nodes);
+      begin_allreduce(record, group, shared_nodes);
+      return;
     case shm::Collective::reduce_scatter:
-      return emplace<RingReduceScatter>(record, group);
+      record.begin<RingReduceScatter>(group, posted);
+      return;
     case shm::Collective::allgather:
-      return emplace<RingAllgather>(record, group);
+      record.begin<RingAllgather>(group, posted);
+      return;
     case shm::Collective::broadcast:
-      return emplace<TreeBroadcast>(record, group);
+      record.begin<TreeBroadcast>(group, posted);
+      return;
     case shm::Collective::reduce:
-      return emplace<TreeReduce>(record, group);
+      record.begin<TreeReduce>(group, posted);
+      return;
     case shm::Collective::alltoall:
-      return emplace<PairwiseAlltoall>(record, group);
+      record.begin<PairwiseAlltoall>(group, posted);
+      return;
     case shm::Collective::barrier:
-      return emplace<DisseminationBarrier>(record, group);
+      record.begin<DisseminationBarrier>(group, posted);
+      return;
   }
   throw std::logic_error("unknown collective");
 }
@@ -135,6 +146,7 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
   flat.levels = &levels_;
 }
 
+// The receive is posted first: the header of the previous rank may be there already.
 void MultiNode::post_headers(OperationRecord& record) const {
   HeaderExchange& header = record.header;
   header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
@@ -174,6 +186,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_n
   for (const rendezvous::News& news : world_->divergences()) handle_divergence(news);
 }
 
+// Nothing limits how many operations are under way: each has its own header and label.
 bool CommunicatorCore::post_queued_headers() {
   for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
     multi_node_->post_headers(*unpublished_);
@@ -182,6 +195,7 @@ bool CommunicatorCore::post_queued_headers() {
   return true;
 }
 
+// The header of the previous rank comes at any time; it is compared once.
 void CommunicatorCore::compare_header(OperationRecord& record) {
   HeaderExchange& header = record.header;
   if (header.compared || !header.received.done()) return;
@@ -189,6 +203,8 @@ void CommunicatorCore::compare_header(OperationRecord& record) {
   header.compared = true;
 }
 
+// An algorithm can be over before the headers are through: only with them the operation is
+// complete, because a mismatch has to be an error on every rank.
 bool CommunicatorCore::drain_headers() {
   bool moved = false;
   for (OperationRecord* record = oldest_; record != current_; record = record->next) {
@@ -222,7 +238,7 @@ Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
 }
 
 void CommunicatorCore::start_between_nodes(OperationRecord& record) {
-  record.operation = algorithm_for(record, group_, multi_node_->has_shared_nodes());
+  begin_on_links(record, group_, multi_node_->has_shared_nodes());
   record.enter(Stage::running);
 }
 

@@ -54,6 +54,7 @@ bool reduces(shm::Collective collective) noexcept {
          collective == shm::Collective::reduce_scatter;
 }
 
+// As short as a line of a table, with all that ranks can differ in.
 std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
   std::string text = name_of(fingerprint.collective);
   text += " #" + std::to_string(number);
@@ -79,6 +80,7 @@ std::string CommunicatorCore::describe(const OperationRecord& record) const {
   return transport::describe(record.posted.fingerprint, record.posted.sequence - first_ + 1);
 }
 
+// "sendrecv with rank 1, 3": a peer that is both sent to and received from is named once.
 std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
   std::string text = name_of(record.call);
   std::vector<std::size_t> named;

@@ -21,6 +21,7 @@ std::string encode(std::span<const LastCollective> collectives) {
   return text;
 }
 
+// What is cut short is left out: then nothing is known of that communicator.
 std::vector<LastCollective> decode_last_collectives(std::string_view text) {
   std::vector<LastCollective> collectives;
   rendezvous::ByteReader reader(text);
@@ -34,6 +35,8 @@ std::vector<LastCollective> decode_last_collectives(std::string_view text) {
   return collectives;
 }
 
+// Called by the side channel's thread. A rank ends once: what is told later of it, for example that
+// its connection broke after it had left, changes nothing.
 void PeerStatus::update(const News& news) {
   if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= departures_.size()) return;
   switch (news.kind) {
@@ -66,6 +69,8 @@ void PeerStatus::update(const News& news) {
     }
   }
 }
+
+// Acquire, in all of these: see update().
 
 bool PeerStatus::has_ended(int rank) const noexcept { return departure(rank) != 0; }
 

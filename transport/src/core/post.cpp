@@ -37,7 +37,8 @@ Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
   return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
 }
 
-// Of rows and shares, so that ranks notice when theirs differ. 0: one row, equal shares.
+// A number for the rows and shares, so that ranks notice when theirs differ. 0: one row, equal
+// shares.
 std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
   if (rows == 1 && counts.empty()) return 0;
   shm::Hash hash;
@@ -46,6 +47,7 @@ std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
   return hash.value();
 }
 
+// Rows may lie apart in memory, but must not overlap.
 template <typename AnyBlock>
 void check_rows(const AnyBlock& block, const char* operation, const char* name) {
   require(block.rows <= 1 || block.stride_bytes >= block.row_bytes, operation, "the rows of `",
@@ -65,6 +67,7 @@ void check_apart(const ConstBlock& whole, const ConstBlock& part, std::size_t of
 }
 
 // The rows of a block that holds every rank's share side by side.
+// A rank needs to know where its own share begins only to compare buffers.
 struct Shares {
   std::size_t row_bytes = 0;     // of all together
   std::size_t before_bytes = 0;  // of the ranks before this one
@@ -83,6 +86,8 @@ Shares check_shares(std::span<const std::size_t> counts, const Group& group, std
           std::accumulate(counts.begin(), own, std::size_t{0}) * element};
 }
 
+// Equal shares need one number, others one per rank; the vector is the record's own and is used
+// again.
 void set_shares(Posted& posted, std::size_t row_bytes_each, std::span<const std::size_t> counts,
                 std::size_t element) {
   posted.row_bytes_each = row_bytes_each;
@@ -106,6 +111,7 @@ std::size_t member_for(const Group& group, int peer, const char* call) {
   return static_cast<std::size_t>(peer);
 }
 
+// A tag becomes the label of the messages, which has 30 bits.
 std::uint32_t label_for(int tag, const char* call) {
   require(tag >= 0 && tag < Communicator::max_tag, call, "tag ", tag, " is not in [0, 2^30)");
   return static_cast<std::uint32_t>(tag);
@@ -121,6 +127,8 @@ void check_neighbour(const Neighbour& neighbour, const Group& group) {
 
 }  // namespace
 
+// What all collectives have in common. The fingerprint is what ranks compare, so it holds nothing
+// that may differ among them; a rank's own share is checked against `counts` before.
 OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block& out,
                                                const shm::Fingerprint& fingerprint) {
   OperationRecord& record = take_record();
@@ -143,6 +151,7 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
                       .count = in.bytes() / size_of(in.type)});
 }
 
+// The output counts at the root only.
 OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op) {
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
@@ -157,6 +166,8 @@ OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int 
                       .count = in.bytes() / size_of(in.type)});
 }
 
+// `in` has every rank's share side by side in each row, `out` this rank's share. In place means
+// that `out` lies exactly where the own share of `in` does.
 OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                                           std::span<const std::size_t> counts) {
   const std::size_t element = size_of(in.type);
@@ -188,6 +199,8 @@ OperationRecord& CommunicatorCore::prepare_broadcast(Block data, int root) {
                       .count = data.bytes() / size_of(data.type)});
 }
 
+// The counterpart: `in` is this rank's share, `out` has all of them. The largest share decides
+// whether the operation is small, because every rank must decide alike.
 OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
                                                      std::span<const std::size_t> counts) {
   const std::size_t element = size_of(in.type);
@@ -230,6 +243,7 @@ OperationRecord& CommunicatorCore::prepare_barrier() {
   return take_record({}, {}, {.collective = shm::Collective::barrier});
 }
 
+// A message has no sequence: it is matched by sender, receiver, tag and order alone.
 OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   OperationRecord& record = take_record();
   record.parts.clear();
@@ -240,12 +254,12 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   return record;
 }
 
+// The links get the messages now. Those that are through at once never enter the list.
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
   record.stage = Stage::running;
-  auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
-  record.operation = &operation;
+  auto& operation = record.begin<PointToPoint>(group_, record.parts);
   record_parts(record);
   if (operation.is_done()) {  // most signals and small sends are: they need no more progress
     group_.counters->operations += 1;
@@ -257,6 +271,8 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
   return {shared_from_this(), &record};
 }
 
+// Only a receive can be given up without a failure: what was sent, or stored into peers' memory,
+// cannot be taken back.
 bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
   const bool receives =
       record.call == PointToPointCall::recv || record.call == PointToPointCall::wait_signal;
@@ -298,6 +314,7 @@ Request CommunicatorCore::wait_signal(int peer, std::uint64_t& value, int tag) {
                   [&](Part& part, std::uint32_t label) { part.wait_signal(value, label); });
 }
 
+// All neighbours are checked before a record is taken. A side with no bytes has no message.
 OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> neighbours) {
   for (const Neighbour& neighbour : neighbours) check_neighbour(neighbour, group_);
   OperationRecord& record = begin_parts(PointToPointCall::sendrecv);
@@ -315,6 +332,7 @@ void CommunicatorCore::drop(OperationRecord& prototype) noexcept {
   recycle(prototype);
 }
 
+// The prototype of a Plan stays as it was made; each start posts a copy of its arguments.
 Request CommunicatorCore::post_like(const OperationRecord& prototype) {
   OperationRecord& record = take_record();
   record.ordered = prototype.ordered;
@@ -331,6 +349,7 @@ Request CommunicatorCore::post_like(const OperationRecord& prototype) {
   return post_parts(record);
 }
 
+// For the communicator's own needs: bytes as i64, whose number is a multiple of eight.
 void CommunicatorCore::allgather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
   post(prepare_allgather({mine.data(), ElementType::i64, 1, mine.size(), mine.size()},
                          {all.data(), ElementType::i64, 1, all.size(), all.size()}, {}))
@@ -348,6 +367,7 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
           "the memory does not lie in this rank's arena");
   std::vector<Extent> ranges(group_.count());
   allgather_bytes(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranges)));
+  // Every process maps a peer's arena at an address of its own: offsets hold everywhere.
   std::vector<Block> blocks(group_.count());
   for (std::size_t r = 0; r < blocks.size(); ++r) {
     const int rank = group_.members[r].world_rank;

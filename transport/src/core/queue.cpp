@@ -24,6 +24,8 @@
 namespace rondo::transport {
 namespace {
 
+// How peers find the input of this rank, and its output if they store into it: as offsets in its
+// arena, because each process maps it at an address of its own.
 shm::Locator locate(const Posted& posted, bool with_output, const ArenaCore& arena) {
   const ConstBlock& block = posted.input;
   shm::Locator locator;
@@ -57,6 +59,7 @@ bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locat
           (output_is_written(fingerprint, member) && locator.output_offset == shm::private_memory));
 }
 
+// Messages to ranks of this node go through shared memory, others through the World's fabric.
 std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group) {
   std::vector<Channel::Route> routes;
   for (const Member& member : group.members) {
@@ -89,6 +92,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   group_.counters = &world_->counters();
   group_.sources.resize(group_.count());
   group_.destinations.resize(group_.count());
+  // One rank without light fences is enough: then every step pays for a full fence.
   for (const Member& member : group_.members) {
     if (member.memory != nullptr && !member.memory->header().light_fences) light_fences_ = false;
   }
@@ -103,11 +107,15 @@ CommunicatorCore::~CommunicatorCore() {
                                   .members = multi_node_->members_hash(),
                                   .sequence = failure_ ? given_up_ - 1 : last_sequence()});
   }
+  // After a failure peers may still look into the block, and messages may still come to the port:
+  // neither is ever used again.
   if (failure_) return;
   if (block_ != no_block) world_->retire(*this);
   if (owns_port_) world_->release_port(group_.members[group_.index()].port);
 }
 
+// Records are used again, the latest first, and a deque never moves them: when the pool is warm,
+// posting allocates nothing.
 OperationRecord& CommunicatorCore::take_record() {
   if (free_.empty()) {
     pool_.emplace_back();
@@ -119,13 +127,15 @@ OperationRecord& CommunicatorCore::take_record() {
   return record;
 }
 
+// A record is free when neither a Request nor the queue refers to it: either may be the last.
 void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
-  record.storage.emplace<std::monostate>();
-  record.operation = nullptr;
+  record.end();
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
 
+// Posting never waits: what cannot be published yet stays in the queue, and progress() publishes it
+// later.
 Request CommunicatorCore::post(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
@@ -154,6 +164,8 @@ Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
   return {shared_from_this(), &record};
 }
 
+// A slot is free when all members have consumed the operation that it held, slot_count before. The
+// cached value is read first: it is enough most of the time, and spares a look at every peer.
 bool CommunicatorCore::publish_queued() {
   if (multi_node_) return post_queued_headers();
   bool moved = false;
@@ -170,6 +182,8 @@ bool CommunicatorCore::publish_queued() {
   return moved;
 }
 
+// Whether a small payload travels in the slot is decided by its size alone, so that all ranks
+// decide alike. For all else the slot says where the buffers lie.
 void CommunicatorCore::publish(OperationRecord& record) {
   const Posted& posted = record.posted;
   shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
@@ -186,7 +200,8 @@ void CommunicatorCore::publish(OperationRecord& record) {
   group_.published = true;
 }
 
-bool CommunicatorCore::gather(OperationRecord& record) {
+// Goes on where the last call stopped: members before `arrived` have been seen and compared.
+bool CommunicatorCore::all_have_posted(OperationRecord& record) {
   const Posted& posted = record.posted;
   for (; record.arrived < group_.count(); ++record.arrived) {
     shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
@@ -201,13 +216,14 @@ bool CommunicatorCore::gather(OperationRecord& record) {
   return true;
 }
 
+// All members have seen the same slots, so all of them choose the same protocol.
 void CommunicatorCore::start(OperationRecord& record) {
   if (record.protocol != Protocol::small) {
     record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
   }
   switch (record.protocol) {
     case Protocol::small:
-      record.operation = &record.storage.emplace<SmallOperation>();
+      record.begin<SmallOperation>();
       record.stage = Stage::running;  // until the end of this step: not worth an entry
       return;
     case Protocol::direct:
@@ -224,13 +240,13 @@ void CommunicatorCore::start_direct(OperationRecord& record) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
     case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
+      record.begin<DirectReduce>(group_, record.posted);
       break;
     case shm::Collective::reduce_scatter:
-      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
+      record.begin<DirectReduceScatter>(record.posted);
       break;
     default:
-      record.operation = &record.storage.emplace<DirectPull>();
+      record.begin<DirectPull>();
   }
 }
 
@@ -238,24 +254,26 @@ void CommunicatorCore::start_staged(OperationRecord& record) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
     case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
+      record.begin<StagedReduce>(group_, record.posted);
       break;
     case shm::Collective::reduce_scatter:
     case shm::Collective::alltoall:
-      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
+      record.begin<StagedExchange>(group_, record.posted);
       break;
     default:
-      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
+      record.begin<StagedPull>(group_, record.posted);
   }
 }
 
+// Starts the current operation when all have posted it, and does one step. Small operations are not
+// timed: reading the clock would cost as much as the step.
 bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (multi_node_) {
       start_between_nodes(record);
     } else {
-      if (!gather(record)) return false;
+      if (!all_have_posted(record)) return false;
       start(record);
     }
   }
@@ -286,7 +304,8 @@ bool CommunicatorCore::step_current() {
   return true;
 }
 
-// Only in the direct protocol peers' buffers are touched. They may be their owner's again.
+// Only in the direct protocol peers' buffers are touched. A peer that has failed has them back, so
+// its failure is looked for after this rank has said that it is in a step; see RemoteAccess.
 Progress CommunicatorCore::step_on_node(OperationRecord& record) {
   if (record.protocol != Protocol::direct) return record.operation->step(group_, record.posted);
   const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
@@ -304,6 +323,7 @@ std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
   return least;
 }
 
+// Operations drain in order: the first one that some member has not consumed ends the search.
 bool CommunicatorCore::drain() {
   if (multi_node_) return drain_headers();
   bool moved = false;
@@ -319,6 +339,7 @@ bool CommunicatorCore::drain() {
   return moved;
 }
 
+// Takes complete operations off the head of the list; one in the middle stays until it is the head.
 void CommunicatorCore::unlist_complete() {
   while (oldest_ != nullptr && oldest_ != current_ && oldest_->stage == Stage::complete) {
     OperationRecord& record = *oldest_;
@@ -329,6 +350,8 @@ void CommunicatorCore::unlist_complete() {
   }
 }
 
+// Nothing thrown here reaches the caller, who may be waiting on another communicator: a failure
+// becomes this communicator's own, and its requests report it.
 bool CommunicatorCore::progress() {
   if ((oldest_ == nullptr && parts_.empty()) || failure_) return false;
   try {
@@ -373,6 +396,8 @@ bool CommunicatorCore::step_parts() {
   return true;
 }
 
+// Once for all flags that a pass has stored, because the fence and the looks at peers cost more
+// than the flags.
 void CommunicatorCore::ring_sleepers() {
   if (!group_.published) return;
   group_.published = false;
@@ -381,6 +406,8 @@ void CommunicatorCore::ring_sleepers() {
   for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
 }
 
+// While an operation waits for somebody, those who are there may differ already: that explains more
+// than a lost peer or a deadline does.
 void CommunicatorCore::check_all_fingerprints() {
   if (multi_node_) return compare_all_headers();
   if (current_ == nullptr || current_->stage != Stage::published) return;
@@ -412,6 +439,8 @@ void CommunicatorCore::compare(const OperationRecord& record, std::size_t member
               world_->detail_of(peer, mine));
 }
 
+// Each stage waits for another mark of a peer: a consumed slot, a published one, progress in the
+// algorithm, the consumed operation itself.
 bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
   if (member == group_.index() || record.finished()) return false;
   if (!record.ordered) return record.operation->waits_for(group_, member);

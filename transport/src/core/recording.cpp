@@ -35,6 +35,8 @@ void CommunicatorCore::begin_recording() {
   log_ = world_->recorder().open_log(context_, group_.rank, ranks);
 }
 
+// A collective: its number, and the bytes that this rank puts in, or where it puts in nothing,
+// gets.
 void CommunicatorCore::record_ordered(OperationRecord& record) noexcept {
   if (log_ == nullptr) return;
   const Posted& posted = record.posted;
@@ -50,6 +52,7 @@ void CommunicatorCore::record_ordered(OperationRecord& record) noexcept {
               .bytes = input > 0 ? input : posted.output.bytes()});
 }
 
+// A message, or several at once: of these the first stands for all, and bytes are added up.
 void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
   if (log_ == nullptr) return;
   recorder::Facts facts{.operation = static_cast<std::uint8_t>(recorder::first_point_to_point +

@@ -54,6 +54,8 @@ SplitEntry entry_for(WorldCore& world, int color, int key) {
                      .second_block = second}};
 }
 
+// Members of one color, by key, then by rank. The context is the greatest that any of them
+// proposes: none of them has used it.
 CommunicatorSpec spec_of(const std::vector<SplitEntry>& entries, std::int64_t color) {
   std::vector<std::size_t> order;
   for (std::size_t r = 0; r < entries.size(); ++r) {
@@ -116,6 +118,7 @@ Group group_of(const WorldCore& world, const std::vector<NewMember>& members) {
   return group;
 }
 
+// The offset of this rank's block in its control segment.
 std::uint64_t own_block(const WorldCore& world, const std::vector<NewMember>& members) {
   return std::ranges::find(members, world.rank(), &NewMember::world_rank)->block.block;
 }
@@ -144,6 +147,7 @@ std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
                                             context);
 }
 
+// The flat communicator has no block of its own: what it does inside the node goes through the two.
 std::shared_ptr<CommunicatorCore> make_between_nodes(WorldCore& world, const CommunicatorSpec& spec,
                                                      const std::vector<NewMember>& node) {
   auto scatter_on_node = make_on_node(world, node, spec.context);
@@ -181,6 +185,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split(int color, int key) {
 
   const CommunicatorSpec spec = spec_of(entries, color);
   reset_blocks(*world_, spec);
+  // No rank publishes in a new communicator before all have reset their blocks.
   post(prepare_barrier()).wait();
   auto made = make_communicator(*world_, spec);
   if (world_->nodes() > 1 && !made->spans_nodes()) world_->take_back(mine.member.second_block);

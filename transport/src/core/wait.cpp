@@ -120,6 +120,7 @@ Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
       checked_at_(begin_),
       work_before_(world_.counters().communicating) {}
 
+// While something moves, the wait stays awake; only idle time lets it yield and sleep.
 bool Wait::run() {
   while (!limit_passed_) {
     const bool moved = world_.progress();
@@ -149,6 +150,8 @@ void Wait::check_peers() {
   if (loss) check_loss(*loss);
 }
 
+// One pause: a few processor pauses, a yield, or a sleep, by how long nothing has moved. Ranks that
+// outnumber their CPUs do not spin: whoever they wait for needs the CPU.
 void Wait::rest() {
   now_ = Clock::now();
   const auto idle = now_ - idle_since_;
@@ -200,6 +203,7 @@ void Wait::sleep_on_fabric(std::uint32_t bell) {
   }
 }
 
+// A finished operation is never late.
 void Wait::check() {
   checked_at_ = now_;
   check_peers();
@@ -219,6 +223,8 @@ void Wait::check_failed_peers() {
   if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
 }
 
+// A rank that has ended is an error only when what it sent before has been read, and it still is
+// needed, and nothing has arrived for as long as its last messages may take.
 void Wait::check_loss(const Loss& loss) {
   if (record_.finished()) return;
   drain_arrivals();
@@ -264,6 +270,7 @@ bool Wait::is_loss(std::size_t member) const {
          !(world_.has_left(rank) && communicator_.took_part(record_, member));
 }
 
+// How long messages of a member that has ended may still arrive. In shared memory all is there.
 std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   const int rank = communicator_.group().members[member].world_rank;
   if (!communicator_.spans_nodes() && world_.same_node(rank))
@@ -273,6 +280,7 @@ std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   return record_.ordered ? 0ns : grace_of_left;  // its last collective is known
 }
 
+// A rank that left in order called fewer operations than the others: the text asks for that.
 void Wait::throw_lost(int rank) const {
   const std::string operation = communicator_.describe(communicator_.front_of(record_));
   const std::string here = "rank " + std::to_string(world_.rank());
@@ -284,6 +292,7 @@ void Wait::throw_lost(int rank) const {
   throw Error(Errc::peer_lost, name_rank(world_, rank) + what, world_.detail_of(rank, operation));
 }
 
+// The observer is called once a wait. A limit of the caller's own ends the wait without an error.
 void Wait::check_deadline() {
   const auto waited = now_ - begin_;
   const WorldOptions& options = world_.options();
@@ -316,6 +325,8 @@ void Wait::throw_deadline(const std::vector<int>& missing) const {
               world_.detail_of(first, operation));
 }
 
+// Until the operation runs, some rank has not posted it: that time is waiting. Later time is
+// communication.
 void Wait::note_arrival() {
   if (arrived_ || record_.stage == Stage::queued || record_.stage == Stage::published) return;
   arrived_ = true;
@@ -334,6 +345,7 @@ void Wait::account() {
 
 }  // namespace
 
+// Throws the communicator's failure, also when another operation was what failed.
 bool CommunicatorCore::wait(OperationRecord& record,
                             std::optional<std::chrono::nanoseconds> limit) {
   // Most small operations end within a microsecond: no clock is read for them.
@@ -353,6 +365,7 @@ bool CommunicatorCore::wait(OperationRecord& record,
   return true;
 }
 
+// Called by every Request::test(): a look at all peers each time would cost more than the test.
 void CommunicatorCore::check_peers(OperationRecord& record) {
   const auto now = std::chrono::steady_clock::now();
   if (now - peers_checked_at_ < check_interval) return;
@@ -364,6 +377,7 @@ void CommunicatorCore::check_peers(OperationRecord& record) {
   }
 }
 
+// Buffers are lent until their operation has ended, so a Request waits when it is destroyed.
 void CommunicatorCore::release(OperationRecord& record) noexcept {
   try {
     static_cast<void>(wait(record, std::nullopt));

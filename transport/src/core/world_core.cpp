@@ -44,6 +44,8 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
   });
 }
 
+// First the messages, then the word that this rank leaves, then the mark: peers that see the mark
+// may count on all that came before.
 WorldCore::~WorldCore() {
   my_.fabric.reset();  // sends what is on its way
   if (my_.side_channel) {
@@ -69,6 +71,7 @@ void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
+// Of communicators with the same context the latest counts.
 void WorldCore::note_last_collective(const LastCollective& last) {
   std::erase_if(last_collectives_,
                 [&](const LastCollective& old) { return old.context == last.context; });
@@ -76,6 +79,7 @@ void WorldCore::note_last_collective(const LastCollective& last) {
   if (last_collectives_.size() > max_last_collectives) last_collectives_.pop_back();
 }
 
+// Links first: what has arrived lets operations move in the same pass.
 bool WorldCore::progress() {
   bool moved = false;
   if (my_.fabric) moved = my_.fabric->progress();
@@ -85,6 +89,7 @@ bool WorldCore::progress() {
   return moved;
 }
 
+// A divergence may be about a communicator that this rank has not made yet, so it is also kept.
 void WorldCore::handle_divergences() {
   if (!my_.side_channel) return;
   for (const rendezvous::News& news : peer_status_.take_diverged()) {
@@ -101,6 +106,8 @@ void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) no
                           .text = std::string(text)});
 }
 
+// Control blocks are never given back to the system, and used again as soon as no member of their
+// last communicator can still read them.
 BlockOffer WorldCore::offer_block() {
   const auto is_free = [](const Retired& retired) {
     // Acquire: the members' last reads of this block come before it is written again.
@@ -141,6 +148,7 @@ std::uint16_t WorldCore::take_port() {
                   "another split");
 }
 
+// From any thread, once: nothing here touches what belongs to the World's thread.
 void WorldCore::abort(std::string_view reason) noexcept {
   if (abort_begun_.exchange(true)) return;
   shm::RankHeader& mine = header();
@@ -188,6 +196,7 @@ bool WorldCore::has_left(int rank) const noexcept {
   return other.memory && other.memory->header().left.load(std::memory_order_acquire) != 0;
 }
 
+// A process that was killed marks nothing; its pidfd becomes readable.
 bool WorldCore::has_ended(int rank) const noexcept {
   if (peer_status_.has_ended(rank) || has_left(rank)) return true;
   const Peer& other = peer(rank);

@@ -19,6 +19,7 @@ constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
 
 }  // namespace
 
+// First fit. What alignment skips and what is left at the end stay free.
 std::size_t RangeAllocator::allocate(std::size_t bytes, std::size_t alignment) {
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     const auto [begin, length] = *range;
@@ -55,6 +56,7 @@ void RangeAllocator::extend(std::size_t limit) {
   limit_ = limit;
 }
 
+// Joined with the free ranges before and after it, so that two free ranges never touch.
 void RangeAllocator::release(std::size_t offset, std::size_t bytes) {
   auto range = free_.emplace(offset, bytes).first;
   if (const auto after = std::next(range); after != free_.end() && offset + bytes == after->first) {
@@ -82,6 +84,8 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   return memory_->arena().base() + offset;
 }
 
+// By whole steps, and the links hear of it before anybody can send from there: some register
+// memory.
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
   const std::size_t wanted = before + bytes;
@@ -107,6 +111,7 @@ void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<
   quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
 }
 
+// Looked at when memory is allocated or freed: nobody else has to know that a peer went on.
 void ArenaCore::end_quarantines() {
   if (std::erase_if(quarantines_, [](const Quarantine& held) { return held.over(); }) == 0) return;
   std::erase_if(freed_, [this](std::size_t offset) {
@@ -127,6 +132,7 @@ bool ArenaCore::contains(const void* data, std::size_t bytes) const noexcept {
   return offset_of(data, bytes) != shm::private_memory;
 }
 
+// Compared as numbers: pointers into different objects must not be.
 std::uint64_t ArenaCore::offset_of(const void* data, std::size_t bytes) const noexcept {
   const auto base = reinterpret_cast<std::uintptr_t>(memory_->arena().base());
   const auto address = reinterpret_cast<std::uintptr_t>(data);

@@ -132,6 +132,7 @@ std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint
   return memory;
 }
 
+// The nonce came with the handshake: a mapping that has another one is not the peer's.
 std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena,
                                             const Reserve& reserve, std::uint64_t nonce) {
   auto memory = std::make_shared<RankMemory>();
@@ -143,6 +144,7 @@ std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena
   return memory;
 }
 
+// What lies in a mapping was made by a placement new, perhaps of another process.
 RankHeader& RankMemory::header() const noexcept {
   return *std::launder(reinterpret_cast<RankHeader*>(control_.base()));
 }
