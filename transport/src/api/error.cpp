@@ -1,15 +1,8 @@
-// What host programs see of failures: the error that a call throws, and the flight record that
-// tells afterwards what the rank was doing.
+// The texts of the error codes, and Error itself. Needs nothing else: fuzzers compile it, too.
 
 #include <rondo/transport/error.hpp>
 
 #include <utility>
-
-#include <rondo/transport/flight_record.hpp>
-
-#include "recorder/dump.hpp"
-#include "recorder/json.hpp"
-#include "recorder/memory.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -52,34 +45,5 @@ std::error_code make_error_code(Errc code) noexcept {
 
 Error::Error(Errc code, const std::string& what, ErrorDetail detail)
     : std::system_error(make_error_code(code), what), detail_(std::move(detail)) {}
-
-FlightRecord::FlightRecord(std::unique_ptr<recorder::Memory> memory) noexcept
-    : memory_(std::move(memory)) {}
-FlightRecord::FlightRecord(FlightRecord&&) noexcept = default;
-FlightRecord& FlightRecord::operator=(FlightRecord&&) noexcept = default;
-FlightRecord::~FlightRecord() = default;
-
-FlightRecord FlightRecord::create() {
-  return FlightRecord(std::make_unique<recorder::Memory>(recorder::Memory::create()));
-}
-
-int FlightRecord::descriptor() const noexcept { return memory_->descriptor(); }
-
-bool FlightRecord::tells_of_failure() const {
-  const recorder::Header* header = memory_->header();
-  return header != nullptr && header->failure.load(std::memory_order_acquire) != 0;
-}
-
-std::string FlightRecord::json(std::string_view reason) const {
-  return recorder::to_json(*memory_, reason);
-}
-
-bool FlightRecord::write(const std::filesystem::path& path, std::string_view reason) const {
-  return recorder::dump(*memory_, reason, path);
-}
-
-std::filesystem::path FlightRecord::path_in(const std::filesystem::path& folder, int rank) {
-  return recorder::dump_path(folder, rank);
-}
 
 }  // namespace rondo::transport

@@ -66,6 +66,8 @@ void CommunicatorCore::handle_divergence(const rendezvous::News& news) {
   poison(Error(Errc::mismatch, news.text, world_->detail_of(news.rank)));
 }
 
+// In this order: peers can no longer reach the buffers, and only then records end and the caller
+// gets the error.
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
@@ -95,7 +97,8 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   if (!record.finished()) record.enter(Stage::failed);
   if (multi_node_ && record.ordered) multi_node_->cancel_headers(record);
   // No link may refer to the buffers any more: the caller gets them back.
-  record.end();
+  record.operation = nullptr;
+  record.storage.emplace<std::monostate>();
   record.listed = false;
   recycle(record);
 }
@@ -147,6 +150,7 @@ bool CommunicatorCore::accesses_arenas(const Member& member) const noexcept {
          !world_->has_ended(member.world_rank);
 }
 
+// The whole input and output of the operation, though one step works on a part of them only.
 void CommunicatorCore::quarantine(const Member& accessor) {
   const std::uint64_t sequence = accessor.block->accessing.load(std::memory_order_relaxed);
   const OperationRecord* record = oldest_;
@@ -179,6 +183,7 @@ std::optional<Error> CommunicatorCore::failure_of_peers(const OperationRecord& r
   return std::nullopt;
 }
 
+// Names the rank that failed first, whose note has the text.
 Error CommunicatorCore::failure_of(const Member& member) const {
   const auto explains = [](const Member& other) {
     return has_failed(other) && other.block->failure.text[0] != '\0';
@@ -197,6 +202,7 @@ void CommunicatorCore::defer_failure(const Error& error) {
   deferred_at_ = std::chrono::steady_clock::now();
 }
 
+// A message that was too long is a mismatch of both ranks, any other error looks like a lost peer.
 void CommunicatorCore::defer_failure(const LinkFailure& failure) {
   const int rank = group_.members[failure.member()].world_rank;
   const std::string operation = current_ != nullptr ? describe(*current_) : "a message";

@@ -83,49 +83,44 @@ Hierarchy::ShardOwners owners_of(std::size_t shard,
   return owners;
 }
 
-// With several ranks on a node most bytes stay inside nodes; else the table says how many bytes are
-// reduced by doubling and how many by a ring.
-void begin_allreduce(OperationRecord& record, Group& group, bool shared_nodes) {
-  const Posted& posted = record.posted;
-  if (shared_nodes) {
-    record.begin<HierarchicalAllreduce>(group, posted);
-  } else if (group.allreduce_table.pick(posted.input.bytes()) == AllreduceAlgorithm::ring) {
-    record.begin<RingAllreduce>(group, posted);
-  } else {
-    record.begin<DoublingAllreduce>(group, posted);
-  }
+template <typename Algorithm>
+Operation* emplace(OperationRecord& record, Group& group) {
+  return &record.storage.emplace<Algorithm>(group, record.posted);
 }
 
-void begin_on_links(OperationRecord& record, Group& group, bool shared_nodes) {
-  const Posted& posted = record.posted;
-  switch (posted.fingerprint.collective) {
+// With several ranks on a node most bytes stay inside nodes; else the table says how many bytes are
+// reduced by doubling and how many by a ring.
+Operation* allreduce_for(OperationRecord& record, Group& group, bool shared_nodes) {
+  if (shared_nodes) return emplace<HierarchicalAllreduce>(record, group);
+  if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
+    return emplace<RingAllreduce>(record, group);
+  }
+  return emplace<DoublingAllreduce>(record, group);
+}
+
+Operation* algorithm_for(OperationRecord& record, Group& group, bool shared_nodes) {
+  switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
-      begin_allreduce(record, group, shared_nodes);
-      return;
+      return allreduce_for(record, group, shared_nodes);
     case shm::Collective::reduce_scatter:
-      record.begin<RingReduceScatter>(group, posted);
-      return;
+      return emplace<RingReduceScatter>(record, group);
     case shm::Collective::allgather:
-      record.begin<RingAllgather>(group, posted);
-      return;
+      return emplace<RingAllgather>(record, group);
     case shm::Collective::broadcast:
-      record.begin<TreeBroadcast>(group, posted);
-      return;
+      return emplace<TreeBroadcast>(record, group);
     case shm::Collective::reduce:
-      record.begin<TreeReduce>(group, posted);
-      return;
+      return emplace<TreeReduce>(record, group);
     case shm::Collective::alltoall:
-      record.begin<PairwiseAlltoall>(group, posted);
-      return;
+      return emplace<PairwiseAlltoall>(record, group);
     case shm::Collective::barrier:
-      record.begin<DisseminationBarrier>(group, posted);
-      return;
+      return emplace<DisseminationBarrier>(record, group);
   }
   throw std::logic_error("unknown collective");
 }
 
 }  // namespace
 
+// There are as many shards as the smallest node has members: so every node has an owner for each.
 MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
                      std::shared_ptr<CommunicatorCore> scatter_on_node,
                      std::shared_ptr<CommunicatorCore> gather_on_node)
@@ -170,6 +165,7 @@ void MultiNode::cancel_headers(OperationRecord& record) const {
   channel_->cancel(next_, record.header.sent);
 }
 
+// Only the previous rank's header is awaited directly, but any rank may keep an algorithm waiting.
 bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) const {
   return record.header.received.done() || member == previous_;
 }
@@ -179,6 +175,7 @@ void MultiNode::poison(const Error& error) {
   gather_on_node_->poison(error);
 }
 
+// A mismatch may have been told before this rank had made the communicator.
 void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_node,
                                   std::shared_ptr<CommunicatorCore> gather_on_node) {
   multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(scatter_on_node),
@@ -237,8 +234,10 @@ Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
   }
 }
 
+// There is nothing to wait for: messages of ranks that are not there yet are matched when they
+// come.
 void CommunicatorCore::start_between_nodes(OperationRecord& record) {
-  begin_on_links(record, group_, multi_node_->has_shared_nodes());
+  record.operation = algorithm_for(record, group_, multi_node_->has_shared_nodes());
   record.enter(Stage::running);
 }
 

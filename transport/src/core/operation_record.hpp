@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <variant>
 
 #include "collective/operation.hpp"
@@ -73,19 +72,6 @@ struct OperationRecord {
                TreeBroadcast, TreeReduce, PairwiseAlltoall, DisseminationBarrier>
       storage = {};
   Operation* operation = nullptr;  ///< in `storage`, while running
-
-  /// Makes the algorithm that does this rank's part, in place of an earlier one.
-  template <typename Algorithm, typename... Arguments>
-  Algorithm& begin(Arguments&&... arguments) {
-    auto& made = storage.emplace<Algorithm>(std::forward<Arguments>(arguments)...);
-    operation = &made;
-    return made;
-  }
-  /// Lets go of the algorithm and of all that it refers to.
-  void end() noexcept {
-    operation = nullptr;
-    storage.emplace<std::monostate>();
-  }
 
   /// Also told to the flight recorder.
   void enter(Stage reached) noexcept {

@@ -82,6 +82,7 @@ bool PeerStatus::has_left(int rank) const noexcept {
   return departures_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
 }
 
+// Both the context and the members must be equal: another group may have had the same context.
 std::optional<std::uint64_t> PeerStatus::last_collective(int rank, std::uint32_t context,
                                                          std::uint64_t members) const {
   const std::scoped_lock lock(mutex_);
@@ -99,6 +100,7 @@ std::optional<PeerStatus::News> PeerStatus::aborted() const {
   return aborted_;
 }
 
+// The flag spares the World's thread the mutex in every pass.
 std::vector<PeerStatus::News> PeerStatus::take_diverged() {
   if (!has_diverged_.load(std::memory_order_acquire)) return {};
   const std::scoped_lock lock(mutex_);

@@ -32,6 +32,7 @@ void require(bool holds, const char* operation, Parts... parts) {
       (("rondo::transport: " + std::string(operation) + ": ") + ... + text(parts)));
 }
 
+// `largest_share` is the same number on all ranks.
 Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
   // Anything but small is settled when all ranks' buffers are known.
   return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
@@ -94,6 +95,7 @@ void set_shares(Posted& posted, std::size_t row_bytes_each, std::span<const std:
   for (const std::size_t count : counts) posted.row_bytes_of.push_back(count * element);
 }
 
+// The root is a rank of this communicator, not of the World.
 void check_root(int root, const Group& group, const char* operation) {
   require(root >= 0 && root < group.size(), operation, "root ", root, " is not one of ",
           group.size(), " ranks");
@@ -141,6 +143,7 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   return record;
 }
 
+// In place or apart; both buffers are dense, because the public call takes spans.
 OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
   check_equal(in, out, "allreduce");
   check_apart(in, as_const_block(out), 0, "allreduce");
@@ -224,6 +227,7 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
   return record;
 }
 
+// Never in place: a part that has arrived would overwrite one that is still to be sent.
 OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
   const std::size_t element = size_of(in.type);
   check_equal(in, out, "alltoall");
@@ -259,7 +263,8 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
   record.stage = Stage::running;
-  auto& operation = record.begin<PointToPoint>(group_, record.parts);
+  auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
+  record.operation = &operation;
   record_parts(record);
   if (operation.is_done()) {  // most signals and small sends are: they need no more progress
     group_.counters->operations += 1;
@@ -283,6 +288,7 @@ bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
   return true;
 }
 
+// One message to or from one peer; `describe` fills in what it is.
 template <typename Describe>
 Request CommunicatorCore::post_one(PointToPointCall call, int peer, int tag, Describe describe) {
   const std::size_t member = member_for(group_, peer, name_of(call));

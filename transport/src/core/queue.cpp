@@ -130,7 +130,8 @@ OperationRecord& CommunicatorCore::take_record() {
 // A record is free when neither a Request nor the queue refers to it: either may be the last.
 void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
-  record.end();
+  record.storage.emplace<std::monostate>();
+  record.operation = nullptr;
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
 
@@ -158,6 +159,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   return {shared_from_this(), &record};
 }
 
+// After a failure everything that is posted has failed already.
 Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
   record.stage = Stage::failed;
   record.listed = false;
@@ -223,7 +225,7 @@ void CommunicatorCore::start(OperationRecord& record) {
   }
   switch (record.protocol) {
     case Protocol::small:
-      record.begin<SmallOperation>();
+      record.operation = &record.storage.emplace<SmallOperation>();
       record.stage = Stage::running;  // until the end of this step: not worth an entry
       return;
     case Protocol::direct:
@@ -240,13 +242,13 @@ void CommunicatorCore::start_direct(OperationRecord& record) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
     case shm::Collective::reduce:
-      record.begin<DirectReduce>(group_, record.posted);
+      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
       break;
     case shm::Collective::reduce_scatter:
-      record.begin<DirectReduceScatter>(record.posted);
+      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
       break;
     default:
-      record.begin<DirectPull>();
+      record.operation = &record.storage.emplace<DirectPull>();
   }
 }
 
@@ -254,14 +256,14 @@ void CommunicatorCore::start_staged(OperationRecord& record) {
   switch (record.posted.fingerprint.collective) {
     case shm::Collective::allreduce:
     case shm::Collective::reduce:
-      record.begin<StagedReduce>(group_, record.posted);
+      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
       break;
     case shm::Collective::reduce_scatter:
     case shm::Collective::alltoall:
-      record.begin<StagedExchange>(group_, record.posted);
+      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
       break;
     default:
-      record.begin<StagedPull>(group_, record.posted);
+      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
   }
 }
 
@@ -313,6 +315,7 @@ Progress CommunicatorCore::step_on_node(OperationRecord& record) {
   return record.operation->step(group_, record.posted);
 }
 
+// The last operation that no member reads or writes any more.
 std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
   std::uint64_t least = group_.mine().consumed.load(std::memory_order_relaxed);
   for (const Member& member : group_.members) {
@@ -378,6 +381,7 @@ bool CommunicatorCore::progress() {
   }
 }
 
+// Every message is looked at: they end in any order.
 bool CommunicatorCore::step_parts() {
   bool moved = false;
   for (OperationRecord* record : parts_) {
@@ -421,6 +425,7 @@ void CommunicatorCore::check_all_fingerprints() {
   }
 }
 
+// Throws when `member` has posted something else under the same sequence.
 void CommunicatorCore::compare(const OperationRecord& record, std::size_t member) const {
   const std::uint64_t sequence = record.posted.sequence;
   compare(record, member, slot_of(*group_.members[member].block, sequence).fingerprint, sequence);
@@ -464,6 +469,7 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
   return false;
 }
 
+// A rank that waits for an operation may in truth wait for an older one: reports name that one.
 const OperationRecord& CommunicatorCore::front_of(const OperationRecord& record) const {
   if (!record.ordered || record.finished()) return record;
   if (multi_node_) return *oldest_;
@@ -478,6 +484,7 @@ bool CommunicatorCore::needs(const OperationRecord& record, std::size_t member) 
   return waits_for(record, member);
 }
 
+// Inside a node the slots tell whether a rank took part, so this is only asked between nodes.
 bool CommunicatorCore::took_part(const OperationRecord& record, std::size_t member) const {
   if (!multi_node_ || !record.ordered) return false;
   const int rank = group_.members[member].world_rank;

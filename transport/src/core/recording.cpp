@@ -29,6 +29,7 @@ bool worth_dumping(const Error& error) {
 
 }  // namespace
 
+// The log names the members by their World ranks: a reader has no communicators to ask.
 void CommunicatorCore::begin_recording() {
   std::vector<int> ranks;
   for (const Member& member : group_.members) ranks.push_back(member.world_rank);
@@ -64,6 +65,7 @@ void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
     if (part.gives) facts.bytes += part.out.bytes();
     if (part.takes) received += part.in.bytes();
   }
+  // What is sent counts; a pure receive tells how much it may take.
   if (facts.bytes == 0) facts.bytes = received;
   if (record.parts.size() > 0) {
     const Part& first = record.parts[0];
@@ -90,6 +92,7 @@ std::filesystem::path WorldCore::dump_folder() const {
   return options_.dump_folder;
 }
 
+// Not every failure is worth a file: what a rank caused by itself is in its own error already.
 void WorldCore::note_failure(const Error& error) noexcept {
   if (!worth_dumping(error)) return;
   recorder_.note_failure(static_cast<Errc>(error.code().value()), error.what());
@@ -97,6 +100,7 @@ void WorldCore::note_failure(const Error& error) noexcept {
   dump_for_others(error);
 }
 
+// Once, also when abort() calls it from another thread.
 void WorldCore::dump_own(std::string_view reason) noexcept {
   const std::filesystem::path folder = dump_folder();
   if (folder.empty() || dumped_.exchange(true)) return;

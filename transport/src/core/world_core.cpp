@@ -37,6 +37,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
     shares_its_node_ = shares_its_node_ || (&peer != &this->peer(my_.rank) &&
                                             peer.info.node == this->peer(my_.rank).info.node);
   }
+  // From here on the side channel's thread calls. The ring wakes this rank if it sleeps in a wait.
   if (!my_.side_channel) return;
   my_.side_channel->watch([this](const rendezvous::News& news) {
     peer_status_.update(news);
@@ -59,12 +60,14 @@ WorldCore::~WorldCore() {
   ring_all();
 }
 
+// Wakes the peers of the node that sleep; the others hear from the side channel.
 void WorldCore::ring_all() noexcept {
   for (const Peer& peer : my_.peers) {
     if (peer.memory) shm::ring(peer.memory->header());
   }
 }
 
+// Communicators enter and leave by themselves, in their constructor and destructor.
 void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&communicator); }
 
 void WorldCore::remove(CommunicatorCore& communicator) noexcept {
@@ -127,10 +130,12 @@ BlockOffer WorldCore::offer_block() {
   return {.block = block, .last = 0};
 }
 
+// Nobody has used it, so nobody has to consume anything before it is offered again.
 void WorldCore::take_back(const BlockOffer& offer) {
   retired_.push_back({.offer = offer, .members = {}});
 }
 
+// The members' blocks stay mapped as long as the World, so they may be looked at later.
 void WorldCore::retire(const CommunicatorCore& communicator) {
   Retired retired{.offer = {.block = communicator.block(), .last = communicator.last_sequence()},
                   .members = {}};

@@ -15,6 +15,7 @@ namespace rondo::transport {
 namespace {
 
 constexpr std::size_t cache_line = 64;
+// Growing takes system calls, and links may register the new memory: not for every small block.
 constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
 
 }  // namespace
@@ -50,6 +51,7 @@ std::size_t RangeAllocator::bytes_at(std::size_t offset) const noexcept {
   return range == live_.end() ? 0 : range->second;
 }
 
+// What is new is joined with a free range at the old end.
 void RangeAllocator::extend(std::size_t limit) {
   if (limit <= limit_) return;
   release(limit_, limit - limit_);
@@ -75,6 +77,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t size =
       std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
   const std::size_t aligned = std::max(alignment, cache_line);
+  // Rare: quarantines exist only after a failure in which a peer was stopped.
   if (!quarantines_.empty()) end_quarantines();
   std::size_t offset = ranges_.allocate(size, aligned);
   if (offset == RangeAllocator::npos) {
@@ -84,8 +87,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   return memory_->arena().base() + offset;
 }
 
-// By whole steps, and the links hear of it before anybody can send from there: some register
-// memory.
+// By whole steps. The links are told before anybody can send from there: some register memory.
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
   const std::size_t wanted = before + bytes;
@@ -96,6 +98,7 @@ void ArenaCore::grow(std::size_t bytes) {
   ranges_.extend(limit);
 }
 
+// What is in quarantine stays allocated until end_quarantines() frees it.
 void ArenaCore::deallocate(void* data) {
   const auto offset =
       static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base());
@@ -107,6 +110,7 @@ void ArenaCore::deallocate(void* data) {
   }
 }
 
+// Ranges may overlap, and need not be those that were handed out.
 void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over) {
   quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
 }
@@ -161,6 +165,7 @@ void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /
   core_->deallocate(data);
 }
 
+// What one arena has allocated, no other can free.
 bool SharedArena::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
   return this == &other;
 }

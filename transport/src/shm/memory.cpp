@@ -41,6 +41,7 @@ bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command
 
 }  // namespace
 
+// Sealed against shrinking before anybody else has it: a peer can trust the size that it sees.
 Segment Segment::create(const char* name, std::size_t reserved_bytes) {
   Descriptor memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) throw_out_of_memory("cannot create a memfd", errno);
@@ -54,6 +55,7 @@ Segment Segment::map(Descriptor memory, std::size_t reserved_bytes) {
   return {std::move(memory), reserved_bytes};
 }
 
+// Addresses cost nothing (MAP_NORESERVE), so as many are mapped at once as may ever be needed.
 Segment::Segment(Descriptor memory, std::size_t reserved_bytes)
     : memory_(std::move(memory)), reserved_(reserved_bytes) {
   void* address = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
@@ -110,12 +112,15 @@ std::uint64_t append(Segment& segment, std::size_t bytes) {
   return offset;
 }
 
+// Each rank maps two segments of every rank of its node.
 Reserve Reserve::of(int ranks) {
   const std::size_t share = address_space / static_cast<std::size_t>(ranks);
   const std::size_t memory = (machine_bytes() / gibibyte + 1) * gibibyte;
   return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share)};
 }
 
+// The header and the two control blocks of the World's communicator are made before anybody maps
+// the segment; later blocks are appended.
 std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint64_t nonce) {
   auto memory = std::make_shared<RankMemory>();
   memory->control_ = Segment::create("rondo-control", reserve.control_bytes);
