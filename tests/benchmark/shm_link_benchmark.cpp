@@ -22,7 +22,7 @@
 
 #include "links/link.hpp"
 #include "links/shm/open.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "link_suite.hpp"
 #include "links/shm/open.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::link_shm_test {
 namespace {

@@ -18,40 +18,40 @@ using bootstrap::StatusMessage;
 TEST(PeerStatusTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
   const std::vector<LastCollective> parts{{.context = 0, .members = 11, .sequence = 20},
                                           {.context = 7, .members = 12, .sequence = 16}};
-  PeerStatus board(3);
+  PeerStatus status(3);
 
-  board.hear({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
+  status.update({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
 
-  EXPECT_TRUE(board.left(1));
-  EXPECT_EQ(board.last_part(1, 0, 11), 20U);
-  EXPECT_EQ(board.last_part(1, 7, 12), 16U);
+  EXPECT_TRUE(status.has_left(1));
+  EXPECT_EQ(status.last_collective(1, 0, 11), 20U);
+  EXPECT_EQ(status.last_collective(1, 7, 12), 16U);
 }
 
 // Nothing is concluded from what a rank did not tell: another group may have had the same context.
 TEST(PeerStatusTest, KnowsNothingOfOtherCommunicatorsAndRanks) {
   const std::vector<LastCollective> parts{{.context = 7, .members = 12, .sequence = 16}};
-  PeerStatus board(3);
-  board.hear({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
+  PeerStatus status(3);
+  status.update({.kind = StatusMessage::Kind::left, .rank = 1, .text = encode(parts)});
 
-  EXPECT_EQ(board.last_part(1, 7, 13), std::nullopt);
-  EXPECT_EQ(board.last_part(1, 8, 12), std::nullopt);
-  EXPECT_EQ(board.last_part(2, 7, 12), std::nullopt);
+  EXPECT_EQ(status.last_collective(1, 7, 13), std::nullopt);
+  EXPECT_EQ(status.last_collective(1, 8, 12), std::nullopt);
+  EXPECT_EQ(status.last_collective(2, 7, 12), std::nullopt);
 }
 
 TEST(PeerStatusTest, TheLatestPartsFitIntoOneText) {
-  const std::vector<LastCollective> parts(most_last_parts + 10, {.context = 1, .sequence = 5});
+  const std::vector<LastCollective> parts(max_last_collectives + 10, {.context = 1, .sequence = 5});
 
   const std::string text = encode(parts);
 
   EXPECT_LE(text.size(), bootstrap::longest_text);
-  EXPECT_EQ(decode_last_parts(text).size(), most_last_parts);
+  EXPECT_EQ(decode_last_collectives(text).size(), max_last_collectives);
 }
 
 TEST(PeerStatusTest, TakesNothingFromATextThatIsCutShort) {
   const std::string text = encode(std::vector<LastCollective>{{.context = 1, .sequence = 5}});
 
-  EXPECT_TRUE(decode_last_parts(text.substr(1)).empty());
-  EXPECT_TRUE(decode_last_parts("").empty());
+  EXPECT_TRUE(decode_last_collectives(text.substr(1)).empty());
+  EXPECT_TRUE(decode_last_collectives("").empty());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ranks that are processes: how they meet, and what happens when one dies or stops.
+// Ranks that are processes: how they meet, also again and again, and what happens when one dies or
+// stops.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -161,6 +162,39 @@ TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
   for (const char* name : {"RONDO_COORDINATOR", "RONDO_RANK", "RONDO_SIZE"}) ::unsetenv(name);
 
   EXPECT_NE(what.find("could not connect to rank 1, 2"), std::string::npos) << what;
+}
+
+// Some leave without a word to the others: who is early then meets ranks that still meet.
+void attach_200_times() {
+  for (int i = 0; i < 200; ++i) {
+    World world = World::attach(rondo::test::quick_options());
+    if (i % 4 != 0) continue;
+    std::vector<int> sum{world.rank()};
+    world.communicator().allreduce(std::span(sum)).wait();
+    ASSERT_EQ(sum[0], 0 + 1 + 2 + 3) << "World " << i;
+  }
+}
+
+TEST(AttachTest, JoinsTheSameJob200TimesOverSocketsOfTheNode) {
+  rondo::test::expect_success(4, rondo::test::meet_locally(), attach_200_times);
+}
+
+TEST(AttachTest, JoinsTheSameJob200TimesOverTheStore) {
+  rondo::test::expect_success(4, rondo::test::meet_over_tcp(), attach_200_times);
+}
+
+// The store lives as long as the World.
+TEST(AttachTest, JoinsTheSameJobOfSeveralNodes20Times) {
+  rondo::test::expect_success(4, rondo::test::meet_over_tcp(), [] {
+    WorldOptions options = rondo::test::quick_options();
+    options.fabric = rondo::test::fabric_of(rondo::test::Backend::hierarchy, 4);
+    for (int i = 0; i < 20; ++i) {
+      World world = World::attach(options);
+      std::vector<int> sum{world.rank()};
+      world.communicator().allreduce(std::span(sum)).wait();
+      ASSERT_EQ(sum[0], 0 + 1 + 2 + 3) << "World " << i;
+    }
+  });
 }
 
 }  // namespace

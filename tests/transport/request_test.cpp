@@ -1,9 +1,12 @@
-// The handle to a posted operation.
+// The handles of operations: a Request to a posted one, a Plan to one that is described once and
+// started many times.
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include <rondo/transport/request.hpp>
 
 #include "support/allocations.hpp"
+#include "support/backends/backends.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::request_test {
@@ -92,6 +96,115 @@ TEST(RequestTest, AllocatesNothingOnceThePoolIsWarm) {
     for (int i = 0; i < 50; ++i) round();
 
     EXPECT_EQ(test::allocations_of_this_thread(), before);
+  });
+}
+
+class PlanTest : public testing::TestWithParam<test::Backend> {
+ protected:
+  test::World world(int ranks) const { return {GetParam(), ranks}; }
+};
+
+TEST_P(PlanTest, AllreducesAgainAndAgain) {
+  world(3).run([](World& world) {
+    std::pmr::vector<std::int32_t> data(5000, &world.arena());
+    Plan plan = world.communicator().plan_allreduce(std::span(data));
+    for (int round = 0; round < 30; ++round) {
+      std::fill(data.begin(), data.end(), round);
+
+      plan.start().wait();
+
+      ASSERT_TRUE(test::all_are(data, 3 * round));
+    }
+  });
+}
+
+TEST_P(PlanTest, MatchesTheOperationItself) {
+  world(2).run([](World& world) {
+    std::vector<float> data(10, world.rank() == 0 ? 4.0F : 0.0F);
+    Plan plan = world.communicator().plan_broadcast(std::span(data), 0);
+
+    Request request =
+        world.rank() == 0 ? plan.start() : world.communicator().broadcast(std::span(data), 0);
+    request.wait();
+
+    EXPECT_TRUE(test::all_are(data, 4.0F));
+  });
+}
+
+TEST_P(PlanTest, ExchangesHalosAndGathersColumns) {
+  world(2).run([](World& world) {
+    Communicator& comm = world.communicator();
+    const int other = 1 - world.rank();
+    std::vector<std::int32_t> mine(12, world.rank());
+    std::vector<std::int32_t> theirs(6, -1);
+    std::vector<std::int32_t> all(24, -1);
+    std::vector<std::int32_t> own(12, -1);
+    const std::vector<Neighbour> neighbours = {
+        Neighbour(other, Strided<const std::int32_t>(mine.data(), 3, 2, 4),
+                  Strided<std::int32_t>(std::span(theirs)))};
+    Plan halo = comm.plan_sendrecv(neighbours);
+    Plan gather = comm.plan_allgather(Strided<const std::int32_t>(mine.data(), 3, 4, 4),
+                                      Strided<std::int32_t>(all.data(), 3, 8, 8));
+    Plan scatter = comm.plan_reduce_scatter(Strided<const std::int32_t>(all.data(), 3, 8, 8),
+                                            Strided<std::int32_t>(own.data(), 3, 4, 4));
+    for (int round = 0; round < 5; ++round) {
+      halo.start().wait();
+      gather.start().wait();
+      scatter.start().wait();
+    }
+
+    EXPECT_TRUE(test::all_are(theirs, other));
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], i % 8 < 4 ? 0 : 1);
+    EXPECT_TRUE(test::all_are(own, 2 * world.rank()));
+  });
+}
+
+TEST_P(PlanTest, MayOutliveItsCommunicator) {
+  world(2).run([](World& world) {
+    std::vector<std::int32_t> data(3, 1);
+    Plan plan = [&] {
+      Communicator group = world.communicator().split(0);
+      return group.plan_allreduce(std::span(data));
+    }();
+
+    plan.start().wait();
+
+    EXPECT_TRUE(test::all_are(data, 2));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, PlanTest,
+                         testing::Values(test::Backend::shm, test::Backend::shm_nodes,
+                                         test::Backend::hierarchy),
+                         [](const auto& test) { return std::string(test::name_of(test.param)); });
+
+TEST(PlanArgumentsTest, AreCheckedWhenItIsMade) {
+  test::World(2).run([](World& world) {
+    std::vector<float> data(4);
+    EXPECT_THROW(static_cast<void>(world.communicator().plan_broadcast(std::span(data), 5)),
+                 std::invalid_argument);
+  });
+}
+
+// The first starts make records and scratch; the others find them.
+TEST(PlanAllocationsTest, ThereAreNoneInSteadyState) {
+  test::World(1).run([](World& world) {
+    std::pmr::vector<float> data(5000, &world.arena());
+    const std::vector<Neighbour> neighbours = {
+        Neighbour(0, Strided<const float>(data.data(), 10, 2, 4),
+                  Strided<float>(data.data() + 100, 10, 2, 4))};
+    Plan reduce = world.communicator().plan_allreduce(std::span(data));
+    Plan halo = world.communicator().plan_sendrecv(neighbours);
+    const auto round = [&] {
+      reduce.start().wait();
+      halo.start().wait();
+    };
+    for (int i = 0; i < 3; ++i) round();
+
+    const auto before = test::allocations_of_this_thread();
+    for (int i = 0; i < 20; ++i) round();
+
+    EXPECT_EQ(test::allocations_of_this_thread() - before, 0U);
   });
 }
 

@@ -18,7 +18,7 @@
 
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
-#include "shm/segment.hpp"
+#include "shm/memory.hpp"
 #include "support/processes.hpp"
 #include "support/profiler.hpp"
 

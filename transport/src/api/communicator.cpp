@@ -1,8 +1,15 @@
+// Communicator and the handles that its operations return, Request and Plan: a thin layer over
+// CommunicatorCore, where everything happens. A handle refers to a record in the core's pool.
+
 #include <rondo/transport/communicator.hpp>
 
 #include <utility>
 
+#include <rondo/transport/plan.hpp>
+#include <rondo/transport/request.hpp>
+
 #include "core/communicator_core.hpp"
+#include "core/world_core.hpp"
 
 namespace rondo::transport {
 
@@ -46,6 +53,8 @@ Request Communicator::alltoall(ConstBlock in, Block out) {
   return core_->post(core_->prepare_alltoall(in, out));
 }
 
+// A Plan keeps the record that would be posted as its prototype.
+
 Plan Communicator::plan_allreduce(ConstBlock in, Block out, ReduceOp op) {
   return {core_, core_->prepare_allreduce(in, out, op)};
 }
@@ -86,5 +95,79 @@ Request Communicator::wait_signal(int peer, std::uint64_t& value, int tag) {
 }
 
 std::vector<Block> Communicator::share(Block mine) { return core_->share(mine); }
+
+Request::Request(std::shared_ptr<CommunicatorCore> core, OperationRecord* record) noexcept
+    : core_(std::move(core)), record_(record) {}
+
+Request::Request(Request&& other) noexcept
+    : core_(std::move(other.core_)), record_(std::exchange(other.record_, nullptr)) {}
+
+// The old operation is waited for first: its buffers may be gone afterwards.
+Request& Request::operator=(Request&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  core_ = std::move(other.core_);
+  record_ = std::exchange(other.record_, nullptr);
+  return *this;
+}
+
+Request::~Request() { release(); }
+
+void Request::release() noexcept {
+  if (record_ == nullptr) return;
+  core_->release(*record_);
+  record_ = nullptr;
+}
+
+// Peers are checked only when progress did not end the operation.
+bool Request::test() {
+  if (record_ == nullptr) return true;
+  if (!record_->finished()) {
+    core_->world().progress();
+    if (!record_->finished()) core_->check_peers(*record_);
+    if (record_->finished()) record_->stamp.end();
+  }
+  if (record_->stage == Stage::failed) throw Error(core_->failure().value());
+  return record_->stage == Stage::complete;
+}
+
+void Request::wait() {
+  if (record_ != nullptr) static_cast<void>(core_->wait(*record_, std::nullopt));
+}
+
+bool Request::wait_for(std::chrono::nanoseconds limit) {
+  return record_ == nullptr || core_->wait(*record_, limit);
+}
+
+void Request::cancel() noexcept {
+  if (record_ == nullptr || !core_->cancel(*record_)) return;
+  record_ = nullptr;
+}
+
+std::error_code Request::status() const noexcept {
+  if (record_ == nullptr || record_->stage != Stage::failed) return {};
+  return core_->failure().value().code();
+}
+
+Plan::Plan(std::shared_ptr<CommunicatorCore> core, OperationRecord& prototype) noexcept
+    : core_(std::move(core)), prototype_(&prototype) {
+  prototype.held = true;
+}
+
+Plan::Plan(Plan&& other) noexcept
+    : core_(std::move(other.core_)), prototype_(std::exchange(other.prototype_, nullptr)) {}
+
+// What was here before is dropped with `other`.
+Plan& Plan::operator=(Plan&& other) noexcept {
+  std::swap(core_, other.core_);
+  std::swap(prototype_, other.prototype_);
+  return *this;
+}
+
+Plan::~Plan() {
+  if (prototype_ != nullptr) core_->drop(*prototype_);
+}
+
+Request Plan::start() { return core_->post_like(*prototype_); }
 
 }  // namespace rondo::transport

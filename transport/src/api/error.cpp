@@ -1,3 +1,5 @@
+// The texts of the error codes, and Error itself. Needs nothing else: fuzzers compile it, too.
+
 #include <rondo/transport/error.hpp>
 
 #include <utility>

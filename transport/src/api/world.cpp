@@ -1,18 +1,30 @@
+// World, a thin layer over WorldCore; and what a host program gives it or reads of it from outside:
+// Team, whose threads it lends, and FlightRecord, the memory in which a rank records.
+
 #include <rondo/transport/world.hpp>
 
+#include <chrono>
 #include <utility>
+
+#include <rondo/transport/flight_record.hpp>
+#include <rondo/transport/team.hpp>
 
 #include "bootstrap/bootstrap.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
+#include "recorder/dump.hpp"
+#include "recorder/json.hpp"
+#include "recorder/memory.hpp"
 
 namespace rondo::transport {
 
-World World::attach(const WorldOptions& options) { return World(rendezvous::attach(options)); }
+Team::~Team() = default;
+
+World World::attach(const WorldOptions& options) { return World(bootstrap::attach(options)); }
 
 std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
   std::vector<World> worlds;
-  for (auto& core : rendezvous::make_threads(ranks, options)) {
+  for (auto& core : bootstrap::make_threads(ranks, options)) {
     worlds.push_back(World(std::move(core)));
   }
   return worlds;
@@ -59,5 +71,34 @@ Counters World::counters() const noexcept { return core_->counters(); }
 std::span<const RankInfo> World::ranks() const noexcept { return core_->infos(); }
 
 bool World::oversubscribed() const noexcept { return core_->oversubscribed(); }
+
+FlightRecord::FlightRecord(std::unique_ptr<recorder::Memory> memory) noexcept
+    : memory_(std::move(memory)) {}
+FlightRecord::FlightRecord(FlightRecord&&) noexcept = default;
+FlightRecord& FlightRecord::operator=(FlightRecord&&) noexcept = default;
+FlightRecord::~FlightRecord() = default;
+
+FlightRecord FlightRecord::create() {
+  return FlightRecord(std::make_unique<recorder::Memory>(recorder::Memory::create()));
+}
+
+int FlightRecord::descriptor() const noexcept { return memory_->descriptor(); }
+
+bool FlightRecord::tells_of_failure() const {
+  const recorder::Header* header = memory_->header();
+  return header != nullptr && header->failure.load(std::memory_order_acquire) != 0;
+}
+
+std::string FlightRecord::json(std::string_view reason) const {
+  return recorder::to_json(*memory_, reason);
+}
+
+bool FlightRecord::write(const std::filesystem::path& path, std::string_view reason) const {
+  return recorder::dump(*memory_, reason, path);
+}
+
+std::filesystem::path FlightRecord::path_in(const std::filesystem::path& folder, int rank) {
+  return recorder::dump_path(folder, rank);
+}
 
 }  // namespace rondo::transport

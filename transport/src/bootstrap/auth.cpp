@@ -23,7 +23,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

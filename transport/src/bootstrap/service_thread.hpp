@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 

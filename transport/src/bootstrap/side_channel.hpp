@@ -119,11 +119,4 @@ class AllgatherRounds {
   Time deadline_ = Time::max();
 };
 
-// The former names, for core.
-using News = StatusMessage;
-
 }  // namespace rondo::transport::bootstrap
-
-namespace rondo::transport {
-namespace rendezvous = bootstrap;
-}

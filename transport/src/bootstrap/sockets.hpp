@@ -13,7 +13,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/wire.hpp"
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 

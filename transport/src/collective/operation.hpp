@@ -7,7 +7,7 @@
 #include <rondo/transport/block.hpp>
 
 #include "fabric/group.hpp"
-#include "shm/layout.hpp"
+#include "shm/control_block.hpp"
 
 namespace rondo::transport {
 

@@ -19,10 +19,10 @@
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
 #include "fabric/group.hpp"
-#include "fabric/link_failure.hpp"
 
 namespace rondo::transport {
 
+class LinkFailure;
 class MultiNode;
 class WorldCore;
 
@@ -30,13 +30,18 @@ class WorldCore;
 ///
 /// Operations run in the order posted. The list holds, from old to new: those that drain (this
 /// rank's part is done, peers' is not), the one that runs, those that are published, those that
-/// are queued. current_ and unpublished_ are the first of the last three and of the last.
+/// are queued. current_ and unpublished_ are the first of the last three and of the last. Messages
+/// (send, recv, ...) are outside of that order, in parts_.
+///
+/// The sources: post.cpp checks arguments and posts; queue.cpp runs what is posted; wait.cpp waits;
+/// failure.cpp gives up; multi_node.cpp has what differs between nodes, split.cpp how communicators
+/// are made, recording.cpp the flight recorder, names.cpp the texts.
 class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
  public:
   static constexpr std::uint64_t no_block = 0;
 
   /// `block` is this rank's control block, or no_block; the first operation gets the sequence
-  /// `first`; `context` is its name in news and flight records.
+  /// `first`; `context` is its name for other ranks and in flight records.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
                    std::uint64_t first, std::uint32_t context);
   CommunicatorCore(const CommunicatorCore&) = delete;
@@ -58,7 +63,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   Request post_parts(OperationRecord& record);
   /// Posts the operation of a Plan.
   Request post_like(const OperationRecord& prototype);
-  /// A Plan lets go of its prototype.
+  /// The Plan of `prototype` has ended.
   void drop(OperationRecord& prototype) noexcept;
 
   Request send(ConstBlock data, int peer, int tag);
@@ -68,16 +73,16 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] std::vector<Block> share(Block mine);
   [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
 
-  /// Makes it one whose members are on several nodes; once, before the first operation. See Span.
-  void span_nodes(std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
-  [[nodiscard]] bool spans() const noexcept { return span_ != nullptr; }
-  /// When it ends, its port is free again, unless it has failed: then messages may still come. Its
-  /// levels share the port; once, before the first operation.
+  /// Makes it one whose members are on several nodes; once, before the first operation. See
+  /// MultiNode.
+  void span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_node,
+                  std::shared_ptr<CommunicatorCore> gather_on_node);
+  [[nodiscard]] bool spans_nodes() const noexcept { return multi_node_ != nullptr; }
+  /// When it ends, its port is free again, unless it has failed: then messages may still come. The
+  /// two communicators of its node share the port; once, before the first operation.
   void own_port() noexcept { owns_port_ = true; }
   /// What is posted from now on goes into the flight recorder; once, before the first operation.
   void begin_recording();
-  /// A rank of another node found that this communicator's ranks posted different operations.
-  void hear_divergence(const rendezvous::News& news);
 
   /// Advances this communicator's operations; at most one step of work. True if any moved.
   bool progress();
@@ -89,7 +94,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] static bool finished(const Request& request) noexcept {
     return request.record_ == nullptr || request.record_->finished();
   }
-  /// Does not wait, but looks for what would end a wait, unless it has just done so.
+  /// Does not wait, but checks for what would end a wait, unless it has just done so.
   void check_peers(OperationRecord& record);
   /// Gives up a receive that is pending, and lets go of it; false if it is anything else.
   bool cancel(OperationRecord& record) noexcept;
@@ -101,9 +106,13 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void poison(const Error& error);
   /// As poison(), and tells ranks of other nodes what only this one may have seen.
   void fail(const Error& error);
+  /// A rank of another node found that this communicator's ranks posted different operations.
+  void handle_divergence(const bootstrap::StatusMessage& news);
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Why a peer of this node, which `record` needs, has given up the communicator.
   [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
+  /// Has a message failed, and is this rank waiting for the side channel to tell why?
+  [[nodiscard]] bool has_deferred_failure() const noexcept { return deferred_failure_.has_value(); }
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
@@ -114,8 +123,6 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] bool took_part(const OperationRecord& record, std::size_t member) const;
   /// What the operation waits for: itself, or an older one.
   [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
-  /// Has a message failed, and the reason is waited for?
-  [[nodiscard]] bool suspects() const noexcept { return suspicion_.has_value(); }
   /// The World ranks that it waits for.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
@@ -129,30 +136,27 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] std::uint64_t last_sequence() const noexcept { return next_sequence_ - 1; }
 
  private:
+  // The pool, and what fills its records (post.cpp).
   [[nodiscard]] OperationRecord& take_record();
   [[nodiscard]] OperationRecord& take_record(const ConstBlock& in, const Block& out,
                                              const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
-  void give_up(OperationRecord& record);
-  void retract_slots() noexcept;
-  void tell_node(const Error& error);
-  void release_arena();
-  [[nodiscard]] bool accesses_arenas(const Member& member) const noexcept;
-  void quarantine(const Member& accessor);
-  void throw_failure_of_peers() const;
-  [[nodiscard]] Error failure_of(const Member& member) const;
-  [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
+  [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
+  template <typename Describe>
+  Request post_one(PointToPointCall call, int peer, int tag, Describe describe);
+  /// Every rank's `mine`, in rank order; waits.
+  void allgather_bytes(std::span<const std::byte> mine, std::span<std::byte> all);
 
+  // The queue.
   bool publish_queued();
   void publish(OperationRecord& record);
-  void record_ordered(OperationRecord& record) noexcept;
-  void record_parts(OperationRecord& record) noexcept;
-  [[nodiscard]] bool gather(OperationRecord& record);
+  [[nodiscard]] bool all_have_posted(OperationRecord& record);
   void start(OperationRecord& record);
   void start_direct(OperationRecord& record);
   void start_staged(OperationRecord& record);
   bool step_current();
   [[nodiscard]] Progress step_on_node(OperationRecord& record);
+  bool step_parts();
   bool drain();
   void unlist_complete();
   void ring_sleepers();
@@ -161,20 +165,30 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void compare(const OperationRecord& record, std::size_t member, const shm::Fingerprint& theirs,
                std::uint64_t sequence) const;
 
-  // Of communicators that span nodes.
-  bool announce_queued();
-  void start_spanning(OperationRecord& record);
+  // The queue of a communicator that spans nodes (multi_node.cpp).
+  bool post_queued_headers();
+  void start_between_nodes(OperationRecord& record);
+  [[nodiscard]] Progress step_between_nodes(OperationRecord& record);
   bool drain_headers();
   void compare_header(OperationRecord& record);
   void compare_all_headers();
-  [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
-  template <typename Describe>
-  Request post_one(PointToPointCall call, int peer, int tag, Describe describe);
-  bool step_parts();
-  [[nodiscard]] Progress step_operation(OperationRecord& record);
-  void suspect(const LinkFailure& failure);
-  void suspect(const Error& error);
-  void look_at_suspicion();
+
+  // Failures.
+  [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
+  void give_up(OperationRecord& record);
+  void retract_slots() noexcept;
+  void publish_failure(const Error& error);
+  void release_arena();
+  [[nodiscard]] bool accesses_arenas(const Member& member) const noexcept;
+  void quarantine(const Member& accessor);
+  void throw_failure_of_peers() const;
+  [[nodiscard]] Error failure_of(const Member& member) const;
+  void defer_failure(const LinkFailure& failure);
+  void defer_failure(const Error& error);
+  void check_deferred_failure();
+
+  void record_ordered(OperationRecord& record) noexcept;
+  void record_parts(OperationRecord& record) noexcept;
   [[nodiscard]] std::string describe_parts(const OperationRecord& record) const;
 
   std::shared_ptr<WorldCore> world_;
@@ -191,20 +205,20 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* current_ = nullptr;      // first whose own part is not done
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
+
   std::optional<Error> failure_;
   std::uint64_t given_up_ = 0;  // the first sequence that the failure ended
-  bool light_fences_ = true;    // see shm/remote_access.hpp
-
-  std::chrono::steady_clock::time_point glanced_{};
+  bool light_fences_ = true;    // see shm::RemoteAccess
+  std::chrono::steady_clock::time_point peers_checked_at_{};
+  // Why a message failed. For a while the side channel may tell more; then this is the failure.
+  std::optional<Error> deferred_failure_;
+  std::chrono::steady_clock::time_point deferred_at_{};
 
   std::uint32_t context_;
   bool owns_port_ = false;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
-  std::unique_ptr<MultiNode> span_;
-  // A message that failed. For a while the news may still tell why; then this is the failure.
-  std::optional<Error> suspicion_;
-  std::chrono::steady_clock::time_point suspected_{};
+  std::unique_ptr<MultiNode> multi_node_;
 };
 
 }  // namespace rondo::transport

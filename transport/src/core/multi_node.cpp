@@ -1,7 +1,13 @@
+// What a communicator does differently when its ranks are on several nodes. Its members are seen in
+// three ways: flat, all of them; by node, as two communicators in shared memory; and for each shard
+// of the data as its owners, one per node. There are no slots to compare, so headers travel beside
+// the messages of the algorithms.
+
 #include "core/multi_node.hpp"
 
 #include <algorithm>
 #include <ranges>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -34,17 +40,16 @@ std::vector<std::vector<std::size_t>> members_by_node(const WorldCore& world, co
   return members;
 }
 
-// FNV-1a, a rank at a time.
+// Tells apart communicators that have the same context, because contexts may be used again.
 std::uint64_t hash_of_members(const Group& group) {
-  std::uint64_t hash = 0xCBF29CE484222325U;
-  for (const Member& member : group.members) {
-    hash = (hash ^ static_cast<std::uint64_t>(member.world_rank)) * 0x100000001B3U;
-  }
-  return hash;
+  shm::Hash hash;
+  for (const Member& member : group.members)
+    hash.add(static_cast<std::uint64_t>(member.world_rank));
+  return hash.value();
 }
 
 // Which member of its node this rank is.
-std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, std::size_t member) {
+std::size_t index_on_node(const std::vector<std::vector<std::size_t>>& nodes, std::size_t member) {
   for (const auto& node : nodes) {
     const auto found = std::ranges::find(node, member);
     if (found != node.end()) return static_cast<std::size_t>(found - node.begin());
@@ -52,52 +57,92 @@ std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, st
   return 0;
 }
 
-Hierarchy::ShardOwners holders_of(std::size_t shard,
-                                  const std::vector<std::vector<std::size_t>>& nodes,
-                                  const WorldCore& world, const Group& flat) {
-  Hierarchy::ShardOwners holders;
+// The group of the ranks that own `shard`, one per node, with a channel of their own: steps of its
+// algorithms count members of this group.
+Hierarchy::ShardOwners owners_of(std::size_t shard,
+                                 const std::vector<std::vector<std::size_t>>& nodes,
+                                 const WorldCore& world, const Group& flat) {
+  Hierarchy::ShardOwners owners;
   std::vector<Channel::Route> routes;
   for (const auto& node : nodes) {
     const std::size_t member = node[shard];
     const int rank = flat.members[member].world_rank;
-    if (member == flat.index()) holders.group.rank = holders.group.size();
-    holders.group.members.push_back({.world_rank = rank});
+    if (member == flat.index()) owners.group.rank = owners.group.size();
+    owners.group.members.push_back({.world_rank = rank});
     routes.push_back({.world_rank = rank,
                       .link = world.link_to(rank),
                       .leaves_node = true,
                       .port = flat.members[member].port});
   }
-  holders.channel =
+  owners.channel =
       std::make_unique<Channel>(std::move(routes), flat.members[flat.index()].port, *flat.counters);
-  holders.group.channel = holders.channel.get();
-  holders.group.counters = flat.counters;
-  holders.group.sources.resize(nodes.size());
-  holders.group.destinations.resize(nodes.size());
-  return holders;
+  owners.group.channel = owners.channel.get();
+  owners.group.counters = flat.counters;
+  owners.group.sources.resize(nodes.size());
+  owners.group.destinations.resize(nodes.size());
+  return owners;
+}
+
+template <typename Algorithm>
+Operation* emplace(OperationRecord& record, Group& group) {
+  return &record.storage.emplace<Algorithm>(group, record.posted);
+}
+
+// With several ranks on a node most bytes stay inside nodes; else the table says how many bytes are
+// reduced by doubling and how many by a ring.
+Operation* allreduce_for(OperationRecord& record, Group& group, bool shared_nodes) {
+  if (shared_nodes) return emplace<HierarchicalAllreduce>(record, group);
+  if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
+    return emplace<RingAllreduce>(record, group);
+  }
+  return emplace<DoublingAllreduce>(record, group);
+}
+
+Operation* algorithm_for(OperationRecord& record, Group& group, bool shared_nodes) {
+  switch (record.posted.fingerprint.collective) {
+    case shm::Collective::allreduce:
+      return allreduce_for(record, group, shared_nodes);
+    case shm::Collective::reduce_scatter:
+      return emplace<RingReduceScatter>(record, group);
+    case shm::Collective::allgather:
+      return emplace<RingAllgather>(record, group);
+    case shm::Collective::broadcast:
+      return emplace<TreeBroadcast>(record, group);
+    case shm::Collective::reduce:
+      return emplace<TreeReduce>(record, group);
+    case shm::Collective::alltoall:
+      return emplace<PairwiseAlltoall>(record, group);
+    case shm::Collective::barrier:
+      return emplace<DisseminationBarrier>(record, group);
+  }
+  throw std::logic_error("unknown collective");
 }
 
 }  // namespace
 
+// There are as many shards as the smallest node has members: so every node has an owner for each.
 MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
-                     std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up)
+                     std::shared_ptr<CommunicatorCore> scatter_on_node,
+                     std::shared_ptr<CommunicatorCore> gather_on_node)
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
       next_((flat.index() + 1) % flat.count()),
-      members_(hash_of_members(flat)),
-      down_(std::move(down)),
-      up_(std::move(up)) {
+      members_hash_(hash_of_members(flat)),
+      scatter_on_node_(std::move(scatter_on_node)),
+      gather_on_node_(std::move(gather_on_node)) {
   const auto nodes = members_by_node(world, flat);
   const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
   shared_nodes_ = std::ranges::max(sizes) > 1;
-  levels_.down = down_.get();
-  levels_.up = up_.get();
+  levels_.down = scatter_on_node_.get();
+  levels_.up = gather_on_node_.get();
   levels_.shards = std::ranges::min(sizes);
-  const std::size_t place = place_on_node(nodes, flat.index());
-  if (place < levels_.shards) levels_.holders = holders_of(place, nodes, world, flat);
+  const std::size_t shard = index_on_node(nodes, flat.index());
+  if (shard < levels_.shards) levels_.holders = owners_of(shard, nodes, world, flat);
   flat.levels = &levels_;
 }
 
-void MultiNode::announce(OperationRecord& record) const {
+// The receive is posted first: the header of the previous rank may be there already.
+void MultiNode::post_headers(OperationRecord& record) const {
   HeaderExchange& header = record.header;
   header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
   header.sent.state = header.received.state = rondo_transfer_idle;
@@ -109,24 +154,91 @@ void MultiNode::announce(OperationRecord& record) const {
                           std::as_bytes(std::span(&header.mine, 1)), header.sent);
 }
 
-bool MultiNode::heard(OperationRecord& record) const {
+bool MultiNode::headers_are_through(OperationRecord& record) const {
   throw_if_failed(*channel_, previous_, record.header.received);
   throw_if_failed(*channel_, next_, record.header.sent);
   return record.header.received.done() && record.header.sent.done();
 }
 
-void MultiNode::forget(OperationRecord& record) const {
+void MultiNode::cancel_headers(OperationRecord& record) const {
   channel_->cancel(previous_, record.header.received);
   channel_->cancel(next_, record.header.sent);
 }
 
+// Only the previous rank's header is awaited directly, but any rank may keep an algorithm waiting.
 bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) const {
   return record.header.received.done() || member == previous_;
 }
 
 void MultiNode::poison(const Error& error) {
-  down_->poison(error);
-  up_->poison(error);
+  scatter_on_node_->poison(error);
+  gather_on_node_->poison(error);
+}
+
+// A mismatch may have been told before this rank had made the communicator.
+void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_node,
+                                  std::shared_ptr<CommunicatorCore> gather_on_node) {
+  multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(scatter_on_node),
+                                            std::move(gather_on_node));
+  for (const bootstrap::StatusMessage& news : world_->divergences()) handle_divergence(news);
+}
+
+// Nothing limits how many operations are under way: each has its own header and label.
+bool CommunicatorCore::post_queued_headers() {
+  for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
+    multi_node_->post_headers(*unpublished_);
+    unpublished_->enter(Stage::published);
+  }
+  return true;
+}
+
+// The header of the previous rank comes at any time; it is compared once.
+void CommunicatorCore::compare_header(OperationRecord& record) {
+  HeaderExchange& header = record.header;
+  if (header.compared || !header.received.done()) return;
+  compare(record, multi_node_->previous(), header.theirs.fingerprint, header.theirs.sequence);
+  header.compared = true;
+}
+
+// An algorithm can be over before the headers are through: only with them the operation is
+// complete, because a mismatch has to be an error on every rank.
+bool CommunicatorCore::drain_headers() {
+  bool moved = false;
+  for (OperationRecord* record = oldest_; record != current_; record = record->next) {
+    if (record->stage != Stage::draining) continue;
+    if (!multi_node_->headers_are_through(*record)) break;
+    compare_header(*record);
+    record->enter(Stage::complete);
+    moved = true;
+  }
+  unlist_complete();
+  return moved;
+}
+
+// Whatever an algorithm waits for, a difference explains it.
+void CommunicatorCore::compare_all_headers() {
+  for (OperationRecord* record = oldest_; record != nullptr; record = record->next) {
+    if (record->stage != Stage::queued) compare_header(*record);
+  }
+}
+
+// When what an operation has posted on its node does not match, its own header explains why, or
+// that of another rank.
+Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
+  try {
+    return record.operation->step(group_, record.posted);
+  } catch (const Error& error) {
+    if (error.code() != Errc::mismatch) throw;
+    defer_failure(error);
+    return Progress::idle;
+  }
+}
+
+// There is nothing to wait for: messages of ranks that are not there yet are matched when they
+// come.
+void CommunicatorCore::start_between_nodes(OperationRecord& record) {
+  record.operation = algorithm_for(record, group_, multi_node_->has_shared_nodes());
+  record.enter(Stage::running);
 }
 
 }  // namespace rondo::transport

@@ -18,31 +18,34 @@ class WorldCore;
 /// What a communicator whose ranks are on several nodes has beside its queue of operations.
 ///
 /// Its operations need no slots: each starts as soon as its turn has come, and algorithms over
-/// links do the rest. That all ranks posted the same is found out by headers: each rank sends the
+/// links do the rest. Headers find out whether all ranks posted the same: each rank sends the
 /// fingerprint of every operation to the next rank of the group, and compares what the previous
 /// one sent. An operation is complete when its algorithm is done and both headers are through.
 class MultiNode {
  public:
-  /// `flat` is the group of all members, and gets its levels. `down` and `up`: see Hierarchy.
+  /// `flat` is the group of all members, and gets its levels. The two communicators of this node
+  /// take the operations before and after those between nodes; see Hierarchy.
   MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
-            std::shared_ptr<CommunicatorCore> down, std::shared_ptr<CommunicatorCore> up);
+            std::shared_ptr<CommunicatorCore> scatter_on_node,
+            std::shared_ptr<CommunicatorCore> gather_on_node);
 
-  /// Sends the header of `record` and expects the previous rank's.
-  void announce(OperationRecord& record) const;
+  /// Sends the header of `record` and posts the receive of the previous rank's.
+  void post_headers(OperationRecord& record) const;
   /// Are both headers through? Throws LinkFailure.
-  [[nodiscard]] bool heard(OperationRecord& record) const;
+  [[nodiscard]] bool headers_are_through(OperationRecord& record) const;
   /// After it no link refers to the record's headers.
-  void forget(OperationRecord& record) const;
+  void cancel_headers(OperationRecord& record) const;
 
-  /// For reports: once the previous rank has been heard, any other may be missing.
+  /// For reports: once the previous rank's header is there, any other rank may be missing.
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// Fails the communicators of this node, too.
   void poison(const Error& error);
 
   /// The member whose headers this rank compares.
   [[nodiscard]] std::size_t previous() const noexcept { return previous_; }
 
   /// A hash of the members' ranks.
-  [[nodiscard]] std::uint64_t members() const noexcept { return members_; }
+  [[nodiscard]] std::uint64_t members_hash() const noexcept { return members_hash_; }
 
   /// Does some node have several members?
   [[nodiscard]] bool has_shared_nodes() const noexcept { return shared_nodes_; }
@@ -51,10 +54,10 @@ class MultiNode {
   const Channel* channel_;
   std::size_t previous_;
   std::size_t next_;
-  std::uint64_t members_;
+  std::uint64_t members_hash_;
   bool shared_nodes_ = false;
-  std::shared_ptr<CommunicatorCore> down_;
-  std::shared_ptr<CommunicatorCore> up_;
+  std::shared_ptr<CommunicatorCore> scatter_on_node_;
+  std::shared_ptr<CommunicatorCore> gather_on_node_;
   Hierarchy levels_;
 };
 

@@ -1,108 +1,102 @@
+// The names of operations, types, states and ranks, as error messages and flight records have them.
+// Each array holds the names of one enumeration in its order.
+
 #include "core/names.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "core/communicator_core.hpp"
+#include "core/world_core.hpp"
+
 namespace rondo::transport {
+namespace {
+
+constexpr std::array collective_names{"allreduce",      "broadcast", "allgather", "barrier",
+                                      "reduce_scatter", "reduce",    "alltoall"};
+constexpr std::array call_names{"send", "recv", "sendrecv", "put_signal", "wait_signal"};
+constexpr std::array type_names{"f32", "f64", "bf16", "i32", "i64", "u8"};
+constexpr std::array reduction_names{"sum", "min", "max"};
+constexpr std::array stage_names{"queued",   "published", "running",
+                                 "draining", "complete",  "failed"};
+constexpr std::array waiting_names{"auto", "spin", "yield", "block"};
+
+static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::alltoall) + 1);
+static_assert(call_names.size() == static_cast<std::size_t>(PointToPointCall::wait_signal) + 1);
+static_assert(type_names.size() == static_cast<std::size_t>(ElementType::u8) + 1);
+static_assert(reduction_names.size() == static_cast<std::size_t>(ReduceOp::max) + 1);
+static_assert(stage_names.size() == static_cast<std::size_t>(Stage::failed) + 1);
+static_assert(waiting_names.size() == static_cast<std::size_t>(Waiting::block) + 1);
+
+// The memory of a flight record may hold anything: a number that is none of the enumeration's has
+// a name, too.
+template <typename Names, typename Enumeration>
+const char* name_in(const Names& names, Enumeration value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < names.size() ? names[index] : "?";
+}
+
+}  // namespace
 
 const char* name_of(shm::Collective collective) noexcept {
-  switch (collective) {
-    case shm::Collective::allreduce:
-      return "allreduce";
-    case shm::Collective::broadcast:
-      return "broadcast";
-    case shm::Collective::allgather:
-      return "allgather";
-    case shm::Collective::barrier:
-      return "barrier";
-    case shm::Collective::reduce_scatter:
-      return "reduce_scatter";
-    case shm::Collective::reduce:
-      return "reduce";
-    case shm::Collective::alltoall:
-      return "alltoall";
-  }
-  return "unknown operation";
+  return name_in(collective_names, collective);
 }
-
-const char* name_of(ElementType type) noexcept {
-  switch (type) {
-    case ElementType::f32:
-      return "f32";
-    case ElementType::f64:
-      return "f64";
-    case ElementType::bf16:
-      return "bf16";
-    case ElementType::i32:
-      return "i32";
-    case ElementType::i64:
-      return "i64";
-    case ElementType::u8:
-      return "u8";
-  }
-  return "?";
-}
-
-const char* name_of(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-  }
-  return "?";
-}
+const char* name_of(PointToPointCall call) noexcept { return name_in(call_names, call); }
+const char* name_of(ElementType type) noexcept { return name_in(type_names, type); }
+const char* name_of(ReduceOp op) noexcept { return name_in(reduction_names, op); }
+const char* name_of(Stage stage) noexcept { return name_in(stage_names, stage); }
+const char* name_of(Waiting waiting) noexcept { return name_in(waiting_names, waiting); }
 
 bool reduces(shm::Collective collective) noexcept {
   return collective == shm::Collective::allreduce || collective == shm::Collective::reduce ||
          collective == shm::Collective::reduce_scatter;
 }
 
-const char* name_of(PointToPointCall call) noexcept {
-  switch (call) {
-    case PointToPointCall::send:
-      return "send";
-    case PointToPointCall::recv:
-      return "recv";
-    case PointToPointCall::sendrecv:
-      return "sendrecv";
-    case PointToPointCall::put_signal:
-      return "put_signal";
-    case PointToPointCall::wait_signal:
-      return "wait_signal";
+// As short as a line of a table, with all that ranks can differ in.
+std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) {
+  std::string text = name_of(fingerprint.collective);
+  text += " #" + std::to_string(number);
+  if (fingerprint.collective == shm::Collective::barrier) return text;
+  text += " of " + std::to_string(fingerprint.count) + " " + name_of(fingerprint.type);
+  if (reduces(fingerprint.collective)) {
+    text += std::string(" (") + name_of(fingerprint.op) + ")";
   }
-  return "?";
+  if (fingerprint.collective == shm::Collective::broadcast) {
+    text += " from rank " + std::to_string(fingerprint.root);
+  }
+  if (fingerprint.collective == shm::Collective::reduce) {
+    text += " to rank " + std::to_string(fingerprint.root);
+  }
+  if (fingerprint.counts_hash != 0) {
+    text += " (shares hash " + std::to_string(fingerprint.counts_hash % 1'000'000) + ")";
+  }
+  return text;
 }
 
-const char* name_of(Stage stage) noexcept {
-  switch (stage) {
-    case Stage::queued:
-      return "queued";
-    case Stage::published:
-      return "published";
-    case Stage::running:
-      return "running";
-    case Stage::draining:
-      return "draining";
-    case Stage::complete:
-      return "complete";
-    case Stage::failed:
-      return "failed";
-  }
-  return "?";
+std::string CommunicatorCore::describe(const OperationRecord& record) const {
+  if (!record.ordered) return describe_parts(record);
+  return transport::describe(record.posted.fingerprint, record.posted.sequence - first_ + 1);
 }
 
-const char* name_of(Waiting waiting) noexcept {
-  switch (waiting) {
-    case Waiting::automatic:
-      return "auto";
-    case Waiting::spin:
-      return "spin";
-    case Waiting::yield:
-      return "yield";
-    case Waiting::block:
-      return "block";
+// "sendrecv with rank 1, 3": a peer that is both sent to and received from is named once.
+std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
+  std::string text = name_of(record.call);
+  std::vector<std::size_t> named;
+  for (std::size_t i = 0; i < record.parts.size(); ++i) {
+    const std::size_t member = record.parts[i].member;
+    if (std::ranges::find(named, member) != named.end()) continue;  // it sends and receives
+    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[member].world_rank);
+    named.push_back(member);
   }
-  return "?";
+  return text;
+}
+
+std::string name_rank(const WorldCore& world, int rank) {
+  const RankInfo& info = world.peer(rank).info;
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(info.pid) + " on " + info.host +
+         ")";
 }
 
 }  // namespace rondo::transport

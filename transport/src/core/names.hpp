@@ -1,16 +1,21 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "collective/point_to_point.hpp"
 #include "core/stage.hpp"
-#include "shm/layout.hpp"
+#include "shm/control_block.hpp"
 
 // What things are called in messages and flight records.
 
 namespace rondo::transport {
+
+class WorldCore;
 
 [[nodiscard]] const char* name_of(shm::Collective collective) noexcept;
 [[nodiscard]] const char* name_of(PointToPointCall call) noexcept;
@@ -21,5 +26,11 @@ namespace rondo::transport {
 
 /// Has the operation a ReduceOp?
 [[nodiscard]] bool reduces(shm::Collective collective) noexcept;
+
+/// "allreduce #12 of 1024 f32 (sum)"; `number` counts the communicator's operations from 1.
+[[nodiscard]] std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number);
+
+/// "rank 3 (pid 4711 on node17)".
+[[nodiscard]] std::string name_rank(const WorldCore& world, int rank);
 
 }  // namespace rondo::transport

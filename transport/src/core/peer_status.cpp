@@ -1,3 +1,6 @@
+// What the side channel tells of ranks on other nodes is kept here. Its thread writes, the World's
+// thread reads: numbers that every check looks at are atomic, the rest is under a mutex.
+
 #include "core/peer_status.hpp"
 
 #include <algorithm>
@@ -7,42 +10,45 @@
 
 namespace rondo::transport {
 
-std::string encode(std::span<const LastCollective> parts) {
-  const auto told = parts.first(std::min(parts.size(), most_last_parts));
+std::string encode(std::span<const LastCollective> collectives) {
+  const auto told = collectives.first(std::min(collectives.size(), max_last_collectives));
   return bootstrap::pack(std::vector(told.begin(), told.end()));
 }
 
-std::vector<LastCollective> decode_last_parts(std::string_view text) {
-  std::vector<LastCollective> parts;
-  if (!bootstrap::unpack(text, parts)) parts.clear();
-  return parts;
+// A text that is cut short tells nothing.
+std::vector<LastCollective> decode_last_collectives(std::string_view text) {
+  std::vector<LastCollective> collectives;
+  if (!bootstrap::unpack(text, collectives)) collectives.clear();
+  return collectives;
 }
 
-void PeerStatus::hear(const News& news) {
-  if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= fates_.size()) return;
+// Called by the side channel's thread. A rank ends once: what is told later of it, for example that
+// its connection broke after it had left, changes nothing.
+void PeerStatus::update(const StatusMessage& news) {
+  if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= departures_.size()) return;
   switch (news.kind) {
-    case News::Kind::left:
-    case News::Kind::lost: {
-      auto& fate = fates_[static_cast<std::size_t>(news.rank)];
-      if (news.kind == News::Kind::left) {
+    case StatusMessage::Kind::left:
+    case StatusMessage::Kind::lost: {
+      auto& state = departures_[static_cast<std::size_t>(news.rank)];
+      if (news.kind == StatusMessage::Kind::left) {
         const std::scoped_lock lock(mutex_);
-        last_parts_[static_cast<std::size_t>(news.rank)] = decode_last_parts(news.text);
+        last_collectives_[static_cast<std::size_t>(news.rank)] = decode_last_collectives(news.text);
       }
-      // Only this thread writes; release: what was heard before is seen before.
-      if (fate.load(std::memory_order_relaxed) == 0) {
-        const std::uint32_t position = gone_.fetch_add(1, std::memory_order_relaxed) + 1;
-        fate.store(2 * position + (news.kind == News::Kind::left ? 1 : 0),
-                   std::memory_order_release);
+      // Only this thread writes; release: whoever sees the state sees all that was told before.
+      if (state.load(std::memory_order_relaxed) == 0) {
+        const std::uint32_t position = departed_.fetch_add(1, std::memory_order_relaxed) + 1;
+        state.store(2 * position + (news.kind == StatusMessage::Kind::left ? 1 : 0),
+                    std::memory_order_release);
       }
       return;
     }
-    case News::Kind::aborted: {
+    case StatusMessage::Kind::aborted: {
       const std::scoped_lock lock(mutex_);
       if (!aborted_) aborted_ = news;
       has_aborted_.store(true, std::memory_order_release);
       return;
     }
-    case News::Kind::diverged: {
+    case StatusMessage::Kind::diverged: {
       const std::scoped_lock lock(mutex_);
       diverged_.push_back(news);
       has_diverged_.store(true, std::memory_order_release);
@@ -51,33 +57,38 @@ void PeerStatus::hear(const News& news) {
   }
 }
 
-bool PeerStatus::gone(int rank) const noexcept { return fate(rank) != 0; }
+// Acquire, in all of these: see update().
 
-std::uint32_t PeerStatus::fate(int rank) const noexcept {
-  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
+bool PeerStatus::has_ended(int rank) const noexcept { return departure(rank) != 0; }
+
+std::uint32_t PeerStatus::departure(int rank) const noexcept {
+  return departures_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) / 2;
 }
 
-bool PeerStatus::left(int rank) const noexcept {
-  return fates_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
+bool PeerStatus::has_left(int rank) const noexcept {
+  return departures_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) % 2 == 1;
 }
 
-std::optional<std::uint64_t> PeerStatus::last_part(int rank, std::uint32_t context,
-                                                   std::uint64_t members) const {
+// Both the context and the members must be equal: another group may have had the same context.
+std::optional<std::uint64_t> PeerStatus::last_collective(int rank, std::uint32_t context,
+                                                         std::uint64_t members) const {
   const std::scoped_lock lock(mutex_);
-  const std::vector<LastCollective>& parts = last_parts_[static_cast<std::size_t>(rank)];
-  const auto found = std::ranges::find_if(parts, [&](const LastCollective& part) {
-    return part.context == context && part.members == members;
+  const std::vector<LastCollective>& collectives =
+      last_collectives_[static_cast<std::size_t>(rank)];
+  const auto found = std::ranges::find_if(collectives, [&](const LastCollective& last) {
+    return last.context == context && last.members == members;
   });
-  return found == parts.end() ? std::nullopt : std::optional(found->sequence);
+  return found == collectives.end() ? std::nullopt : std::optional(found->sequence);
 }
 
-std::optional<PeerStatus::News> PeerStatus::aborted() const {
+std::optional<PeerStatus::StatusMessage> PeerStatus::aborted() const {
   if (!has_aborted_.load(std::memory_order_acquire)) return std::nullopt;
   const std::scoped_lock lock(mutex_);
   return aborted_;
 }
 
-std::vector<PeerStatus::News> PeerStatus::take_diverged() {
+// The flag spares the World's thread the mutex in every pass.
+std::vector<PeerStatus::StatusMessage> PeerStatus::take_diverged() {
   if (!has_diverged_.load(std::memory_order_acquire)) return {};
   const std::scoped_lock lock(mutex_);
   has_diverged_.store(false, std::memory_order_relaxed);

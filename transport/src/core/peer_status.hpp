@@ -23,51 +23,51 @@ struct LastCollective {
   static auto fields(auto& self) { return std::tie(self.context, self.members, self.sequence); }
 };
 
-/// What a rank that leaves tells of the communicators that it was in, the latest first. Beyond
-/// `most_last_parts` nothing is told of a communicator.
-[[nodiscard]] std::string encode(std::span<const LastCollective> parts);
-[[nodiscard]] std::vector<LastCollective> decode_last_parts(std::string_view text);
-inline constexpr std::size_t most_last_parts = 200;
+/// The text in which a rank that leaves tells these of the communicators that it was in, the latest
+/// first. What is beyond `max_last_collectives` is left out.
+[[nodiscard]] std::string encode(std::span<const LastCollective> collectives);
+[[nodiscard]] std::vector<LastCollective> decode_last_collectives(std::string_view text);
+inline constexpr std::size_t max_last_collectives = 200;
 
-/// What the side channel has told of ranks on other nodes. Written by its thread, read by the
-/// World's.
+/// The status of ranks on other nodes, as the side channel has told it. Written by its thread, read
+/// by the World's.
 class PeerStatus {
  public:
-  using News = rendezvous::News;
+  using StatusMessage = bootstrap::StatusMessage;
 
-  explicit PeerStatus(std::size_t ranks) : fates_(ranks), last_parts_(ranks) {}
+  explicit PeerStatus(std::size_t ranks) : departures_(ranks), last_collectives_(ranks) {}
 
-  void hear(const News& news);
+  void update(const StatusMessage& news);
 
   /// Has the rank left, or was it lost?
-  [[nodiscard]] bool gone(int rank) const noexcept;
+  [[nodiscard]] bool has_ended(int rank) const noexcept;
   /// Did it leave in order? Then all that it sent is on its way.
-  [[nodiscard]] bool left(int rank) const noexcept;
-  /// The position of the rank's going among all that went, from 1; 0 while it is there. The first
-  /// to go explains the others.
-  [[nodiscard]] std::uint32_t fate(int rank) const noexcept;
+  [[nodiscard]] bool has_left(int rank) const noexcept;
+  /// The position of the rank among all that have ended, from 1; 0 while it runs. The first to end
+  /// explains the others.
+  [[nodiscard]] std::uint32_t departure(int rank) const noexcept;
 
   /// The last collective of a communicator that `rank` took part in before it left in order;
   /// nothing when it did not tell.
-  [[nodiscard]] std::optional<std::uint64_t> last_part(int rank, std::uint32_t context,
-                                                       std::uint64_t members) const;
+  [[nodiscard]] std::optional<std::uint64_t> last_collective(int rank, std::uint32_t context,
+                                                             std::uint64_t members) const;
 
-  /// The first abort that was heard of.
-  [[nodiscard]] std::optional<News> aborted() const;
+  /// The first abort that was told.
+  [[nodiscard]] std::optional<StatusMessage> aborted() const;
 
-  /// The divergences that were heard of since the last call.
-  [[nodiscard]] std::vector<News> take_diverged();
+  /// The divergences that were told since the last call.
+  [[nodiscard]] std::vector<StatusMessage> take_diverged();
 
  private:
-  // The position, times two, plus one for a rank that left in order.
-  std::vector<std::atomic<std::uint32_t>> fates_;
-  std::atomic<std::uint32_t> gone_{0};
+  // departure() times two, plus one for a rank that left in order.
+  std::vector<std::atomic<std::uint32_t>> departures_;
+  std::atomic<std::uint32_t> departed_{0};
   std::atomic<bool> has_aborted_{false};
   std::atomic<bool> has_diverged_{false};
   mutable std::mutex mutex_;  // of what follows
-  std::optional<News> aborted_;
-  std::vector<News> diverged_;
-  std::vector<std::vector<LastCollective>> last_parts_;  // per rank
+  std::optional<StatusMessage> aborted_;
+  std::vector<StatusMessage> diverged_;
+  std::vector<std::vector<LastCollective>> last_collectives_;  // per rank
 };
 
 }  // namespace rondo::transport

@@ -1,4 +1,10 @@
-// How a communicator is made from another.
+// How communicators are made. The ranks that make one first exchange what each can offer: a control
+// block that no other communicator uses any more, and a number (port) for its messages. From this
+// all of them derive the same specification: members in order, their blocks and ports, the first
+// sequence number and the context. Then each resets its block, and after a barrier makes its side.
+//
+// A group whose ranks are on several nodes gets two more communicators among the members of this
+// node, one for each half of a hierarchical operation; so each member offers two blocks.
 
 #include <algorithm>
 #include <cstdint>
@@ -7,70 +13,182 @@
 #include <vector>
 
 #include "core/communicator_core.hpp"
-#include "core/make_communicator.hpp"
+#include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport {
 namespace {
 
-// What each rank tells the others: its wish, and what it offers.
+/// A member of a communicator to be made, and what it offers.
+struct NewMember {
+  int world_rank = 0;
+  std::uint16_t port = 0;        ///< for the communicator's messages
+  BlockOffer block = {};         ///< in its control segment
+  BlockOffer second_block = {};  ///< for groups that span nodes
+};
+
+/// What the members of a new communicator have agreed on.
+struct CommunicatorSpec {
+  std::vector<NewMember> members = {};  ///< in the order of their new ranks
+  std::uint32_t context = 0;            ///< names it; no other one of its members has had the same
+};
+
+/// What each rank tells the others in a split: its arguments and its offer.
 struct SplitEntry {
   std::int64_t color;
   std::int64_t key;
   std::int64_t context;
-  NewMember seat;
+  NewMember member;
 };
+static_assert(sizeof(SplitEntry) % sizeof(std::int64_t) == 0);
 
-SplitEntry wish_of(WorldCore& world, int color, int key) {
-  const WorldCore::Offer offer = world.offer_block();
-  const WorldCore::Offer second = world.nodes() > 1 ? world.offer_block() : WorldCore::Offer{};
+SplitEntry entry_for(WorldCore& world, int color, int key) {
+  const BlockOffer first = world.offer_block();
+  const BlockOffer second = world.nodes() > 1 ? world.offer_block() : BlockOffer{};
   return {.color = color,
           .key = key,
           .context = world.next_context(),
-          .seat = {.world_rank = world.rank(),
-                   .port = world.take_port(),
-                   .block = offer.block,
-                   .last = offer.last,
-                   .up_block = second.block,
-                   .up_last = second.last}};
+          .member = {.world_rank = world.rank(),
+                     .port = world.take_port(),
+                     .block = first,
+                     .second_block = second}};
 }
 
-Agreement agree(const std::vector<SplitEntry>& wishes, std::int64_t color) {
+// Members of one color, by key, then by rank. The context is the greatest that any of them
+// proposes: none of them has used it.
+CommunicatorSpec spec_of(const std::vector<SplitEntry>& entries, std::int64_t color) {
   std::vector<std::size_t> order;
-  for (std::size_t r = 0; r < wishes.size(); ++r) {
-    if (wishes[r].color == color) order.push_back(r);
+  for (std::size_t r = 0; r < entries.size(); ++r) {
+    if (entries[r].color == color) order.push_back(r);
   }
-  std::ranges::sort(order, {}, [&](std::size_t r) { return std::pair(wishes[r].key, r); });
+  std::ranges::sort(order, {}, [&](std::size_t r) { return std::pair(entries[r].key, r); });
   std::int64_t context = 0;
-  Agreement agreement;
+  CommunicatorSpec spec;
   for (const std::size_t r : order) {
-    agreement.seats.push_back(wishes[r].seat);
-    context = std::max(context, wishes[r].context);
+    spec.members.push_back(entries[r].member);
+    context = std::max(context, entries[r].context);
   }
-  agreement.context = static_cast<std::uint32_t>(context);
-  return agreement;
+  spec.context = static_cast<std::uint32_t>(context);
+  return spec;
+}
+
+// All ranks, in order, with the blocks that every control segment begins with.
+CommunicatorSpec spec_of_world(int ranks) {
+  CommunicatorSpec spec;
+  for (int rank = 0; rank < ranks; ++rank) {
+    spec.members.push_back({.world_rank = rank,
+                            .block = {.block = shm::RankMemory::world_block},
+                            .second_block = {.block = shm::RankMemory::world_second_block}});
+  }
+  return spec;
+}
+
+std::vector<NewMember> members_on_node(const WorldCore& world,
+                                       const std::vector<NewMember>& members) {
+  std::vector<NewMember> node;
+  std::ranges::copy_if(members, std::back_inserter(node),
+                       [&](const NewMember& member) { return world.same_node(member.world_rank); });
+  return node;
+}
+
+// The same members, whose second blocks are to be used.
+std::vector<NewMember> with_second_blocks(std::vector<NewMember> members) {
+  for (NewMember& member : members) member.block = member.second_block;
+  return members;
+}
+
+// Beyond all that any of the blocks has held, by a whole round of slots.
+std::uint64_t first_sequence(const std::vector<NewMember>& members) {
+  std::uint64_t last = 0;
+  for (const NewMember& member : members) last = std::max(last, member.block.last);
+  return last + shm::slot_count;
+}
+
+Group group_of(const WorldCore& world, const std::vector<NewMember>& members) {
+  Group group;
+  for (const NewMember& offered : members) {
+    if (offered.world_rank == world.rank()) group.rank = group.size();
+    Member member{.world_rank = offered.world_rank, .port = offered.port};
+    if (world.same_node(offered.world_rank)) {
+      member.memory = world.peer(offered.world_rank).memory.get();
+      member.block = &member.memory->block(offered.block.block);
+    }
+    group.members.push_back(member);
+  }
+  return group;
+}
+
+// The offset of this rank's block in its control segment.
+std::uint64_t own_block(const WorldCore& world, const std::vector<NewMember>& members) {
+  return std::ranges::find(members, world.rank(), &NewMember::world_rank)->block.block;
+}
+
+void reset_block(const WorldCore& world, const std::vector<NewMember>& members) {
+  shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_block(world, members));
+  // Relaxed: the barrier that follows publishes them. Nobody else reads the block before it.
+  block.consumed.store(first_sequence(members) - 1, std::memory_order_relaxed);
+  block.staged_filled.store(0, std::memory_order_relaxed);
+  block.staged_reduced.store(0, std::memory_order_relaxed);
+  block.staged_read.store(0, std::memory_order_relaxed);
+}
+
+// All members do so before any of them makes the communicator.
+void reset_blocks(const WorldCore& world, const CommunicatorSpec& spec) {
+  const std::vector<NewMember> node = members_on_node(world, spec.members);
+  reset_block(world, node);
+  if (node.size() < spec.members.size()) reset_block(world, with_second_blocks(node));
+}
+
+std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
+                                               const std::vector<NewMember>& members,
+                                               std::uint32_t context) {
+  return std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, members),
+                                            own_block(world, members), first_sequence(members),
+                                            context);
+}
+
+// The flat communicator has no block of its own: what it does inside the node goes through the two.
+std::shared_ptr<CommunicatorCore> make_between_nodes(WorldCore& world, const CommunicatorSpec& spec,
+                                                     const std::vector<NewMember>& node) {
+  auto scatter_on_node = make_on_node(world, node, spec.context);
+  auto gather_on_node = make_on_node(world, with_second_blocks(node), spec.context);
+  auto core =
+      std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, spec.members),
+                                         CommunicatorCore::no_block, shm::slot_count, spec.context);
+  core->span_nodes(std::move(scatter_on_node), std::move(gather_on_node));
+  return core;
+}
+
+std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world,
+                                                    const CommunicatorSpec& spec) {
+  world.use_context(spec.context);
+  const std::vector<NewMember> node = members_on_node(world, spec.members);
+  auto core = node.size() == spec.members.size() ? make_on_node(world, node, spec.context)
+                                                 : make_between_nodes(world, spec, node);
+  core->own_port();
+  core->begin_recording();
+  return core;
 }
 
 }  // namespace
 
+std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
+  static_cast<void>(take_port());  // the first, 0, as all ranks assume
+  return make_communicator(*this, spec_of_world(static_cast<int>(my_.peers.size())));
+}
+
 std::shared_ptr<CommunicatorCore> CommunicatorCore::split(int color, int key) {
   if (color < 0) throw std::invalid_argument("rondo::transport: split: color is negative");
-  const SplitEntry mine = wish_of(*world_, color, key);
-  std::vector<SplitEntry> wishes(group_.count());
-  constexpr std::size_t wish_bytes = sizeof(SplitEntry);
-  const ConstBlock in{reinterpret_cast<const std::byte*>(&mine), ElementType::i64, 1, wish_bytes,
-                      wish_bytes};
-  const std::size_t bytes = wishes.size() * wish_bytes;
-  const Block out{reinterpret_cast<std::byte*>(wishes.data()), ElementType::i64, 1, bytes, bytes};
-  post(prepare_allgather(in, out, {})).wait();
+  const SplitEntry mine = entry_for(*world_, color, key);
+  std::vector<SplitEntry> entries(group_.count());
+  allgather_bytes(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries)));
 
-  const Agreement agreement = agree(wishes, color);
-  prepare_blocks(*world_, agreement);
+  const CommunicatorSpec spec = spec_of(entries, color);
+  reset_blocks(*world_, spec);
+  // No rank publishes in a new communicator before all have reset their blocks.
   post(prepare_barrier()).wait();
-  auto made = make_communicator(*world_, agreement);
-  if (world_->nodes() > 1 && !made->spans()) {
-    world_->withdraw({.block = mine.seat.up_block, .last = mine.seat.up_last});
-  }
+  auto made = make_communicator(*world_, spec);
+  if (world_->nodes() > 1 && !made->spans_nodes()) world_->take_back(mine.member.second_block);
   return made;
 }
 

@@ -1,15 +1,24 @@
-#include "core/wait.hpp"
+// How a rank waits for an operation. A wait first spins, then yields, then sleeps on the rank's
+// doorbell, and makes progress of all communicators each time it is awake. Every few milliseconds
+// it checks what would end it: an abort, a peer that has failed or ended, the deadline.
+// Request::test() makes the same checks without waiting.
 
 #include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/describe.hpp"
-#include "shm/futex.hpp"
+#include "core/communicator_core.hpp"
+#include "core/names.hpp"
+#include "core/world_core.hpp"
+#include "shm/doorbell.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -20,16 +29,17 @@ using namespace std::chrono_literals;
 // keeping a core busy.
 constexpr auto spin_time = 40us;
 constexpr auto yield_time = 200us;
-// How often a waiter that is awake looks for aborts and lost peers, and how long one sleeps.
-constexpr auto look_interval = 2ms;
+// How often a wait that is awake checks for aborts and lost peers, and how long it sleeps at once.
+constexpr auto check_interval = 2ms;
 constexpr auto sleep_slice = 50ms;
 constexpr auto fabric_slice = 10ms;
 constexpr auto unarmed_slice = 100us;
-// What a rank of another node sent before it went may still be on its way: so long may nothing
-// arrive after it was lost; and, of a message that it may have sent, after it left in order.
-constexpr std::chrono::nanoseconds linger_of_lost = 200ms;
-constexpr std::chrono::nanoseconds linger_of_left = 2s;
-constexpr int pauses_per_look_at_the_clock = 16;
+// What a rank of another node sent before it ended may still be on its way. It is given up when so
+// long nothing has arrived: after the rank was lost, and, for a message that it may have sent,
+// after it left in order.
+constexpr std::chrono::nanoseconds grace_of_lost = 200ms;
+constexpr std::chrono::nanoseconds grace_of_left = 2s;
+constexpr int pauses_per_check = 16;
 
 void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -39,7 +49,63 @@ void pause_cpu() {
 #endif
 }
 
-}  // namespace
+/// One rank's wait for one operation: first awake, then yielding, then asleep, until the
+/// operation has finished or something ends it (deadline, abort, a lost or a failed peer).
+class Wait {
+ public:
+  /// To `limit`, or without one to the World's deadline.
+  Wait(CommunicatorCore& communicator, OperationRecord& record,
+       std::optional<std::chrono::nanoseconds> limit);
+
+  /// True when the operation is complete, false when `limit` has passed; throws the Error that
+  /// ends the wait.
+  [[nodiscard]] bool run();
+
+  /// One look at what would end the wait, instead of waiting.
+  void check_peers();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void rest();
+  void sleep();
+  void sleep_on_fabric(std::uint32_t bell);
+  void check();
+  void check_aborts();
+  void check_failed_peers();
+  /// A member that has ended, and for how long nothing may arrive before that is an error.
+  struct Loss {
+    std::size_t member;
+    std::chrono::nanoseconds grace;
+  };
+  void check_loss(const Loss& loss);
+  void drain_arrivals();
+  [[nodiscard]] std::optional<Loss> find_loss() const;
+  [[nodiscard]] bool is_loss(std::size_t member) const;
+  [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
+  [[noreturn]] void throw_lost(int rank) const;
+  void check_deadline();
+  [[noreturn]] void throw_deadline(const std::vector<int>& missing) const;
+  void note_arrival();
+  void account();
+
+  CommunicatorCore& communicator_;
+  OperationRecord& record_;
+  WorldCore& world_;
+  std::chrono::nanoseconds limit_;
+  bool has_own_limit_;
+  bool limit_passed_ = false;  // of its own
+  Clock::time_point begin_;
+  Clock::time_point idle_since_;
+  Clock::time_point now_;
+  Clock::time_point checked_at_;
+  bool stall_reported_ = false;
+
+  // For the counters: what the transport worked while this waited is counted where it works.
+  bool arrived_ = false;
+  std::chrono::nanoseconds waited_{0};
+  std::chrono::nanoseconds work_before_{0};
+};
 
 Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
            std::optional<std::chrono::nanoseconds> limit)
@@ -51,9 +117,10 @@ Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
       begin_(Clock::now()),
       idle_since_(begin_),
       now_(begin_),
-      looked_(begin_),
+      checked_at_(begin_),
       work_before_(world_.counters().communicating) {}
 
+// While something moves, the wait stays awake; only idle time lets it yield and sleep.
 bool Wait::run() {
   while (!limit_passed_) {
     const bool moved = world_.progress();
@@ -63,7 +130,7 @@ bool Wait::run() {
       now_ = idle_since_ = Clock::now();
       if (record_.lost_since) record_.lost_since = now_;
       // Something may always move that is not what is waited for.
-      if (now_ - looked_ >= look_interval) look();
+      if (now_ - checked_at_ >= check_interval) check();
       continue;
     }
     rest();
@@ -72,12 +139,19 @@ bool Wait::run() {
   return record_.finished();
 }
 
+// First who has ended, then why. A rank stores its abort or its failure before it marks itself as
+// left, and whoever loads that mark (acquire) sees the reason, too. In the other order a peer that
+// fails and leaves between the two looks would be taken for one that left in order, and the wrong
+// rank be named.
 void Wait::check_peers() {
-  look_for_aborts();
-  look_for_failed_peers();
-  look_for_lost_peers();
+  const std::optional<Loss> loss = find_loss();
+  check_aborts();
+  check_failed_peers();
+  if (loss) check_loss(*loss);
 }
 
+// One pause: a few processor pauses, a yield, or a sleep, by how long nothing has moved. Ranks that
+// outnumber their CPUs do not spin: whoever they wait for needs the CPU.
 void Wait::rest() {
   now_ = Clock::now();
   const auto idle = now_ - idle_since_;
@@ -85,13 +159,13 @@ void Wait::rest() {
   const auto spin = world_.oversubscribed() ? 0us : spin_time;
   const bool sleepy =
       waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
-  // Always before sleeping: a peer that went earlier will not ring.
-  if (sleepy || now_ - looked_ >= look_interval || now_ - begin_ >= limit_) look();
+  // Always before sleeping: a peer that has ended does not ring.
+  if (sleepy || now_ - checked_at_ >= check_interval || now_ - begin_ >= limit_) check();
   if (record_.finished() || limit_passed_) return;
   if (sleepy) {
     sleep();
   } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
-    for (int i = 0; i < pauses_per_look_at_the_clock; ++i) pause_cpu();
+    for (int i = 0; i < pauses_per_check; ++i) pause_cpu();
   } else {
     ::sched_yield();
   }
@@ -100,7 +174,7 @@ void Wait::rest() {
 void Wait::sleep() {
   shm::RankHeader& header = world_.header();
   // Marked before everything is read once more, with a full fence between: whoever publishes
-  // after that read sees the mark and rings. The bell is read first, so no ring is missed.
+  // after that read sees the mark and rings. The doorbell is read first, so no ring is missed.
   header.asleep.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
@@ -129,40 +203,39 @@ void Wait::sleep_on_fabric(std::uint32_t bell) {
   }
 }
 
-void Wait::look() {
-  looked_ = now_;
-  look_for_aborts();
-  look_for_failed_peers();
-  look_for_lost_peers();
-  if (!record_.finished()) look_at_the_clock();
+// A finished operation is never late.
+void Wait::check() {
+  checked_at_ = now_;
+  check_peers();
+  if (!record_.finished()) check_deadline();
 }
 
-void Wait::look_for_aborts() {
+void Wait::check_aborts() {
   if (auto error = world_.aborted()) throw Error(*error);
 }
 
 // A peer of this node that has given up the communicator says why. What it had done before may be
 // all that is waited for.
-void Wait::look_for_failed_peers() {
+void Wait::check_failed_peers() {
   if (record_.finished() || !communicator_.failure_of_peers(record_)) return;
-  take_what_came();
+  drain_arrivals();
   if (record_.finished()) return;
   if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
 }
 
-void Wait::look_for_lost_peers() {
+// A rank that has ended is an error only when what it sent before has been read, and it still is
+// needed, and nothing has arrived for as long as its last messages may take.
+void Wait::check_loss(const Loss& loss) {
   if (record_.finished()) return;
-  const std::optional<Loss> loss = find_loss();
-  if (!loss) return;
-  take_what_came();
-  if (record_.finished() || !is_loss(loss->member)) return;
+  drain_arrivals();
+  if (record_.finished() || !is_loss(loss.member)) return;
   if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss->grace) return;
-  throw_lost(communicator_.group().members[loss->member].world_rank);
+  if (now_ - *record_.lost_since < loss.grace) return;
+  throw_lost(communicator_.group().members[loss.member].world_rank);
 }
 
-// Reads once more what a peer may have stored before it went; a mismatch explains more.
-void Wait::take_what_came() {
+// Reads once more what a peer may have stored before it ended; a mismatch explains more.
+void Wait::drain_arrivals() {
   communicator_.check_all_fingerprints();
   while (world_.progress()) {
     idle_since_ = Clock::now();
@@ -170,7 +243,7 @@ void Wait::take_what_came() {
   }
 }
 
-// Of several that have gone, the first explains the others, and one that was lost those that left.
+// Of several that have ended, the first explains the others, and one that was lost those that left.
 std::optional<Wait::Loss> Wait::find_loss() const {
   const std::vector<Member>& members = communicator_.group().members;
   std::optional<Loss> loss;
@@ -178,7 +251,8 @@ std::optional<Wait::Loss> Wait::find_loss() const {
   for (std::size_t r = 0; r < members.size(); ++r) {
     if (!is_loss(r)) continue;
     const int rank = members[r].world_rank;
-    const std::pair order(world_.left(rank), world_.fate(rank) - 1);  // unknown comes last
+    const std::pair order(world_.has_left(rank),
+                          world_.peer_status().departure(rank) - 1);  // unknown comes last
     const auto shortest = loss ? std::min(grace(r), loss->grace) : grace(r);
     if (!loss || order < least) {
       loss = {.member = r, .grace = shortest};
@@ -189,35 +263,37 @@ std::optional<Wait::Loss> Wait::find_loss() const {
   return loss;
 }
 
-// Who has left in order after its part is not missed, however long the others take.
+// A rank that has left in order after its part is not needed, however long the others take.
 bool Wait::is_loss(std::size_t member) const {
   const int rank = communicator_.group().members[member].world_rank;
-  return communicator_.needs(record_, member) && world_.gone(rank) &&
-         !(world_.left(rank) && communicator_.took_part(record_, member));
+  return communicator_.needs(record_, member) && world_.has_ended(rank) &&
+         !(world_.has_left(rank) && communicator_.took_part(record_, member));
 }
 
+// How long messages of a member that has ended may still arrive. In shared memory all is there.
 std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   const int rank = communicator_.group().members[member].world_rank;
-  if (!communicator_.spans() && world_.same_node(rank)) return 0ns;  // all of it is there
-  if (communicator_.suspects()) return 0ns;                          // nothing more will come
-  if (!world_.left(rank)) return linger_of_lost;
-  return record_.ordered ? 0ns : linger_of_left;  // of a collective it has told
+  if (!communicator_.spans_nodes() && world_.same_node(rank))
+    return 0ns;                                          // all that it sent is there
+  if (communicator_.has_deferred_failure()) return 0ns;  // nothing more will come
+  if (!world_.has_left(rank)) return grace_of_lost;
+  return record_.ordered ? 0ns : grace_of_left;  // its last collective is known
 }
 
+// A rank that left in order called fewer operations than the others: the text asks for that.
 void Wait::throw_lost(int rank) const {
-  const RankInfo& info = world_.peer(rank).info;
   const std::string operation = communicator_.describe(communicator_.front_of(record_));
   const std::string here = "rank " + std::to_string(world_.rank());
-  const std::string what = world_.left(rank)
+  const std::string what = world_.has_left(rank)
                                ? " left in order before it took part in " + operation + ", which " +
                                      here + " waits for; do all ranks call the same operations?"
                                : " is lost: it ended while " + here + " was in " + operation +
                                      "; see that rank's own messages for why";
-  throw Error(Errc::peer_lost, name_rank(world_, rank) + what,
-              {.rank = rank, .pid = info.pid, .host = info.host, .operation = operation});
+  throw Error(Errc::peer_lost, name_rank(world_, rank) + what, world_.detail_of(rank, operation));
 }
 
-void Wait::look_at_the_clock() {
+// The observer is called once a wait. A limit of the caller's own ends the wait without an error.
+void Wait::check_deadline() {
   const auto waited = now_ - begin_;
   const WorldOptions& options = world_.options();
   const bool stalls = waited >= options.stall_warning && !stall_reported_;
@@ -246,12 +322,11 @@ void Wait::throw_deadline(const std::vector<int>& missing) const {
                   std::to_string(waited.count()) + " ms, its deadline, for " +
                   (names.empty() ? "its peers" : names) +
                   ", alive but not taking part; stopped, or much slower than a deadline allows?",
-              {.rank = first,
-               .pid = first < 0 ? 0 : world_.peer(first).info.pid,
-               .host = first < 0 ? std::string() : world_.peer(first).info.host,
-               .operation = operation});
+              world_.detail_of(first, operation));
 }
 
+// Until the operation runs, some rank has not posted it: that time is waiting. Later time is
+// communication.
 void Wait::note_arrival() {
   if (arrived_ || record_.stage == Stage::queued || record_.stage == Stage::published) return;
   arrived_ = true;
@@ -268,11 +343,14 @@ void Wait::account() {
   counters.communicating += std::max<std::chrono::nanoseconds>(total - work - waited_, 0ns);
 }
 
+}  // namespace
+
+// Throws the communicator's failure, also when another operation was what failed.
 bool CommunicatorCore::wait(OperationRecord& record,
                             std::optional<std::chrono::nanoseconds> limit) {
   // Most small operations end within a microsecond: no clock is read for them.
-  constexpr int quick_looks = 64;
-  for (int i = 0; i < quick_looks && !record.finished() && !world_->oversubscribed(); ++i) {
+  constexpr int quick_checks = 64;
+  for (int i = 0; i < quick_checks && !record.finished() && !world_->oversubscribed(); ++i) {
     world_->progress();
   }
   if (!record.finished()) {
@@ -287,15 +365,27 @@ bool CommunicatorCore::wait(OperationRecord& record,
   return true;
 }
 
+// Called by every Request::test(): a look at all peers each time would cost more than the test.
 void CommunicatorCore::check_peers(OperationRecord& record) {
   const auto now = std::chrono::steady_clock::now();
-  if (now - glanced_ < look_interval) return;
-  glanced_ = now;
+  if (now - peers_checked_at_ < check_interval) return;
+  peers_checked_at_ = now;
   try {
     Wait(*this, record, std::nullopt).check_peers();
   } catch (const Error& error) {
     fail(error);
   }
+}
+
+// Buffers are lent until their operation has ended, so a Request waits when it is destroyed.
+void CommunicatorCore::release(OperationRecord& record) noexcept {
+  try {
+    static_cast<void>(wait(record, std::nullopt));
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
+    // The communicator is poisoned; its next call tells.
+  }
+  record.held = false;
+  recycle(record);
 }
 
 }  // namespace rondo::transport

@@ -1,3 +1,8 @@
+// A rank's World from the first progress to the mark that it has left: which communicators it
+// drives, which control blocks it can offer for new ones, and what it knows of other ranks. Ranks
+// of this node are known by their shared memory and their pidfd, others by what the side channel
+// tells.
+
 #include "core/world_core.hpp"
 
 #include <poll.h>
@@ -7,10 +12,9 @@
 #include <new>
 #include <utility>
 
-#include "api/arena_core.hpp"
 #include "core/communicator_core.hpp"
-#include "core/describe.hpp"
-#include "core/make_communicator.hpp"
+#include "core/names.hpp"
+#include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
 
 namespace rondo::transport {
@@ -25,7 +29,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
       recorder_(peer(my_.rank).recorder, my_.rank, static_cast<int>(my_.peers.size()),
                 peer(my_.rank).info.host),
       dumped_for_(my_.peers.size()),
-      news_(my_.peers.size()) {
+      peer_status_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
   for (const Peer& peer : my_.peers) {
     infos_.push_back(peer.info);
@@ -33,85 +37,90 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
     shares_its_node_ = shares_its_node_ || (&peer != &this->peer(my_.rank) &&
                                             peer.info.node == this->peer(my_.rank).info.node);
   }
+  // From here on the side channel's thread calls. The ring wakes this rank if it sleeps in a wait.
   if (!my_.side_channel) return;
-  my_.side_channel->watch([this](const rendezvous::News& news) {
-    news_.hear(news);
+  my_.side_channel->watch([this](const bootstrap::StatusMessage& news) {
+    peer_status_.update(news);
     shm::ring(header());
   });
 }
 
+// First the messages, then the word that this rank leaves, then the mark: peers that see the mark
+// may count on all that came before.
 WorldCore::~WorldCore() {
   my_.fabric.reset();  // sends what is on its way
   if (my_.side_channel) {
-    const std::vector<LastCollective> parts(last_parts_.begin(), last_parts_.end());
+    const std::vector<LastCollective> last(last_collectives_.begin(), last_collectives_.end());
     my_.side_channel->tell(
-        {.kind = rendezvous::News::Kind::left, .rank = my_.rank, .text = encode(parts)});
+        {.kind = bootstrap::StatusMessage::Kind::left, .rank = my_.rank, .text = encode(last)});
   }
-  my_.side_channel.reset();  // nothing is heard any more
-  // Release: whoever sees this rank gone sees all that it published before.
+  my_.side_channel.reset();  // its thread calls this object no more
+  // Release: a rank that sees the mark sees all that this one published before, also why it failed.
   header().left.store(1, std::memory_order_release);
   ring_all();
 }
 
+// Wakes the peers of the node that sleep; the others hear from the side channel.
 void WorldCore::ring_all() noexcept {
   for (const Peer& peer : my_.peers) {
     if (peer.memory) shm::ring(peer.memory->header());
   }
 }
 
-std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
-  static_cast<void>(take_port());  // the first, 0, as all ranks assume
-  return make_communicator(*this, world_agreement(static_cast<int>(my_.peers.size())));
-}
-
+// Communicators enter and leave by themselves, in their constructor and destructor.
 void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&communicator); }
 
 void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
-void WorldCore::note_last_part(const LastCollective& part) {
-  std::erase_if(last_parts_,
-                [&](const LastCollective& old) { return old.context == part.context; });
-  last_parts_.push_front(part);
-  if (last_parts_.size() > most_last_parts) last_parts_.pop_back();
+// Of communicators with the same context the latest counts.
+void WorldCore::note_last_collective(const LastCollective& last) {
+  std::erase_if(last_collectives_,
+                [&](const LastCollective& old) { return old.context == last.context; });
+  last_collectives_.push_front(last);
+  if (last_collectives_.size() > max_last_collectives) last_collectives_.pop_back();
 }
 
+// Links first: what has arrived lets operations move in the same pass.
 bool WorldCore::progress() {
   bool moved = false;
   if (my_.fabric) moved = my_.fabric->progress();
   if (my_.local) moved = my_.local->progress() || moved;
   for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
-  hear_divergences();
+  handle_divergences();
   return moved;
 }
 
-void WorldCore::hear_divergences() {
+// A divergence may be about a communicator that this rank has not made yet, so it is also kept.
+void WorldCore::handle_divergences() {
   if (!my_.side_channel) return;
-  for (const rendezvous::News& news : news_.take_diverged()) {
-    for (CommunicatorCore* communicator : communicators_) communicator->hear_divergence(news);
+  for (const bootstrap::StatusMessage& news : peer_status_.take_diverged()) {
+    for (CommunicatorCore* communicator : communicators_) communicator->handle_divergence(news);
     divergences_.push_back(news);
   }
 }
 
 void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) noexcept {
   if (!my_.side_channel) return;
-  my_.side_channel->tell({.kind = rendezvous::News::Kind::diverged,
+  my_.side_channel->tell({.kind = bootstrap::StatusMessage::Kind::diverged,
                           .rank = my_.rank,
                           .context = context,
                           .text = std::string(text)});
 }
 
-WorldCore::Offer WorldCore::offer_block() {
+// Control blocks are never given back to the system, and used again as soon as no member of their
+// last communicator can still read them.
+BlockOffer WorldCore::offer_block() {
   const auto is_free = [](const Retired& retired) {
     // Acquire: the members' last reads of this block come before it is written again.
     return std::ranges::all_of(retired.members, [&](const shm::ControlBlock* member) {
-      return member->consumed.load(std::memory_order_acquire) >= retired.last;
+      return member->consumed.load(std::memory_order_acquire) >= retired.offer.last;
     });
   };
   const auto found = std::ranges::find_if(retired_, is_free);
   if (found != retired_.end()) {
-    const Offer offer{.block = found->block, .last = found->last};
+    const BlockOffer offer = found->offer;
     retired_.erase(found);
     return offer;
   }
@@ -119,6 +128,21 @@ WorldCore::Offer WorldCore::offer_block() {
   const std::uint64_t block = shm::append(memory.control(), sizeof(shm::ControlBlock));
   ::new (memory.control().base() + block) shm::ControlBlock;
   return {.block = block, .last = 0};
+}
+
+// Nobody has used it, so nobody has to consume anything before it is offered again.
+void WorldCore::take_back(const BlockOffer& offer) {
+  retired_.push_back({.offer = offer, .members = {}});
+}
+
+// The members' blocks stay mapped as long as the World, so they may be looked at later.
+void WorldCore::retire(const CommunicatorCore& communicator) {
+  Retired retired{.offer = {.block = communicator.block(), .last = communicator.last_sequence()},
+                  .members = {}};
+  for (const Member& member : communicator.group().members) {
+    retired.members.push_back(member.block);
+  }
+  retired_.push_back(std::move(retired));
 }
 
 std::uint16_t WorldCore::take_port() {
@@ -129,19 +153,7 @@ std::uint16_t WorldCore::take_port() {
                   "another split");
 }
 
-void WorldCore::withdraw(const Offer& offer) {
-  retired_.push_back({.block = offer.block, .last = offer.last, .members = {}});
-}
-
-void WorldCore::retire(const CommunicatorCore& communicator) {
-  Retired retired{
-      .block = communicator.block(), .last = communicator.last_sequence(), .members = {}};
-  for (const Member& member : communicator.group().members) {
-    retired.members.push_back(member.block);
-  }
-  retired_.push_back(std::move(retired));
-}
-
+// From any thread, once: nothing here touches what belongs to the World's thread.
 void WorldCore::abort(std::string_view reason) noexcept {
   if (abort_begun_.exchange(true)) return;
   shm::RankHeader& mine = header();
@@ -152,7 +164,7 @@ void WorldCore::abort(std::string_view reason) noexcept {
   mine.aborted.store(1, std::memory_order_release);
   ring_all();
   if (my_.side_channel) {
-    my_.side_channel->tell({.kind = rendezvous::News::Kind::aborted,
+    my_.side_channel->tell({.kind = bootstrap::StatusMessage::Kind::aborted,
                             .rank = my_.rank,
                             .text = std::string(mine.abort_reason.data())});
   }
@@ -160,10 +172,14 @@ void WorldCore::abort(std::string_view reason) noexcept {
   dump_own("this rank aborted the job");
 }
 
+ErrorDetail WorldCore::detail_of(int rank, std::string operation) const {
+  const RankInfo info = rank < 0 ? RankInfo{} : peer(rank).info;
+  return {.rank = rank, .pid = info.pid, .host = info.host, .operation = std::move(operation)};
+}
+
 Error WorldCore::abort_error(int rank, std::string_view reason) const {
-  const RankInfo& info = peer(rank).info;
   return Error(Errc::aborted, name_rank(*this, rank) + " aborted the job: " + std::string(reason),
-               {.rank = rank, .pid = info.pid, .host = info.host, .operation = {}});
+               detail_of(rank));
 }
 
 std::optional<Error> WorldCore::aborted() const {
@@ -174,23 +190,22 @@ std::optional<Error> WorldCore::aborted() const {
     if (theirs.aborted.load(std::memory_order_acquire) == 0) continue;
     return abort_error(static_cast<int>(r), theirs.abort_reason.data());
   }
-  if (const auto news = news_.aborted()) return abort_error(news->rank, news->text);
+  if (const auto news = peer_status_.aborted()) return abort_error(news->rank, news->text);
   return std::nullopt;
 }
 
-bool WorldCore::left(int rank) const noexcept {
-  if (news_.left(rank)) return true;
+bool WorldCore::has_left(int rank) const noexcept {
+  if (peer_status_.has_left(rank)) return true;
   const Peer& other = peer(rank);
+  // Acquire: what the peer published before it left is read after this.
   return other.memory && other.memory->header().left.load(std::memory_order_acquire) != 0;
 }
 
-bool WorldCore::gone(int rank) const noexcept {
-  if (news_.gone(rank)) return true;
+// A process that was killed marks nothing; its pidfd becomes readable.
+bool WorldCore::has_ended(int rank) const noexcept {
+  if (peer_status_.has_ended(rank) || has_left(rank)) return true;
   const Peer& other = peer(rank);
-  if (!other.memory) return false;
-  // Acquire: what the peer published before it left is read after this.
-  if (other.memory->header().left.load(std::memory_order_acquire) != 0) return true;
-  if (!other.process) return false;
+  if (!other.memory || !other.process) return false;
   pollfd entry{.fd = other.process->get(), .events = POLLIN, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;
 }

@@ -16,17 +16,52 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "bootstrap/side_channel.hpp"
 #include "core/channel.hpp"
-#include "core/membership.hpp"
 #include "core/peer_status.hpp"
+#include "links/link.hpp"
+#include "recorder/memory.hpp"
 #include "recorder/recorder.hpp"
+#include "shm/arena.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 
 class CommunicatorCore;
 struct OperationRecord;
 
+/// One rank of a World as all others see it. Ranks that are threads of one process share these.
+struct Peer {
+  std::shared_ptr<shm::RankMemory> memory = {};     ///< none for ranks out of reach
+  std::shared_ptr<shm::Descriptor> process = {};    ///< a pidfd; none for threads and far ranks
+  std::shared_ptr<recorder::Memory> recorder = {};  ///< what it records; none out of reach
+  RankInfo info = {};
+};
+
+/// What the bootstrap gives one rank.
+struct Membership {
+  int rank = 0;
+  std::vector<Peer> peers = {};
+  bool oversubscribed = false;
+  /// Messages to ranks of this node.
+  std::unique_ptr<Link> local = {};
+  /// Messages to ranks of other nodes; none when there is one node.
+  std::unique_ptr<Link> fabric = {};
+  /// Tells the status of ranks on other nodes; none when there is one node.
+  std::unique_ptr<bootstrap::SideChannel> side_channel = {};
+  std::string route = "none";
+};
+
+/// A control block that a rank offers for a new communicator, and the last sequence it ever held.
+struct BlockOffer {
+  std::uint64_t block = 0;
+  std::uint64_t last = 0;
+};
+
 /// One rank's World: its peers, its arena, its communicators, and how it waits.
+///
+/// world_core.cpp has its life and progress, recording.cpp when it writes flight records, and
+/// split.cpp how communicators are made.
 class WorldCore : public std::enable_shared_from_this<WorldCore> {
  public:
   WorldCore(Membership membership, WorldOptions options);
@@ -56,6 +91,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool same_node(int rank) const noexcept {
     return peer(rank).info.node == peer(my_.rank).info.node;
   }
+  /// What an Error says of `rank`, or of nobody for -1.
+  [[nodiscard]] ErrorDetail detail_of(int rank, std::string operation = {}) const;
 
   /// Are other ranks on this node, too?
   [[nodiscard]] bool shares_its_node() const noexcept { return shares_its_node_; }
@@ -72,15 +109,10 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// One pass over all communicators. True if any operation moved.
   bool progress();
 
-  /// A control block for a new communicator: a retired one that nobody uses any more, or a new
-  /// one. `last` is the last sequence that it ever held.
-  struct Offer {
-    std::uint64_t block;
-    std::uint64_t last;
-  };
-  [[nodiscard]] Offer offer_block();
+  /// A control block for a new communicator: a retired one that nobody uses any more, or a new one.
+  [[nodiscard]] BlockOffer offer_block();
   /// Takes back an offer that was not needed.
-  void withdraw(const Offer& offer);
+  void take_back(const BlockOffer& offer);
   /// Keeps the block of a destroyed communicator until every member has consumed its last
   /// operation.
   void retire(const CommunicatorCore& communicator);
@@ -89,18 +121,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// The first abort of any rank, if there was one.
   [[nodiscard]] std::optional<Error> aborted() const;
   /// Has the rank's process ended, or its World?
-  [[nodiscard]] bool gone(int rank) const noexcept;
+  [[nodiscard]] bool has_ended(int rank) const noexcept;
   /// Has its World ended in order, so that all it sent is on its way?
-  [[nodiscard]] bool left(int rank) const noexcept;
+  [[nodiscard]] bool has_left(int rank) const noexcept;
+  /// What ranks of other nodes have told. Ranks of this node are not in it.
+  [[nodiscard]] const PeerStatus& peer_status() const noexcept { return peer_status_; }
   /// A communicator that spans nodes is no more on this rank; its last collective here.
-  void note_last_part(const LastCollective& part);
-  /// See PeerStatus.
-  [[nodiscard]] std::optional<std::uint64_t> last_part(int rank, std::uint32_t context,
-                                                       std::uint64_t members) const {
-    return news_.last_part(rank, context, members);
-  }
-  /// Among ranks that have gone, the lesser explains the others.
-  [[nodiscard]] std::uint32_t fate(int rank) const noexcept { return news_.fate(rank); }
+  void note_last_collective(const LastCollective& last);
 
   [[nodiscard]] recorder::Recorder& recorder() noexcept { return recorder_; }
   /// Puts `error` into the flight record if it is the first; dumps as WorldOptions::dump_folder
@@ -113,9 +140,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint32_t context, std::string_view text) noexcept;
-
-  /// What other ranks told of, perhaps before this one had made the communicator that it is about.
-  [[nodiscard]] const std::vector<rendezvous::News>& divergences() const noexcept {
+  /// Mismatches that other ranks have told of, some perhaps before this rank had made the
+  /// communicator that they are about.
+  [[nodiscard]] const std::vector<bootstrap::StatusMessage>& divergences() const noexcept {
     return divergences_;
   }
 
@@ -130,15 +157,14 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
 
  private:
   struct Retired {
-    std::uint64_t block;
-    std::uint64_t last;
+    BlockOffer offer;
     std::vector<const shm::ControlBlock*> members;
   };
 
   [[nodiscard]] Error abort_error(int rank, std::string_view reason) const;
   void dump_own(std::string_view reason) noexcept;
   void dump_for_others(const Error& error) noexcept;
-  void hear_divergences();
+  void handle_divergences();
   void ring_all() noexcept;
 
   Membership my_;
@@ -154,9 +180,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   Counters counters_;
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
-  PeerStatus news_;
-  std::deque<LastCollective> last_parts_;  // of communicators that are no more, the latest first
-  std::vector<rendezvous::News> divergences_;
+  PeerStatus peer_status_;
+  std::deque<LastCollective> last_collectives_;  // of communicators that are no more, latest first
+  std::vector<bootstrap::StatusMessage> divergences_;
   std::uint32_t next_context_ = 0;
   Ports ports_;
   std::atomic<bool> abort_begun_{false};

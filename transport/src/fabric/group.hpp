@@ -10,7 +10,7 @@
 #include <rondo/transport/counters.hpp>
 
 #include "collective/choice.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "recorder/json.hpp"
-#include "shm/descriptor.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::recorder {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "recorder/layout.hpp"
-#include "shm/segment.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::recorder {
 

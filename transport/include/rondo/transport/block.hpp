@@ -54,6 +54,11 @@ struct ConstBlock {
   [[nodiscard]] bool dense() const noexcept { return rows <= 1 || row_bytes == stride_bytes; }
 };
 
+/// The same rows, to be read.
+[[nodiscard]] inline ConstBlock as_const_block(const Block& block) noexcept {
+  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
+}
+
 template <Element T>
 [[nodiscard]] Block as_block(Strided<T> view) noexcept {
   return {reinterpret_cast<std::byte*>(view.first), type_of<T>(), view.rows, view.row * sizeof(T),

@@ -114,7 +114,7 @@ class RONDO_TRANSPORT_API Communicator {
     return allgather(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), {});
   }
 
-  /// As above, where rank r gives counts[r] elements; every rank passes the same `counts`.
+  /// As above, where rank r passes counts[r] elements; every rank passes the same `counts`.
   template <Element T>
   [[nodiscard]] Request allgather(std::span<const std::type_identity_t<T>> in, std::span<T> out,
                                   std::span<const std::size_t> counts) {
@@ -182,12 +182,12 @@ class RONDO_TRANSPORT_API Communicator {
     return recv(as_block(Strided<T>(data)), peer, tag);
   }
 
-  /// Gives each neighbour a block and takes one from it, all at once: the exchange of halos.
+  /// Sends a block to each neighbour and receives one from it, all at once: halo exchange.
   /// `neighbours` itself may go after the call. Strided blocks are copied when the call is made
   /// and when the operation completes.
   [[nodiscard]] Request sendrecv(std::span<const Neighbour> neighbours);
 
-  /// Tells `peer` a number: a token. What this rank stored into memory that both can reach is
+  /// Sends a number to `peer`: a token. What this rank stored into memory that both can reach is
   /// seen by the peer once its wait_signal() has completed.
   [[nodiscard]] Request put_signal(int peer, std::uint64_t value, int tag = 0);
 

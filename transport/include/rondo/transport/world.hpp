@@ -23,8 +23,8 @@ class WorldCore;
 /// How a rank waits for its peers.
 enum class Waiting {
   automatic,  ///< spin, then yield, then sleep; starts at yield when ranks outnumber CPUs
-  spin,       ///< never gives the CPU away
-  yield,      ///< gives it to whoever is ready
+  spin,       ///< never yields the CPU
+  yield,      ///< yields it to any thread that is ready
   block,      ///< sleeps at once
 };
 
@@ -79,7 +79,7 @@ struct RankInfo {
   int node = 0;  ///< ranks of one node share memory; nodes are counted in order of their first rank
 };
 
-/// The ranks of a job, and this process' place among them.
+/// The ranks of a job, seen by one of them: this process.
 ///
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
 ///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
@@ -90,7 +90,7 @@ struct RankInfo {
 ///   not come from it is given up when nothing has arrived for 2 s.
 /// - **Nodes.** Ranks of one machine (and network namespace) are a node and share memory; others
 ///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
-///   where ranks of several nodes meet; a World of several nodes owns one housekeeping thread.
+///   where ranks of several nodes meet; a World of several nodes owns one service thread.
 /// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
 ///   another node, its connection to the store; a cut line within 5 s. The store is rank 0's: when
 ///   rank 0 has left, what happens to ranks of other nodes is noticed only where a message to or

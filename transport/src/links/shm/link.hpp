@@ -11,7 +11,7 @@
 #include "links/shm/peer.hpp"
 #include "links/shm/receiver.hpp"
 #include "links/shm/sender.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::links::shm {
 

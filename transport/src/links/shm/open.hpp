@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "links/link.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 

@@ -8,7 +8,7 @@
 #include "links/link.hpp"
 #include "links/shm/fifo.hpp"
 #include "links/shm/ring.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::links::shm {
 

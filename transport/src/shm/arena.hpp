@@ -3,17 +3,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "core/range_allocator.hpp"
-#include "shm/rank_memory.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 
-/// What is behind a SharedArena: the rank's segment and who has which part of it.
+/// Hands out ranges of [0, limit()): first fit; neighbours are joined when they are freed. What it
+/// knows lies outside the range, so it can manage memory that others write to.
+class RangeAllocator {
+ public:
+  /// Offset of `bytes` free bytes aligned to `alignment` (a power of two), or npos.
+  [[nodiscard]] std::size_t allocate(std::size_t bytes, std::size_t alignment);
+  void deallocate(std::size_t offset);
+  /// Bytes of the range handed out at `offset`; 0 when there is none.
+  [[nodiscard]] std::size_t bytes_at(std::size_t offset) const noexcept;
+  /// Adds [limit(), limit) to what can be handed out.
+  void extend(std::size_t limit);
+
+  [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
+  [[nodiscard]] std::size_t used_bytes() const noexcept { return used_; }
+
+  static constexpr std::size_t npos = ~std::size_t{0};
+
+ private:
+  void release(std::size_t offset, std::size_t bytes);
+
+  std::map<std::size_t, std::size_t> free_;  // offset -> bytes
+  std::map<std::size_t, std::size_t> live_;  // offset -> bytes
+  std::size_t limit_ = 0;
+  std::size_t used_ = 0;
+};
+
+/// What is behind a SharedArena: the rank's segment and which ranges of it are in use.
 class ArenaCore {
  public:
   /// `on_growth` is told of all memory that the arena grows by, before any of it is handed out.
@@ -28,7 +54,7 @@ class ArenaCore {
   /// is freed there is not handed out again.
   void quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over);
   [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
-  /// Where `data` lies in the arena, or shm::private_memory.
+  /// The offset of `data` in the arena, or shm::private_memory.
   [[nodiscard]] std::uint64_t offset_of(const void* data, std::size_t bytes) const noexcept;
   [[nodiscard]] std::size_t used_bytes() const noexcept { return ranges_.used_bytes(); }
 

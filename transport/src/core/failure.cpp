@@ -1,10 +1,11 @@
 // How a communicator fails: everything pending is given up, the peers of the node learn why, and
-// the buffers become the caller's again.
+// the buffers become the caller's again. Ranks of other nodes are told of mismatches; what a failed
+// message means is reported only after a moment, because the side channel may tell the reason.
 //
 // In the direct protocol peers read and store in the buffers themselves. So a rank that gives up
 // first makes that impossible for whoever comes later: it retracts its slots, says in its control
 // block that it has failed, and waits for the peers that are in the middle of a step (see
-// shm/remote_access.hpp). Only then its caller gets the error. A step takes a millisecond at most;
+// RemoteAccess). Only then its caller gets the error. A step takes a millisecond at most;
 // but a process can be stopped in it. After a while the rank goes on without it, and what that one
 // step works on is kept in quarantine.
 
@@ -15,14 +16,15 @@
 #include <thread>
 #include <utility>
 
-#include "api/arena_core.hpp"
 #include "core/communicator_core.hpp"
-#include "core/describe.hpp"
 #include "core/multi_node.hpp"
+#include "core/names.hpp"
 #include "core/world_core.hpp"
+#include "fabric/link_failure.hpp"
 #include "node/slots.hpp"
+#include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
-#include "shm/remote_access.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -32,8 +34,10 @@ using namespace std::chrono_literals;
 // For so long a peer that is in the middle of a step is waited for; and how often it is looked at.
 constexpr auto access_limit = 500ms;
 constexpr auto access_interval = 50us;
+// After a message has failed, so long may the side channel take to tell why.
+constexpr auto reason_limit = 500ms;
 
-// Without what the code adds: who hears it adds that again.
+// Without what the code adds: the rank that is told adds that again.
 std::string text_of(const Error& error) {
   const std::string what = error.what();
   const std::string suffix = ": " + error.code().message();
@@ -41,43 +45,41 @@ std::string text_of(const Error& error) {
 }
 
 bool has_failed(const Member& member) {
-  // Acquire: pairs with the release in tell_node(); a note is read after it, and no memory of that
-  // rank is touched before it.
+  // Acquire: pairs with the release in publish_failure(); a note is read after it, and no memory of
+  // that rank is touched before it.
   return member.block != nullptr && member.block->failed.load(std::memory_order_acquire) != 0;
 }
 
 }  // namespace
 
 void CommunicatorCore::fail(const Error& error) {
-  if (span_ && !failure_ && error.code() == Errc::mismatch) {
+  if (multi_node_ && !failure_ && error.code() == Errc::mismatch) {
     world_->tell_divergence(context_, text_of(error));
   }
   poison(error);
 }
 
-void CommunicatorCore::hear_divergence(const rendezvous::News& news) {
-  if (news.context != context_ || failure_ || !span_) return;
-  for (const Member& member : group_.members) {
-    if (member.world_rank != news.rank) continue;
-    const RankInfo& info = world_->peer(news.rank).info;
-    poison(Error(Errc::mismatch, news.text,
-                 {.rank = news.rank, .pid = info.pid, .host = info.host, .operation = {}}));
-    return;
-  }
+void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& news) {
+  if (news.context != context_ || failure_ || !multi_node_) return;
+  const auto found = std::ranges::find(group_.members, news.rank, &Member::world_rank);
+  if (found == group_.members.end()) return;
+  poison(Error(Errc::mismatch, news.text, world_->detail_of(news.rank)));
 }
 
+// In this order: peers can no longer reach the buffers, and only then records end and the caller
+// gets the error.
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
-  // Members that have sent something, and have not heard of the failure yet, need not wait.
+  // Members that have sent something, and do not know of the failure yet, need not wait.
   channel_.discard();
   given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
-  // First: operations that are given up may wait for what they have posted on the levels.
-  if (span_) span_->poison(error);
+  // First: operations that are given up may wait for what they have posted on this node.
+  if (multi_node_) multi_node_->poison(error);
   if (block_ != no_block) {
     retract_slots();
-    tell_node(error);
+    publish_failure(error);
     release_arena();
   }
   for (OperationRecord* record = oldest_; record != nullptr;) {
@@ -93,7 +95,7 @@ void CommunicatorCore::poison(const Error& error) {
 
 void CommunicatorCore::give_up(OperationRecord& record) {
   if (!record.finished()) record.enter(Stage::failed);
-  if (span_ && record.ordered) span_->forget(record);
+  if (multi_node_ && record.ordered) multi_node_->cancel_headers(record);
   // No link may refer to the buffers any more: the caller gets them back.
   record.operation = nullptr;
   record.storage.emplace<std::monostate>();
@@ -112,9 +114,9 @@ void CommunicatorCore::retract_slots() noexcept {
   }
 }
 
-void CommunicatorCore::tell_node(const Error& error) {
+void CommunicatorCore::publish_failure(const Error& error) {
   shm::ControlBlock& mine = group_.mine();
-  // Who failed first says why; the others, whom it has told, leave their notes empty.
+  // The rank that failed first says why; the others, which it has told, leave their notes empty.
   if (std::ranges::none_of(group_.members, has_failed)) {
     const std::string text = text_of(error);
     const std::size_t length = std::min(text.size(), mine.failure.text.size() - 1);
@@ -145,9 +147,10 @@ bool CommunicatorCore::accesses_arenas(const Member& member) const noexcept {
   // Acquire: what the peer stored in a step that is over comes before what the caller does next.
   return &member != &group_.members[group_.index()] &&
          member.block->accessing.load(std::memory_order_acquire) != 0 &&
-         !world_->gone(member.world_rank);
+         !world_->has_ended(member.world_rank);
 }
 
+// The whole input and output of the operation, though one step works on a part of them only.
 void CommunicatorCore::quarantine(const Member& accessor) {
   const std::uint64_t sequence = accessor.block->accessing.load(std::memory_order_relaxed);
   const OperationRecord* record = oldest_;
@@ -155,13 +158,11 @@ void CommunicatorCore::quarantine(const Member& accessor) {
   if (record == nullptr) return;
   const auto over = [this_world = world_.get(), rank = accessor.world_rank, block = accessor.block,
                      sequence] {
-    return block->accessing.load(std::memory_order_acquire) != sequence || this_world->gone(rank);
+    return block->accessing.load(std::memory_order_acquire) != sequence ||
+           this_world->has_ended(rank);
   };
   ArenaCore& arena = world_->arena_core();
-  const Block& output = record->posted.output;
-  const ConstBlock written{output.data, output.type, output.rows, output.row_bytes,
-                           output.stride_bytes};
-  for (const ConstBlock& lent : {record->posted.input, written}) {
+  for (const ConstBlock& lent : {record->posted.input, as_const_block(record->posted.output)}) {
     const std::uint64_t offset = arena.offset_of(lent.data, extent_of(lent));
     if (offset != shm::private_memory) arena.quarantine(offset, extent_of(lent), over);
   }
@@ -182,6 +183,7 @@ std::optional<Error> CommunicatorCore::failure_of_peers(const OperationRecord& r
   return std::nullopt;
 }
 
+// Names the rank that failed first, whose note has the text.
 Error CommunicatorCore::failure_of(const Member& member) const {
   const auto explains = [](const Member& other) {
     return has_failed(other) && other.block->failure.text[0] != '\0';
@@ -190,11 +192,36 @@ Error CommunicatorCore::failure_of(const Member& member) const {
   const Member& first = found == group_.members.end() ? member : *found;
   const shm::FailureNote& note = first.block->failure;
   const int rank = note.rank >= 0 ? note.rank : first.world_rank;
-  const RankInfo& info = world_->peer(rank).info;
   const auto code = note.code != 0 ? static_cast<Errc>(note.code) : Errc::peer_lost;
-  return {code,
-          name_rank(*world_, first.world_rank) + " gave up: " + note.text.data(),
-          {.rank = rank, .pid = info.pid, .host = info.host, .operation = {}}};
+  return {code, name_rank(*world_, first.world_rank) + " gave up: " + note.text.data(),
+          world_->detail_of(rank)};
+}
+
+void CommunicatorCore::defer_failure(const Error& error) {
+  deferred_failure_ = error;
+  deferred_at_ = std::chrono::steady_clock::now();
+}
+
+// A message that was too long is a mismatch of both ranks, any other error looks like a lost peer.
+void CommunicatorCore::defer_failure(const LinkFailure& failure) {
+  const int rank = group_.members[failure.member()].world_rank;
+  const std::string operation = current_ != nullptr ? describe(*current_) : "a message";
+  const std::string here = " while rank " + std::to_string(world_->rank()) + " was in " +
+                           operation + ": " + failure.what();
+  const std::string what =
+      failure.truncated()
+          ? name_rank(*world_, rank) + " sent a longer message than was expected" + here
+          : "the connection to " + name_rank(*world_, rank) + " failed" + here +
+                "; see that rank's own messages for why";
+  defer_failure(Error(failure.truncated() ? Errc::mismatch : Errc::peer_lost, what,
+                      world_->detail_of(rank, operation)));
+}
+
+void CommunicatorCore::check_deferred_failure() {
+  compare_all_headers();
+  if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) {
+    poison(Error(*deferred_failure_));
+  }
 }
 
 }  // namespace rondo::transport

@@ -9,7 +9,7 @@
 #include <rondo/transport/reduce_op.hpp>
 
 // What ranks of one node read of each other. Everything here lies in shared memory, is written by
-// one rank (but for the doorbell) and read by all; all flags are 64-bit monotonic sequences.
+// one rank (but for the doorbell) and read by all; all flags are 64-bit sequences that only grow.
 
 namespace rondo::transport::shm {
 
@@ -32,6 +32,20 @@ enum class Collective : std::uint8_t {
   reduce_scatter,
   reduce,
   alltoall,
+};
+
+/// FNV-1a over numbers, byte by byte: for what ranks compare without telling all of it.
+class Hash {
+ public:
+  constexpr void add(std::uint64_t number) noexcept {
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+      value_ = (value_ ^ ((number >> shift) & 0xFFU)) * 0x100000001B3U;
+    }
+  }
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325U;
 };
 
 /// What must be equal on all ranks for an operation to make sense.
@@ -83,8 +97,8 @@ struct alignas(128) ControlBlock {
   /// This rank reads and writes nothing of operations up to here any more.
   alignas(128) std::atomic<std::uint64_t> consumed{0};
 
-  /// Rounds of staged operations (see collective/staging.hpp) that this rank has filled its
-  /// buffer for, reduced its slice of, and read its peers' slices of.
+  /// Rounds of staged operations (see Staging) that this rank has filled its buffer for, reduced
+  /// its slice of, and read its peers' slices of.
   alignas(128) std::atomic<std::uint64_t> staged_filled{0};
   std::atomic<std::uint64_t> staged_reduced{0};
   std::atomic<std::uint64_t> staged_read{0};
@@ -92,7 +106,7 @@ struct alignas(128) ControlBlock {
   std::atomic<std::uint64_t> staging{0};
 
   /// The operation for which this rank reads or stores in peers' arenas at this moment, or 0. See
-  /// remote_access.hpp.
+  /// RemoteAccess.
   alignas(128) std::atomic<std::uint64_t> accessing{0};
 
   /// Not 0: this rank has given up the communicator for good, and its buffers are its own again.

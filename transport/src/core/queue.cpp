@@ -1,3 +1,10 @@
+// The queue of a communicator: from a posted record to a complete operation.
+//
+// Inside a node a record is published in a slot of this rank's control block as soon as all peers
+// have consumed what the slot held before. When all members' slots hold the same sequence, they are
+// compared, the protocol is known, and the operation runs, one step per call of progress(). It has
+// drained when all members have consumed it. Between nodes there are no slots: see multi_node.cpp.
+
 #include "core/communicator_core.hpp"
 
 #include <algorithm>
@@ -5,34 +12,39 @@
 #include <string>
 #include <utility>
 
-#include "api/arena_core.hpp"
 #include "core/multi_node.hpp"
+#include "core/names.hpp"
 #include "core/world_core.hpp"
+#include "fabric/link_failure.hpp"
 #include "node/slots.hpp"
+#include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
-#include "shm/remote_access.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport {
 namespace {
 
-shm::Locator locate(const Posted& posted, bool stored_into, const ArenaCore& arena) {
+// How peers find the input of this rank, and its output if they store into it: as offsets in its
+// arena, because each process maps it at an address of its own.
+shm::Locator locate(const Posted& posted, bool with_output, const ArenaCore& arena) {
   const ConstBlock& block = posted.input;
   shm::Locator locator;
   locator.offset = arena.offset_of(block.data, extent_of(block));
   locator.rows = block.rows;
   locator.row_bytes = block.row_bytes;
   locator.stride_bytes = block.stride_bytes;
-  if (stored_into) locator.output_offset = arena.offset_of(posted.output.data, block.bytes());
+  if (with_output) locator.output_offset = arena.offset_of(posted.output.data, block.bytes());
   return locator;
 }
 
-// Do others read the input of `member`, and store into its output, in the direct protocol?
-bool gives(const shm::Fingerprint& fingerprint, std::size_t member) {
+// Do peers read the input of `member` in the direct protocol?
+bool input_is_read(const shm::Fingerprint& fingerprint, std::size_t member) {
   return fingerprint.collective != shm::Collective::broadcast ||
          fingerprint.root == static_cast<std::int32_t>(member);
 }
 
-bool stored_into(const shm::Fingerprint& fingerprint, std::size_t member) {
+// Do peers store into the output of `member` in the direct protocol?
+bool output_is_written(const shm::Fingerprint& fingerprint, std::size_t member) {
   return fingerprint.collective == shm::Collective::allreduce ||
          (fingerprint.collective == shm::Collective::reduce &&
           fingerprint.root == static_cast<std::int32_t>(member));
@@ -43,10 +55,11 @@ bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locat
                   std::size_t member) {
   const bool empty = locator.rows * locator.row_bytes == 0;
   return !empty &&
-         ((gives(fingerprint, member) && locator.offset == shm::private_memory) ||
-          (stored_into(fingerprint, member) && locator.output_offset == shm::private_memory));
+         ((input_is_read(fingerprint, member) && locator.offset == shm::private_memory) ||
+          (output_is_written(fingerprint, member) && locator.output_offset == shm::private_memory));
 }
 
+// Messages to ranks of this node go through shared memory, others through the World's fabric.
 std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group) {
   std::vector<Channel::Route> routes;
   for (const Member& member : group.members) {
@@ -79,6 +92,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   group_.counters = &world_->counters();
   group_.sources.resize(group_.count());
   group_.destinations.resize(group_.count());
+  // One rank without light fences is enough: then every step pays for a full fence.
   for (const Member& member : group_.members) {
     if (member.memory != nullptr && !member.memory->header().light_fences) light_fences_ = false;
   }
@@ -88,16 +102,20 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
 CommunicatorCore::~CommunicatorCore() {
   world_->remove(*this);
   if (log_ != nullptr) world_->recorder().close_log(*log_);
-  if (span_) {
-    world_->note_last_part({.context = context_,
-                            .members = span_->members(),
-                            .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+  if (multi_node_) {
+    world_->note_last_collective({.context = context_,
+                                  .members = multi_node_->members_hash(),
+                                  .sequence = failure_ ? given_up_ - 1 : last_sequence()});
   }
+  // After a failure peers may still look into the block, and messages may still come to the port:
+  // neither is ever used again.
   if (failure_) return;
   if (block_ != no_block) world_->retire(*this);
   if (owns_port_) world_->release_port(group_.members[group_.index()].port);
 }
 
+// Records are used again, the latest first, and a deque never moves them: when the pool is warm,
+// posting allocates nothing.
 OperationRecord& CommunicatorCore::take_record() {
   if (free_.empty()) {
     pool_.emplace_back();
@@ -109,6 +127,7 @@ OperationRecord& CommunicatorCore::take_record() {
   return record;
 }
 
+// A record is free when neither a Request nor the queue refers to it: either may be the last.
 void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
   record.storage.emplace<std::monostate>();
@@ -116,6 +135,8 @@ void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
 
+// Posting never waits: what cannot be published yet stays in the queue, and progress() publishes it
+// later.
 Request CommunicatorCore::post(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
@@ -138,14 +159,17 @@ Request CommunicatorCore::post(OperationRecord& record) {
   return {shared_from_this(), &record};
 }
 
+// After a failure everything that is posted has failed already.
 Request CommunicatorCore::fail_at_once(OperationRecord& record) noexcept {
   record.stage = Stage::failed;
   record.listed = false;
   return {shared_from_this(), &record};
 }
 
+// A slot is free when all members have consumed the operation that it held, slot_count before. The
+// cached value is read first: it is enough most of the time, and spares a look at every peer.
 bool CommunicatorCore::publish_queued() {
-  if (span_) return announce_queued();
+  if (multi_node_) return post_queued_headers();
   bool moved = false;
   while (unpublished_ != nullptr) {
     const std::uint64_t sequence = unpublished_->posted.sequence;
@@ -160,6 +184,8 @@ bool CommunicatorCore::publish_queued() {
   return moved;
 }
 
+// Whether a small payload travels in the slot is decided by its size alone, so that all ranks
+// decide alike. For all else the slot says where the buffers lie.
 void CommunicatorCore::publish(OperationRecord& record) {
   const Posted& posted = record.posted;
   shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
@@ -168,7 +194,7 @@ void CommunicatorCore::publish(OperationRecord& record) {
     write_small_payload(group_, posted);
   } else {
     slot.locator =
-        locate(posted, stored_into(posted.fingerprint, group_.index()), world_->arena_core());
+        locate(posted, output_is_written(posted.fingerprint, group_.index()), world_->arena_core());
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);
@@ -176,7 +202,8 @@ void CommunicatorCore::publish(OperationRecord& record) {
   group_.published = true;
 }
 
-bool CommunicatorCore::gather(OperationRecord& record) {
+// Goes on where the last call stopped: members before `arrived` have been seen and compared.
+bool CommunicatorCore::all_have_posted(OperationRecord& record) {
   const Posted& posted = record.posted;
   for (; record.arrived < group_.count(); ++record.arrived) {
     shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
@@ -191,6 +218,7 @@ bool CommunicatorCore::gather(OperationRecord& record) {
   return true;
 }
 
+// All members have seen the same slots, so all of them choose the same protocol.
 void CommunicatorCore::start(OperationRecord& record) {
   if (record.protocol != Protocol::small) {
     record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
@@ -239,28 +267,30 @@ void CommunicatorCore::start_staged(OperationRecord& record) {
   }
 }
 
+// Starts the current operation when all have posted it, and does one step. Small operations are not
+// timed: reading the clock would cost as much as the step.
 bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
-    if (span_) {
-      start_spanning(record);
+    if (multi_node_) {
+      start_between_nodes(record);
     } else {
-      if (!gather(record)) return false;
+      if (!all_have_posted(record)) return false;
       start(record);
     }
   }
   if (record.stage != Stage::running) return false;
-  if (span_) compare_header(record);
+  if (multi_node_) compare_header(record);
   const bool small = record.protocol == Protocol::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
-  const Progress result = span_ ? step_operation(record) : step_on_node(record);
+  const Progress result = multi_node_ ? step_between_nodes(record) : step_on_node(record);
   if (!small && result != Progress::idle) {
     group_.counters->communicating += std::chrono::steady_clock::now() - begin;
   }
   if (result != Progress::done) return result == Progress::moved;
   current_ = record.next;
-  if (span_) {
+  if (multi_node_) {
     group_.counters->operations += 1;
     record.enter(Stage::draining);
     return true;
@@ -276,7 +306,8 @@ bool CommunicatorCore::step_current() {
   return true;
 }
 
-// Only in the direct protocol peers' buffers are touched. They may be their owner's again.
+// Only in the direct protocol peers' buffers are touched. A peer that has failed has them back, so
+// its failure is looked for after this rank has said that it is in a step; see RemoteAccess.
 Progress CommunicatorCore::step_on_node(OperationRecord& record) {
   if (record.protocol != Protocol::direct) return record.operation->step(group_, record.posted);
   const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
@@ -284,6 +315,7 @@ Progress CommunicatorCore::step_on_node(OperationRecord& record) {
   return record.operation->step(group_, record.posted);
 }
 
+// The last operation that no member reads or writes any more.
 std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
   std::uint64_t least = group_.mine().consumed.load(std::memory_order_relaxed);
   for (const Member& member : group_.members) {
@@ -294,8 +326,9 @@ std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
   return least;
 }
 
+// Operations drain in order: the first one that some member has not consumed ends the search.
 bool CommunicatorCore::drain() {
-  if (span_) return drain_headers();
+  if (multi_node_) return drain_headers();
   bool moved = false;
   for (OperationRecord* record = oldest_; record != current_; record = record->next) {
     if (record->stage != Stage::draining) continue;
@@ -309,6 +342,7 @@ bool CommunicatorCore::drain() {
   return moved;
 }
 
+// Takes complete operations off the head of the list; one in the middle stays until it is the head.
 void CommunicatorCore::unlist_complete() {
   while (oldest_ != nullptr && oldest_ != current_ && oldest_->stage == Stage::complete) {
     OperationRecord& record = *oldest_;
@@ -319,11 +353,13 @@ void CommunicatorCore::unlist_complete() {
   }
 }
 
+// Nothing thrown here reaches the caller, who may be waiting on another communicator: a failure
+// becomes this communicator's own, and its requests report it.
 bool CommunicatorCore::progress() {
   if ((oldest_ == nullptr && parts_.empty()) || failure_) return false;
   try {
-    if (suspicion_) {
-      look_at_suspicion();
+    if (deferred_failure_) {
+      check_deferred_failure();
       return false;
     }
     bool moved = !parts_.empty() && step_parts();
@@ -333,7 +369,7 @@ bool CommunicatorCore::progress() {
     ring_sleepers();
     return moved;
   } catch (const LinkFailure& failure) {
-    suspect(failure);
+    defer_failure(failure);
     return false;
   } catch (const Error& error) {
     fail(error);
@@ -345,6 +381,27 @@ bool CommunicatorCore::progress() {
   }
 }
 
+// Every message is looked at: they end in any order.
+bool CommunicatorCore::step_parts() {
+  bool moved = false;
+  for (OperationRecord* record : parts_) {
+    if (record->operation->step(group_, record->posted) != Progress::done) continue;
+    record->enter(Stage::complete);
+    moved = true;
+  }
+  if (!moved) return false;
+  std::erase_if(parts_, [this](OperationRecord* record) {
+    if (record->stage != Stage::complete) return false;
+    group_.counters->operations += 1;
+    record->listed = false;
+    recycle(*record);
+    return true;
+  });
+  return true;
+}
+
+// Once for all flags that a pass has stored, because the fence and the looks at peers cost more
+// than the flags.
 void CommunicatorCore::ring_sleepers() {
   if (!group_.published) return;
   group_.published = false;
@@ -353,8 +410,10 @@ void CommunicatorCore::ring_sleepers() {
   for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
 }
 
+// While an operation waits for somebody, those who are there may differ already: that explains more
+// than a lost peer or a deadline does.
 void CommunicatorCore::check_all_fingerprints() {
-  if (span_) return compare_all_headers();
+  if (multi_node_) return compare_all_headers();
   if (current_ == nullptr || current_->stage != Stage::published) return;
   const std::uint64_t sequence = current_->posted.sequence;
   for (std::size_t r = 0; r < group_.count(); ++r) {
@@ -366,10 +425,31 @@ void CommunicatorCore::check_all_fingerprints() {
   }
 }
 
+// Throws when `member` has posted something else under the same sequence.
+void CommunicatorCore::compare(const OperationRecord& record, std::size_t member) const {
+  const std::uint64_t sequence = record.posted.sequence;
+  compare(record, member, slot_of(*group_.members[member].block, sequence).fingerprint, sequence);
+}
+
+void CommunicatorCore::compare(const OperationRecord& record, std::size_t member,
+                               const shm::Fingerprint& theirs, std::uint64_t sequence) const {
+  if (theirs == record.posted.fingerprint) return;
+  const int peer = group_.members[member].world_rank;
+  const std::string mine = describe(record);
+  throw Error(Errc::mismatch,
+              "ranks posted different operations: rank " + std::to_string(world_->rank()) + " " +
+                  mine + ", rank " + std::to_string(peer) + " " +
+                  transport::describe(theirs, sequence - first_ + 1) +
+                  "; all ranks must post the same collectives in the same order",
+              world_->detail_of(peer, mine));
+}
+
+// Each stage waits for another mark of a peer: a consumed slot, a published one, progress in the
+// algorithm, the consumed operation itself.
 bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
   if (member == group_.index() || record.finished()) return false;
   if (!record.ordered) return record.operation->waits_for(group_, member);
-  if (span_) return span_->waits_for(record, member);
+  if (multi_node_) return multi_node_->waits_for(record, member);
   const OperationRecord& front = front_of(record);
   const std::uint64_t sequence = front.posted.sequence;
   shm::ControlBlock& block = *group_.members[member].block;
@@ -389,24 +469,27 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
   return false;
 }
 
+// A rank that waits for an operation may in truth wait for an older one: reports name that one.
 const OperationRecord& CommunicatorCore::front_of(const OperationRecord& record) const {
   if (!record.ordered || record.finished()) return record;
-  if (span_) return *oldest_;
-  // Operations run in order: what is waited for may stand behind another.
+  if (multi_node_) return *oldest_;
+  // Operations run in order: what is waited for may be queued behind another.
   const bool behind = current_ != nullptr && record.stage != Stage::draining &&
                       current_->posted.sequence <= record.posted.sequence;
   return behind ? *current_ : record;
 }
 
 bool CommunicatorCore::needs(const OperationRecord& record, std::size_t member) const {
-  if (span_ && record.ordered) return member != group_.index() && !record.finished();
+  if (multi_node_ && record.ordered) return member != group_.index() && !record.finished();
   return waits_for(record, member);
 }
 
+// Inside a node the slots tell whether a rank took part, so this is only asked between nodes.
 bool CommunicatorCore::took_part(const OperationRecord& record, std::size_t member) const {
-  if (!span_ || !record.ordered) return false;
+  if (!multi_node_ || !record.ordered) return false;
   const int rank = group_.members[member].world_rank;
-  const auto last = world_->last_part(rank, context_, span_->members());
+  const auto last =
+      world_->peer_status().last_collective(rank, context_, multi_node_->members_hash());
   return !last || front_of(record).posted.sequence <= *last;
 }
 

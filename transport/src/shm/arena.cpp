@@ -1,23 +1,83 @@
-#include <rondo/transport/arena.hpp>
+// The arena: the part of a rank's shared memory that user code allocates from. Which ranges are in
+// use is kept in ordinary memory, because peers write into the arena. When an operation fails while
+// a peer is stopped in the middle of a step, the peer may still store into the buffers of that
+// operation; they are in quarantine until it cannot.
+
+#include "shm/arena.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
-#include "api/arena_core.hpp"
+#include <rondo/transport/arena.hpp>
 
 namespace rondo::transport {
 namespace {
 
 constexpr std::size_t cache_line = 64;
+// Growing takes system calls, and links may register the new memory: not for every small block.
 constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
 
 }  // namespace
 
+// First fit. What alignment skips and what is left at the end stay free.
+std::size_t RangeAllocator::allocate(std::size_t bytes, std::size_t alignment) {
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const auto [begin, length] = *range;
+    const std::size_t offset = (begin + alignment - 1) & ~(alignment - 1);
+    const std::size_t skipped = offset - begin;
+    if (skipped + bytes > length) continue;
+    free_.erase(range);
+    if (skipped > 0) free_.emplace(begin, skipped);
+    if (skipped + bytes < length) free_.emplace(offset + bytes, length - skipped - bytes);
+    live_.emplace(offset, bytes);
+    used_ += bytes;
+    return offset;
+  }
+  return npos;
+}
+
+void RangeAllocator::deallocate(std::size_t offset) {
+  const auto range = live_.find(offset);
+  if (range == live_.end()) return;
+  const std::size_t bytes = range->second;
+  live_.erase(range);
+  used_ -= bytes;
+  release(offset, bytes);
+}
+
+std::size_t RangeAllocator::bytes_at(std::size_t offset) const noexcept {
+  const auto range = live_.find(offset);
+  return range == live_.end() ? 0 : range->second;
+}
+
+// What is new is joined with a free range at the old end.
+void RangeAllocator::extend(std::size_t limit) {
+  if (limit <= limit_) return;
+  release(limit_, limit - limit_);
+  limit_ = limit;
+}
+
+// Joined with the free ranges before and after it, so that two free ranges never touch.
+void RangeAllocator::release(std::size_t offset, std::size_t bytes) {
+  auto range = free_.emplace(offset, bytes).first;
+  if (const auto after = std::next(range); after != free_.end() && offset + bytes == after->first) {
+    range->second += after->second;
+    free_.erase(after);
+  }
+  if (range == free_.begin()) return;
+  const auto before = std::prev(range);
+  if (before->first + before->second != offset) return;
+  before->second += range->second;
+  free_.erase(range);
+}
+
 void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
-  // Whole lines: a neighbour's stores never share one with this block.
+  // Whole lines: stores into the block beside it never share one with this block.
   const std::size_t size =
       std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
   const std::size_t aligned = std::max(alignment, cache_line);
+  // Rare: quarantines exist only after a failure in which a peer was stopped.
   if (!quarantines_.empty()) end_quarantines();
   std::size_t offset = ranges_.allocate(size, aligned);
   if (offset == RangeAllocator::npos) {
@@ -27,6 +87,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   return memory_->arena().base() + offset;
 }
 
+// By whole steps. The links are told before anybody can send from there: some register memory.
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
   const std::size_t wanted = before + bytes;
@@ -37,6 +98,7 @@ void ArenaCore::grow(std::size_t bytes) {
   ranges_.extend(limit);
 }
 
+// What is in quarantine stays allocated until end_quarantines() frees it.
 void ArenaCore::deallocate(void* data) {
   const auto offset =
       static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base());
@@ -48,10 +110,12 @@ void ArenaCore::deallocate(void* data) {
   }
 }
 
+// Ranges may overlap, and need not be those that were handed out.
 void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over) {
   quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
 }
 
+// Looked at when memory is allocated or freed: nobody else has to know that a peer went on.
 void ArenaCore::end_quarantines() {
   if (std::erase_if(quarantines_, [](const Quarantine& held) { return held.over(); }) == 0) return;
   std::erase_if(freed_, [this](std::size_t offset) {
@@ -72,6 +136,7 @@ bool ArenaCore::contains(const void* data, std::size_t bytes) const noexcept {
   return offset_of(data, bytes) != shm::private_memory;
 }
 
+// Compared as numbers: pointers into different objects must not be.
 std::uint64_t ArenaCore::offset_of(const void* data, std::size_t bytes) const noexcept {
   const auto base = reinterpret_cast<std::uintptr_t>(memory_->arena().base());
   const auto address = reinterpret_cast<std::uintptr_t>(data);
@@ -100,6 +165,7 @@ void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /
   core_->deallocate(data);
 }
 
+// What one arena has allocated, no other can free.
 bool SharedArena::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
   return this == &other;
 }

@@ -1,7 +1,0 @@
-#include <rondo/transport/team.hpp>
-
-namespace rondo::transport {
-
-Team::~Team() = default;
-
-}  // namespace rondo::transport

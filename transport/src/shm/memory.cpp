@@ -1,0 +1,169 @@
+// Segments are memfds that are mapped once, over a range much larger than what is behind them. A
+// segment grows by allocating more of the file: addresses stay, and peers that have mapped the
+// range reach the new part at once. Each rank has two: control (header, control blocks, staging
+// buffers) and arena (buffers of collectives).
+
+#include "shm/memory.hpp"
+
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <rondo/transport/error.hpp>
+
+namespace rondo::transport::shm {
+namespace {
+
+constexpr std::size_t gibibyte = std::size_t{1} << 30U;
+// Half of what x86-64 and arm64 give a process with four-level page tables.
+constexpr std::size_t address_space = std::size_t{64} << 40U;
+
+[[noreturn]] void throw_out_of_memory(const std::string& what, int number) {
+  throw Error(Errc::out_of_memory,
+              "shared memory: " + what + ": " + std::generic_category().message(number));
+}
+
+std::size_t machine_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+}  // namespace
+
+// Sealed against shrinking before anybody else has it: a peer can trust the size that it sees.
+Segment Segment::create(const char* name, std::size_t reserved_bytes) {
+  Descriptor memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.valid()) throw_out_of_memory("cannot create a memfd", errno);
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+    throw_out_of_memory("cannot seal a memfd", errno);
+  }
+  return {std::move(memory), reserved_bytes};
+}
+
+Segment Segment::map(Descriptor memory, std::size_t reserved_bytes) {
+  return {std::move(memory), reserved_bytes};
+}
+
+// Addresses cost nothing (MAP_NORESERVE), so as many are mapped at once as may ever be needed.
+Segment::Segment(Descriptor memory, std::size_t reserved_bytes)
+    : memory_(std::move(memory)), reserved_(reserved_bytes) {
+  void* address = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                         memory_.get(), 0);
+  if (address == MAP_FAILED) {
+    throw_out_of_memory("cannot reserve " + std::to_string(reserved_ >> 20U) + " MiB of addresses",
+                        errno);
+  }
+  base_ = static_cast<std::byte*>(address);
+  // A core dump of a trainer would otherwise hold every peer's arena.
+  ::madvise(base_, reserved_, MADV_DONTDUMP);
+}
+
+Segment::Segment(Segment&& other) noexcept { *this = std::move(other); }
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(base_, other.base_);
+  std::swap(size_, other.size_);
+  std::swap(reserved_, other.reserved_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (base_ != nullptr) ::munmap(base_, reserved_);
+}
+
+void Segment::grow(std::size_t bytes) {
+  if (bytes <= size_) return;
+  if (bytes > reserved_) {
+    throw_out_of_memory(std::to_string(bytes >> 20U) + " MiB are wanted, " +
+                            std::to_string(reserved_ >> 20U) + " MiB of addresses are reserved",
+                        ENOMEM);
+  }
+  // Allocated now rather than at the first touch: a lack of memory is an error here, not SIGBUS
+  // in the middle of a reduction. A little at a time: a signal undoes all that a call has allocated
+  // so far, and under a profiler's signals one long call would begin anew for ever.
+  constexpr std::size_t allocated_at_once = std::size_t{2} << 20U;
+  for (std::size_t begin = size_; begin < bytes;) {
+    const std::size_t length = std::min(allocated_at_once, bytes - begin);
+    if (::fallocate(memory_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(length)) == 0) {
+      begin += length;
+    } else if (errno != EINTR) {
+      throw_out_of_memory("cannot grow to " + std::to_string(bytes >> 20U) + " MiB", errno);
+    }
+  }
+  size_ = bytes;
+}
+
+std::uint64_t append(Segment& segment, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  const std::size_t offset = (segment.size() + page - 1) / page * page;
+  segment.grow(offset + bytes);
+  return offset;
+}
+
+// Each rank maps two segments of every rank of its node.
+Reserve Reserve::of(int ranks) {
+  const std::size_t share = address_space / static_cast<std::size_t>(ranks);
+  const std::size_t memory = (machine_bytes() / gibibyte + 1) * gibibyte;
+  return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share)};
+}
+
+// The header and the two control blocks of the World's communicator are made before anybody maps
+// the segment; later blocks are appended.
+std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint64_t nonce) {
+  auto memory = std::make_shared<RankMemory>();
+  memory->control_ = Segment::create("rondo-control", reserve.control_bytes);
+  memory->arena_ = Segment::create("rondo-arena", reserve.arena_bytes);
+  memory->control_.grow(world_second_block + sizeof(ControlBlock));
+  auto* header = ::new (memory->control_.base()) RankHeader;
+  header->nonce = nonce;
+  header->light_fences = offer_light_fences();
+  for (const std::uint64_t offset : {world_block, world_second_block}) {
+    auto* block = ::new (memory->control_.base() + offset) ControlBlock;
+    // The first operation has the sequence slot_count: a fresh slot's 0 is none's.
+    block->consumed.store(slot_count - 1, std::memory_order_relaxed);
+  }
+  return memory;
+}
+
+// The nonce came with the handshake: a mapping that has another one is not the peer's.
+std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena,
+                                            const Reserve& reserve, std::uint64_t nonce) {
+  auto memory = std::make_shared<RankMemory>();
+  memory->control_ = Segment::map(std::move(control), reserve.control_bytes);
+  memory->arena_ = Segment::map(std::move(arena), reserve.arena_bytes);
+  if (memory->header().nonce != nonce) {
+    throw Error(Errc::rendezvous_failed, "a peer's shared memory is not its own");
+  }
+  return memory;
+}
+
+// What lies in a mapping was made by a placement new, perhaps of another process.
+RankHeader& RankMemory::header() const noexcept {
+  return *std::launder(reinterpret_cast<RankHeader*>(control_.base()));
+}
+
+ControlBlock& RankMemory::block(std::uint64_t offset) const noexcept {
+  return *std::launder(reinterpret_cast<ControlBlock*>(control_.base() + offset));
+}
+
+bool offer_light_fences() noexcept { return membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED); }
+
+void fence_everywhere() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // It fails only where offering failed, too; then peers use full fences.
+  static_cast<void>(membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED));
+}
+
+}  // namespace rondo::transport::shm
