@@ -19,6 +19,14 @@
 #include "links/ofi/link.hpp"
 
 namespace rondo::transport::ofi {
+namespace {
+
+// How long a cancelled message may take to end by itself before its connection is closed. The peer
+// needs processor time for its part. 100 ms were too short on few cores with other work: the
+// connection was closed although the peer was about to answer.
+constexpr std::chrono::milliseconds cancel_patience{500};
+
+}  // namespace
 
 void Link::cancel(rondo_transfer& transfer) noexcept {
   if (transfer.state != rondo_transfer_pending) return;
@@ -45,14 +53,13 @@ bool Link::take_back(Message& message, const rondo_transfer& transfer) noexcept 
 }
 
 /// How long a cancel may wait. An operation that is given up cancels many messages, maybe to many
-/// peers that do not answer: those that follow each other share one moment, and have a little each
-/// for what needs no peer.
+/// peers that do not answer: those that follow each other share one cancel_patience, and have a
+/// little each for what needs no peer.
 Link::Clock::time_point Link::patience() noexcept {
-  constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::milliseconds little{1};
   constexpr std::chrono::seconds lull{1};
   const auto now = Clock::now();
-  if (now > patience_ends_ + lull) patience_ends_ = now + moment;
+  if (now > patience_ends_ + lull) patience_ends_ = now + cancel_patience;
   return std::max(patience_ends_, now + little);
 }
 
