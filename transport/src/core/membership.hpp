@@ -8,7 +8,7 @@
 
 #include "bootstrap/side_channel.hpp"
 #include "links/link.hpp"
-#include "recorder/memory.hpp"
+#include "recorder/recorder.hpp"
 #include "shm/descriptor.hpp"
 #include "shm/rank_memory.hpp"
 
