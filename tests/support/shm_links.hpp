@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "links/link.hpp"
-#include "links/shm/open.hpp"
+#include "links/shm/link.hpp"
 #include "shm/rank_memory.hpp"
 
 namespace rondo::test {

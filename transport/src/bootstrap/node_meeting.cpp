@@ -13,7 +13,7 @@
 #include "bootstrap/cpus.hpp"
 #include "bootstrap/fabric.hpp"
 #include "links/plugin.hpp"
-#include "links/shm/open.hpp"
+#include "links/shm/link.hpp"
 
 namespace rondo::transport::rendezvous {
 namespace {

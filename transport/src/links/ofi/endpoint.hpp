@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -9,10 +8,22 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
-#include "links/link_v1.h"
-#include "links/ofi/provider.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport::ofi {
+
+struct FreeInfo {
+  void operator()(fi_info* info) const noexcept;
+};
+using Info = std::unique_ptr<fi_info, FreeInfo>;
+
+/// A provider and the interface it is used over.
+struct Choice {
+  Info info;
+  /// How receives name their sender: by its address where the provider's tags have fewer than 64
+  /// bits, else by its rank in the tag's upper 16.
+  bool directed = false;
+};
 
 struct CloseObject {
   template <typename Object>
@@ -45,7 +56,12 @@ struct Endpoint {
   [[nodiscard]] bool closes_connections() const;
 };
 
-/// Throws Failure.
-[[nodiscard]] Endpoint open_endpoint(const rondo_link_options& options);
+/// Opens provider `options.provider` ("tcp" and "verbs" mean those under ofi_rxm; "" the best there
+/// is) over one of the interfaces `options.device` (comma-separated, the first that exists; "" any,
+/// loopback last). Throws OpenError, where something is missing with a list of what exists.
+[[nodiscard]] Endpoint open_endpoint(const LinkOptions& options);
+
+/// "version 1.17", then "provider tcp;ofi_rxm over eth0, lo" a line, best first. Throws OpenError.
+[[nodiscard]] std::string describe_providers();
 
 }  // namespace rondo::transport::ofi

@@ -1,3 +1,6 @@
+// libfabric itself: loaded here and not linked, so that a machine without it gets an error that
+// says what to install; its settings; and the texts of errors.
+
 #include "links/ofi/library.hpp"
 
 #include <dlfcn.h>
@@ -13,7 +16,7 @@
 #include <utility>
 
 #include "links/host_environment.hpp"
-#include "links/ofi/errors.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport::ofi {
 namespace {
@@ -27,7 +30,7 @@ constexpr const char* file_name = "libfabric.so.1";
 //   is under way, in two of its ways to receive: straight into the receive's memory (dyn_rbuf), and
 //   in several packets (SAR). Without them messages go through its buffers up to 16 KiB, and are
 //   fetched by the receiver above.
-// - ofi_rxm closes the connection to a peer that is removed: the only way to take back a send.
+// - ofi_rxm closes the connection to a peer that is removed: the only way to cancel a send.
 constexpr const char* close_removed = "FI_AV_REMOVE_CLEANUP";
 constexpr std::array<std::pair<const char*, const char*>, 4> settings = {
     {{"IPATH_NO_BACKTRACE", "1"},
@@ -49,7 +52,7 @@ template <typename Function>
 void resolve(void* handle, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(handle, name));
   if (function == nullptr) {
-    throw Failure(FI_ENOSYS, std::string(file_name) + " has no " + name + "; update libfabric");
+    throw OpenError(std::string(file_name) + " has no " + name + "; update libfabric");
   }
 }
 
@@ -58,8 +61,8 @@ Library load() {
   add_to_environment(settings);
   void* handle = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    throw Failure(FI_ENOSYS, "libfabric cannot be loaded (" + std::string(::dlerror()) +
-                                 "); install it, or choose another fabric");
+    throw OpenError("libfabric cannot be loaded (" + std::string(::dlerror()) +
+                    "); install it, or choose another fabric");
   }
   Library found{};
   resolve(handle, "fi_getinfo", found.getinfo);
@@ -110,6 +113,29 @@ void expect_ranks(std::int32_t size) {
     const std::pair<const char*, const char*> setting("FI_UNIVERSE_SIZE", text.c_str());
     add_to_environment(std::span(&setting, 1));
   });
+}
+
+const char* error_text(std::int32_t error) {
+  switch (error) {
+    case error_unknown_peer:
+      return "no address is known of this peer";
+    case error_message_too_long:
+      return "the message is longer than the libfabric provider can send";
+    case error_bad_address:
+      return "the peer's address is not one of a libfabric link";
+    case error_other_provider:
+      return "the peer chose another libfabric provider; choose one for all ranks";
+    case error_peer_lost:
+      return "the connection to the peer is lost";
+    case error_link_lost:
+      return "the libfabric endpoint is closed after an earlier error";
+    case error_peer_closed:
+      return "the connection to the peer was closed to cancel a message that it did not fetch";
+    case Transfer::truncated:
+      return "the message is longer than its receive";
+    default:
+      return library().strerror(error);
+  }
 }
 
 }  // namespace rondo::transport::ofi

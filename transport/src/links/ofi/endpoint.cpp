@@ -1,4 +1,14 @@
-#include "links/ofi/provider.hpp"
+// How a provider and a network interface are chosen, and an endpoint over them is opened.
+//
+// libfabric lists what every provider offers over every interface. The first provider of a list of
+// preferences that has an offer over the wanted interface is used.
+
+#include "links/ofi/endpoint.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <bit>
@@ -8,17 +18,79 @@
 #include <utility>
 #include <vector>
 
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
 
-#include "links/ofi/errors.hpp"
-#include "links/ofi/interface.hpp"
 #include "links/ofi/library.hpp"
 
 namespace rondo::transport::ofi {
 namespace {
 
-using std::string_literals::operator""s;
+constexpr std::uint32_t loopback_network = 127;
+
+/// Its own address, if that is one of IP; libfabric's other formats say nothing here.
+const sockaddr* ip_address(const fi_info& info) {
+  const bool ip = info.addr_format == FI_SOCKADDR || info.addr_format == FI_SOCKADDR_IN ||
+                  info.addr_format == FI_SOCKADDR_IN6;
+  return ip ? static_cast<const sockaddr*>(info.src_addr) : nullptr;
+}
+
+in_addr v4_of(const sockaddr& address) {
+  return reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+}
+
+const in6_addr& v6_of(const sockaddr& address) {
+  return reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+}
+
+bool equal(const sockaddr& a, const sockaddr& b) {
+  if (a.sa_family != b.sa_family) return false;
+  if (a.sa_family == AF_INET) return v4_of(a).s_addr == v4_of(b).s_addr;
+  return a.sa_family == AF_INET6 && std::memcmp(&v6_of(a), &v6_of(b), sizeof(in6_addr)) == 0;
+}
+
+/// Has the network interface `name` the address `own`?
+bool has_address(const std::string& name, const sockaddr& own) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(all, &::freeifaddrs);
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr != nullptr && name == entry->ifa_name && equal(*entry->ifa_addr, own)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is(const char* name, const std::string& wanted) { return name != nullptr && wanted == name; }
+
+int reach_v4(const sockaddr& address) {
+  constexpr unsigned first_byte = 24;
+  return ntohl(v4_of(address).s_addr) >> first_byte == loopback_network ? 1 : 4;
+}
+
+int reach_v6(const sockaddr& address) {
+  const in6_addr& own = v6_of(address);
+  if (IN6_IS_ADDR_LOOPBACK(&own)) return 0;
+  return IN6_IS_ADDR_LINKLOCAL(&own) ? 2 : 3;
+}
+
+/// Does `info` go over `device`: the name of a domain (lo, mlx5_0), of a network card, or of the
+/// network interface that has its address?
+bool is_over(const fi_info& info, const std::string& device) {
+  if (is(info.domain_attr->name, device)) return true;
+  const bool has_card = info.nic != nullptr && info.nic->device_attr != nullptr;
+  if (has_card && is(info.nic->device_attr->name, device)) return true;
+  const sockaddr* own = ip_address(info);
+  return own != nullptr && has_address(device, *own);
+}
+
+/// Orders offers of one provider: loopback reaches least, then link-local addresses, then IPv6.
+int reach(const fi_info& info) {
+  const sockaddr* own = ip_address(info);
+  if (own == nullptr) return 4;
+  return own->sa_family == AF_INET ? reach_v4(*own) : reach_v6(*own);
+}
 
 // Best first. Of newer libfabrics tcp needs no ofi_rxm. Never shm: ranks of one node have better.
 constexpr const char* preference[] = {"cxi",  "verbs;ofi_rxm", "efa",         "psm3", "opx",
@@ -33,7 +105,7 @@ std::string version_text() {
 
 Info make_hints(const std::string& provider, bool directed) {
   Info hints(library().dupinfo(nullptr));
-  if (hints == nullptr) throw Failure(FI_ENOMEM, "out of memory");
+  if (hints == nullptr) throw OpenError("out of memory");
   hints->caps = FI_TAGGED | (directed ? FI_DIRECTED_RECV : 0);
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
@@ -58,7 +130,7 @@ Info find(const std::string& provider, bool directed) {
   const int result =
       library().getinfo(api_version(), nullptr, nullptr, /*flags=*/0, hints.get(), &found);
   if (result != 0 && result != -FI_ENODATA) {
-    throw Failure(-result, "libfabric's fi_getinfo failed: "s + library().strerror(-result));
+    throw OpenError(std::string("libfabric's fi_getinfo failed: ") + library().strerror(-result));
   }
   return Info(found);
 }
@@ -132,7 +204,7 @@ const fi_info* pick(const std::vector<const fi_info*>& infos,
 
 Choice copy_of(const fi_info& info, bool directed) {
   Info copy(library().dupinfo(&info));
-  if (copy == nullptr) throw Failure(FI_ENOMEM, "out of memory");
+  if (copy == nullptr) throw OpenError("out of memory");
   return {std::move(copy), directed};
 }
 
@@ -154,9 +226,9 @@ std::vector<std::string> candidates(const std::string& provider) {
   if (provider == "tcp") return {"tcp;ofi_rxm", "tcp"};
   if (provider == "verbs") return {"verbs;ofi_rxm"};
   if (provider == "shm") {
-    throw Failure(FI_EINVAL,
-                  "the libfabric provider \"shm\" is not used: it does not leave the node; "
-                  "choose another, or fabric = \"auto\"");
+    throw OpenError(
+        "the libfabric provider \"shm\" is not used: it does not leave the node; "
+        "choose another, or fabric = \"auto\"");
   }
   return {provider};
 }
@@ -171,17 +243,13 @@ std::vector<std::string> candidates(const std::string& provider) {
   if (infos.empty()) {
     const std::string wanted =
         provider.empty() ? "provider to use" : "provider \"" + provider + "\"";
-    throw Failure(FI_ENODATA, "libfabric " + version_text() + " has no " + wanted +
-                                  " on this machine; there are: " + join(names));
+    throw OpenError("libfabric " + version_text() + " has no " + wanted +
+                    " on this machine; there are: " + join(names));
   }
-  throw Failure(FI_ENODATA, "libfabric reaches no interface \"" + devices + "\"" +
-                                (provider.empty() ? "" : " by provider \"" + provider + "\"") +
-                                "; there are: " + join(interface_names(infos)));
+  throw OpenError("libfabric reaches no interface \"" + devices + "\"" +
+                  (provider.empty() ? "" : " by provider \"" + provider + "\"") +
+                  "; there are: " + join(interface_names(infos)));
 }
-
-}  // namespace
-
-void FreeInfo::operator()(fi_info* info) const noexcept { library().freeinfo(info); }
 
 Choice choose_provider(const std::string& provider, const std::string& devices) {
   const std::vector<std::string> wanted = split(devices);
@@ -190,6 +258,89 @@ Choice choose_provider(const std::string& provider, const std::string& devices) 
     if (choice.info != nullptr) return choice;
   }
   report_missing(provider, devices);
+}
+
+/// `result` of making `what`, 0 or negative.
+void check(int result, const Endpoint& endpoint, const std::string& what) {
+  if (result >= 0) return;
+  throw OpenError("libfabric's " + endpoint.provider() + " over " +
+                  endpoint.info().domain_attr->name + " cannot make " + what + ": " +
+                  library().strerror(-result));
+}
+
+void open_queue(Endpoint& endpoint) {
+  fi_cq_attr attributes{};
+  attributes.format = FI_CQ_FORMAT_MSG;
+  attributes.wait_obj = FI_WAIT_FD;
+  fid_cq* cq = nullptr;
+  int result = fi_cq_open(endpoint.domain.get(), &attributes, &cq, nullptr);
+  if (result == 0) {
+    endpoint.cq.reset(cq);
+    if (fi_control(&cq->fid, FI_GETWAIT, &endpoint.wait_descriptor) == 0) return;
+    endpoint.wait_descriptor = -1;
+    endpoint.cq.reset();
+  }
+  // Not all can: nobody sleeps on this link then.
+  attributes.wait_obj = FI_WAIT_NONE;
+  result = fi_cq_open(endpoint.domain.get(), &attributes, &cq, nullptr);
+  check(result, endpoint, "a completion queue");
+  endpoint.cq.reset(cq);
+}
+
+void open_addresses(Endpoint& endpoint, int size) {
+  fi_av_attr attributes{};
+  attributes.type = FI_AV_TABLE;
+  attributes.count = static_cast<std::size_t>(size);
+  fid_av* av = nullptr;
+  check(fi_av_open(endpoint.domain.get(), &attributes, &av, nullptr), endpoint,
+        "a table of addresses");
+  endpoint.av.reset(av);
+}
+
+std::string name_of(const Endpoint& endpoint) {
+  constexpr std::size_t longest = 512;
+  std::string name(longest, '\0');
+  std::size_t bytes = name.size();
+  check(fi_getname(&endpoint.ep->fid, name.data(), &bytes), endpoint, "an address");
+  name.resize(bytes);
+  return name;
+}
+
+void enable(Endpoint& endpoint) {
+  fid_ep* ep = nullptr;
+  check(fi_endpoint(endpoint.domain.get(), endpoint.choice.info.get(), &ep, nullptr), endpoint,
+        "an endpoint");
+  endpoint.ep.reset(ep);
+  check(fi_ep_bind(ep, &endpoint.av->fid, 0), endpoint, "an endpoint with addresses");
+  check(fi_ep_bind(ep, &endpoint.cq->fid, FI_TRANSMIT | FI_RECV), endpoint,
+        "an endpoint with a completion queue");
+  check(fi_enable(ep), endpoint, "an enabled endpoint");
+  endpoint.name = name_of(endpoint);
+}
+
+}  // namespace
+
+void FreeInfo::operator()(fi_info* info) const noexcept { library().freeinfo(info); }
+
+bool Endpoint::closes_connections() const {
+  return provider().ends_with(";ofi_rxm") && closes_removed_connections();
+}
+
+Endpoint open_endpoint(const LinkOptions& options) {
+  expect_ranks(options.size);
+  Endpoint endpoint;
+  endpoint.choice = choose_provider(options.provider, options.device);
+  fi_info* info = endpoint.choice.info.get();
+  fid_fabric* fabric = nullptr;
+  check(library().fabric(info->fabric_attr, &fabric, nullptr), endpoint, "a fabric");
+  endpoint.fabric.reset(fabric);
+  fid_domain* domain = nullptr;
+  check(fi_domain(fabric, info, &domain, nullptr), endpoint, "a domain");
+  endpoint.domain.reset(domain);
+  open_queue(endpoint);
+  open_addresses(endpoint, options.size);
+  enable(endpoint);
+  return endpoint;
 }
 
 std::string describe_providers() {
