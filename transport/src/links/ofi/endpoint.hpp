@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <rdma/fabric.h>
@@ -11,6 +13,25 @@
 #include "links/link.hpp"
 
 namespace rondo::transport::ofi {
+
+/// Why no link can be opened, and what to do about it.
+class OpenError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Numbers of transfers' errors: libfabric's own (positive), Transfer::truncated, these.
+enum ErrorNumber : std::int32_t {
+  error_unknown_peer = 100'000,
+  error_message_too_long,
+  error_bad_address,
+  error_other_provider,
+  error_peer_lost,
+  error_link_lost,
+  error_peer_closed,
+};
+
+[[nodiscard]] const char* error_text(std::int32_t error);
 
 struct FreeInfo {
   void operator()(fi_info* info) const noexcept;

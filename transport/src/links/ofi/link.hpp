@@ -11,7 +11,6 @@
 
 #include "links/link.hpp"
 #include "links/ofi/endpoint.hpp"
-#include "links/ofi/library.hpp"
 #include "links/ofi/message.hpp"
 
 namespace rondo::transport::ofi {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "links/ofi/library.hpp"
-
 namespace rondo::transport::ofi {
 
 int OfiMemory::add(void* base, std::size_t bytes) {
