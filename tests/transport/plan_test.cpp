@@ -11,7 +11,6 @@
 #include <rondo/transport/communicator.hpp>
 
 #include "support/allocations.hpp"
-#include "support/backends/backends.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::plan_test {
