@@ -43,6 +43,7 @@ std::filesystem::path own_folder() {
   return error ? std::filesystem::path() : real.parent_path();
 }
 
+// Where plug-ins are looked for, first to last.
 std::vector<std::filesystem::path> folders() {
   std::vector<std::filesystem::path> found;
   if (const char* list = std::getenv("RONDO_PLUGIN_PATH"); list != nullptr) {
@@ -79,6 +80,7 @@ void prepare_environment(const std::string& name) {
   add_to_environment(settings);
 }
 
+// Nothing of the plug-in but its release is used before the two are known to be of one.
 const LinkPlugin& plugin_in(void* library, const std::string& path) {
   const auto* plugin = static_cast<const LinkPlugin*>(::dlsym(library, symbol));
   if (plugin == nullptr) {
@@ -115,6 +117,7 @@ std::string description_of(const LinkPlugin& plugin) {
   }
 }
 
+// What `rondo info` prints. A plug-in that is missing or broken is a fact, too.
 LinkFacts facts_of(const std::string& name) {
   LinkFacts plugin{.name = name, .path = find_plugin(name)};
   try {

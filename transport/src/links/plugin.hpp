@@ -27,14 +27,14 @@ extern "C" __attribute__((visibility("default"))) const LinkPlugin rondo_link_pl
 ///
 /// The plug-in is loaded when it is first needed and never unloaded. It is looked for in the
 /// folders of RONDO_PLUGIN_PATH (colon-separated), then beside librondo-transport, then in `rondo/`
-/// beside it; the first that exists is taken.
+/// beside it; the first that exists is used.
 ///
 /// Loading "ucx" sets UCX_ERROR_SIGNALS, UCX_HANDLE_ERRORS and UCX_WARN_UNUSED_ENV_VARS in the
 /// environment unless they are set: UCX reads them while it is loaded, and would take over the
 /// host program's signals.
 ///
 /// Throws Error(link_unavailable) that says what was looked for and where, why a library could
-/// not be loaded, or why the link could not be opened. Nothing is ever taken instead.
+/// not be loaded, or why the link could not be opened. No other link is ever used instead.
 [[nodiscard]] std::unique_ptr<Link> open_plugin(const std::string& name,
                                                 const LinkOptions& options);
 

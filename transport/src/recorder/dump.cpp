@@ -26,6 +26,7 @@
 namespace rondo::transport::recorder {
 namespace {
 
+// An entry, unless it is being written just now: its index is read before and after the rest.
 std::optional<EntryCopy> copy(const Entry& entry) {
   constexpr auto relaxed = std::memory_order_relaxed;
   EntryCopy copy;
@@ -84,6 +85,7 @@ const char* name_of(LogState state) { return state == LogState::open ? "open" : 
 
 bool is_collective(const EntryCopy& entry) { return entry.operation < first_point_to_point; }
 
+// What the operation was; the names of its numbers depend on that.
 void append_names(Object& object, const EntryCopy& entry) {
   if (!is_collective(entry)) {
     const auto call = static_cast<PointToPointCall>(entry.operation - first_point_to_point);
@@ -114,6 +116,7 @@ void append(std::string& json, const EntryCopy& entry, const TickScale& scale) {
   object.time("ended_us", scale, entry.ended);
 }
 
+// World ranks of the members, as many as the log names.
 void append_members(std::string& json, const Log& log) {
   json += '[';
   const auto size = static_cast<std::size_t>(log.size.load(std::memory_order_relaxed));
@@ -175,11 +178,13 @@ std::size_t character(std::string_view text) {
   return wrong ? 0 : bytes;
 }
 
+// By errno.
 [[noreturn]] void fail(const std::filesystem::path& path) {
   throw std::system_error(errno, std::generic_category(),
                           "cannot write the flight record " + path.string());
 }
 
+// The file must not exist yet, and is on disk when this returns.
 void write_synced(const std::filesystem::path& path, std::string_view text) {
   constexpr mode_t mode = 0644;
   const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
@@ -193,7 +198,8 @@ void write_synced(const std::filesystem::path& path, std::string_view text) {
   if (::fsync(file.get()) != 0) fail(path);
 }
 
-// Several survivors may dump for the same rank at once.
+// A name beside the file for its unfinished state. Several survivors may dump for the same rank at
+// once.
 std::filesystem::path aside(const std::filesystem::path& path) {
   static std::atomic<unsigned> count{0};
   std::filesystem::path result = path;
@@ -213,6 +219,7 @@ std::vector<EntryCopy> copy_entries(const Log& log) {
   return copies;
 }
 
+// Without any tick between the two moments, a tick counts as a nanosecond.
 TickScale::TickScale(const Moment& began, const Moment& now) noexcept
     : first_(began.ticks),
       nanoseconds_per_tick_(now.ticks > began.ticks
@@ -247,6 +254,7 @@ std::string quoted(std::string_view text) {
   return json += '"';
 }
 
+// One line for each operation, so that records can be compared as text.
 std::string to_json(const Memory& memory, std::string_view reason) {
   const RecordHeader* header = memory.header();
   if (header == nullptr) return {};

@@ -49,7 +49,7 @@ class TickScale {
 /// rank has begun to record. `reason` says why it is wanted.
 [[nodiscard]] std::string to_json(const Memory& memory, std::string_view reason);
 
-/// `text` between quotation marks, with what JSON does not take escaped or replaced.
+/// `text` between quotation marks, with what JSON does not allow escaped or replaced.
 [[nodiscard]] std::string quoted(std::string_view text);
 
 /// Writes `memory` as JSON to `path`: aside, synced, and renamed, so that whoever finds the file

@@ -29,6 +29,7 @@ constexpr const char* memory_name = "rondo-recorder";
 // Addresses for about 4,000 communicators.
 constexpr std::size_t reserved_bytes = std::size_t{256} << 20U;
 
+// Descriptors are numbers: what is open under one may be something else by now.
 bool is_recorder(int descriptor) {
   std::array<char, 64> target{};
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
@@ -46,6 +47,7 @@ void fill(std::array<char, Size>& field, std::string_view text) {
 
 }  // namespace
 
+// The counter must run at one pace whatever the core's frequency: x86 tells it by cpuid, ARM guarantees it.
 TickSource best_tick_source() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned power_management = 0x80000007;
@@ -101,6 +103,7 @@ const RecordHeader* Memory::header() const {
   return begun ? header : nullptr;
 }
 
+// Logs in use. The memory may be somebody else's, so the count is checked against its size.
 std::vector<const Log*> Memory::logs() const {
   std::vector<const Log*> logs;
   const RecordHeader* begun = header();
@@ -137,6 +140,7 @@ RecordHeader& Recorder::header() const noexcept {
   return *std::launder(reinterpret_cast<RecordHeader*>(memory_->segment().base()));
 }
 
+// Null when there is no memory: then the communicator is not recorded.
 Log* Recorder::make_log() {
   const std::uint32_t index = header().logs.load(std::memory_order_relaxed);
   shm::Segment& segment = memory_->segment();
@@ -152,6 +156,7 @@ Log* Recorder::make_log() {
   return log;
 }
 
+// The log of the communicator that was destroyed longest ago, emptied.
 Log* Recorder::take_closed() {
   if (closed_.empty()) return nullptr;
   Log* log = closed_.front();

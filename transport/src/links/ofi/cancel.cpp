@@ -77,7 +77,7 @@ bool OfiLink::close_connection(std::int32_t rank) noexcept {
   for (int round = 0; round < rounds && has_posted(rank); ++round) {
     if (!read_completions()) break;
   }
-  // But a send that the peer should have fetched is forgotten with the connection.
+  // But it does not report a send that the peer should have fetched.
   messages_.for_each([&](OfiMessage& message) {
     if (message.peer == rank && message.state == OfiMessage::State::posted) {
       abandon(message, peer.error);
@@ -94,6 +94,7 @@ bool OfiLink::has_posted(std::int32_t rank) noexcept {
   return found;
 }
 
+// The caller is told the end, but libfabric may still report the message.
 void OfiLink::abandon(OfiMessage& message, std::int32_t error) noexcept {
   if (message.kind == OfiMessage::Kind::send) --sends_;
   OfiMemory::drop(message.lease);
@@ -107,6 +108,7 @@ void OfiLink::unqueue(OfiMessage& message) noexcept {
       .extract([&](const OfiMessage& other) { return &other == &message; });
 }
 
+// Ends what is under way with one peer, as far as this rank can; everything later fails at once.
 void OfiLink::fail_peer(std::int32_t rank, std::int32_t error) noexcept {
   OfiPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.error != 0) return;
@@ -125,6 +127,7 @@ void OfiLink::fail_peer(std::int32_t rank, std::int32_t error) noexcept {
   });
 }
 
+// Closing the endpoint ends every message: libfabric touches no memory afterwards.
 void OfiLink::fail_everything(std::int32_t error) noexcept {
   if (error_ != 0) return;
   error_ = error;

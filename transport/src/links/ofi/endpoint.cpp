@@ -351,6 +351,7 @@ std::vector<std::string> candidates(const std::string& provider) {
   return {provider};
 }
 
+// Says whether the provider or only the interface is missing, and what there is instead.
 [[noreturn]] void report_missing(const std::string& provider, const std::string& devices) {
   const Info list = find("", /*directed=*/false);
   const std::vector<std::string> names = provider_names(list);
@@ -424,6 +425,7 @@ std::string name_of(const Endpoint& endpoint) {
   return name;
 }
 
+// An endpoint must know its queue and its addresses before it is enabled, and has a name after.
 void enable(Endpoint& endpoint) {
   fid_ep* ep = nullptr;
   check(fi_endpoint(endpoint.domain.get(), endpoint.choice.info.get(), &ep, nullptr), endpoint,

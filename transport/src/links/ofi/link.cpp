@@ -85,12 +85,14 @@ void OfiLink::post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
   if (message != nullptr) post(*message);
 }
 
+// Receives of all peers share one queue: libfabric matches them in the order posted.
 void OfiLink::post(OfiMessage& recv) noexcept {
   if (waiting_recvs_.empty() && submit(recv) != Submitted::later) return;
   recv.state = OfiMessage::State::queued;
   waiting_recvs_.push(recv);
 }
 
+// The receive is posted again whenever it has received something; see end().
 void OfiLink::discard(int peer, std::uint64_t tag, std::uint64_t mask) noexcept {
   constexpr std::uint64_t all = (std::uint64_t{1} << link_tag_bits) - 1;
   Transfer unused{};
@@ -232,6 +234,7 @@ bool OfiLink::read_completions() noexcept {
   return moved;
 }
 
+// A message has ended well, or an abandoned one is reported at last.
 void OfiLink::complete(void* context, std::size_t received) noexcept {
   OfiMessage& message = *static_cast<OfiMessage*>(context);
   if (message.state == OfiMessage::State::abandoned) return messages_.release(message);
@@ -249,6 +252,7 @@ void OfiLink::read_error() noexcept {
   if (message.state == OfiMessage::State::abandoned) messages_.release(message);
 }
 
+// When a message fails, the order of those that follow cannot be kept: the peer fails with it.
 void OfiLink::fail(OfiMessage& message, std::int32_t error) noexcept {
   const std::int32_t rank = message.peer;
   const std::int32_t before = peers_[static_cast<std::size_t>(rank)].error;
@@ -261,6 +265,7 @@ void OfiLink::fail(OfiMessage& message, std::int32_t error) noexcept {
   fail_peer(rank, error);
 }
 
+// Submits what libfabric could not accept before, to each peer in order.
 bool OfiLink::retry_all() noexcept {
   bool moved = retry(waiting_recvs_);
   for (std::size_t i = 0; i < listed_.size();) {
@@ -298,6 +303,7 @@ void OfiLink::answer(OfiMessage& message, std::int32_t error, std::size_t bytes)
   transfer.end(error, bytes);
 }
 
+// libfabric refers to the message no more. A receive that discards begins again.
 void OfiLink::end(OfiMessage& message, std::int32_t error, std::size_t bytes) noexcept {
   if (message.kind == OfiMessage::Kind::send) --sends_;
   OfiMemory::drop(message.lease);

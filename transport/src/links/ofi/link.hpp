@@ -18,7 +18,7 @@ namespace rondo::transport::ofi {
 /// Tagged messages over a reliable datagram endpoint of libfabric; links/link.hpp has the
 /// contract.
 ///
-/// - A post hands its message to libfabric at once, or queues it when libfabric cannot take it;
+/// - A post hands its message to libfabric at once, or queues it when libfabric cannot accept it;
 ///   then progress() tries again, sends to each peer in their order.
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order

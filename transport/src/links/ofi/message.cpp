@@ -7,6 +7,8 @@
 
 namespace rondo::transport::ofi {
 
+// An arena that has grown is registered anew as a whole; older registrations stay for messages that
+// use them.
 int OfiMemory::add(void* base, std::size_t bytes) {
   if (!needed_) return 0;
   Region& region = regions_[reinterpret_cast<std::uintptr_t>(base)];
@@ -55,6 +57,7 @@ int OfiMemory::register_memory(const void* base, std::size_t bytes, fid_mr*& reg
   return -result;
 }
 
+// Blocks are never freed, so that the address of a message stays known to owns().
 OfiMessage& MessagePool::acquire() {
   if (free_ == nullptr) {
     blocks_.push_back(std::make_unique<OfiMessage[]>(block_size));

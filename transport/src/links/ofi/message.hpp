@@ -103,11 +103,12 @@ class MessagePool {
   OfiMessage* free_ = nullptr;
 };
 
-/// Another rank, as this one reaches it.
+/// Another rank, as this one reaches it. Peers have no connection of their own here: libfabric
+/// makes one when it is needed.
 struct OfiPeer {
   fi_addr_t address = FI_ADDR_NOTAVAIL;
   std::int32_t error = 0;    ///< of the connection; all that follows fails with it
-  Fifo<OfiMessage> waiting;  ///< sends that libfabric cannot take yet
+  Fifo<OfiMessage> waiting;  ///< sends that libfabric cannot accept yet
   bool is_listed = false;    ///< among the link's peers with waiting sends
   bool is_closed = false;    ///< this rank has closed the connection
 

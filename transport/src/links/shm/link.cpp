@@ -64,6 +64,7 @@ ShmLink::ShmLink(int rank, std::span<shm::RankMemory* const> memories, bool may_
       sender_(*own().memory, make_rings(*own().memory, peers_.size()), may_sleep),
       receiver_(rank, peers_, may_sleep) {}
 
+// `context` tells cancel() which half the transfer belongs to.
 void ShmLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
   ShmPeer& to = peers_[static_cast<std::size_t>(peer)];

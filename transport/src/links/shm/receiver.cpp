@@ -55,6 +55,8 @@ Incoming read(const ShmPeer& from, const RingReader::Front& front) noexcept {
 
 }  // namespace
 
+// A message that has come already is received at once. Withdrawn ones are acknowledged, so that
+// their sender can use their state again, and passed over.
 void Receiver::post(ShmPeer& from, std::uint64_t tag, std::span<std::byte> room,
                     Transfer& transfer) {
   Receive& receive = receives_.acquire();
@@ -79,6 +81,8 @@ void Receiver::post(ShmPeer& from, std::uint64_t tag, std::span<std::byte> room,
   listening_.push_back(&from);
 }
 
+// There is no ring to oneself: the message goes straight to its receive, or is kept. A short one is
+// copied, so that its send is done; a longer one stays where it is until it is received.
 void Receiver::send_own(ShmPeer& own, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
   Incoming message{.tag = tag, .bytes = data.size(), .source = data.data()};
@@ -132,6 +136,7 @@ bool Receiver::poll_others() {
   return moved;
 }
 
+// The peer makes its ring when it first sends: until then there is none.
 bool Receiver::find_ring_of(ShmPeer& from) const noexcept {
   if (from.in.attached()) return true;
   if (from.memory == nullptr || from.rank == rank_) return false;
@@ -152,6 +157,7 @@ bool Receiver::read_ring(ShmPeer& from) {
   return count != 0;
 }
 
+// Matches the oldest message of the ring with the oldest receive of its tag.
 void Receiver::receive_front(ShmPeer& from) {
   const Incoming message = read(from, from.in.front());
   if (withdrawn(message)) {
@@ -165,6 +171,8 @@ void Receiver::receive_front(ShmPeer& from) {
   from.in.pop();
 }
 
+// An inlined message is copied, because its slot will be used again. All others stay where they
+// are.
 void Receiver::keep_unexpected(ShmPeer& from, const Incoming& message) {
   Unexpected& aside = unexpected_.acquire();
   aside.message = message;
@@ -208,6 +216,7 @@ bool Receiver::step(Receive& receive, std::size_t& budget, bool& moved) {
   return true;
 }
 
+// Straight out of the sender's memory, as far as this call of progress() may.
 void Receiver::copy_from_memory(Receive& receive, std::size_t& budget) noexcept {
   const std::size_t bytes = std::min(budget, receive.message.bytes - receive.copied);
   std::memcpy(receive.room.data() + receive.copied, receive.message.source + receive.copied, bytes);
@@ -234,6 +243,7 @@ bool Receiver::copy_fragment(Receive& receive, std::size_t& budget) const noexce
   return true;
 }
 
+// Ends a matched receive, and the message with it.
 void Receiver::end(Receive& receive, Failure failure) noexcept {
   acknowledge(*receive.from, receive.message);
   receive.transfer->bytes = receive.message.bytes;
@@ -250,6 +260,8 @@ void Receiver::acknowledge(const ShmPeer& from, const Incoming& message) const n
   notify(from, may_sleep_);
 }
 
+// A receive is either posted or being copied. A send to oneself is either kept, or its receive is
+// being copied, which then fails.
 void Receiver::cancel(ShmPeer& own, Transfer& transfer) noexcept {
   if (auto* receive = static_cast<Receive*>(transfer.handle)) {
     const auto same = [&](const Receive& other) { return &other == receive; };

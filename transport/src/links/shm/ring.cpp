@@ -25,6 +25,7 @@ constexpr std::uint64_t lap_of(std::uint64_t slot) noexcept {
 
 }  // namespace
 
+// All links of a rank share its table of rings.
 RingOffset* make_rings(shm::RankMemory& mine, std::size_t ranks) {
   // Relaxed: only this rank stores it. Another link of its made the table; they share no peer.
   const std::uint64_t made = mine.header().rings.load(std::memory_order_relaxed);

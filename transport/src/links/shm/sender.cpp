@@ -38,6 +38,7 @@ void withdraw(Send& send) noexcept {
 
 }  // namespace
 
+// A state is constructed anew, because its words still tell about its last message.
 MessageState& SendMemory::acquire_state() {
   if (states_.empty()) make_states();
   MessageState& state = *states_.back();
@@ -66,6 +67,7 @@ EagerBuffer* SendMemory::acquire_eager() {
   return buffer;
 }
 
+// Buffers are used in turn, so that the one that is tried first was filled longest ago.
 EagerBuffer* SendMemory::next_eager() noexcept {
   for (int i = 0; i < eager_tries && !eager_.empty(); ++i) {
     EagerBuffer* buffer = eager_[next_eager_];
@@ -104,12 +106,15 @@ std::uint64_t SendMemory::offset_of(const void* thing) const noexcept {
   return static_cast<std::uint64_t>(static_cast<const std::byte*>(thing) - mine_->control().base());
 }
 
+// Receivers that still read from this rank's memory find the mark afterwards.
 Sender::~Sender() {
   while (!announced_.empty()) {
     if (Send& send = announced_.pop(); send.transfer != nullptr) withdraw(send);
   }
 }
 
+// Sends at once if it can. Else the send waits behind all that wait for this peer, to stay in
+// order.
 void Sender::post(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
                   Transfer& transfer) {
   if (to.waiting.empty() && try_push(to, tag, data, transfer)) return;
@@ -175,6 +180,7 @@ void Sender::announce(ShmPeer& to, std::uint64_t tag, std::span<const std::byte>
   to.out.push(in_arena ? SlotKind::arena : SlotKind::ordinary, tag, bytes_of(announcement));
 }
 
+// A receiver that makes room, asks for a message or has consumed one is noticed here.
 bool Sender::progress(std::size_t& budget) {
   bool moved = !with_waiting_.empty() && send_waiting();
   if (!announced_.empty()) {
@@ -245,6 +251,8 @@ bool Sender::fill(Send& send, std::size_t& budget) {
   return true;
 }
 
+// An announced message is withdrawn: its state stays in use until the receiver has acknowledged it.
+// One that waits for a slot was never seen by anybody.
 void Sender::cancel(Transfer& transfer) noexcept {
   auto* send = static_cast<Send*>(transfer.handle);
   if (send->state != nullptr) {

@@ -68,6 +68,7 @@ class Sender {
   void cancel(Transfer& transfer) noexcept;
 
  private:
+  // The ways of a message: into the ring, or queued; then through its announcement.
   [[nodiscard]] bool push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
                           Transfer& transfer);
   [[nodiscard]] bool try_push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,

@@ -86,6 +86,7 @@ std::string devices_of(const std::string& interfaces) {
 // UCX is for other nodes; inside one, ranks have a link of their own.
 constexpr const char* default_transports = "^posix,sysv,cma,knem,xpmem";
 
+// Throws OpenError, with what UCX has logged about it.
 void check(ucs_status_t status, const std::string& what) {
   if (status == UCS_OK) return;
   const std::string logged_text = last_log_message();
@@ -122,7 +123,7 @@ class Settings {
 
   void set(const char* name, const std::string& value) {
     check(ucp_config_modify(config_, name, value.c_str()),
-          std::string("UCX does not take ") + name + "=" + value);
+          std::string("UCX does not accept ") + name + "=" + value);
   }
   /// Left out by a UCX that does not know it.
   void prefer(const char* name, const char* value) { ucp_config_modify(config_, name, value); }
@@ -149,7 +150,7 @@ void prefer_for_tcp(Settings& settings, const std::string& transports) {
     settings.prefer("RX_SEG_SIZE", "512k");
     settings.prefer("TX_SEG_SIZE", "512k");
   }
-  // UCX 1.13 ends the process when, of several events it has taken, the first closes the connection
+  // UCX 1.13 ends the process when, of several events it has read, the first closes the connection
   // of the second; and when a peer leaves between connect() and UCX's first message to it, unless
   // connecting does not block.
   if (!is_in_environment("TCP_MAX_POLL")) settings.prefer("MAX_POLL", "1");
@@ -199,6 +200,7 @@ ucp_worker_h make_worker(ucp_context_h context) {
 // Transports, each with the devices that it reaches.
 using Providers = std::map<std::string, std::set<std::string>>;
 
+// UCX lists what it can reach by component, memory domain of it, and transport over it.
 void add_resources(uct_component_h component, const char* domain, Providers& providers) {
   uct_md_config_t* config = nullptr;
   if (uct_md_config_read(component, nullptr, nullptr, &config) != UCS_OK) return;
@@ -294,6 +296,7 @@ std::string describe_ucx() {
   return text;
 }
 
+// The handler is UCX's for ever: it does nothing where no LogCapture exists.
 LogCapture::LogCapture() noexcept {
   static const bool installed = [] {
     ucs_log_push_handler(keep);

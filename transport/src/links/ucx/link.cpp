@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds release_time{250};
 constexpr unsigned rank_shift = 48;
 constexpr std::uint64_t whole_tag = ~std::uint64_t{0};
 
+// What other ranks need to reach this worker.
 std::string own_address(ucp_worker_h worker) {
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
@@ -192,11 +193,13 @@ std::int32_t UcxLink::connect_to(int rank, const std::string& address) {
   return ucx_.error_mode == UCP_ERR_HANDLING_MODE_NONE ? open(peer) : UCS_OK;
 }
 
+// Makes the connection unless there is one.
 ucs_status_t UcxLink::open(UcxPeer& peer) {
   if (broken_) return UCS_ERR_CANCELED;
   return peer.open(ucx_.worker, ucx_.error_mode, failed_);
 }
 
+// Both posts make the connection, so that it reports when it breaks.
 void UcxLink::post_send(int rank, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
   const LogCapture capture;
@@ -278,6 +281,8 @@ void UcxLink::received(void* request, ucs_status_t status, const ucp_tag_recv_in
   end(request, status, info->length);
 }
 
+// During the post, start() has not seen the request yet: it finds the end there. Of an abandoned
+// message only the request is freed.
 void UcxLink::end(void* request, ucs_status_t status, std::uint64_t bytes) {
   UcxMessage& message = *static_cast<UcxMessage*>(request);
   switch (message.state) {
@@ -330,6 +335,8 @@ void UcxLink::fail(UcxPeer& peer, ucs_status_t why) {
   if (closed) abandon(peer);
 }
 
+// A receive can be cancelled alone, unless its message is coming in. Its error says why the peer
+// was lost, if it was.
 void UcxLink::cancel_receives(UcxPeer& peer) {
   for (UcxMessage* message = peer.messages().first(); message != nullptr;) {
     UcxMessage* next = message->next;
@@ -366,6 +373,8 @@ void UcxLink::abandon(UcxMessage& message, ucs_status_t why) {
   message.state = UcxMessage::State::abandoned;
 }
 
+// A send, or a receive whose message is coming in, is cancelled with its connection. When that does
+// not end it either, UCX is not called any more, so that it cannot touch the memory.
 void UcxLink::cancel(Transfer& transfer) {
   if (!transfer.pending()) return;
   const LogCapture capture;
@@ -396,6 +405,7 @@ bool UcxLink::flush(Clock::time_point deadline) {
   return progress_until([this] { return flushed_; }, deadline);
 }
 
+// Connections are closed by force where UCX allows that, because a peer may never answer.
 void UcxLink::close_peers(Clock::time_point deadline) {
   const bool flushed = flush(deadline);
   const bool may_force = ucx_.error_mode == UCP_ERR_HANDLING_MODE_PEER;

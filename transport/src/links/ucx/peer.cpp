@@ -83,12 +83,14 @@ ucs_status_t UcxPeer::open(ucp_worker_h worker, ucp_err_handling_mode_t mode, bo
   return status_;
 }
 
+// UCX calls this when the connection breaks. It is closed later, by progress().
 void UcxPeer::report(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   UcxPeer& self = *static_cast<UcxPeer*>(peer);
   if (self.status_ == UCS_OK) self.status_ = status;
   *self.failed_ = true;
 }
 
+// The endpoint is not used any more, but its messages may end until the request is complete.
 void UcxPeer::close(unsigned flags, ucs_status_t why) {
   if (status_ == UCS_OK) status_ = why;
   if (endpoint_ == nullptr) return;
@@ -115,6 +117,7 @@ std::string pack_address(std::span<const std::byte> worker) {
   return address;
 }
 
+// UCX trusts what it gets, so everything is checked before.
 UnpackedAddress unpack_address(std::span<const std::byte> address) {
   Head head;
   if (address.size() <= sizeof head) return {.worker = {}, .error = not_an_address};
