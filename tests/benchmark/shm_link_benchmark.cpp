@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "links/link.hpp"
-#include "links/shm/open.hpp"
+#include "links/shm/link.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {

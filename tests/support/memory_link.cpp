@@ -9,7 +9,7 @@ namespace rondo::test {
 namespace {
 
 constexpr std::int32_t cut_error = 1;
-constexpr std::int32_t too_long_error = rondo_error_truncated;
+constexpr std::int32_t too_long_error = transport::Transfer::truncated;
 
 }  // namespace
 
@@ -30,8 +30,6 @@ class MemoryLink final : public transport::Link {
   void cancel(transport::Transfer& transfer) override { fabric_->cancel(rank_, transfer); }
   std::optional<int> arm() override { return std::nullopt; }
   [[nodiscard]] std::string address() const override { return std::to_string(rank_); }
-  void connect(int /*rank*/, const std::string& /*address*/) override {}
-  void add_memory(std::span<std::byte> /*memory*/) override {}
   [[nodiscard]] std::string route() const override { return "memory"; }
   [[nodiscard]] std::string error_text(const transport::Transfer& transfer) const override {
     if (transfer.error == too_long_error) return "the message is longer than its receive";
@@ -110,16 +108,16 @@ void MemoryFabric::cut_locked(int a, int b) {
   });
 }
 
-void MemoryFabric::end(int rank, rondo_transfer* transfer, std::int32_t error,
+void MemoryFabric::end(int rank, transport::Transfer* transfer, std::int32_t error,
                        std::uint64_t bytes) {
   if (transfer == nullptr) return;
   endings_[static_cast<std::size_t>(rank)].push_back({transfer, error, bytes});
 }
 
 void MemoryFabric::send(int from, int to, std::uint64_t tag, std::span<const std::byte> data,
-                        rondo_transfer& transfer) {
+                        transport::Transfer& transfer) {
   const std::scoped_lock lock(mutex_);
-  transfer.state = rondo_transfer_pending;
+  transfer.begin(nullptr);
   Wire& way = wire(from, to);
   if (way.messages == way.cut_at) cut_locked(from, to);
   if (way.cut) {
@@ -136,14 +134,13 @@ void MemoryFabric::send(int from, int to, std::uint64_t tag, std::span<const std
   }
   message.copy.assign(data.begin(), data.end());
   message.data = message.copy;
-  transfer.bytes = data.size();
-  transfer.state = rondo_transfer_done;
+  transfer.end(0, data.size());
 }
 
 void MemoryFabric::receive(int from, int to, std::uint64_t tag, std::span<std::byte> into,
-                           rondo_transfer& transfer) {
+                           transport::Transfer& transfer) {
   const std::scoped_lock lock(mutex_);
-  transfer.state = rondo_transfer_pending;
+  transfer.begin(nullptr);
   if (wire(from, to).cut) {
     end(to, &transfer, cut_error, 0);
     return;
@@ -190,22 +187,20 @@ bool MemoryFabric::progress(int rank) {
   }
   moved = deliver(rank) || moved;
   for (const Ending& ending : endings_[static_cast<std::size_t>(rank)]) {
-    ending.transfer->error = ending.error;
-    ending.transfer->bytes = ending.bytes;
-    ending.transfer->state = ending.error == 0 ? rondo_transfer_done : rondo_transfer_failed;
+    ending.transfer->end(ending.error, ending.bytes);
     moved = true;
   }
   endings_[static_cast<std::size_t>(rank)].clear();
   return moved;
 }
 
-void MemoryFabric::cancel(int rank, rondo_transfer& transfer) {
+void MemoryFabric::cancel(int rank, transport::Transfer& transfer) {
   const std::scoped_lock lock(mutex_);
   const auto is_it = [&transfer](const auto& entry) { return entry.transfer == &transfer; };
   std::erase_if(messages_, is_it);
   std::erase_if(receives_, is_it);
   std::erase_if(endings_[static_cast<std::size_t>(rank)], is_it);
-  transfer.state = rondo_transfer_idle;
+  transfer.state = transport::TransferState::idle;
 }
 
 }  // namespace rondo::test

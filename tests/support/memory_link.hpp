@@ -64,8 +64,8 @@ class MemoryFabric {
     int to = 0;
     std::uint64_t tag = 0;
     std::span<const std::byte> data = {};
-    std::vector<std::byte> copy = {};    // of an eager message
-    rondo_transfer* transfer = nullptr;  // null once the sender need not be told
+    std::vector<std::byte> copy = {};         // of an eager message
+    transport::Transfer* transfer = nullptr;  // null once the sender need not be told
     int delay = 0;
   };
   struct Receive {
@@ -73,11 +73,11 @@ class MemoryFabric {
     int to = 0;
     std::uint64_t tag = 0;
     std::span<std::byte> into = {};
-    rondo_transfer* transfer = nullptr;
+    transport::Transfer* transfer = nullptr;
   };
   // What a rank's next progress() will store into its own transfer.
   struct Ending {
-    rondo_transfer* transfer = nullptr;
+    transport::Transfer* transfer = nullptr;
     std::int32_t error = 0;
     std::uint64_t bytes = 0;
   };
@@ -89,14 +89,14 @@ class MemoryFabric {
   };
 
   void send(int from, int to, std::uint64_t tag, std::span<const std::byte> data,
-            rondo_transfer& transfer);
+            transport::Transfer& transfer);
   void receive(int from, int to, std::uint64_t tag, std::span<std::byte> into,
-               rondo_transfer& transfer);
+               transport::Transfer& transfer);
   bool progress(int rank);
-  void cancel(int rank, rondo_transfer& transfer);
+  void cancel(int rank, transport::Transfer& transfer);
 
   void cut_locked(int a, int b);
-  void end(int rank, rondo_transfer* transfer, std::int32_t error, std::uint64_t bytes);
+  void end(int rank, transport::Transfer* transfer, std::int32_t error, std::uint64_t bytes);
   [[nodiscard]] std::list<Message>::iterator match(const Receive& receive);
   bool deliver(int rank);
   [[nodiscard]] Wire& wire(int from, int to);

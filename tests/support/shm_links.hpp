@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "links/link.hpp"
-#include "links/shm/open.hpp"
+#include "links/shm/link.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::test {

@@ -11,7 +11,7 @@
 
 #include "links/delayed_link.hpp"
 
-namespace rondo::transport::slowed_link_test {
+namespace rondo::transport::delayed_link_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -29,16 +29,13 @@ class RecordingLink final : public Link {
   void post_send(int /*peer*/, std::uint64_t tag, std::span<const std::byte> data,
                  Transfer& transfer) override {
     sent_->push_back({tag, Clock::now()});
-    transfer.bytes = data.size();
-    transfer.state = rondo_transfer_done;
+    transfer.end(0, data.size());
   }
   void post_recv(int, std::uint64_t, std::span<std::byte>, Transfer&) override {}
   bool progress() override { return false; }
   void cancel(Transfer&) override {}
   std::optional<int> arm() override { return 7; }
   std::string address() const override { return "here"; }
-  void connect(int, const std::string&) override {}
-  void add_memory(std::span<std::byte>) override {}
   std::string route() const override { return "nowhere"; }
   std::string error_text(const Transfer&) const override { return {}; }
 
@@ -46,9 +43,9 @@ class RecordingLink final : public Link {
   std::vector<Sent>* sent_;
 };
 
-class SlowedLinkTest : public testing::Test {
+class DelayedLinkTest : public testing::Test {
  protected:
-  std::unique_ptr<DelayedLink> slowed(std::chrono::nanoseconds latency, double bandwidth) {
+  std::unique_ptr<DelayedLink> delayed(std::chrono::nanoseconds latency, double bandwidth) {
     return std::make_unique<DelayedLink>(std::make_unique<RecordingLink>(sent_), latency,
                                          bandwidth);
   }
@@ -56,8 +53,8 @@ class SlowedLinkTest : public testing::Test {
   std::vector<std::byte> message_{1'000'000};
 };
 
-TEST_F(SlowedLinkTest, NothingLeavesBeforeItsTime) {
-  const auto link = slowed(3ms, 0);
+TEST_F(DelayedLinkTest, NothingLeavesBeforeItsTime) {
+  const auto link = delayed(3ms, 0);
   Transfer transfer;
   const auto begin = Clock::now();
 
@@ -72,8 +69,8 @@ TEST_F(SlowedLinkTest, NothingLeavesBeforeItsTime) {
   EXPECT_EQ(link->arm(), 7);
 }
 
-TEST_F(SlowedLinkTest, MessagesShareOneWire) {
-  const auto link = slowed(0ns, 1e9);  // a millisecond each
+TEST_F(DelayedLinkTest, MessagesShareOneWire) {
+  const auto link = delayed(0ns, 1e9);  // a millisecond each
   std::vector<Transfer> transfers(3);
   const auto begin = Clock::now();
 
@@ -89,8 +86,8 @@ TEST_F(SlowedLinkTest, MessagesShareOneWire) {
   }
 }
 
-TEST_F(SlowedLinkTest, WhatWasCancelledIsNotSent) {
-  auto link = slowed(1ms, 0);
+TEST_F(DelayedLinkTest, WhatWasCancelledIsNotSent) {
+  auto link = delayed(1ms, 0);
   Transfer first;
   Transfer second;
   link->post_send(1, 1, message_, first);
@@ -104,10 +101,10 @@ TEST_F(SlowedLinkTest, WhatWasCancelledIsNotSent) {
   EXPECT_EQ(sent_[0].tag, 2U);
 }
 
-TEST_F(SlowedLinkTest, ItsRouteSaysThatItIsInjected) {
-  EXPECT_THAT(slowed(2us, 6e9)->route(),
+TEST_F(DelayedLinkTest, ItsRouteSaysThatItIsInjected) {
+  EXPECT_THAT(delayed(2us, 6e9)->route(),
               testing::StrEq("nowhere (injected: 2 us latency, 6 GB/s)"));
 }
 
 }  // namespace
-}  // namespace rondo::transport::slowed_link_test
+}  // namespace rondo::transport::delayed_link_test

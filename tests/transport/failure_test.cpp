@@ -18,7 +18,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "support/backends/backends.hpp"
+#include "support/backends.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::failure_test {

@@ -203,8 +203,6 @@ class AccountedLink final : public Link {
   bool progress() override { return link_->progress(); }
   std::optional<int> arm() override { return link_->arm(); }
   [[nodiscard]] std::string address() const override { return link_->address(); }
-  void connect(int rank, const std::string& address) override { link_->connect(rank, address); }
-  void add_memory(std::span<std::byte> memory) override { link_->add_memory(memory); }
   [[nodiscard]] std::string route() const override { return link_->route(); }
   [[nodiscard]] std::string error_text(const Transfer& transfer) const override {
     return link_->error_text(transfer);

@@ -191,7 +191,7 @@ TEST_P(LinkTest, FailsAReceiveThatIsTooShort) {
     ASSERT_TRUE(finish(receiving) && finish(sending)) << bytes;
 
     EXPECT_TRUE(receiving.failed()) << bytes;
-    EXPECT_EQ(receiving.error, rondo_error_truncated) << bytes;
+    EXPECT_EQ(receiving.error, Transfer::truncated) << bytes;
     EXPECT_NE(link(1).error_text(receiving), "");
     EXPECT_THAT(std::span(received).last(8), testing::Each(std::byte{0x55})) << bytes;
   }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "link_suite.hpp"
 #include "links/plugin.hpp"
@@ -152,7 +153,7 @@ TEST(LinkUcxTest, OpensInSeveralThreadsAtOnce) {
 }
 
 TEST(LinkUcxTest, ListsVersionAndTransports) {
-  for (const PluginFacts& plugin : list_plugins()) {
+  for (const LinkFacts& plugin : links()) {
     if (plugin.name != "ucx") continue;
     EXPECT_EQ(plugin.problem, "");
     EXPECT_THAT(plugin.facts.at(0), HasSubstr("version 1."));

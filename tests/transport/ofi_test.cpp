@@ -23,6 +23,7 @@
 
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "links/plugin.hpp"
 #include "support/world.hpp"
@@ -120,7 +121,7 @@ TEST(OfiLinkTest, TakesTheFirstInterfaceOfTheListThatExists) {
 }
 
 TEST(OfiLinkTest, DescribesItsVersionAndProviders) {
-  for (const PluginFacts& plugin : list_plugins()) {
+  for (const LinkFacts& plugin : links()) {
     if (plugin.name != "ofi") continue;
     ASSERT_GE(plugin.facts.size(), 2U);
     EXPECT_THAT(plugin.facts[0], StartsWith("version 1."));
@@ -206,7 +207,7 @@ TEST_P(OfiSizesTest, GoesOnAfterAReceiveThatWasTooShort) {
   links[0].post_send(1, 7, data, sends[1]);
 
   ASSERT_TRUE(links.finish(recvs[0]) && links.finish(recvs[1]));
-  EXPECT_EQ(recvs[0].error, rondo_error_truncated);
+  EXPECT_EQ(recvs[0].error, Transfer::truncated);
   EXPECT_TRUE(recvs[1].done());
   EXPECT_TRUE(received == data);
   EXPECT_TRUE(links.finish(sends[1]));
@@ -418,7 +419,7 @@ TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
   links_[0].post_send(1, 7, data_, next);
 
   ASSERT_TRUE(next.failed());
-  EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to take back a message"));
+  EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to cancel a message"));
 }
 
 // Its members had the connection to the peer closed, which the other communicators needed.

@@ -15,9 +15,9 @@
 #include <gtest/gtest.h>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "links/plugin.hpp"
-#include "links/plugin_library.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::plugin_test {
@@ -100,12 +100,18 @@ TEST_F(PluginTest, DoesNotTakeALaterPluginForABrokenOne) {
 }
 
 TEST_F(PluginTest, RefusesALibraryThatIsNoPlugin) {
-  EXPECT_THAT(failure_of("stray"), AllOf(HasSubstr("librondo-link-stray.so is not a link plug-in"),
-                                         HasSubstr("rondo_link_v1")));
+  EXPECT_THAT(failure_of("stray"),
+              AllOf(HasSubstr("librondo-link-stray.so is not a link plug-in"),
+                    HasSubstr("no symbol rondo_link_plugin"),
+                    HasSubstr("install plug-in and librondo-transport of one release")));
 }
 
-TEST_F(PluginTest, RefusesAPluginOfAnotherVersion) {
-  EXPECT_THAT(failure_of("future"), HasSubstr("version 2 of the plug-in interface, not 1"));
+// Its functions would end the process.
+TEST_F(PluginTest, RefusesAPluginOfAnotherReleaseBeforeItCallsIt) {
+  EXPECT_THAT(
+      failure_of("future"),
+      AllOf(HasSubstr("librondo-link-future.so is of release 99.9.9, but librondo-transport"),
+            HasSubstr("install both of one release")));
 }
 
 TEST_F(PluginTest, PassesOnWhyALinkCannotBeOpened) {
@@ -113,7 +119,7 @@ TEST_F(PluginTest, PassesOnWhyALinkCannotBeOpened) {
               AllOf(HasSubstr("'fake' cannot be opened"), HasSubstr("take 'pigeon'")));
 }
 
-TEST_F(PluginTest, CallsThePluginsTable) {
+TEST_F(PluginTest, GivesThePluginsLink) {
   const std::unique_ptr<Link> link = open_plugin("fake", with_provider("pigeon"));
   std::array<std::byte, 3> data{};
   Transfer sent;
@@ -155,15 +161,17 @@ TEST_F(PluginTest, ListsKnownPluginsWithWhatIsWrongWithThem) {
   const auto broken = folder.write("librondo-link-ofi.so", "not a library");
   ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
 
-  const std::vector<PluginFacts> plugins = list_plugins();
+  const std::vector<LinkFacts> all = links();
 
-  ASSERT_EQ(plugins.size(), 2);
-  EXPECT_EQ(plugins[0].name, "ofi");
-  EXPECT_EQ(plugins[0].path, broken.string());
-  EXPECT_THAT(plugins[0].problem, HasSubstr("cannot be loaded"));
-  EXPECT_EQ(plugins[1].name, "ucx");
-  EXPECT_EQ(plugins[1].path, "");
-  EXPECT_THAT(plugins[1].problem, HasSubstr("is not installed"));
+  ASSERT_EQ(all.size(), 3);
+  EXPECT_EQ(all[0].name, "shm");
+  EXPECT_EQ(all[0].problem, "");
+  EXPECT_EQ(all[1].name, "ofi");
+  EXPECT_EQ(all[1].path, broken.string());
+  EXPECT_THAT(all[1].problem, HasSubstr("cannot be loaded"));
+  EXPECT_EQ(all[2].name, "ucx");
+  EXPECT_EQ(all[2].path, "");
+  EXPECT_THAT(all[2].problem, HasSubstr("is not installed"));
 }
 
 TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {
@@ -172,10 +180,10 @@ TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {
                         folder.path() / "librondo-link-ofi.so");
   ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
 
-  const std::vector<PluginFacts> plugins = list_plugins();
+  const LinkFacts ofi = links().at(1);
 
-  EXPECT_EQ(plugins[0].problem, "");
-  EXPECT_THAT(plugins[0].facts, ElementsAre("version 9.8", "provider pigeon"));
+  EXPECT_EQ(ofi.problem, "");
+  EXPECT_THAT(ofi.facts, ElementsAre("version 9.8", "provider pigeon"));
 }
 
 }  // namespace

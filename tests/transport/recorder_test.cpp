@@ -7,10 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "recorder/json.hpp"
+#include "recorder/dump.hpp"
 #include "recorder/log.hpp"
 #include "recorder/recorder.hpp"
-#include "recorder/snapshot.hpp"
 
 namespace rondo::transport::recorder::recorder_test {
 namespace {

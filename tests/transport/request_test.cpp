@@ -16,7 +16,7 @@
 #include <rondo/transport/request.hpp>
 
 #include "support/allocations.hpp"
-#include "support/backends/backends.hpp"
+#include "support/backends.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::request_test {

@@ -13,13 +13,13 @@
 
 #include <gtest/gtest.h>
 
-#include "links/shm/layout.hpp"
+#include "links/shm/ring.hpp"
 #include "support/shm_links.hpp"
 
 namespace rondo::transport::shm_link_cancel_test {
 namespace {
 
-using links::shm::box_bytes;
+using shm_link::eager_bytes;
 using test::fill;
 using test::filled;
 using test::is_filled;
@@ -118,7 +118,7 @@ TEST(ShmLinkCancelTest, FailsTheReceiveOfAMessageThatIsTakenBackHalfWay) {
     ranks.settle();
 
     EXPECT_TRUE(half.receive.failed());
-    EXPECT_EQ(ranks.link(1).error_text(half.receive), "its sender has taken the message back");
+    EXPECT_EQ(ranks.link(1).error_text(half.receive), "its sender has cancelled the message");
     expect_to_carry_on(ranks);
   }
 }
@@ -140,11 +140,11 @@ TEST(ShmLinkCancelTest, EndsTheSendOfAMessageWhoseReceiveIsGivenUpHalfWay) {
 
 TEST(ShmLinkCancelTest, TakesBackASendThatWaitsForASlot) {
   ShmLinks ranks(2);
-  std::deque<Transfer> sends(links::shm::ring_slots + 2);
-  std::deque<Transfer> receives(links::shm::ring_slots + 2);
+  std::deque<Transfer> sends(shm_link::ring_slots + 2);
+  std::deque<Transfer> receives(shm_link::ring_slots + 2);
   const auto data = filled(small, 1);
   std::vector<std::byte> received(small);
-  const std::size_t queued = links::shm::ring_slots;
+  const std::size_t queued = shm_link::ring_slots;
   for (std::size_t i = 0; i < queued; ++i) ranks.link(0).post_send(1, 1, {}, sends[i]);
   ranks.link(0).post_send(1, 1, {}, sends[queued]);
   ranks.link(0).post_send(1, 1, data, sends[queued + 1]);
@@ -226,10 +226,10 @@ class StoppedRead {
 TEST(ShmLinkCancelTest, FailsAReceiveOfAShortMessageThatIsTakenBackWhileItIsRead) {
   constexpr std::size_t page = 4096;
   ShmLinks ranks(2);
-  // The boxes first, so that the message is read where it lies.
+  // The eager buffers first, so that the message is read where it lies.
   std::deque<Transfer> sends(64);
-  const auto boxed = filled(box_bytes, 3);
-  for (Transfer& send : sends) ranks.link(0).post_send(1, 2, boxed, send);
+  const auto eager = filled(eager_bytes, 3);
+  for (Transfer& send : sends) ranks.link(0).post_send(1, 2, eager, send);
   const std::span<std::byte> data = ranks.arena(0, page);
   fill(data, 1);
   std::vector<std::byte> received(page);

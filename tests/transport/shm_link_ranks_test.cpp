@@ -26,7 +26,7 @@ std::uint32_t seed_of(int from, int to, std::uint32_t round) {
   return static_cast<std::uint32_t>(from) * 131U + static_cast<std::uint32_t>(to) * 17U + round;
 }
 
-// Slot, box, and larger; every pair has its own.
+// Slot, eager buffer, and larger; every pair has its own.
 std::size_t bytes_of(int from, int to, std::uint32_t round) {
   constexpr std::size_t most = 100'000;
   const std::uint32_t seed = seed_of(from, to, round);

@@ -12,36 +12,37 @@
 
 #include <gtest/gtest.h>
 
-#include "links/shm/layout.hpp"
+#include "links/shm/ring.hpp"
 #include "support/allocations.hpp"
 #include "support/shm_links.hpp"
 
 namespace rondo::transport::shm_link_test {
 namespace {
 
-using links::shm::box_bytes;
-using links::shm::chunk_bytes;
-using links::shm::inline_bytes;
-using links::shm::ring_slots;
-using links::shm::stream_bytes;
+using shm_link::bounce_bytes;
+using shm_link::eager_bytes;
+using shm_link::fragment_bytes;
+using shm_link::inline_bytes;
+using shm_link::ring_slots;
 using test::fill;
 using test::filled;
 using test::is_filled;
 using test::ShmLinks;
 
-// All ways a message can take: in its slot, in a box, in chunks, out of the arena.
+// All ways a message can take: in its slot, in an eager buffer, through a bounce buffer, out of the
+// arena.
 constexpr std::array<std::size_t, 13> sizes{0,
                                             1,
                                             inline_bytes,
                                             inline_bytes + 1,
-                                            box_bytes,
-                                            box_bytes + 1,
-                                            chunk_bytes - 1,
-                                            chunk_bytes,
-                                            chunk_bytes + 1,
-                                            stream_bytes,
-                                            stream_bytes + 1,
-                                            3 * stream_bytes,
+                                            eager_bytes,
+                                            eager_bytes + 1,
+                                            fragment_bytes - 1,
+                                            fragment_bytes,
+                                            fragment_bytes + 1,
+                                            bounce_bytes,
+                                            bounce_bytes + 1,
+                                            3 * bounce_bytes,
                                             1'000'003};
 constexpr std::size_t large = 1'000'003;
 
@@ -85,8 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Shm, ShmLinkSizesTest,
 
 TEST(ShmLinkTest, IsDoneWithASmallSendAtOnce) {
   ShmLinks ranks(2);
-  auto data = filled(box_bytes, 1);
-  std::vector<std::byte> received(box_bytes);
+  auto data = filled(eager_bytes, 1);
+  std::vector<std::byte> received(eager_bytes);
   Transfer send;
   Transfer receive;
 
@@ -216,7 +217,7 @@ TEST(ShmLinkTest, SendsToItself) {
 
       if (posted_first) ranks.link(0).post_recv(0, 1, received, receive);
       ranks.link(0).post_send(0, 1, sent, send);
-      EXPECT_EQ(send.done(), bytes <= inline_bytes || (posted_first && bytes <= box_bytes));
+      EXPECT_EQ(send.done(), bytes <= inline_bytes || (posted_first && bytes <= eager_bytes));
       if (!posted_first) ranks.link(0).post_recv(0, 1, received, receive);
       ranks.settle();
 
@@ -241,7 +242,7 @@ TEST(ShmLinkTest, FailsAReceiveWithTooLittleRoomButNotItsSend) {
 
     EXPECT_TRUE(send.done()) << bytes;
     EXPECT_TRUE(receive.failed()) << bytes;
-    EXPECT_EQ(receive.error, rondo_error_truncated);
+    EXPECT_EQ(receive.error, Transfer::truncated);
     EXPECT_EQ(ranks.link(1).error_text(receive),
               "the message is longer than the memory given for it");
   }
@@ -263,7 +264,7 @@ TEST(ShmLinkTest, ReachesNoRankOfAnotherNode) {
 
 TEST(ShmLinkTest, UsesBoundedMemoryForLargeMessages) {
   ShmLinks ranks(2);
-  const auto data = filled(40 * stream_bytes, 1);
+  const auto data = filled(40 * bounce_bytes, 1);
   std::vector<std::byte> received(data.size());
   (void)ranks.link(0);
   const std::size_t before = ranks.memory(0).control().size();
@@ -275,7 +276,7 @@ TEST(ShmLinkTest, UsesBoundedMemoryForLargeMessages) {
   ranks.settle();
 
   EXPECT_EQ(received, data);
-  EXPECT_LT(ranks.memory(0).control().size() - before, stream_bytes + 64 * 1024);
+  EXPECT_LT(ranks.memory(0).control().size() - before, bounce_bytes + 64 * 1024);
 }
 
 // One message of each size to the other rank, which answers with it.

@@ -10,10 +10,10 @@
 
 #include <gtest/gtest.h>
 
-#include "links/shm/fifo.hpp"
+#include "links/fifo.hpp"
 #include "links/shm/ring.hpp"
 
-namespace rondo::transport::links::shm::shm_ring_test {
+namespace rondo::transport::shm_link::shm_ring_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::uint64_t& value) {
@@ -42,11 +42,11 @@ TEST(ShmRingTest, CarriesKindTagAndPayload) {
   payload.back() = std::byte{7};
   constexpr std::uint64_t tag = 0xFEDC'BA98'7654;
 
-  writer.push(Kind::arena, tag, payload);
+  writer.push(SlotKind::arena, tag, payload);
 
   ASSERT_TRUE(reader.ready());
   const auto front = reader.front();
-  EXPECT_EQ(front.kind, Kind::arena);
+  EXPECT_EQ(front.kind, SlotKind::arena);
   EXPECT_EQ(front.tag, tag);
   EXPECT_EQ(front.payload.size(), inline_bytes);
   EXPECT_EQ(front.payload.back(), std::byte{7});
@@ -59,7 +59,7 @@ TEST(ShmRingTest, IsFullUntilAMessageIsPopped) {
 
   for (std::size_t i = 0; i < ring_slots; ++i) {
     EXPECT_FALSE(writer.full()) << i;
-    writer.push(Kind::inlined, i, {});
+    writer.push(SlotKind::inlined, i, {});
   }
 
   EXPECT_TRUE(writer.full());
@@ -74,7 +74,7 @@ TEST(ShmRingTest, IsHalfFullWhenHalfOfItsSlotsAreFilled) {
 
   for (std::size_t i = 0; i < ring_slots / 2; ++i) {
     EXPECT_FALSE(reader.half_full()) << i;
-    writer.push(Kind::inlined, i, {});
+    writer.push(SlotKind::inlined, i, {});
   }
 
   EXPECT_TRUE(reader.half_full());
@@ -89,7 +89,7 @@ TEST(ShmRingTest, TellsNewMessagesFromThoseOfEarlierLaps) {
 
   for (std::uint64_t i = 0; i < 5 * ring_slots; ++i) {
     EXPECT_FALSE(reader.ready()) << i;
-    writer.push(Kind::inlined, i, bytes_of(i));
+    writer.push(SlotKind::inlined, i, bytes_of(i));
     ASSERT_TRUE(reader.ready()) << i;
     EXPECT_EQ(value_of(reader.front()), i);
     reader.pop();
@@ -103,7 +103,7 @@ TEST(ShmRingTest, KeepsOrderBetweenThreads) {
     RingWriter writer(*ring);
     for (std::uint64_t i = 0; i < messages; ++i) {
       while (writer.full()) std::this_thread::yield();
-      writer.push(Kind::inlined, i, bytes_of(i));
+      writer.push(SlotKind::inlined, i, bytes_of(i));
     }
   });
   RingReader reader(*ring);
@@ -130,9 +130,9 @@ TEST(ShmFifoTest, TakesTheOldestThatFitsAndKeepsTheOthersInOrder) {
   Fifo<Item> fifo;
   for (Item& item : items) fifo.push(item);
 
-  const Item* two = fifo.take([](const Item& item) { return item.value == 2; });
-  const Item* other = fifo.take([](const Item& item) { return item.value == 2; });
-  const Item* none = fifo.take([](const Item& item) { return item.value == 2; });
+  const Item* two = fifo.extract([](const Item& item) { return item.value == 2; });
+  const Item* other = fifo.extract([](const Item& item) { return item.value == 2; });
+  const Item* none = fifo.extract([](const Item& item) { return item.value == 2; });
 
   EXPECT_EQ(two, &items[1]);
   EXPECT_EQ(other, &items[3]);
@@ -166,4 +166,4 @@ TEST(ShmFifoTest, OffersEachItemOnceAndKeepsWhatIsNotFinished) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::links::shm::shm_ring_test
+}  // namespace rondo::transport::shm_link::shm_ring_test

@@ -13,8 +13,7 @@
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 #include "recorder/dump.hpp"
-#include "recorder/json.hpp"
-#include "recorder/memory.hpp"
+#include "recorder/recorder.hpp"
 
 namespace rondo::transport {
 
@@ -85,7 +84,7 @@ FlightRecord FlightRecord::create() {
 int FlightRecord::descriptor() const noexcept { return memory_->descriptor(); }
 
 bool FlightRecord::tells_of_failure() const {
-  const recorder::Header* header = memory_->header();
+  const recorder::RecordHeader* header = memory_->header();
   return header != nullptr && header->failure.load(std::memory_order_acquire) != 0;
 }
 

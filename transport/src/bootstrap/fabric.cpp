@@ -25,7 +25,7 @@
 #include "core/names.hpp"
 #include "links/delayed_link.hpp"
 #include "links/plugin.hpp"
-#include "links/shm/open.hpp"
+#include "links/shm/link.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

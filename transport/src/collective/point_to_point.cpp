@@ -34,7 +34,7 @@ PointToPoint::PointToPoint(const Group& group, Parts& parts)
     : channel_(group.channel), parts_(&parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
-    part.sent.state = part.received.state = rondo_transfer_idle;
+    part.sent.state = part.received.state = TransferState::idle;
     if (part.takes) {
       channel_->recv_labelled(part.member, part.kind, part.in_label, room(part), part.received);
     }

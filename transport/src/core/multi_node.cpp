@@ -145,7 +145,7 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
 void MultiNode::post_headers(OperationRecord& record) const {
   HeaderExchange& header = record.header;
   header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
-  header.sent.state = header.received.state = rondo_transfer_idle;
+  header.sent.state = header.received.state = TransferState::idle;
   header.compared = false;
   const std::uint32_t label = label_of(record.posted.sequence);
   channel_->recv_labelled(previous_, MessageKind::header, label,

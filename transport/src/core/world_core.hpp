@@ -20,7 +20,6 @@
 #include "core/channel.hpp"
 #include "core/peer_status.hpp"
 #include "links/link.hpp"
-#include "recorder/memory.hpp"
 #include "recorder/recorder.hpp"
 #include "shm/arena.hpp"
 #include "shm/memory.hpp"

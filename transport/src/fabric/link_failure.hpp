@@ -30,7 +30,7 @@ class LinkFailure : public std::exception {
 inline void throw_if_failed(const Channel& channel, std::size_t member, const Transfer& transfer) {
   if (!transfer.failed()) return;
   throw LinkFailure(member, channel.link(member).error_text(transfer),
-                    transfer.error == rondo_error_truncated);
+                    transfer.error == Transfer::truncated);
 }
 
 }  // namespace rondo::transport

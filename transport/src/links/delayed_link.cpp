@@ -1,3 +1,6 @@
+// How a slower wire is imitated: a send waits in a queue until the wire would have carried it, and
+// only then goes to the real link. Receives go there at once.
+
 #include "links/delayed_link.hpp"
 
 #include <algorithm>
@@ -15,6 +18,7 @@ DelayedLink::~DelayedLink() {
   while (!waiting_.empty()) progress();
 }
 
+// A message occupies the wire after all earlier ones, and arrives the latency later.
 void DelayedLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
                             Transfer& transfer) {
   const double seconds =
@@ -22,7 +26,7 @@ void DelayedLink::post_send(int peer, std::uint64_t tag, std::span<const std::by
   const auto on_wire =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   wire_is_free_ = std::max(wire_is_free_, Clock::now()) + on_wire;
-  transfer.state = rondo_transfer_pending;
+  transfer.begin(nullptr);
   waiting_.push_back({wire_is_free_ + latency_, peer, tag, data, &transfer});
 }
 
@@ -41,12 +45,22 @@ void DelayedLink::cancel(Transfer& transfer) {
   const auto waits = std::ranges::find(waiting_, &transfer, &Waiting::transfer);
   if (waits == waiting_.end()) return link_->cancel(transfer);
   waiting_.erase(waits);
-  transfer.state = rondo_transfer_failed;
+  transfer.state = TransferState::failed;
 }
 
 std::optional<int> DelayedLink::arm() {
   if (!waiting_.empty()) return std::nullopt;
   return link_->arm();
+}
+
+std::string DelayedLink::try_connect(int rank, const std::string& address) {
+  link_->connect(rank, address);
+  return {};
+}
+
+std::string DelayedLink::try_add_memory(std::span<std::byte> memory) {
+  link_->add_memory(memory);
+  return {};
 }
 
 std::string DelayedLink::route() const {

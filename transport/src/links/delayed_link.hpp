@@ -40,14 +40,15 @@ class DelayedLink final : public Link {
   /// Nothing while messages wait for their time.
   [[nodiscard]] std::optional<int> arm() override;
   [[nodiscard]] std::string address() const override { return link_->address(); }
-  void connect(int rank, const std::string& address) override { link_->connect(rank, address); }
-  void add_memory(std::span<std::byte> memory) override { link_->add_memory(memory); }
   [[nodiscard]] std::string route() const override;
   [[nodiscard]] std::string error_text(const Transfer& transfer) const override {
     return link_->error_text(transfer);
   }
 
  private:
+  [[nodiscard]] std::string try_connect(int rank, const std::string& address) override;
+  [[nodiscard]] std::string try_add_memory(std::span<std::byte> memory) override;
+
   using Clock = std::chrono::steady_clock;
   struct Waiting {
     Clock::time_point leaves;

@@ -7,26 +7,66 @@
 #include <span>
 #include <string>
 
-#include "links/link_v1.h"
+#include <rondo/transport/error.hpp>
 
 namespace rondo::transport {
 
+enum class TransferState : std::uint8_t { idle, pending, done, failed };
+
 /// One message in flight over a Link. It lives where its operation lives: the link refers to it,
 /// and to the message's memory, until it is done, failed or cancelled.
-struct Transfer : rondo_transfer {
-  Transfer() noexcept : rondo_transfer{} {}
+struct Transfer {
+  /// The one error number that all links have in common; their others are their own.
+  static constexpr std::int32_t truncated = -1;  ///< longer than the memory of its receive
+
+  Transfer() noexcept = default;
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
   ~Transfer() = default;
 
-  [[nodiscard]] bool idle() const noexcept { return state == rondo_transfer_idle; }
-  [[nodiscard]] bool pending() const noexcept { return state == rondo_transfer_pending; }
-  [[nodiscard]] bool done() const noexcept { return state == rondo_transfer_done; }
-  [[nodiscard]] bool failed() const noexcept { return state == rondo_transfer_failed; }
+  [[nodiscard]] bool idle() const noexcept { return state == TransferState::idle; }
+  [[nodiscard]] bool pending() const noexcept { return state == TransferState::pending; }
+  [[nodiscard]] bool done() const noexcept { return state == TransferState::done; }
+  [[nodiscard]] bool failed() const noexcept { return state == TransferState::failed; }
+
+  /// For links: the message is in flight; `link_data` is the link's own.
+  void begin(void* link_data) noexcept {
+    state = TransferState::pending;
+    error = 0;
+    bytes = 0;
+    handle = link_data;
+    context = nullptr;
+  }
+  /// For links: nothing refers to it any more. It is done when `why` is 0.
+  void end(std::int32_t why, std::uint64_t moved) noexcept {
+    state = why == 0 ? TransferState::done : TransferState::failed;
+    error = why;
+    bytes = why == 0 ? moved : 0;
+    handle = nullptr;
+    context = nullptr;
+  }
+
+  TransferState state = TransferState::idle;
+  std::int32_t error = 0;   ///< when failed: for Link::error_text()
+  std::uint64_t bytes = 0;  ///< when done: as many as were sent or received
+  void* handle = nullptr;   ///< the link's own
+  void* context = nullptr;  ///< the link's own
 };
 
 /// Tags have 48 bits; links need the others to tell senders apart.
 inline constexpr unsigned link_tag_bits = 48;
+
+/// How long the destructor of a link may take to send what is on its way.
+inline constexpr std::chrono::milliseconds link_close_timeout{2'000};
+
+/// How a link between nodes is to be opened.
+struct LinkOptions {
+  int rank = 0;  ///< in the World: 0 <= rank < size <= 65536
+  int size = 1;
+  std::string provider;  ///< a UCX_TLS list, a libfabric provider; "" chooses by preference
+  std::string device;    ///< network interfaces, comma-separated; "" leaves it to the link
+  int peers = 0;         ///< ranks that are likely to be talked to; a hint
+};
 
 /// The only interface to a wire: tagged messages between this rank and others.
 ///
@@ -36,7 +76,8 @@ inline constexpr unsigned link_tag_bits = 48;
 /// - **Completion.** A posted transfer is pending until progress() (or the post itself) has made
 ///   it done or failed. A send is done when its memory may be written again; a receive, when the
 ///   message is there. A message longer than its receive's memory makes the receive fail.
-/// - **Waiting.** Nothing here waits, but close() in the destructor.
+/// - **Waiting.** Nothing here waits but the destructor, which sends what is on its way for at most
+///   link_close_timeout; and cancel(), for a moment.
 /// - **Threads.** Belongs to the World's thread.
 class Link {
  public:
@@ -54,12 +95,12 @@ class Link {
   virtual bool progress() = 0;
 
   /// After it the link does not refer to `transfer` or its memory any more. A send that the peer
-  /// is already taking may take the connection with it.
+  /// is already receiving may cost the connection.
   virtual void cancel(Transfer& transfer) = 0;
 
   /// Nobody here will ask any more for what `peer` sends with a tag that equals `tag` in the bits
   /// of `mask`: it is thrown away when it comes, and also if it has come, so that the peer need not
-  /// take it back. A link whose sends can be taken back without harm has nothing to do.
+  /// cancel it. A link whose sends can be cancelled without harm has nothing to do.
   virtual void discard(int /*peer*/, std::uint64_t /*tag*/, std::uint64_t /*mask*/) {}
 
   /// A descriptor that becomes readable when progress() would move something; nothing when it
@@ -68,16 +109,38 @@ class Link {
 
   /// What others need to reach this rank.
   [[nodiscard]] virtual std::string address() const = 0;
-  /// Makes `rank` known; the connection is made when it is first used.
-  virtual void connect(int rank, const std::string& address) = 0;
 
-  /// Memory that will be sent from and received into often.
-  virtual void add_memory(std::span<std::byte> memory) = 0;
+  /// Makes `rank` known; the connection is made when it is first used. Throws
+  /// Error(link_unavailable).
+  void connect(int rank, const std::string& address) {
+    throw_unless_empty(try_connect(rank, address),
+                       "cannot use the address of rank " + std::to_string(rank));
+  }
 
-  /// What the link took, for people: "ucx: tcp over eth0".
+  /// Memory that will be sent from and received into often. Throws Error(link_unavailable).
+  void add_memory(std::span<std::byte> memory) {
+    throw_unless_empty(try_add_memory(memory),
+                       "cannot register " + std::to_string(memory.size()) +
+                           " bytes (is the limit of locked memory, `ulimit -l`, too low?)");
+  }
+
+  /// What the link uses, for people: "ucx: tcp over eth0".
   [[nodiscard]] virtual std::string route() const = 0;
   /// Why a transfer failed.
   [[nodiscard]] virtual std::string error_text(const Transfer& transfer) const = 0;
+
+ private:
+  // What connect() and add_memory() do; they return why they cannot, or nothing. The Error is
+  // thrown in librondo-transport, because plug-ins do not contain its class.
+  [[nodiscard]] virtual std::string try_connect(int /*rank*/, const std::string& /*address*/) {
+    return {};
+  }
+  [[nodiscard]] virtual std::string try_add_memory(std::span<std::byte> /*memory*/) { return {}; }
+
+  void throw_unless_empty(const std::string& why, const std::string& what) const {
+    if (why.empty()) return;
+    throw Error(Errc::link_unavailable, route() + ": " + what + ": " + why);
+  }
 };
 
 }  // namespace rondo::transport

@@ -1,102 +1,151 @@
+// How links to other nodes are found, loaded and opened.
+//
+// Each is a library of its own, because it needs a fabric's library that is not on every machine:
+// librondo-transport loads it when a World needs it, and works without it. A plug-in exports one
+// object (LinkPlugin) whose functions make links. All errors say what to do about them.
+
 #include "links/plugin.hpp"
 
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <mutex>
 #include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/links.hpp>
 
-#include "links/plugin_library.hpp"
+#include "links/host_environment.hpp"
 
 namespace rondo::transport {
 namespace {
 
-// What a link may take to send the rest when it is closed.
-constexpr int close_timeout_ms = 2'000;
-constexpr std::size_t text_bytes = 4'096;
-
+constexpr const char* symbol = "rondo_link_plugin";
 constexpr const char* known_plugins[] = {"ofi", "ucx"};
 
-/// A link behind a plug-in's table.
-class PluginLink final : public Link {
- public:
-  PluginLink(const rondo_link_v1_table& table, rondo_link& link) noexcept
-      : table_(&table), link_(&link) {}
-  PluginLink(const PluginLink&) = delete;
-  PluginLink& operator=(const PluginLink&) = delete;
-  ~PluginLink() override { table_->close(link_, close_timeout_ms); }
+std::string file_of(const std::string& name) { return "librondo-link-" + name + ".so"; }
 
-  void post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
-                 Transfer& transfer) override {
-    table_->post_send(link_, peer, tag, data.data(), data.size(), &transfer);
-  }
-  void post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
-                 Transfer& transfer) override {
-    table_->post_recv(link_, peer, tag, data.data(), data.size(), &transfer);
-  }
-  bool progress() override { return table_->progress(link_) != 0; }
-  void cancel(Transfer& transfer) override { table_->cancel(link_, &transfer); }
-  void discard(int peer, std::uint64_t tag, std::uint64_t mask) override {
-    if (table_->discard != nullptr) table_->discard(link_, peer, tag, mask);
-  }
+// The folder of the file that this code was loaded from: librondo-transport, or a program that
+// contains it.
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0) return {};
+  std::error_code error;
+  const auto real = std::filesystem::canonical(info.dli_fname, error);
+  return error ? std::filesystem::path() : real.parent_path();
+}
 
-  [[nodiscard]] std::optional<int> arm() override {
-    int descriptor = -1;
-    if (table_->arm(link_, &descriptor) == 0) return std::nullopt;
-    return descriptor;
+// Where plug-ins are looked for, first to last.
+std::vector<std::filesystem::path> folders() {
+  std::vector<std::filesystem::path> found;
+  if (const char* list = std::getenv("RONDO_PLUGIN_PATH"); list != nullptr) {
+    std::string_view rest = list;
+    while (!rest.empty()) {
+      const std::string_view folder = rest.substr(0, rest.find(':'));
+      if (!folder.empty()) found.emplace_back(folder);
+      rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
+    }
   }
+  if (const auto own = own_folder(); !own.empty()) {
+    found.push_back(own);
+    found.push_back(own / "rondo");
+  }
+  return found;
+}
 
-  [[nodiscard]] std::string address() const override {
-    const void* data = nullptr;
-    std::size_t bytes = 0;
-    table_->address(link_, &data, &bytes);
-    return {static_cast<const char*>(data), bytes};
-  }
+[[noreturn]] void fail(const std::string& text) { throw Error(Errc::link_unavailable, text); }
 
-  void connect(int rank, const std::string& address) override {
-    check(table_->connect(link_, rank, address.data(), address.size()),
-          "cannot use the address of rank " + std::to_string(rank));
-  }
+[[noreturn]] void fail_absent(const std::string& name) {
+  std::string looked;
+  for (const auto& folder : folders()) looked += (looked.empty() ? "" : ", ") + folder.string();
+  fail("the link plug-in '" + name + "' is not installed: no " + file_of(name) + " in " + looked +
+       "; install it, or name its folder in RONDO_PLUGIN_PATH");
+}
 
-  void add_memory(std::span<std::byte> memory) override {
-    check(table_->add_memory(link_, memory.data(), memory.size()),
-          "cannot register " + std::to_string(memory.size()) +
-              " bytes (is the limit of locked memory, `ulimit -l`, too low?)");
-  }
+// UCX reads these while its library is loaded, and no later.
+void prepare_environment(const std::string& name) {
+  if (name != "ucx") return;
+  constexpr std::array<std::pair<const char*, const char*>, 3> settings = {
+      {{"UCX_ERROR_SIGNALS", ""},
+       {"UCX_HANDLE_ERRORS", "none"},
+       {"UCX_WARN_UNUSED_ENV_VARS", "n"}}};
+  add_to_environment(settings);
+}
 
-  [[nodiscard]] std::string route() const override {
-    return std::string(table_->name) + ": " + table_->route(link_);
+// Nothing of the plug-in but its release is used before the two are known to be of one.
+const LinkPlugin& plugin_in(void* library, const std::string& path) {
+  const auto* plugin = static_cast<const LinkPlugin*>(::dlsym(library, symbol));
+  if (plugin == nullptr) {
+    fail(path + " is not a link plug-in of this release: it has no symbol " + symbol +
+         "; install plug-in and librondo-transport of one release");
   }
-  [[nodiscard]] std::string error_text(const Transfer& transfer) const override {
-    return table_->error_text(transfer.error);
+  if (plugin->release != std::string_view(RONDO_VERSION)) {
+    fail(path + " is of release " + plugin->release +
+         ", but librondo-transport of release " RONDO_VERSION "; install both of one release");
   }
+  return *plugin;
+}
 
- private:
-  void check(int error, const std::string& what) const {
-    if (error == 0) return;
-    throw Error(Errc::link_unavailable, route() + ": " + what + ": " + table_->error_text(error));
+// Loads the plug-in for good. May be called by several threads.
+const LinkPlugin& load_plugin(const std::string& name) {
+  static std::mutex one_at_a_time;  // the environment, and the constructors of what is loaded
+  const std::scoped_lock lock(one_at_a_time);
+  const std::string path = find_plugin(name);
+  if (path.empty()) fail_absent(name);
+  prepare_environment(name);
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    fail("the link plug-in " + path + " cannot be loaded: " + ::dlerror() +
+         "; install what it needs, or name another folder in RONDO_PLUGIN_PATH");
   }
+  return plugin_in(library, path);
+}
 
-  const rondo_link_v1_table* table_;
-  rondo_link* link_;
-};
+std::string description_of(const LinkPlugin& plugin) {
+  try {
+    return plugin.describe();
+  } catch (const std::exception& error) {
+    return std::string("version unknown: ") + error.what();
+  }
+}
+
+// What `rondo info` prints. A plug-in that is missing or broken is a fact, too.
+LinkFacts facts_of(const std::string& name) {
+  LinkFacts plugin{.name = name, .path = find_plugin(name)};
+  try {
+    std::istringstream lines(description_of(load_plugin(name)));
+    for (std::string line; std::getline(lines, line);) plugin.facts.push_back(line);
+  } catch (const Error& error) {
+    plugin.problem = error.what();
+  }
+  return plugin;
+}
 
 }  // namespace
 
-std::unique_ptr<Link> open_plugin(const std::string& name, const LinkOptions& options) {
-  const PluginLibrary plugin = load_plugin(name);
-  const rondo_link_options raw{.rank = options.rank,
-                               .size = options.size,
-                               .provider = options.provider.c_str(),
-                               .device = options.device.c_str(),
-                               .peers = options.peers};
-  rondo_link* link = nullptr;
-  std::array<char, text_bytes> error{};
-  if (plugin.table->open(&raw, &link, error.data(), error.size()) != 0) {
-    throw Error(Errc::link_unavailable,
-                "the link '" + name + "' cannot be opened: " + error.data());
+std::string find_plugin(const std::string& name) {
+  for (const auto& folder : folders()) {
+    const auto candidate = folder / file_of(name);
+    if (::access(candidate.c_str(), F_OK) == 0) return candidate.string();
   }
-  return std::make_unique<PluginLink>(*plugin.table, *link);
+  return {};
+}
+
+std::unique_ptr<Link> open_plugin(const std::string& name, const LinkOptions& options) {
+  const LinkPlugin& plugin = load_plugin(name);
+  try {
+    return plugin.open(options);
+  } catch (const std::exception& error) {
+    fail("the link '" + name + "' cannot be opened: " + error.what());
+  }
 }
 
 std::string problem_of_plugin(const std::string& name) {
@@ -108,21 +157,10 @@ std::string problem_of_plugin(const std::string& name) {
   }
 }
 
-std::vector<PluginFacts> list_plugins() {
-  std::vector<PluginFacts> plugins;
-  for (const char* name : known_plugins) {
-    PluginFacts plugin{.name = name, .path = find_plugin(name), .problem = {}, .facts = {}};
-    try {
-      std::array<char, text_bytes> text{};
-      load_plugin(name).table->describe(text.data(), text.size());
-      std::istringstream lines(text.data());
-      for (std::string line; std::getline(lines, line);) plugin.facts.push_back(line);
-    } catch (const Error& error) {
-      plugin.problem = error.what();
-    }
-    plugins.push_back(std::move(plugin));
-  }
-  return plugins;
+std::vector<LinkFacts> links() {
+  std::vector<LinkFacts> all = {{.name = "shm", .facts = {"version " RONDO_VERSION}}};
+  for (const char* name : known_plugins) all.push_back(facts_of(name));
+  return all;
 }
 
 }  // namespace rondo::transport

@@ -2,48 +2,46 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "links/link.hpp"
 
 namespace rondo::transport {
 
-/// How a link between nodes is to be opened.
-struct LinkOptions {
-  int rank = 0;  ///< in the World
-  int size = 1;
-  std::string provider;  ///< a UCX_TLS list, a libfabric provider; "" chooses by preference
-  std::string device;    ///< network interfaces, comma-separated; "" leaves it to the link
-  int peers = 0;         ///< ranks that are likely to be talked to; a hint
+/// What a link plug-in (librondo-link-NAME.so) exports.
+///
+/// A plug-in and librondo-transport share C++ classes, so both must be of one release: `release` is
+/// compared before anything else of the plug-in is used. It stays the first member for ever.
+struct LinkPlugin {
+  const char* release;  ///< RONDO_VERSION
+  /// Opens a link. Throws std::exception that says what was wrong and what to do.
+  std::unique_ptr<Link> (*open)(const LinkOptions& options);
+  /// One line a fact, for `rondo info`: "version ..." first, then "provider NAME ...". May be
+  /// called by any thread, without a link. Throws std::exception.
+  std::string (*describe)();
 };
+
+/// Defined by each plug-in, and looked up by name.
+extern "C" __attribute__((visibility("default"))) const LinkPlugin rondo_link_plugin;
 
 /// Opens the link of plug-in `name` ("ucx", "ofi").
 ///
-/// The plug-in is a library, librondo-link-NAME.so, that is loaded when it is first needed and
-/// never unloaded. It is looked for in the folders of RONDO_PLUGIN_PATH (colon-separated), then
-/// beside librondo-transport, then in `rondo/` beside it; the first that exists is taken.
+/// The plug-in is loaded when it is first needed and never unloaded. It is looked for in the
+/// folders of RONDO_PLUGIN_PATH (colon-separated), then beside librondo-transport, then in `rondo/`
+/// beside it; the first that exists is used.
 ///
 /// Loading "ucx" sets UCX_ERROR_SIGNALS, UCX_HANDLE_ERRORS and UCX_WARN_UNUSED_ENV_VARS in the
 /// environment unless they are set: UCX reads them while it is loaded, and would take over the
 /// host program's signals.
 ///
 /// Throws Error(link_unavailable) that says what was looked for and where, why a library could
-/// not be loaded, or why the link could not be opened. Nothing is ever taken instead.
+/// not be loaded, or why the link could not be opened. No other link is ever used instead.
 [[nodiscard]] std::unique_ptr<Link> open_plugin(const std::string& name,
                                                 const LinkOptions& options);
 
 /// Why plug-in `name` cannot be loaded; empty when it can.
 [[nodiscard]] std::string problem_of_plugin(const std::string& name);
 
-/// What is known of one plug-in.
-struct PluginFacts {
-  std::string name;
-  std::string path;                ///< empty when it was not found
-  std::string problem;             ///< why it cannot be used; empty when it can
-  std::vector<std::string> facts;  ///< "version ...", then "provider NAME ..."
-};
-
-/// All plug-ins that this version knows, found or not. Loads those that are found.
-[[nodiscard]] std::vector<PluginFacts> list_plugins();
+/// Where plug-in `name` would be loaded from; empty when it is in none of the folders.
+[[nodiscard]] std::string find_plugin(const std::string& name);
 
 }  // namespace rondo::transport

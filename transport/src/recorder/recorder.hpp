@@ -3,14 +3,44 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <rondo/transport/error.hpp>
 
-#include "recorder/memory.hpp"
+#include "recorder/log.hpp"
+#include "shm/memory.hpp"
 
 namespace rondo::transport::recorder {
+
+/// Memory that one rank records into, as the rank itself, a peer or a launcher holds it.
+class Memory {
+ public:
+  /// New and empty.
+  [[nodiscard]] static Memory create();
+  /// Somebody else's.
+  [[nodiscard]] static Memory map(shm::Descriptor descriptor);
+  /// What a launcher left open under `descriptor`, for this process to record into; nothing when
+  /// there is something else, because a program between the two has closed it.
+  [[nodiscard]] static std::optional<Memory> inherit(int descriptor);
+
+  /// Nothing while no rank has begun to record. Valid as long as this object.
+  [[nodiscard]] const RecordHeader* header() const;
+  [[nodiscard]] std::vector<const Log*> logs() const;
+
+  /// For the rank itself.
+  [[nodiscard]] shm::Segment& segment() noexcept { return segment_; }
+  [[nodiscard]] int descriptor() const noexcept { return segment_.descriptor(); }
+
+ private:
+  explicit Memory(shm::Segment segment) : segment_(std::move(segment)) {}
+  [[nodiscard]] std::size_t size() const;
+
+  shm::Segment segment_;
+};
 
 /// The writing end of a rank's flight recorder.
 ///
@@ -31,7 +61,7 @@ class Recorder {
   void note_failure(Errc code, std::string_view text) noexcept;
 
  private:
-  [[nodiscard]] Header& header() const noexcept;
+  [[nodiscard]] RecordHeader& header() const noexcept;
   [[nodiscard]] Log* make_log();
   [[nodiscard]] Log* take_closed();
 

@@ -125,7 +125,7 @@ struct alignas(128) RankHeader {
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> aborted{0};
   std::array<char, 496> abort_reason{};  ///< written before `aborted`, zero-terminated
-  /// Offset of the rank's table of rings (links/shm/layout.hpp) in the control segment; 0 until
+  /// Offset of the rank's table of rings (links/shm/ring.hpp) in the control segment; 0 until
   /// it has opened its link.
   std::atomic<std::uint64_t> rings{0};
 

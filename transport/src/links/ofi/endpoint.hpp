@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <rdma/fabric.h>
@@ -9,10 +10,41 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
-#include "links/link_v1.h"
-#include "links/ofi/provider.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport::ofi {
+
+/// Why no link can be opened, and what to do about it.
+class OpenError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Numbers of transfers' errors: libfabric's own (positive), Transfer::truncated, these.
+enum ErrorNumber : std::int32_t {
+  error_unknown_peer = 100'000,
+  error_message_too_long,
+  error_bad_address,
+  error_other_provider,
+  error_peer_lost,
+  error_link_lost,
+  error_peer_closed,
+};
+
+[[nodiscard]] const char* error_text(std::int32_t error);
+
+struct FreeInfo {
+  void operator()(fi_info* info) const noexcept;
+};
+using Info = std::unique_ptr<fi_info, FreeInfo>;
+
+/// A provider and the interface it is used over.
+struct Choice {
+  Info info;
+  /// How receives name their sender: by its address where the provider's tags have fewer than 64
+  /// bits, else by its rank in the tag's upper 16.
+  bool directed = false;
+};
 
 struct CloseObject {
   template <typename Object>
@@ -45,7 +77,12 @@ struct Endpoint {
   [[nodiscard]] bool closes_connections() const;
 };
 
-/// Throws Failure.
-[[nodiscard]] Endpoint open_endpoint(const rondo_link_options& options);
+/// Opens provider `options.provider` ("tcp" and "verbs" mean those under ofi_rxm; "" the best there
+/// is) over one of the interfaces `options.device` (comma-separated, the first that exists; "" any,
+/// loopback last). Throws OpenError, where something is missing with a list of what exists.
+[[nodiscard]] Endpoint open_endpoint(const LinkOptions& options);
+
+/// "version 1.17", then "provider tcp;ofi_rxm over eth0, lo" a line, best first. Throws OpenError.
+[[nodiscard]] std::string describe_providers();
 
 }  // namespace rondo::transport::ofi

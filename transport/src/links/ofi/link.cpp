@@ -1,15 +1,20 @@
+// How messages are posted to libfabric, how their ends come back, and what the plug-in exports.
+//
+// Every post hands its message to libfabric, whose completion queue reports each end with the
+// message's context. What libfabric cannot accept yet waits here and is tried again by progress().
+
 #include "links/ofi/link.hpp"
 
 #include <sys/uio.h>
 
+#include <memory>
 #include <new>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
-#include "links/link.hpp"
-#include "links/ofi/errors.hpp"
+#include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
 namespace {
@@ -22,11 +27,11 @@ std::uint64_t wire_tag(const Endpoint& endpoint, std::int32_t sender, std::uint6
 
 }  // namespace
 
-Link::Link(const rondo_link_options& options)
+OfiLink::OfiLink(const LinkOptions& options)
     : endpoint_(open_endpoint(options)),
       memory_(endpoint_),
       peers_(static_cast<std::size_t>(options.size)),
-      route_(endpoint_.provider() + " over " + endpoint_.info().domain_attr->name),
+      route_("ofi: " + endpoint_.provider() + " over " + endpoint_.info().domain_attr->name),
       address_(address_blob(endpoint_)),
       inject_bytes_(endpoint_.info().tx_attr->inject_size),
       longest_(endpoint_.info().ep_attr->max_msg_size),
@@ -34,48 +39,65 @@ Link::Link(const rondo_link_options& options)
   listed_.reserve(peers_.size());
 }
 
-Link::~Link() { lose_everything(error_link_lost); }
+OfiLink::~OfiLink() {
+  const auto deadline = Clock::now() + link_close_timeout;
+  while (sends_ > 0 && error_ == 0 && Clock::now() < deadline) progress();
+  fail_everything(error_link_lost);
+}
 
-int Link::connect(std::int32_t rank, std::string_view address) {
+std::string OfiLink::try_connect(int rank, const std::string& address) {
+  const std::int32_t error = connect_to(rank, address);
+  return error == 0 ? std::string() : ofi::error_text(error);
+}
+
+std::string OfiLink::try_add_memory(std::span<std::byte> memory) {
+  const std::int32_t error = memory_.add(memory.data(), memory.size());
+  return error == 0 ? std::string() : ofi::error_text(error);
+}
+
+/// 0, or an error number.
+std::int32_t OfiLink::connect_to(int rank, const std::string& address) {
   if (error_ != 0) return error_;
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()) return error_unknown_peer;
   return peers_[static_cast<std::size_t>(rank)].connect(endpoint_, address);
 }
 
-void Link::post_send(std::int32_t peer, std::uint64_t tag, const void* data, std::size_t bytes,
-                     rondo_transfer& transfer) noexcept {
-  // A receive writes through the same pointer of Message; a send never does.
-  Message* message = start(Message::Kind::send, peer, wire_tag(endpoint_, rank_, tag),
-                           const_cast<void*>(data), bytes, transfer);
+void OfiLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
+                        Transfer& transfer) noexcept {
+  // A receive writes through the same pointer of OfiMessage; a send never does.
+  OfiMessage* message = start(OfiMessage::Kind::send, peer, wire_tag(endpoint_, rank_, tag),
+                              const_cast<std::byte*>(data.data()), data.size(), transfer);
   if (message == nullptr) return;
   ++sends_;
-  Peer& to = peers_[static_cast<std::size_t>(peer)];
-  if (to.waiting.empty() && hand_over(*message) != Taken::later) return;
-  message->state = Message::State::queued;
+  OfiPeer& to = peers_[static_cast<std::size_t>(peer)];
+  if (to.waiting.empty() && submit(*message) != Submitted::later) return;
+  message->state = OfiMessage::State::queued;
   to.waiting.push(*message);
   if (to.is_listed) return;
   to.is_listed = true;
   listed_.push_back(peer);
 }
 
-void Link::post_recv(std::int32_t peer, std::uint64_t tag, void* data, std::size_t bytes,
-                     rondo_transfer& transfer) noexcept {
-  Message* message =
-      start(Message::Kind::recv, peer, wire_tag(endpoint_, peer, tag), data, bytes, transfer);
+void OfiLink::post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
+                        Transfer& transfer) noexcept {
+  OfiMessage* message = start(OfiMessage::Kind::recv, peer, wire_tag(endpoint_, peer, tag),
+                              data.data(), data.size(), transfer);
   if (message != nullptr) post(*message);
 }
 
-void Link::post(Message& recv) noexcept {
-  if (waiting_recvs_.empty() && hand_over(recv) != Taken::later) return;
-  recv.state = Message::State::queued;
+// Receives of all peers share one queue: libfabric matches them in the order posted.
+void OfiLink::post(OfiMessage& recv) noexcept {
+  if (waiting_recvs_.empty() && submit(recv) != Submitted::later) return;
+  recv.state = OfiMessage::State::queued;
   waiting_recvs_.push(recv);
 }
 
-void Link::discard(std::int32_t peer, std::uint64_t tag, std::uint64_t mask) noexcept {
+// The receive is posted again whenever it has received something; see end().
+void OfiLink::discard(int peer, std::uint64_t tag, std::uint64_t mask) noexcept {
   constexpr std::uint64_t all = (std::uint64_t{1} << link_tag_bits) - 1;
-  rondo_transfer unused{};
-  Message* message = start(Message::Kind::recv, peer, wire_tag(endpoint_, peer, tag & mask),
-                           trash_.data(), trash_.size(), unused);
+  Transfer unused{};
+  OfiMessage* message = start(OfiMessage::Kind::recv, peer, wire_tag(endpoint_, peer, tag & mask),
+                              trash_.data(), trash_.size(), unused);
   if (message == nullptr) return;
   message->transfer = nullptr;
   message->ignored = all & ~mask;
@@ -84,56 +106,56 @@ void Link::discard(std::int32_t peer, std::uint64_t tag, std::uint64_t mask) noe
 }
 
 /// Why no message of `bytes` goes to or comes from `peer`; 0 if nothing stands against it.
-std::int32_t Link::obstacle(std::int32_t peer, std::size_t bytes) const noexcept {
+std::int32_t OfiLink::why_impossible(int peer, std::size_t bytes) const noexcept {
   if (error_ != 0) return error_;
   if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return error_unknown_peer;
-  const Peer& other = peers_[static_cast<std::size_t>(peer)];
+  const OfiPeer& other = peers_[static_cast<std::size_t>(peer)];
   if (other.error != 0) return other.error;
   if (other.address == FI_ADDR_NOTAVAIL) return error_unknown_peer;
   return bytes > longest_ ? error_message_too_long : 0;
 }
 
-Message* Link::start(Message::Kind kind, std::int32_t peer, std::uint64_t tag, void* data,
-                     std::size_t bytes, rondo_transfer& transfer) noexcept {
-  transfer = {.state = rondo_transfer_failed,
-              .error = obstacle(peer, bytes),
-              .bytes = 0,
-              .handle = nullptr,
-              .context = nullptr};
-  if (transfer.error != 0) return nullptr;
+/// A message in flight for `transfer`; null when that has failed.
+OfiMessage* OfiLink::start(OfiMessage::Kind kind, int peer, std::uint64_t tag, void* data,
+                           std::size_t bytes, Transfer& transfer) noexcept {
+  std::int32_t error = why_impossible(peer, bytes);
+  OfiMessage* message = nullptr;
   try {
-    Message& message = messages_.take();
-    message.transfer = &transfer;
-    message.data = data;
-    message.bytes = bytes;
-    message.tag = tag;
-    message.peer = peer;
-    message.kind = kind;
-    transfer.state = rondo_transfer_pending;
-    transfer.handle = &message;
-    return &message;
+    if (error == 0) message = &messages_.acquire();
   } catch (const std::bad_alloc&) {
-    transfer.error = FI_ENOMEM;
+    error = FI_ENOMEM;
+  }
+  if (message == nullptr) {
+    transfer.end(error, 0);
     return nullptr;
   }
+  message->transfer = &transfer;
+  message->data = data;
+  message->bytes = bytes;
+  message->tag = tag;
+  message->peer = peer;
+  message->kind = kind;
+  transfer.begin(message);
+  return message;
 }
 
-Link::Taken Link::hand_over(Message& message) noexcept {
+/// Hands a message to libfabric, which may not accept it yet.
+OfiLink::Submitted OfiLink::submit(OfiMessage& message) noexcept {
   const std::int64_t result =
-      message.kind == Message::Kind::send ? hand_over_send(message) : hand_over_recv(message);
+      message.kind == OfiMessage::Kind::send ? submit_send(message) : submit_recv(message);
   if (result == 0) {
-    message.state = Message::State::posted;
-    return Taken::yes;
+    message.state = OfiMessage::State::posted;
+    return Submitted::yes;
   }
-  if (result == -FI_EAGAIN) return Taken::later;
+  if (result == -FI_EAGAIN) return Submitted::later;
   const std::int32_t peer = message.peer;
   const auto error = static_cast<std::int32_t>(-result);
   end(message, error, 0);
-  lose_peer(peer, error);
-  return Taken::failed;
+  fail_peer(peer, error);
+  return Submitted::failed;
 }
 
-std::int64_t Link::hand_over_send(Message& message) noexcept {
+std::int64_t OfiLink::submit_send(OfiMessage& message) noexcept {
   if (message.bytes <= inject_bytes_) return inject(message);
   if (const int error = lease(message); error != 0) return -error;
   return fi_tsend(endpoint_.ep.get(), message.data, message.bytes, message.lease.descriptor,
@@ -143,7 +165,7 @@ std::int64_t Link::hand_over_send(Message& message) noexcept {
 
 /// A send whose memory is free at once. Unlike fi_tinject it reports its end, which tells when
 /// everything has left and whether it failed.
-std::int64_t Link::inject(Message& message) noexcept {
+std::int64_t OfiLink::inject(OfiMessage& message) noexcept {
   iovec data{.iov_base = message.data, .iov_len = message.bytes};
   void* descriptor = nullptr;
   fi_msg_tagged send{};
@@ -158,7 +180,7 @@ std::int64_t Link::inject(Message& message) noexcept {
   return result;
 }
 
-std::int64_t Link::hand_over_recv(Message& message) noexcept {
+std::int64_t OfiLink::submit_recv(OfiMessage& message) noexcept {
   if (const int error = lease(message); error != 0) return -error;
   const fi_addr_t from = endpoint_.choice.directed
                              ? peers_[static_cast<std::size_t>(message.peer)].address
@@ -167,19 +189,138 @@ std::int64_t Link::hand_over_recv(Message& message) noexcept {
                   message.tag, message.ignored, &message.context);
 }
 
-int Link::lease(Message& message) noexcept {
+int OfiLink::lease(OfiMessage& message) noexcept {
   // A second try of the same message has its lease already.
   if (message.lease.descriptor != nullptr) return 0;
   return memory_.lease(message.data, message.bytes, message.lease);
 }
 
-int Link::arm() noexcept {
-  // What libfabric could not take yet may be taken without an event.
+std::optional<int> OfiLink::arm() noexcept {
+  // What libfabric could not accept yet may be accepted without an event.
   if (error_ != 0 || endpoint_.wait_descriptor < 0 || !waiting_recvs_.empty() || !listed_.empty()) {
-    return -1;
+    return std::nullopt;
   }
   fid* queue = &endpoint_.cq->fid;
-  return fi_trywait(endpoint_.fabric.get(), &queue, 1) == 0 ? endpoint_.wait_descriptor : -1;
+  if (fi_trywait(endpoint_.fabric.get(), &queue, 1) != 0) return std::nullopt;
+  return endpoint_.wait_descriptor;
+}
+
+bool OfiLink::progress() noexcept {
+  if (error_ != 0) return false;
+  const bool completed = read_completions();
+  const bool submitted = retry_all();
+  return completed || submitted;
+}
+
+/// Bounded, so that one call stays short.
+bool OfiLink::read_completions() noexcept {
+  constexpr int rounds = 4;
+  constexpr std::size_t batch = 16;
+  fi_cq_msg_entry entries[batch];
+  bool moved = false;
+  for (int round = 0; round < rounds && error_ == 0; ++round) {
+    const std::int64_t count = fi_cq_read(endpoint_.cq.get(), entries, batch);
+    if (count == 0 || count == -FI_EAGAIN) break;
+    moved = true;
+    if (count == -FI_EAVAIL) {
+      read_error();
+    } else if (count < 0) {
+      fail_everything(static_cast<std::int32_t>(-count));
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) complete(entries[i].op_context, entries[i].len);
+      if (count < static_cast<std::int64_t>(batch)) break;
+    }
+  }
+  return moved;
+}
+
+// A message has ended well, or an abandoned one is reported at last.
+void OfiLink::complete(void* context, std::size_t received) noexcept {
+  OfiMessage& message = *static_cast<OfiMessage*>(context);
+  if (message.state == OfiMessage::State::abandoned) return messages_.release(message);
+  if (message.kind == OfiMessage::Kind::send) return end(message, 0, message.bytes);
+  end(message, received > message.bytes ? Transfer::truncated : 0, received);
+}
+
+void OfiLink::read_error() noexcept {
+  fi_cq_err_entry entry{};
+  if (fi_cq_readerr(endpoint_.cq.get(), &entry, /*flags=*/0) <= 0) return;
+  // Errors of a provider's own messages come without a context of ours.
+  if (!messages_.owns(entry.op_context)) return;
+  OfiMessage& message = *static_cast<OfiMessage*>(entry.op_context);
+  if (message.state == OfiMessage::State::posted) fail(message, entry.err);
+  if (message.state == OfiMessage::State::abandoned) messages_.release(message);
+}
+
+// When a message fails, the order of those that follow cannot be kept: the peer fails with it.
+void OfiLink::fail(OfiMessage& message, std::int32_t error) noexcept {
+  const std::int32_t rank = message.peer;
+  const std::int32_t before = peers_[static_cast<std::size_t>(rank)].error;
+  if (message.cancelled) return end(message, before != 0 ? before : error, 0);
+  // Ranks differ; the connection stands.
+  if (error == FI_ETRUNC) return end(message, Transfer::truncated, 0);
+  // Cancelled by the provider: its connection went.
+  if (error == FI_ECANCELED) error = error_peer_lost;
+  end(message, error, 0);
+  fail_peer(rank, error);
+}
+
+// Submits what libfabric could not accept before, to each peer in order.
+bool OfiLink::retry_all() noexcept {
+  bool moved = retry(waiting_recvs_);
+  for (std::size_t i = 0; i < listed_.size();) {
+    OfiPeer& peer = peers_[static_cast<std::size_t>(listed_[i])];
+    if (retry(peer.waiting)) moved = true;
+    if (!peer.waiting.empty()) {
+      ++i;
+      continue;
+    }
+    peer.is_listed = false;
+    listed_[i] = listed_.back();
+    listed_.pop_back();
+  }
+  return moved;
+}
+
+bool OfiLink::retry(Fifo<OfiMessage>& queue) noexcept {
+  bool moved = false;
+  while (!queue.empty()) {
+    OfiMessage& message = queue.pop();
+    if (submit(message) == Submitted::later) {
+      queue.push_front(message);
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+/// Tells the caller how its transfer went; libfabric may still refer to the message.
+void OfiLink::answer(OfiMessage& message, std::int32_t error, std::size_t bytes) noexcept {
+  if (message.transfer == nullptr) return;
+  Transfer& transfer = *message.transfer;
+  message.transfer = nullptr;
+  transfer.end(error, bytes);
+}
+
+// libfabric refers to the message no more. A receive that discards begins again.
+void OfiLink::end(OfiMessage& message, std::int32_t error, std::size_t bytes) noexcept {
+  if (message.kind == OfiMessage::Kind::send) --sends_;
+  OfiMemory::drop(message.lease);
+  answer(message, error, bytes);
+  const bool received = error == 0 || error == Transfer::truncated;
+  if (message.discards && received && error_ == 0) return post(message);
+  messages_.release(message);
+}
+
+static std::unique_ptr<Link> open_link(const LinkOptions& options) {
+  return std::make_unique<OfiLink>(options);
 }
 
 }  // namespace rondo::transport::ofi
+
+const rondo::transport::LinkPlugin rondo::transport::rondo_link_plugin = {
+    .release = RONDO_VERSION,
+    .open = rondo::transport::ofi::open_link,
+    .describe = rondo::transport::ofi::describe_providers,
+};

@@ -1,13 +1,26 @@
+// The link between ranks of one node: a sending and a receiving half over the same peers.
+
 #include "links/shm/link.hpp"
 
-namespace rondo::transport::links::shm {
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "links/shm/peer.hpp"
+#include "links/shm/receiver.hpp"
+#include "links/shm/ring.hpp"
+#include "links/shm/sender.hpp"
+
+namespace rondo::transport::shm_link {
 namespace {
 
 // Bytes of large messages that one call of progress() copies.
-constexpr std::size_t bytes_per_progress = chunk_bytes;
+constexpr std::size_t bytes_per_progress = fragment_bytes;
 
-std::vector<Peer> peers_of(std::span<transport::shm::RankMemory* const> memories) {
-  std::vector<Peer> peers(memories.size());
+std::vector<ShmPeer> peers_of(std::span<shm::RankMemory* const> memories) {
+  std::vector<ShmPeer> peers(memories.size());
   for (std::size_t r = 0; r < peers.size(); ++r) {
     peers[r].rank = static_cast<int>(r);
     peers[r].memory = memories[r];
@@ -15,18 +28,47 @@ std::vector<Peer> peers_of(std::span<transport::shm::RankMemory* const> memories
   return peers;
 }
 
+/// Messages between the ranks of one node, and to oneself, over shared memory.
+class ShmLink final : public Link {
+ public:
+  ShmLink(int rank, std::span<shm::RankMemory* const> memories, bool may_sleep);
+
+  void post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
+                 Transfer& transfer) override;
+  void post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
+                 Transfer& transfer) override;
+  bool progress() override;
+  void cancel(Transfer& transfer) override;
+
+  /// Nothing: whoever waits sleeps on its doorbell, which peers ring.
+  [[nodiscard]] std::optional<int> arm() override { return std::nullopt; }
+  /// Nothing: the ranks of a node have each other's memory already.
+  [[nodiscard]] std::string address() const override { return {}; }
+  [[nodiscard]] std::string route() const override;
+  [[nodiscard]] std::string error_text(const Transfer& transfer) const override;
+
+ private:
+  [[nodiscard]] ShmPeer& own() noexcept { return peers_[rank_]; }
+
+  std::size_t rank_;
+  std::vector<ShmPeer> peers_;
+  Sender sender_;
+  Receiver receiver_;
+};
+
 }  // namespace
 
-ShmLink::ShmLink(int rank, std::span<transport::shm::RankMemory* const> memories, bool may_sleep)
+ShmLink::ShmLink(int rank, std::span<shm::RankMemory* const> memories, bool may_sleep)
     : rank_(static_cast<std::size_t>(rank)),
       peers_(peers_of(memories)),
       sender_(*own().memory, make_rings(*own().memory, peers_.size()), may_sleep),
       receiver_(rank, peers_, may_sleep) {}
 
+// `context` tells cancel() which half the transfer belongs to.
 void ShmLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
-  Peer& to = peers_[static_cast<std::size_t>(peer)];
-  transfer.state = rondo_transfer_pending;
+  ShmPeer& to = peers_[static_cast<std::size_t>(peer)];
+  transfer.state = TransferState::pending;
   transfer.bytes = data.size();
   transfer.handle = nullptr;
   if (&to == &own()) {
@@ -42,8 +84,8 @@ void ShmLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> 
 
 void ShmLink::post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
                         Transfer& transfer) {
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
-  transfer.state = rondo_transfer_pending;
+  ShmPeer& from = peers_[static_cast<std::size_t>(peer)];
+  transfer.state = TransferState::pending;
   transfer.bytes = 0;
   if (from.memory == nullptr) return finish(transfer, Failure::unreachable);
   transfer.context = &receiver_;
@@ -67,10 +109,6 @@ void ShmLink::cancel(Transfer& transfer) {
   }
 }
 
-void ShmLink::connect(int /*rank*/, const std::string& /*address*/) {}
-
-void ShmLink::add_memory(std::span<std::byte> /*memory*/) {}
-
 std::string ShmLink::route() const { return "shm: memory that all ranks of the node share"; }
 
 std::string ShmLink::error_text(const Transfer& transfer) const {
@@ -80,7 +118,7 @@ std::string ShmLink::error_text(const Transfer& transfer) const {
     case Failure::truncated:
       return "the message is longer than the memory given for it";
     case Failure::withdrawn:
-      return "its sender has taken the message back";
+      return "its sender has cancelled the message";
     case Failure::cancelled:
       return "it was cancelled";
     case Failure::no_memory:
@@ -91,4 +129,13 @@ std::string ShmLink::error_text(const Transfer& transfer) const {
   return "unknown error";
 }
 
-}  // namespace rondo::transport::links::shm
+}  // namespace rondo::transport::shm_link
+
+namespace rondo::transport {
+
+std::unique_ptr<Link> open_shm_link(int rank, std::vector<shm::RankMemory*> memories,
+                                    bool may_sleep) {
+  return std::make_unique<shm_link::ShmLink>(rank, memories, may_sleep);
+}
+
+}  // namespace rondo::transport

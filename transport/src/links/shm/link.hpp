@@ -1,50 +1,22 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "links/link.hpp"
-#include "links/shm/peer.hpp"
-#include "links/shm/receiver.hpp"
-#include "links/shm/sender.hpp"
 #include "shm/memory.hpp"
 
-namespace rondo::transport::links::shm {
+namespace rondo::transport {
 
-/// Messages between the ranks of one node, and to oneself, over shared memory.
-class ShmLink final : public Link {
- public:
-  /// As open_shm_link().
-  ShmLink(int rank, std::span<transport::shm::RankMemory* const> memories, bool may_sleep);
+/// Opens this rank's link to the ranks whose memory it has mapped; once per World.
+///
+/// `memories` has one entry per rank of the World, null for those out of reach; they outlive the
+/// link. Ranks that are threads of one process may pass the same objects. With `may_sleep`, a
+/// rank that sleeps while it waits is woken by what others do for it.
+///
+/// Peers may open theirs at any time; what was sent and done can be received even after the
+/// sender has closed its link. Throws Error(out_of_memory).
+[[nodiscard]] std::unique_ptr<Link> open_shm_link(int rank, std::vector<shm::RankMemory*> memories,
+                                                  bool may_sleep);
 
-  void post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
-                 Transfer& transfer) override;
-  void post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
-                 Transfer& transfer) override;
-  bool progress() override;
-  void cancel(Transfer& transfer) override;
-
-  /// Nothing: whoever waits sleeps on its doorbell, which peers ring.
-  [[nodiscard]] std::optional<int> arm() override { return std::nullopt; }
-  /// Nothing: the ranks of a node have each other's memory already.
-  [[nodiscard]] std::string address() const override { return {}; }
-  void connect(int rank, const std::string& address) override;
-  void add_memory(std::span<std::byte> memory) override;
-
-  [[nodiscard]] std::string route() const override;
-  [[nodiscard]] std::string error_text(const Transfer& transfer) const override;
-
- private:
-  [[nodiscard]] Peer& own() noexcept { return peers_[rank_]; }
-
-  std::size_t rank_;
-  std::vector<Peer> peers_;
-  Sender sender_;
-  Receiver receiver_;
-};
-
-}  // namespace rondo::transport::links::shm
+}  // namespace rondo::transport

@@ -3,40 +3,60 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 
+#include "links/fifo.hpp"
 #include "links/link.hpp"
-#include "links/shm/fifo.hpp"
 #include "links/shm/ring.hpp"
+#include "shm/doorbell.hpp"
 #include "shm/memory.hpp"
 
-namespace rondo::transport::links::shm {
+// What a rank keeps for itself about its messages: posted sends and receives, messages that came
+// before their receive, and the queues of them.
 
-struct Peer;
+namespace rondo::transport::shm_link {
+
+/// Objects that are made once and used again: after the first time, no allocation.
+template <typename T>
+class Pool {
+ public:
+  [[nodiscard]] T& acquire() {
+    if (free_.empty()) return all_.emplace_back();
+    return free_.pop();
+  }
+  void release(T& item) noexcept { free_.push(item); }
+
+ private:
+  std::deque<T> all_;
+  Fifo<T> free_;
+};
+
+struct ShmPeer;
 
 /// Why a transfer failed.
 enum class Failure : std::int32_t {
   none = 0,
-  truncated = rondo_error_truncated,
+  truncated = Transfer::truncated,
   withdrawn = 1,
   cancelled,
   no_memory,
   unreachable
 };
 
-/// A message that has come, or of which there is news.
-struct Message {
+/// A message that has come, or has been announced.
+struct Incoming {
   std::uint64_t tag = 0;
   std::size_t bytes = 0;
-  const std::byte* source = nullptr;  ///< where this rank can read it, unless it flows
-  bool flows = false;                 ///< has to be asked for, and comes in chunks
-  Parcel* parcel = nullptr;           ///< null: nobody waits for it to be taken
-  Transfer* own_send = nullptr;       ///< of a message to oneself that is taken from where it lies
+  const std::byte* source = nullptr;  ///< where this rank can read it, unless it is bounced
+  bool bounced = false;               ///< has to be asked for, and comes through a bounce buffer
+  MessageState* state = nullptr;      ///< null: nobody waits for it to be consumed
+  Transfer* own_send = nullptr;       ///< of a message to oneself that is copied from where it lies
 };
 
 /// A message that came before its receive. If it was inlined, its source is `copy`.
 struct Unexpected {
-  Message message = {};
+  Incoming message = {};
   std::array<std::byte, inline_bytes> copy{};
   Unexpected* next = nullptr;
 };
@@ -44,10 +64,10 @@ struct Unexpected {
 /// A posted receive.
 struct Receive {
   Transfer* transfer = nullptr;
-  Peer* from = nullptr;
+  ShmPeer* from = nullptr;
   std::uint64_t tag = 0;
   std::span<std::byte> room = {};
-  Message message = {};  ///< once it is matched
+  Incoming message = {};  ///< once it is matched
   std::size_t copied = 0;
   Receive* next = nullptr;
 };
@@ -55,19 +75,19 @@ struct Receive {
 /// A posted send that has not been finished at once: it waits for a slot, or for the receiver.
 struct Send {
   Transfer* transfer = nullptr;  ///< null: done for its poster, or withdrawn
-  Peer* to = nullptr;
+  ShmPeer* to = nullptr;
   std::uint64_t tag = 0;
   std::span<const std::byte> data = {};
-  Parcel* parcel = nullptr;
-  std::byte* stream = nullptr;  ///< where an ordinary message flows through
-  std::uint64_t filled = 0;     ///< chunks
+  MessageState* state = nullptr;
+  std::byte* bounce = nullptr;  ///< the bounce buffer of an ordinary message
+  std::uint64_t filled = 0;     ///< fragments
   Send* next = nullptr;
 };
 
 /// What there is between this rank and one other.
-struct Peer {
+struct ShmPeer {
   int rank = 0;
-  transport::shm::RankMemory* memory = nullptr;  ///< null: on another node
+  shm::RankMemory* memory = nullptr;  ///< null: on another node
 
   RingWriter out = {};       ///< attached on first use
   Fifo<Send> waiting = {};   ///< for a free slot, in the order posted
@@ -79,20 +99,19 @@ struct Peer {
   bool listened_to = false;          ///< is in the receiver's list of such peers
 };
 
-/// The beginning of this rank's table of rings in its control segment; makes it unless it is there.
-[[nodiscard]] RingOffset* make_rings(transport::shm::RankMemory& mine, std::size_t ranks);
-
-/// A new ring to `rank`, shown to it. Throws Error(out_of_memory).
-[[nodiscard]] Ring& make_ring(transport::shm::RankMemory& mine, RingOffset* rings, int rank);
-
-/// The ring from `peer` to `rank`; null as long as the peer has not made it.
-[[nodiscard]] Ring* find_ring(const Peer& peer, int rank) noexcept;
-
 /// Ends a transfer: nothing refers to it any more.
 inline void finish(Transfer& transfer, Failure failure) noexcept {
-  transfer.state = failure == Failure::none ? rondo_transfer_done : rondo_transfer_failed;
+  transfer.state = failure == Failure::none ? TransferState::done : TransferState::failed;
   transfer.error = static_cast<std::int32_t>(failure);
   transfer.handle = nullptr;
 }
 
-}  // namespace rondo::transport::links::shm
+/// Wakes `to` if it sleeps: there is something new for it in memory. Ranks that never sleep
+/// (`may_sleep` is false) need no fence and no look.
+inline void notify(const ShmPeer& to, bool may_sleep) noexcept {
+  if (!may_sleep) return;
+  shm::fence_before_ringing();
+  shm::ring_if_asleep(to.memory->header());
+}
+
+}  // namespace rondo::transport::shm_link

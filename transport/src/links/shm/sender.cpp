@@ -1,14 +1,28 @@
+// How messages leave for other ranks of the node.
+//
+// Small ones are copied at once, into their slot or an eager buffer, so that their sends are done.
+// Large ones are announced and copied once the receiver is ready for them. A send that finds the
+// ring full waits in a queue of its peer, behind those posted before it.
+
 #include "links/shm/sender.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include <rondo/transport/error.hpp>
 
-#include "shm/doorbell.hpp"
-
-namespace rondo::transport::links::shm {
+namespace rondo::transport::shm_link {
 namespace {
+
+// So many are made at once, because memory grows by whole pages anyway.
+constexpr std::size_t states_at_once = 32;
+constexpr std::size_t eager_at_once = 8;
+// Buffers of one rank, for all its peers together.
+constexpr std::size_t most_eager = 64;
+constexpr std::size_t most_bounces = 16;
+// Eager buffers that are looked at for a free one: a message that finds none is announced instead.
+constexpr int eager_tries = 4;
 
 std::span<const std::byte> bytes_of(const Announcement& announcement) noexcept {
   return std::as_bytes(std::span(&announcement, 1));
@@ -17,23 +31,94 @@ std::span<const std::byte> bytes_of(const Announcement& announcement) noexcept {
 void withdraw(Send& send) noexcept {
   // What the poster writes into its memory from now on comes after the mark: a receiver that has
   // read any of it finds the mark when it looks once more at the end.
-  send.parcel->withdrawn.store(1, std::memory_order_relaxed);
+  send.state->withdrawn.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   send.transfer = nullptr;
 }
 
 }  // namespace
 
-Sender::~Sender() {
-  while (!offered_.empty()) {
-    if (Send& send = offered_.pop(); send.transfer != nullptr) withdraw(send);
+// A state is constructed anew, because its words still tell about its last message.
+MessageState& SendMemory::acquire_state() {
+  if (states_.empty()) make_states();
+  MessageState& state = *states_.back();
+  states_.pop_back();
+  return *::new (&state) MessageState;
+}
+
+void SendMemory::make_states() {
+  states_.reserve(states_made_ + states_at_once);
+  const std::uint64_t offset = shm::append(mine_->control(), states_at_once * sizeof(MessageState));
+  std::byte* base = mine_->control().base() + offset;
+  for (std::size_t i = 0; i < states_at_once; ++i) {
+    states_.push_back(::new (base + i * sizeof(MessageState)) MessageState);
+  }
+  states_made_ += states_at_once;
+}
+
+EagerBuffer* SendMemory::acquire_eager() {
+  EagerBuffer* buffer = next_eager();
+  if (buffer == nullptr && eager_.size() < most_eager) {
+    make_eager();
+    buffer = next_eager();
+  }
+  // Relaxed: the slot that announces the buffer makes it visible.
+  if (buffer != nullptr) buffer->state.consumed.store(0, std::memory_order_relaxed);
+  return buffer;
+}
+
+// Buffers are used in turn, so that the one that is tried first was filled longest ago.
+EagerBuffer* SendMemory::next_eager() noexcept {
+  for (int i = 0; i < eager_tries && !eager_.empty(); ++i) {
+    EagerBuffer* buffer = eager_[next_eager_];
+    next_eager_ = (next_eager_ + 1) % eager_.size();
+    // Acquire: the receiver's reads of the last message come before the next is written.
+    if (buffer->state.consumed.load(std::memory_order_acquire) != 0) return buffer;
+  }
+  return nullptr;
+}
+
+void SendMemory::make_eager() {
+  const std::uint64_t offset = shm::append(mine_->control(), eager_at_once * sizeof(EagerBuffer));
+  std::byte* base = mine_->control().base() + offset;
+  next_eager_ = eager_.size();
+  for (std::size_t i = 0; i < eager_at_once; ++i) {
+    auto* buffer = ::new (base + i * sizeof(EagerBuffer)) EagerBuffer;
+    buffer->state.consumed.store(1, std::memory_order_relaxed);
+    eager_.push_back(buffer);
   }
 }
 
-void Sender::post(Peer& to, std::uint64_t tag, std::span<const std::byte> data,
+std::byte* SendMemory::acquire_bounce() {
+  if (bounces_.empty()) {
+    if (bounces_made_ == most_bounces) return nullptr;
+    bounces_.reserve(bounces_made_ + 1);
+    const std::uint64_t offset = shm::append(mine_->control(), bounce_bytes);
+    bounces_made_ += 1;
+    return mine_->control().base() + offset;
+  }
+  std::byte* bounce = bounces_.back();
+  bounces_.pop_back();
+  return bounce;
+}
+
+std::uint64_t SendMemory::offset_of(const void* thing) const noexcept {
+  return static_cast<std::uint64_t>(static_cast<const std::byte*>(thing) - mine_->control().base());
+}
+
+// Receivers that still read from this rank's memory find the mark afterwards.
+Sender::~Sender() {
+  while (!announced_.empty()) {
+    if (Send& send = announced_.pop(); send.transfer != nullptr) withdraw(send);
+  }
+}
+
+// Sends at once if it can. Else the send waits behind all that wait for this peer, to stay in
+// order.
+void Sender::post(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
                   Transfer& transfer) {
-  if (to.waiting.empty() && put_if_memory(to, tag, data, transfer)) return;
-  Send& send = sends_.take();
+  if (to.waiting.empty() && try_push(to, tag, data, transfer)) return;
+  Send& send = sends_.acquire();
   send = {.transfer = &transfer, .to = &to, .tag = tag, .data = data};
   transfer.handle = &send;
   to.waiting.push(send);
@@ -42,10 +127,11 @@ void Sender::post(Peer& to, std::uint64_t tag, std::span<const std::byte> data,
   with_waiting_.push_back(&to);
 }
 
-bool Sender::put_if_memory(Peer& to, std::uint64_t tag, std::span<const std::byte> data,
-                           Transfer& transfer) {
+// As push(), but lack of shared memory fails the transfer.
+bool Sender::try_push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                      Transfer& transfer) {
   try {
-    return put(to, tag, data, transfer);
+    return push(to, tag, data, transfer);
   } catch (const Error&) {
     finish(transfer, Failure::no_memory);
     return true;
@@ -53,61 +139,65 @@ bool Sender::put_if_memory(Peer& to, std::uint64_t tag, std::span<const std::byt
 }
 
 // False if there is no slot for it.
-bool Sender::put(Peer& to, std::uint64_t tag, std::span<const std::byte> data, Transfer& transfer) {
+bool Sender::push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                  Transfer& transfer) {
   if (!to.out.attached()) to.out = RingWriter(make_ring(*mine_, rings_, to.rank));
   if (to.out.full()) return false;
   // What a crowded receiver does not ask for stays here: its sends are not done, and so the memory
   // of both sides is bounded by what this rank's caller has pending.
-  const bool copied = data.size() <= box_bytes && !to.out.crowded();
+  const bool copied = data.size() <= eager_bytes && !to.out.crowded();
   const bool inlined = copied && data.size() <= inline_bytes;
-  Box* box = copied && !inlined ? supply_.take_box() : nullptr;
+  EagerBuffer* buffer = copied && !inlined ? memory_.acquire_eager() : nullptr;
   if (inlined) {
-    to.out.push(Kind::inlined, tag, data);
+    to.out.push(SlotKind::inlined, tag, data);
     finish(transfer, Failure::none);
-  } else if (box != nullptr) {
-    std::memcpy(box->message.data(), data.data(), data.size());
-    const Announcement announcement{.bytes = data.size(), .parcel = supply_.offset_of(box)};
-    to.out.push(Kind::boxed, tag, bytes_of(announcement));
+  } else if (buffer != nullptr) {
+    std::memcpy(buffer->message.data(), data.data(), data.size());
+    const Announcement announcement{.bytes = data.size(), .state = memory_.offset_of(buffer)};
+    to.out.push(SlotKind::eager, tag, bytes_of(announcement));
     finish(transfer, Failure::none);
   } else {
-    offer(to, tag, data, transfer);
+    announce(to, tag, data, transfer);
   }
-  published(to);
+  notify(to, may_sleep_);
   return true;
 }
 
-void Sender::offer(Peer& to, std::uint64_t tag, std::span<const std::byte> data,
-                   Transfer& transfer) {
-  Parcel& parcel = supply_.take_parcel();
-  Send& send = sends_.take();
-  send = {.transfer = &transfer, .to = &to, .tag = tag, .data = data, .parcel = &parcel};
+// Tells the receiver where the message is; step() copies it or waits until it has been read.
+void Sender::announce(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                      Transfer& transfer) {
+  MessageState& state = memory_.acquire_state();
+  Send& send = sends_.acquire();
+  send = {.transfer = &transfer, .to = &to, .tag = tag, .data = data, .state = &state};
   transfer.handle = &send;
-  offered_.push(send);
-  const transport::shm::Segment& arena = mine_->arena();
+  announced_.push(send);
+  const shm::Segment& arena = mine_->arena();
   const auto offset = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data.data()) -
                                                  reinterpret_cast<std::uintptr_t>(arena.base()));
   const bool in_arena = offset < arena.size() && data.size() <= arena.size() - offset;
   const Announcement announcement{
-      .bytes = data.size(), .parcel = supply_.offset_of(&parcel), .arena = in_arena ? offset : 0};
-  to.out.push(in_arena ? Kind::arena : Kind::ordinary, tag, bytes_of(announcement));
+      .bytes = data.size(), .state = memory_.offset_of(&state), .arena = in_arena ? offset : 0};
+  to.out.push(in_arena ? SlotKind::arena : SlotKind::ordinary, tag, bytes_of(announcement));
 }
 
+// A receiver that makes room, asks for a message or has consumed one is noticed here.
 bool Sender::progress(std::size_t& budget) {
   bool moved = !with_waiting_.empty() && send_waiting();
-  if (!offered_.empty()) {
-    offered_.rotate([&](Send& send) { return step(send, budget, moved); },
-                    [&] { return budget == 0; });
+  if (!announced_.empty()) {
+    announced_.rotate([&](Send& send) { return step(send, budget, moved); },
+                      [&] { return budget == 0; });
   }
   return moved;
 }
 
+// Pushes what has waited for free slots.
 bool Sender::send_waiting() {
   bool moved = false;
-  std::erase_if(with_waiting_, [&](Peer* to) {
+  std::erase_if(with_waiting_, [&](ShmPeer* to) {
     while (!to->waiting.empty()) {
       Send& send = *to->waiting.front();
-      if (!put_if_memory(*to, send.tag, send.data, *send.transfer)) return false;
-      sends_.give(to->waiting.pop());
+      if (!try_push(*to, send.tag, send.data, *send.transfer)) return false;
+      sends_.release(to->waiting.pop());
       moved = true;
     }
     to->has_waiting = false;
@@ -116,43 +206,44 @@ bool Sender::send_waiting() {
   return moved;
 }
 
-// True when the send is over, and its parcel and stream are free.
+// True when the send is over, and its state and bounce buffer are free.
 bool Sender::step(Send& send, std::size_t& budget, bool& moved) {
-  Parcel& parcel = *send.parcel;
+  MessageState& state = *send.state;
   // Acquire: the receiver's reads come before the memory is written again.
-  if (parcel.taken.load(std::memory_order_acquire) == 0) {
+  if (state.consumed.load(std::memory_order_acquire) == 0) {
     // Relaxed: it says nothing but itself.
-    const bool wanted = parcel.wanted.load(std::memory_order_relaxed) != 0;
-    if (wanted && send.transfer != nullptr) moved = fill(send, budget) || moved;
+    const bool requested = state.requested.load(std::memory_order_relaxed) != 0;
+    if (requested && send.transfer != nullptr) moved = fill(send, budget) || moved;
     return false;
   }
   if (send.transfer != nullptr) finish(*send.transfer, Failure::none);
-  if (send.stream != nullptr) supply_.give(send.stream);
-  supply_.give(parcel);
-  sends_.give(send);
+  if (send.bounce != nullptr) memory_.release(send.bounce);
+  memory_.release(state);
+  sends_.release(send);
   moved = true;
   return true;
 }
 
+// Copies the next fragment of an ordinary message, if its bounce buffer has room. True if it did.
 bool Sender::fill(Send& send, std::size_t& budget) {
-  Parcel& parcel = *send.parcel;
-  if (send.stream == nullptr) {
-    send.stream = supply_.take_stream();
-    if (send.stream == nullptr) return false;
-    // Relaxed: the first chunk's release makes it visible.
-    parcel.stream.store(supply_.offset_of(send.stream), std::memory_order_relaxed);
+  MessageState& state = *send.state;
+  if (send.bounce == nullptr) {
+    send.bounce = memory_.acquire_bounce();
+    if (send.bounce == nullptr) return false;
+    // Relaxed: the first fragment's release makes it visible.
+    state.bounce.store(memory_.offset_of(send.bounce), std::memory_order_relaxed);
   }
-  // Acquire: the receiver's reads of a chunk come before the stores that fill it again.
-  if (send.filled - parcel.emptied.load(std::memory_order_acquire) == stream_chunks) return false;
-  const std::size_t begin = send.filled * chunk_bytes;
-  const std::size_t bytes = std::min(chunk_bytes, send.data.size() - begin);
-  std::memcpy(send.stream + send.filled % stream_chunks * chunk_bytes, send.data.data() + begin,
-              bytes);
+  // Acquire: the receiver's reads of a fragment come before the stores that fill it again.
+  if (send.filled - state.emptied.load(std::memory_order_acquire) == bounce_fragments) return false;
+  const std::size_t begin = send.filled * fragment_bytes;
+  const std::size_t bytes = std::min(fragment_bytes, send.data.size() - begin);
+  std::memcpy(send.bounce + send.filled % bounce_fragments * fragment_bytes,
+              send.data.data() + begin, bytes);
   budget -= std::min(budget, bytes);
   send.filled += 1;
-  // Release: a receiver that counts the chunk sees its bytes.
-  parcel.filled.store(send.filled, std::memory_order_release);
-  published(*send.to);
+  // Release: a receiver that counts the fragment sees its bytes.
+  state.filled.store(send.filled, std::memory_order_release);
+  notify(*send.to, may_sleep_);
   if (begin + bytes == send.data.size()) {
     finish(*send.transfer, Failure::none);
     send.transfer = nullptr;
@@ -160,21 +251,17 @@ bool Sender::fill(Send& send, std::size_t& budget) {
   return true;
 }
 
+// An announced message is withdrawn: its state stays in use until the receiver has acknowledged it.
+// One that waits for a slot was never seen by anybody.
 void Sender::cancel(Transfer& transfer) noexcept {
   auto* send = static_cast<Send*>(transfer.handle);
-  if (send->parcel != nullptr) {
+  if (send->state != nullptr) {
     withdraw(*send);
   } else {
-    send->to->waiting.take([&](const Send& other) { return &other == send; });
-    sends_.give(*send);
+    send->to->waiting.extract([&](const Send& other) { return &other == send; });
+    sends_.release(*send);
   }
   finish(transfer, Failure::cancelled);
 }
 
-void Sender::published(const Peer& to) const noexcept {
-  if (!peers_sleep_) return;
-  transport::shm::fence_before_ringing();
-  transport::shm::ring_if_asleep(to.memory->header());
-}
-
-}  // namespace rondo::transport::links::shm
+}  // namespace rondo::transport::shm_link

@@ -1,11 +1,27 @@
-#include "links/ucx/link.hpp"
+// The link over UCX, and what its plug-in exports.
+//
+// UCX's tag is the sender's rank in the upper 16 bits, then the link's 48. What the link keeps of a
+// message lives in UCX's own request, so posting allocates nothing. A cancelled send, or a message
+// that has begun to arrive, ends only with its connection: UCX has no other way to let go of
+// memory.
+
+#include <ucp/api/ucp.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "links/ucx/address.hpp"
-#include "links/ucx/errors.hpp"
-#include "links/ucx/quiet.hpp"
+#include "links/plugin.hpp"
+#include "links/ucx/context.hpp"
+#include "links/ucx/peer.hpp"
 
 namespace rondo::transport::ucx {
 namespace {
@@ -18,49 +34,176 @@ constexpr std::chrono::milliseconds release_time{250};
 constexpr unsigned rank_shift = 48;
 constexpr std::uint64_t whole_tag = ~std::uint64_t{0};
 
+// What other ranks need to reach this worker.
 std::string own_address(ucp_worker_h worker) {
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
   if (ucp_worker_get_address(worker, &address, &bytes) != UCS_OK) {
-    throw OpenError("no address: " + last_words());
+    throw OpenError("no address: " + last_log_message());
   }
   std::string packed = pack_address({reinterpret_cast<const std::byte*>(address), bytes});
   ucp_worker_release_address(worker, address);
   return packed;
 }
 
-}  // namespace
+/// Memory that UCX was told of once, so that it need not look at it for each message.
+class Registrations {
+ public:
+  [[nodiscard]] ucs_status_t add(ucp_context_h context, std::span<std::byte> memory);
+  void clear(ucp_context_h context);
 
-UcxLink::UcxLink(const Opened& opened, const rondo_link_options& options)
-    : opened_(opened),
-      address_(own_address(opened.worker)),
+  /// The handle of what contains all of it, or null.
+  [[nodiscard]] ucp_mem_h find(std::span<const std::byte> memory) const noexcept;
+
+ private:
+  struct Registration {
+    std::span<std::byte> memory;
+    ucp_mem_h handle;
+  };
+  std::vector<Registration> registrations_;
+};
+
+/// Tagged messages over UCX.
+///
+/// A peer's connection is made by the first message posted to or from it, so that every
+/// connection that matters reports when it breaks. Then what was in flight with that peer fails,
+/// but for receives of messages that have already arrived.
+class UcxLink final : public Link {
+ public:
+  explicit UcxLink(const LinkOptions& options);
+  UcxLink(const UcxLink&) = delete;
+  UcxLink& operator=(const UcxLink&) = delete;
+  ~UcxLink() override;
+
+  void post_send(int rank, std::uint64_t tag, std::span<const std::byte> data,
+                 Transfer& transfer) override;
+  void post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
+                 Transfer& transfer) override;
+  bool progress() override;
+  void cancel(Transfer& transfer) override;
+  [[nodiscard]] std::optional<int> arm() override;
+
+  [[nodiscard]] std::string address() const override { return address_; }
+  [[nodiscard]] std::string route() const override { return "ucx: " + ucx_.route; }
+  [[nodiscard]] std::string error_text(const Transfer& transfer) const override {
+    return ucx::error_text(transfer.error);
+  }
+
+ private:
+  [[nodiscard]] std::string try_connect(int rank, const std::string& address) override;
+  [[nodiscard]] std::string try_add_memory(std::span<std::byte> memory) override;
+  [[nodiscard]] std::int32_t connect_to(int rank, const std::string& address);
+
+  // What UCX calls when a message has ended.
+  static void sent(void* request, ucs_status_t status, void* link);
+  static void received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                       void* link);
+  static void end(void* request, ucs_status_t status, std::uint64_t bytes);
+
+  ucs_status_t open(UcxPeer& peer);
+  void start(ucs_status_ptr_t request, UcxPeer& peer, Transfer& transfer, std::uint64_t bytes,
+             bool receives);
+  void fail(UcxPeer& peer, ucs_status_t why);
+  void cancel_receives(UcxPeer& peer);
+  bool close_failed_peers();
+  void abandon(UcxPeer& peer);
+  void abandon(UcxMessage& message, ucs_status_t why);
+  bool flush(Clock::time_point deadline);
+  void close_peers(Clock::time_point deadline);
+  template <typename Condition>
+  bool progress_until(Condition&& condition, Clock::time_point deadline);
+
+  UcxContext ucx_;
+  std::string address_;
+  std::vector<UcxPeer> peers_;
+  Registrations registrations_;
+  std::uint64_t own_tag_;
+  int descriptor_ = -1;
+  bool has_sent_ = false;
+  bool flushed_ = false;
+  bool failed_ = false;  ///< some peer's connection has broken since the last progress()
+  bool broken_ = false;  ///< a message could be given up only by never calling UCX again
+};
+
+ucs_status_t Registrations::add(ucp_context_h context, std::span<std::byte> memory) {
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = memory.data();
+  params.length = memory.size();
+  ucp_mem_h handle = nullptr;
+  const ucs_status_t status = ucp_mem_map(context, &params, &handle);
+  if (status == UCS_OK) registrations_.push_back({.memory = memory, .handle = handle});
+  return status;
+}
+
+void Registrations::clear(ucp_context_h context) {
+  for (const auto& registration : registrations_) ucp_mem_unmap(context, registration.handle);
+  registrations_.clear();
+}
+
+ucp_mem_h Registrations::find(std::span<const std::byte> memory) const noexcept {
+  const std::less_equal<const std::byte*> not_after;
+  for (const auto& [known, handle] : registrations_) {
+    if (not_after(known.data(), memory.data()) &&
+        not_after(memory.data() + memory.size(), known.data() + known.size())) {
+      return handle;
+    }
+  }
+  return nullptr;
+}
+
+UcxLink::UcxLink(const LinkOptions& options)
+    : ucx_(options),
+      address_(own_address(ucx_.worker)),
       peers_(static_cast<std::size_t>(options.size)),
       own_tag_(static_cast<std::uint64_t>(options.rank) << rank_shift) {
-  if (ucp_worker_get_efd(opened.worker, &descriptor_) != UCS_OK) {
-    throw OpenError("no descriptor to wait on: " + last_words());
+  if (ucp_worker_get_efd(ucx_.worker, &descriptor_) != UCS_OK) {
+    throw OpenError("no descriptor to wait on: " + last_log_message());
   }
 }
 
-int UcxLink::connect(int rank, std::span<const std::byte> address) {
-  UnpackedAddress unpacked = unpack_address(address);
+UcxLink::~UcxLink() {
+  const LogCapture capture;
+  if (!broken_) close_peers(Clock::now() + link_close_timeout);
+  for (UcxPeer& peer : peers_) {
+    while (UcxMessage* message = peer.messages().first()) abandon(*message, UCS_ERR_CANCELED);
+  }
+  registrations_.clear(ucx_.context);
+}
+
+std::string UcxLink::try_connect(int rank, const std::string& address) {
+  const std::int32_t error = connect_to(rank, address);
+  return error == 0 ? std::string() : ucx::error_text(error);
+}
+
+std::string UcxLink::try_add_memory(std::span<std::byte> memory) {
+  const ucs_status_t status = registrations_.add(ucx_.context, memory);
+  return status == UCS_OK ? std::string() : ucx::error_text(status);
+}
+
+/// 0, or an error number.
+std::int32_t UcxLink::connect_to(int rank, const std::string& address) {
+  UnpackedAddress unpacked = unpack_address(std::as_bytes(std::span(address)));
   if (unpacked.error != 0) return unpacked.error;
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()) return UCS_ERR_INVALID_PARAM;
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  UcxPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.known()) return UCS_ERR_ALREADY_EXISTS;
   peer.know(std::move(unpacked.worker));
   // An endpoint within shared memory maps what the peer has, now, and may not have later.
-  return opened_.error_mode == UCP_ERR_HANDLING_MODE_NONE ? open(peer) : UCS_OK;
+  return ucx_.error_mode == UCP_ERR_HANDLING_MODE_NONE ? open(peer) : UCS_OK;
 }
 
-ucs_status_t UcxLink::open(Peer& peer) {
+// Makes the connection unless there is one.
+ucs_status_t UcxLink::open(UcxPeer& peer) {
   if (broken_) return UCS_ERR_CANCELED;
-  return peer.open(opened_.worker, opened_.error_mode, failed_);
+  return peer.open(ucx_.worker, ucx_.error_mode, failed_);
 }
 
+// Both posts make the connection, so that it reports when it breaks.
 void UcxLink::post_send(int rank, std::uint64_t tag, std::span<const std::byte> data,
-                        rondo_transfer& transfer) {
-  const Quiet quiet;
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+                        Transfer& transfer) {
+  const LogCapture capture;
+  UcxPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (const ucs_status_t status = open(peer); status != UCS_OK) {
     complete(transfer, status, 0);
     return;
@@ -77,9 +220,9 @@ void UcxLink::post_send(int rank, std::uint64_t tag, std::span<const std::byte> 
 }
 
 void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
-                        rondo_transfer& transfer) {
-  const Quiet quiet;
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+                        Transfer& transfer) {
+  const LogCapture capture;
+  UcxPeer& peer = peers_[static_cast<std::size_t>(rank)];
   const ucs_status_t status = open(peer);
   if (broken_ || !peer.known()) {
     complete(transfer, status, 0);
@@ -94,42 +237,43 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
   }
   const std::uint64_t sender = static_cast<std::uint64_t>(rank) << rank_shift;
   const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(opened_.worker, data.data(), data.size(), sender | tag, whole_tag, &params);
+      ucp_tag_recv_nbx(ucx_.worker, data.data(), data.size(), sender | tag, whole_tag, &params);
   start(request, peer, transfer, 0, true);
   // What a lost peer sent before is still received; nothing else will come.
-  if (status == UCS_OK || transfer.state != rondo_transfer_pending) return;
-  ucp_request_cancel(opened_.worker, request);
-  if (transfer.state == rondo_transfer_pending && !peer.closing()) {
-    forget(*static_cast<Message*>(request), status);
+  if (status == UCS_OK || !transfer.pending()) return;
+  ucp_request_cancel(ucx_.worker, request);
+  if (transfer.pending() && !peer.closing()) {
+    abandon(*static_cast<UcxMessage*>(request), status);
   }
-  if (transfer.state == rondo_transfer_failed) transfer.error = status;
+  if (transfer.failed()) transfer.error = status;
 }
 
-void UcxLink::start(ucs_status_ptr_t request, Peer& peer, rondo_transfer& transfer,
+// UCX has returned from a post: with a status if the message has ended already, else with a
+// request. The callback may have run before that.
+void UcxLink::start(ucs_status_ptr_t request, UcxPeer& peer, Transfer& transfer,
                     std::uint64_t bytes, bool receives) {
   if (!UCS_PTR_IS_PTR(request)) {
     complete(transfer, UCS_PTR_STATUS(request), bytes);
     return;
   }
-  Message& message = *static_cast<Message*>(request);
-  if (message.state == Message::State::ended) {
+  UcxMessage& message = *static_cast<UcxMessage*>(request);
+  if (message.state == UcxMessage::State::ended) {
     complete(transfer, message.status, receives ? message.bytes : bytes);
     reset(message);
     ucp_request_free(request);
     return;
   }
-  message.state = Message::State::listed;
+  message.state = UcxMessage::State::listed;
   message.transfer = &transfer;
   message.bytes = bytes;
   message.receives = receives;
   peer.messages().add(message);
-  transfer.handle = request;
+  transfer.begin(request);
   transfer.context = &peer;
-  transfer.state = rondo_transfer_pending;
 }
 
 void UcxLink::sent(void* request, ucs_status_t status, void* /*user*/) {
-  end(request, status, static_cast<Message*>(request)->bytes);
+  end(request, status, static_cast<UcxMessage*>(request)->bytes);
 }
 
 void UcxLink::received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -137,20 +281,22 @@ void UcxLink::received(void* request, ucs_status_t status, const ucp_tag_recv_in
   end(request, status, info->length);
 }
 
+// During the post, start() has not seen the request yet: it finds the end there. Of an abandoned
+// message only the request is freed.
 void UcxLink::end(void* request, ucs_status_t status, std::uint64_t bytes) {
-  Message& message = *static_cast<Message*>(request);
+  UcxMessage& message = *static_cast<UcxMessage*>(request);
   switch (message.state) {
-    case Message::State::posting:
-      message.state = Message::State::ended;
+    case UcxMessage::State::posting:
+      message.state = UcxMessage::State::ended;
       message.status = status;
       message.bytes = bytes;
       return;
-    case Message::State::listed:
-      static_cast<Peer*>(message.transfer->context)->messages().remove(message);
+    case UcxMessage::State::listed:
+      static_cast<UcxPeer*>(message.transfer->context)->messages().remove(message);
       complete(*message.transfer, status, bytes);
       break;
-    case Message::State::ended:
-    case Message::State::forgotten:
+    case UcxMessage::State::ended:
+    case UcxMessage::State::abandoned:
       break;
   }
   reset(message);
@@ -159,42 +305,44 @@ void UcxLink::end(void* request, ucs_status_t status, std::uint64_t bytes) {
 
 bool UcxLink::progress() {
   if (broken_) return false;
-  const Quiet quiet;
-  const bool moved = ucp_worker_progress(opened_.worker) != 0;
-  return (failed_ && bury_failed()) || moved;
+  const LogCapture capture;
+  const bool moved = ucp_worker_progress(ucx_.worker) != 0;
+  return (failed_ && close_failed_peers()) || moved;
 }
 
 std::optional<int> UcxLink::arm() {
   if (broken_ || failed_) return std::nullopt;
-  const Quiet quiet;
-  if (ucp_worker_arm(opened_.worker) != UCS_OK) return std::nullopt;
+  const LogCapture capture;
+  if (ucp_worker_arm(ucx_.worker) != UCS_OK) return std::nullopt;
   return descriptor_;
 }
 
 template <typename Condition>
 bool UcxLink::progress_until(Condition&& condition, Clock::time_point deadline) {
   while (!condition()) {
-    if (ucp_worker_progress(opened_.worker) == 0 && Clock::now() > deadline) return false;
+    if (ucp_worker_progress(ucx_.worker) == 0 && Clock::now() > deadline) return false;
   }
   return true;
 }
 
 // Ends every message of the peer, and the connection.
-void UcxLink::fail(Peer& peer, ucs_status_t why) {
+void UcxLink::fail(UcxPeer& peer, ucs_status_t why) {
   cancel_receives(peer);
-  if (opened_.error_mode == UCP_ERR_HANDLING_MODE_NONE) return;
+  if (ucx_.error_mode == UCP_ERR_HANDLING_MODE_NONE) return;
   peer.close(UCP_EP_CLOSE_FLAG_FORCE, why);
   const bool closed =
       progress_until([&peer] { return !peer.closing(); }, Clock::now() + release_time);
-  if (closed) forget(peer);
+  if (closed) abandon(peer);
 }
 
-void UcxLink::cancel_receives(Peer& peer) {
-  for (Message* message = peer.messages().first(); message != nullptr;) {
-    Message* next = message->next;
+// A receive can be cancelled alone, unless its message is coming in. Its error says why the peer
+// was lost, if it was.
+void UcxLink::cancel_receives(UcxPeer& peer) {
+  for (UcxMessage* message = peer.messages().first(); message != nullptr;) {
+    UcxMessage* next = message->next;
     if (message->receives) {
-      rondo_transfer& transfer = *message->transfer;
-      ucp_request_cancel(opened_.worker, message);
+      Transfer& transfer = *message->transfer;
+      ucp_request_cancel(ucx_.worker, message);
       if (transfer.error == UCS_ERR_CANCELED && peer.status() != UCS_OK) {
         transfer.error = peer.status();
       }
@@ -203,10 +351,10 @@ void UcxLink::cancel_receives(Peer& peer) {
   }
 }
 
-// Not in the error handler: UCX is in the middle of something there.
-bool UcxLink::bury_failed() {
+// Called by progress(), not by the error handler: UCX is in the middle of something there.
+bool UcxLink::close_failed_peers() {
   failed_ = false;
-  for (Peer& peer : peers_) {
+  for (UcxPeer& peer : peers_) {
     if (peer.must_close()) fail(peer, peer.status());
   }
   return true;
@@ -214,39 +362,31 @@ bool UcxLink::bury_failed() {
 
 // What UCX has not ended although the connection is gone, a message of which only the beginning
 // has come, will never be touched again.
-void UcxLink::forget(Peer& peer) {
-  while (Message* message = peer.messages().first()) forget(*message, peer.status());
+void UcxLink::abandon(UcxPeer& peer) {
+  while (UcxMessage* message = peer.messages().first()) abandon(*message, peer.status());
 }
 
-void UcxLink::forget(Message& message, ucs_status_t why) {
-  static_cast<Peer*>(message.transfer->context)->messages().remove(message);
+void UcxLink::abandon(UcxMessage& message, ucs_status_t why) {
+  static_cast<UcxPeer*>(message.transfer->context)->messages().remove(message);
   complete(*message.transfer, why, 0);
   message.transfer = nullptr;
-  message.state = Message::State::forgotten;
+  message.state = UcxMessage::State::abandoned;
 }
 
-void UcxLink::cancel(rondo_transfer& transfer) {
-  if (transfer.state != rondo_transfer_pending) return;
-  const Quiet quiet;
-  Peer& peer = *static_cast<Peer*>(transfer.context);
-  Message& message = *static_cast<Message*>(transfer.handle);
-  if (message.receives && !broken_) ucp_request_cancel(opened_.worker, &message);
-  if (transfer.state == rondo_transfer_pending && !broken_) fail(peer, UCS_ERR_CANCELED);
-  // Shared memory has no connection to cut: the message may still end by itself.
-  const auto ended = [&transfer] { return transfer.state != rondo_transfer_pending; };
+// A send, or a receive whose message is coming in, is cancelled with its connection. When that does
+// not end it either, UCX is not called any more, so that it cannot touch the memory.
+void UcxLink::cancel(Transfer& transfer) {
+  if (!transfer.pending()) return;
+  const LogCapture capture;
+  UcxPeer& peer = *static_cast<UcxPeer*>(transfer.context);
+  UcxMessage& message = *static_cast<UcxMessage*>(transfer.handle);
+  if (message.receives && !broken_) ucp_request_cancel(ucx_.worker, &message);
+  if (transfer.pending() && !broken_) fail(peer, UCS_ERR_CANCELED);
+  // Shared memory has no connection to close: the message may still end by itself.
+  const auto ended = [&transfer] { return !transfer.pending(); };
   if (!broken_ && !progress_until(ended, Clock::now() + release_time)) broken_ = true;
-  if (transfer.state == rondo_transfer_pending) forget(message, UCS_ERR_CANCELED);
-  transfer.state = rondo_transfer_idle;
-}
-
-void UcxLink::close(std::chrono::milliseconds timeout) {
-  const Quiet quiet;
-  if (!broken_) close_peers(Clock::now() + timeout);
-  for (Peer& peer : peers_) {
-    while (Message* message = peer.messages().first()) forget(*message, UCS_ERR_CANCELED);
-  }
-  registrations_.clear(opened_.context);
-  close_ucx(opened_);
+  if (transfer.pending()) abandon(message, UCS_ERR_CANCELED);
+  transfer.state = TransferState::idle;
 }
 
 // The worker, not its endpoints one by one: theirs waits for answers that a peer may be too busy
@@ -261,22 +401,34 @@ bool UcxLink::flush(Clock::time_point deadline) {
     ucp_request_free(request);
   };
   params.user_data = &flushed_;
-  if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(opened_.worker, &params))) return true;
+  if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(ucx_.worker, &params))) return true;
   return progress_until([this] { return flushed_; }, deadline);
 }
 
+// Connections are closed by force where UCX allows that, because a peer may never answer.
 void UcxLink::close_peers(Clock::time_point deadline) {
   const bool flushed = flush(deadline);
-  const bool may_force = opened_.error_mode == UCP_ERR_HANDLING_MODE_PEER;
-  for (Peer& peer : peers_) {
+  const bool may_force = ucx_.error_mode == UCP_ERR_HANDLING_MODE_PEER;
+  for (UcxPeer& peer : peers_) {
     cancel_receives(peer);
     if (may_force || flushed) {
       peer.close(may_force ? unsigned{UCP_EP_CLOSE_FLAG_FORCE} : 0U, UCS_ERR_CANCELED);
     }
   }
-  const auto closed = [](const Peer& peer) { return !peer.closing(); };
+  const auto closed = [](const UcxPeer& peer) { return !peer.closing(); };
   progress_until([&] { return std::ranges::all_of(peers_, closed); },
                  std::max(deadline, Clock::now() + release_time));
 }
 
+std::unique_ptr<Link> open_link(const LinkOptions& options) {
+  return std::make_unique<UcxLink>(options);
+}
+
+}  // namespace
 }  // namespace rondo::transport::ucx
+
+const rondo::transport::LinkPlugin rondo::transport::rondo_link_plugin = {
+    .release = RONDO_VERSION,
+    .open = rondo::transport::ucx::open_link,
+    .describe = rondo::transport::ucx::describe_ucx,
+};

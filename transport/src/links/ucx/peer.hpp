@@ -2,20 +2,60 @@
 
 #include <ucp/api/ucp.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
-#include "links/ucx/message.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport::ucx {
 
+/// What the link keeps of a message in flight. It lives in the memory that UCX gives to each of
+/// its requests, so posting allocates nothing.
+struct UcxMessage {
+  enum class State : std::uint8_t {
+    posting,   ///< UCX has not returned from the call that posts it
+    ended,     ///< ... and it has ended already
+    listed,    ///< in its peer's list; a transfer waits for it
+    abandoned  ///< its transfer was given up
+  };
+  UcxMessage* previous;
+  UcxMessage* next;
+  Transfer* transfer;
+  std::uint64_t bytes;
+  ucs_status_t status;
+  State state;
+  bool receives;
+};
+
+/// As UCX finds a request's memory when it makes it.
+void reset(UcxMessage& message) noexcept;
+
+/// The end of a transfer.
+void complete(Transfer& transfer, ucs_status_t status, std::uint64_t bytes) noexcept;
+
+/// Messages in flight with one peer, each once.
+class UcxMessageList {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] UcxMessage* first() const noexcept { return first_; }
+  void add(UcxMessage& message) noexcept;
+  void remove(UcxMessage& message) noexcept;
+
+ private:
+  UcxMessage* first_ = nullptr;
+};
+
 /// One other rank: its address, the endpoint that leads there once there is one, and the messages
 /// in flight. A peer that has failed stays failed.
-class Peer {
+class UcxPeer {
  public:
-  Peer() = default;
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-  ~Peer() = default;
+  UcxPeer() = default;
+  UcxPeer(const UcxPeer&) = delete;
+  UcxPeer& operator=(const UcxPeer&) = delete;
+  ~UcxPeer() = default;
 
   [[nodiscard]] bool known() const noexcept { return !address_.empty(); }
   void know(std::string address) { address_ = std::move(address); }
@@ -36,18 +76,29 @@ class Peer {
   void close(unsigned flags, ucs_status_t why);
   [[nodiscard]] bool closing() const noexcept { return closing_; }
 
-  [[nodiscard]] MessageList& messages() noexcept { return messages_; }
+  [[nodiscard]] UcxMessageList& messages() noexcept { return messages_; }
 
  private:
   static void report(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   static void end_close(void* request, ucs_status_t status, void* peer);
 
   std::string address_;
-  MessageList messages_;
+  UcxMessageList messages_;
   ucp_ep_h endpoint_ = nullptr;
   bool* failed_ = nullptr;
   ucs_status_t status_ = UCS_OK;
   bool closing_ = false;
 };
+
+/// What ranks tell each other: a mark, UCX's version, then the address of its worker. UCX itself
+/// trusts what it gets.
+[[nodiscard]] std::string pack_address(std::span<const std::byte> worker);
+
+/// The worker's part of it, once it is known to be one that this UCX can use.
+struct UnpackedAddress {
+  std::string worker;
+  std::int32_t error = 0;  ///< 0, or one of context.hpp
+};
+[[nodiscard]] UnpackedAddress unpack_address(std::span<const std::byte> address);
 
 }  // namespace rondo::transport::ucx

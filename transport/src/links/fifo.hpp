@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 
-namespace rondo::transport::links::shm {
+namespace rondo::transport {
 
-/// A queue of things that live elsewhere and bring the pointer `next` along, so that queueing
-/// never allocates.
+/// A queue of objects that live elsewhere and have a pointer `next`, so that queueing never
+/// allocates.
 template <typename T>
 class Fifo {
  public:
@@ -21,6 +20,14 @@ class Fifo {
     size_ += 1;
   }
 
+  /// As the oldest again: it has just been popped.
+  void push_front(T& item) noexcept {
+    item.next = first_;
+    if (first_ == nullptr) last_ = &item;
+    first_ = &item;
+    size_ += 1;
+  }
+
   /// The oldest, which must be there.
   T& pop() noexcept {
     T& item = *first_;
@@ -29,9 +36,9 @@ class Fifo {
     return item;
   }
 
-  /// Takes out the oldest that `fits`; null if none does.
+  /// Removes the oldest that `fits`; null if none does.
   template <typename Fits>
-  T* take(Fits fits) noexcept {
+  T* extract(Fits fits) noexcept {
     T* before = nullptr;
     for (T* item = first_; item != nullptr; before = item, item = item->next) {
       if (!fits(*item)) continue;
@@ -59,19 +66,4 @@ class Fifo {
   std::size_t size_ = 0;
 };
 
-/// Hands out things that it makes once and keeps: after the first time, no allocation.
-template <typename T>
-class Pool {
- public:
-  [[nodiscard]] T& take() {
-    if (free_.empty()) return all_.emplace_back();
-    return free_.pop();
-  }
-  void give(T& item) noexcept { free_.push(item); }
-
- private:
-  std::deque<T> all_;
-  Fifo<T> free_;
-};
-
-}  // namespace rondo::transport::links::shm
+}  // namespace rondo::transport

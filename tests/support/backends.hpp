@@ -1,0 +1,24 @@
+#pragma once
+
+// Which ways between nodes this build has: tests/transport/meson.build defines a macro for each
+// link that it has found.
+
+#include <vector>
+
+#include "support/world.hpp"
+
+namespace rondo::test {
+
+[[nodiscard]] inline std::vector<Backend> node_backends() {
+  return {
+      Backend::shm_nodes, Backend::hierarchy,
+#ifdef RONDO_TEST_UCX
+      Backend::ucx_tcp,   Backend::ucx_shm,
+#endif
+#ifdef RONDO_TEST_OFI
+      Backend::ofi_tcp,
+#endif
+  };
+}
+
+}  // namespace rondo::test
