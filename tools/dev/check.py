@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+from house import print_house
 from phases import Runner
 from test_summary import Tally, add_build
 
@@ -263,6 +264,8 @@ def main():
     if arguments.mode == "full":
         check_rest(check)
     print_times(check)
+    print("\n== sizes, see tools/dev/house.py")
+    print_house(pathlib.Path())
     print()
     sys.exit(check.tally.report())
 
