@@ -1,5 +1,5 @@
-// What is written about the configuration holds: the examples are read, and the table of keys in
-// the README of train names every key with its default.
+// What is written about the configuration holds: the examples are read, and docs/configuration.md
+// names every key with its default.
 
 #include <filesystem>
 #include <fstream>
@@ -21,14 +21,11 @@ using Defaults = std::map<std::string, std::string>;
 
 const std::filesystem::path sources = rondo::test::sources();
 
-// Key and default of the rows "| section.key | default | ..." under "## Configuration".
-Defaults table_of_readme() {
+// Key and default of the rows "| section.key | default | ...".
+Defaults documented_defaults() {
   Defaults defaults;
-  std::ifstream readme(sources / "train" / "README.md");
-  bool here = false;
-  for (std::string line; std::getline(readme, line);) {
-    if (line.starts_with("## ")) here = line == "## Configuration";
-    if (!here) continue;
+  std::ifstream page(sources / "docs" / "configuration.md");
+  for (std::string line; std::getline(page, line);) {
     std::istringstream row(line);
     std::string bar;
     std::string key;
@@ -57,8 +54,8 @@ Defaults true_defaults() {
   return defaults;
 }
 
-TEST(ConfigurationDocsTest, TheReadmeNamesEveryKeyWithItsDefault) {
-  EXPECT_THAT(table_of_readme(), testing::ContainerEq(true_defaults()));
+TEST(ConfigurationDocsTest, ThePageNamesEveryKeyWithItsDefault) {
+  EXPECT_THAT(documented_defaults(), testing::ContainerEq(true_defaults()));
 }
 
 TEST(ConfigurationDocsTest, TheExamplesAreReadAndReadBack) {
