@@ -214,6 +214,8 @@ def check_rest(check):
         for program in ("tensor-benchmark", "shm-link-benchmark"):
             path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
             check.run(program, [path, "--benchmark_min_time=0.01"])
+    check.run("wraps", ["tools/dev/check-wraps"])
+    check.run("API reference", ["tools/dev/api-reference"])
     check.run("quickstart", ["tools/quickstart"])
 
 
