@@ -215,6 +215,7 @@ def check_rest(check):
             path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
             check.run(program, [path, "--benchmark_min_time=0.01"])
     check.run("wraps", ["tools/dev/check-wraps"])
+    check.run("documents", ["tools/dev/check-docs"])
     check.run("API reference", ["tools/dev/api-reference"])
     check.run("quickstart", ["tools/quickstart"])
 
