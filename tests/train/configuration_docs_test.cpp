@@ -1,9 +1,10 @@
-// What is written about the configuration holds: the examples are read, and the table of keys in
-// the README of train names every key with its default.
+// What is written about the configuration holds: the examples are read, and docs/configuration.md
+// names every key with its default, and every key of a layer with the kinds that have it.
 
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -21,14 +22,11 @@ using Defaults = std::map<std::string, std::string>;
 
 const std::filesystem::path sources = rondo::test::sources();
 
-// Key and default of the rows "| section.key | default | ..." under "## Configuration".
-Defaults table_of_readme() {
+// Key and default of the rows "| section.key | default | ...".
+Defaults documented_defaults() {
   Defaults defaults;
-  std::ifstream readme(sources / "train" / "README.md");
-  bool here = false;
-  for (std::string line; std::getline(readme, line);) {
-    if (line.starts_with("## ")) here = line == "## Configuration";
-    if (!here) continue;
+  std::ifstream page(sources / "docs" / "configuration.md");
+  for (std::string line; std::getline(page, line);) {
     std::istringstream row(line);
     std::string bar;
     std::string key;
@@ -57,8 +55,60 @@ Defaults true_defaults() {
   return defaults;
 }
 
-TEST(ConfigurationDocsTest, TheReadmeNamesEveryKeyWithItsDefault) {
-  EXPECT_THAT(table_of_readme(), testing::ContainerEq(true_defaults()));
+using Kinds = std::map<std::string, std::set<std::string>>;  // by key: the kinds that have it
+
+const std::set<std::string> all_kinds = {"convolution",     "batch_norm",
+                                         "max_pooling",     "average_pooling",
+                                         "fully_connected", "global_average_pooling"};
+
+std::set<std::string> list_in(const std::string& text) {
+  std::set<std::string> items;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream >> std::ws, item, ',');) items.insert(item);
+  return items;
+}
+
+// The rows "| key | kinds | default | ..." under the heading of custom models.
+Kinds documented_layer_keys() {
+  Kinds keys;
+  bool here = false;
+  std::ifstream page(sources / "docs" / "configuration.md");
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) here = line == "## A model that is described layer by layer";
+    if (!here || !line.starts_with("| ") || line.starts_with("| key |")) continue;
+    const std::size_t bar = line.find(" | ");
+    const std::size_t next = line.find(" | ", bar + 3);
+    std::set<std::string> kinds = list_in(line.substr(bar + 3, next - bar - 3));
+    if (kinds.erase("all") > 0) kinds = all_kinds;
+    if (kinds.erase("poolings") > 0)
+      kinds.merge(std::set<std::string>{"max_pooling", "average_pooling"});
+    keys[line.substr(2, bar - 2)] = kinds;
+  }
+  return keys;
+}
+
+// An unknown key is answered with those that the layer's kind has.
+Kinds true_layer_keys() {
+  Kinds keys;
+  for (const std::string& kind : all_kinds) {
+    try {
+      (void)parse_experiment("[[model.layers]]\nkind = \"" + kind + "\"\nqqqqqqqqqqqq = 1\n", "it");
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      const std::string before = "choose one of ";
+      for (const std::string& key : list_in(text.substr(text.find(before) + before.size())))
+        keys[key].insert(kind);
+    }
+  }
+  return keys;
+}
+
+TEST(ConfigurationDocsTest, ThePageNamesEveryKeyOfALayerWithItsKinds) {
+  EXPECT_THAT(documented_layer_keys(), testing::ContainerEq(true_layer_keys()));
+}
+
+TEST(ConfigurationDocsTest, ThePageNamesEveryKeyWithItsDefault) {
+  EXPECT_THAT(documented_defaults(), testing::ContainerEq(true_defaults()));
 }
 
 TEST(ConfigurationDocsTest, TheExamplesAreReadAndReadBack) {

@@ -1,11 +1,13 @@
-// metrics.jsonl: a whole line per event, at once, or an error that says why not.
+// metrics.jsonl: a whole line per event, at once, or an error that says why not; and with the names
+// that docs/metrics.md gives.
 
-#include "support/scratch_folder.hpp"
 #include "trainer/run_log.hpp"
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/dataset.hpp>
+
+#include "support/scratch_folder.hpp"
+#include "support/sources.hpp"
 
 namespace rondo::train::metrics_file_test {
 namespace {
@@ -52,6 +57,40 @@ TEST_F(MetricsFileTest, EachEventIsALineThatCanBeReadAtOnce) {
   EXPECT_EQ(written[1].at("step"), 50);
   EXPECT_EQ(written[2].at("accuracy"), 12.5);
   EXPECT_EQ(written[3].at("reason"), "completed");
+}
+
+using Fields = std::map<std::string, std::set<std::string>>;  // by event
+
+// The rows "| field | ..." under the headings "## EVENT" of the page.
+Fields documented_fields() {
+  Fields fields;
+  std::string event;
+  std::ifstream page(rondo::test::sources() / "docs" / "metrics.md");
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) event = line.substr(3);
+    if (!line.starts_with("| ") || line.starts_with("| field |")) continue;
+    fields[event].insert(line.substr(2, line.find(' ', 2) - 2));
+  }
+  return fields;
+}
+
+TEST_F(MetricsFileTest, ThePageNamesEveryEventAndField) {
+  MetricsFile metrics(file());
+  metrics.write(StartEvent{});
+  metrics.write(StepEvent{});
+  metrics.write(EpochMetrics{});
+  metrics.write(sync::LazyWindow{});
+  metrics.write(RoundEvent{});
+  metrics.write(sync::Push{});
+  metrics.write(RunSummary{});
+
+  Fields written;
+  for (const nlohmann::json& line : lines()) {
+    for (const auto& item : line.items())
+      if (item.key() != "event") written[line.at("event")].insert(item.key());
+  }
+
+  EXPECT_THAT(documented_fields(), testing::ContainerEq(written));
 }
 
 TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {

@@ -1,4 +1,4 @@
-// What a run tells: the observer, and metrics.jsonl with every name that the README lists.
+// What a run tells: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
 
 #include <cstdint>
 #include <filesystem>

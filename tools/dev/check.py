@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+from house import print_house
 from phases import Runner
 from test_summary import Tally, TestRun, add_build
 
@@ -221,6 +222,9 @@ def check_rest(check):
         for program in ("tensor-benchmark", "shm-link-benchmark"):
             path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
             check.run(program, [path, "--benchmark_min_time=0.01"])
+    check.run("wraps", ["tools/dev/check-wraps"])
+    check.run("documents", ["tools/dev/check-docs"])
+    check.run("API reference", ["tools/dev/api-reference"])
     check.run("quickstart", ["tools/quickstart"])
 
 
@@ -271,6 +275,8 @@ def main():
     if arguments.mode == "full":
         check_rest(check)
     print_times(check)
+    print("\n== sizes, see tools/dev/house.py")
+    print_house(pathlib.Path())
     print()
     sys.exit(check.tally.report())
 

@@ -44,7 +44,7 @@ using OpenWorld = std::function<transport::World(const std::string& table)>;
 /// For people.
 [[nodiscard]] std::string as_text(const Tuning& tuning);
 
-/// For programs: one object, documented in the README of tools.
+/// For programs: one object, documented in docs/command-line.md.
 [[nodiscard]] std::string as_json(const Tuning& tuning);
 
 }  // namespace rondo::tools

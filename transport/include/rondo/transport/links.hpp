@@ -17,8 +17,8 @@ struct LinkFacts {
 
 /// All links that this version knows, usable or not; shared memory comes first.
 ///
-/// Loads the plug-ins that are found, which stay loaded: see RONDO_PLUGIN_PATH in the README of
-/// transport. Opens none of them, and throws for none of them.
+/// Loads the plug-ins that are found, which stay loaded: see RONDO_PLUGIN_PATH in
+/// docs/on-a-cluster.md. Opens none of them, and throws for none of them.
 [[nodiscard]] RONDO_TRANSPORT_API std::vector<LinkFacts> links();
 
 }  // namespace rondo::transport
