@@ -1,5 +1,12 @@
-// Runs a model, step by step: forward, loss, backward; or evaluates it. All memory is made by the
-// constructor, for the largest batch, and shared by all batch sizes, of which one runs at a time.
+// Runs a model, step by step, or evaluates it.
+//
+// One step: for each layer in order, make_ready(), pack the weights, forward. Then the loss and the
+// gradient of the logits. Then, for each layer from the last to the first, the gradients of its
+// parameters, gradients_final(), and the gradient of its input. Between two layers the observer may
+// advance communication. Reductions of gradients so travel behind the layers that come later.
+//
+// All memory is made by the constructor, for the largest batch, and shared by all batch sizes, of
+// which one runs at a time. A step allocates nothing.
 
 #include <rondo/train/executor.hpp>
 
@@ -236,6 +243,7 @@ const BatchPlan& Executor::Impl::training_plan(std::int64_t images) const {
                               " was not announced in training_batches");
 }
 
+// The last evaluation batch of a data set is usually smaller. Its kernels are made when it comes.
 const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
   if (images > options_.evaluation_batch) {
     throw std::invalid_argument("Executor: cannot evaluate " + std::to_string(images) +
@@ -249,6 +257,7 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
   return plans_.back();
 }
 
+// A rank that reads a part of the batch gets a copy of the part: kernels want dense memory.
 const float* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
   if (!plan.input) return batch.images.data();
   const tensor::Shape images = model_.input.with_n(plan.images);
@@ -316,6 +325,7 @@ std::vector<std::string> Executor::Impl::implementations() const {
 
 // Training.
 
+// A rank without samples does not run kernels, unless they communicate with other ranks.
 tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
   check_batch(batch);
   if (batch.samples == 0 && !program_->runs_empty_batches()) {
@@ -332,6 +342,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
   return result;
 }
 
+// make_ready() may wait for the last update of the parameters; after it they can be packed.
 void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObserver& observer) {
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const LayerSpans& spans = spans_[i];
@@ -360,6 +371,9 @@ BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, con
   return operands;
 }
 
+// The gradients of the parameters come first, so that their reduction can begin early. Where a
+// value has several readers, the gradients that they give are added up here, unless its writer adds
+// them.
 void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
                                     const BackwardStep& step, StepObserver& observer) {
   LayerKernel& kernel = *plan.kernels[step.node];

@@ -115,6 +115,7 @@ class Planner {
 
 }  // namespace
 
+// The batch has no gradient, nor has a copy of it in another layout.
 bool has_gradient(const Graph& graph, ValueId value) {
   if (value == model_input) return false;
   const GraphNode& writer = graph.nodes[value - 1];

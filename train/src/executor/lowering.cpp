@@ -151,6 +151,8 @@ class Lowerer {
   Lowering result_;
 };
 
+// Vectors (biases, scales) are cut along their one dimension, weights along the first two: rows are
+// filters or outputs, columns are channels or inputs.
 void cut(Parameter& parameter, const ParameterSlice& slice) {
   const bool vector = parameter.shape.size() == 1;
   const std::vector<Range> ranges =
@@ -197,6 +199,7 @@ class Slicer {
   std::vector<ParameterSlice> slices_;  // in the model's order, which lowering keeps
 };
 
+// A change of layout sends what ranks need and do not hold, and the gradient the opposite way.
 LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
   const auto words = [](const Partition& from, const Partition& to) {
     return static_cast<std::uint64_t>(words_moved(from, to));
@@ -211,6 +214,8 @@ Lowering lower(const Model& model, const std::vector<LayerSplit>& splits, int ra
   return Lowerer(model, splits, ranks, images).lower();
 }
 
+// The names and their order are the whole model's. Offsets are counted anew, for slices are
+// smaller.
 ParameterLayout layout_of(const Model& model, const Lowering& lowering, int rank) {
   ParameterLayout layout = layout_of(model);
   const Slicer slicer(model, lowering, rank);
@@ -234,6 +239,9 @@ ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& spl
   return layout_of(model, lower(model, splits, ranks, 1), rank);
 }
 
+// The ranks of a replica hold other samples or pixels where the layer's input is cut along them.
+// Where channels are cut, each rank holds other parameters; where nothing is cut, all compute the
+// same.
 std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSplit>& splits,
                                    int ranks) {
   const Lowering lowering = lower(model, splits, ranks, 1);
@@ -249,6 +257,8 @@ std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSp
   return adds_up;
 }
 
+// A change of layout belongs to the layer that asks for it: the next layer in the order of the
+// graph.
 std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowering) {
   std::vector<LayerTraffic> layers(model.layers.size());
   std::size_t layer = 0;  // that the next node belongs to
@@ -279,6 +289,7 @@ std::vector<std::uint64_t> activation_words(const Model& model,
   return words;
 }
 
+// A ring allreduce over g ranks sends 2 (g-1)/g of the slice from each of them, so 2 (g-1) slices.
 std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<LayerSplit>& splits,
                                           ProcessGrid grid) {
   const std::vector<bool> adds_up = adds_up_in_group(model, splits, grid.pr);

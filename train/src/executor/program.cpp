@@ -61,6 +61,8 @@ class SplitModel final : public Program {
 
   [[nodiscard]] const Graph& graph() const noexcept override { return lowering_.graph; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
+  // All ranks of the replica make their kernels in the same order, for some split communicators.
+  // Messages of all plans use the same memory: only one plan runs at a time.
   [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override {
     message_memory_.rewind();
     const KernelContext context{.engine = engine_,

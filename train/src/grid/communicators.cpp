@@ -1,3 +1,6 @@
+// The communicators of a grid. Splitting a communicator is a collective operation, so each set of
+// ranks is made once and kept; all ranks ask for the same sets in the same order.
+
 #include "grid/communicators.hpp"
 
 #include <cstddef>
@@ -35,6 +38,7 @@ transport::Communicator& GridCommunicators::across() {
                colors_of(grid_, &ProcessGrid::replica_of));
 }
 
+// Equal colors and keys of all ranks mean the same communicators, on every rank.
 transport::Communicator& GridCommunicators::split(const std::vector<int>& colors,
                                                   const std::vector<int>& keys) {
   std::vector<int> members = colors;

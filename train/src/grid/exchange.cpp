@@ -89,6 +89,7 @@ transport::Strided<T> rows_of(const tensor::View<T>& view) {
 
 }  // namespace
 
+// Boxes are copied in runs as long as both memories are dense: often whole images at once.
 void copy_box(const Box& box, BoxView<const float> from, BoxView<float> into) {
   for_each_run(box, from, into, [](const float* source, float* target, std::int64_t count) {
     std::copy_n(source, count, target);
@@ -101,6 +102,7 @@ void add_box(const Box& box, BoxView<const float> from, BoxView<float> into) {
   });
 }
 
+// The plan of messages refers to the two buffers, whose size the redistribution tells.
 Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, Box held, Box wanted,
                    std::pmr::memory_resource* memory, Arrival arrival)
     : plan_(std::move(plan)),
@@ -125,6 +127,7 @@ void Exchange::start(const float* from, float* to) {
   copy_box(plan_.kept, {from, held_}, {to, wanted_});
 }
 
+// The receives are in the plan's order, so that sums have the same bits every time.
 void Exchange::finish(float* to) {
   request_.wait();
   const auto put = arrival_ == Arrival::adds ? add_box : copy_box;
@@ -146,6 +149,8 @@ std::vector<std::size_t> shares(std::int64_t channels, int parts, int first, int
   return sizes;
 }
 
+// A pixel is a row of a matrix, and each rank holds some of its columns. The transport gathers and
+// scatters columns itself, without a copy.
 ChannelExchange::ChannelExchange(transport::Communicator& ranks, std::vector<std::size_t> channels)
     : ranks_(ranks), channels_(std::move(channels)) {}
 

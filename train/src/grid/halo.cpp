@@ -113,6 +113,7 @@ Range inner_outputs(const Window& window, Range outputs, Range held, std::int64_
   return intersection(outputs, {inner.first, std::max(inner.first, inner.last)});
 }
 
+// A rank computes the outputs that it holds, and reads the inputs that their windows cover.
 Halo forward_halo(const Partition& x, const Partition& y, const Windows& windows, int rank) {
   check(x, y, windows);
   const Box held = x.box_of(rank);
@@ -126,6 +127,7 @@ Halo forward_halo(const Partition& x, const Partition& y, const Windows& windows
   return {own, {held.n, h.range, w.range, held.c}, inner, h, w};
 }
 
+// A rank computes the gradients of the inputs that it holds, from all outputs that have read them.
 Halo backward_halo(const Partition& x, const Partition& y, const Windows& windows, int rank) {
   check(x, y, windows);
   const Box held = y.box_of(rank);

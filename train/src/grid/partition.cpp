@@ -99,6 +99,7 @@ int Partition::block_of(int rank) const {
   return block_of_rank_[static_cast<std::size_t>(rank)];
 }
 
+// The block number is taken apart, with c fastest: n, then h, then w, then c.
 Box Partition::box(int block) const {
   if (block < 0 || block >= blocks()) {
     throw std::out_of_range("partition: block " + std::to_string(block) + " of " +
@@ -139,6 +140,7 @@ Partition Partition::with_extents(tensor::Shape extents) const {
 
 // Layouts of activations.
 
+// Adjacent ranks of a replica hold adjacent blocks, or the same one where there are fewer blocks.
 Partition on_grid(tensor::Shape extents, ProcessGrid grid, Parts within) {
   check_grid(grid, within);
   const int blocks = within.blocks();
@@ -181,6 +183,7 @@ ChannelPosition position_of(const Partition& x, ChannelGrid grid, int rank) {
   return place_of_block(x.block_of(rank), grid);
 }
 
+// Rank (i_C, i_F) held block i_C * p_F + i_F of x; of y it holds block i_F * p_C + i_C.
 Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
   check_channels(x, grid);
   std::vector<int> block_of_rank;

@@ -37,6 +37,7 @@ std::vector<Transfer> sends_of(const Partition& from, std::span<const Box> wante
   return sends;
 }
 
+// Of blocks that one rank holds the sender is known; else the dealing must be repeated to find it.
 std::vector<Transfer> receives_of(const Partition& from, std::span<const Box> wanted, int rank) {
   std::vector<Transfer> receives;
   const Box& target = wanted[static_cast<std::size_t>(rank)];
@@ -78,6 +79,8 @@ void expect_alike(const Partition& from, const Partition& to) {
 std::int64_t Redistribution::words_sent() const noexcept { return words_of(sends); }
 std::int64_t Redistribution::words_received() const noexcept { return words_of(receives); }
 
+// Sends begin with the next rank, receives with the previous one: at any time ranks are busy with
+// different peers.
 Redistribution redistribution(const Partition& from, std::span<const Box> wanted, int rank) {
   if (wanted.size() != static_cast<std::size_t>(from.ranks())) {
     throw std::invalid_argument("redistribution: " + std::to_string(wanted.size()) +
@@ -97,6 +100,7 @@ Redistribution redistribution(const Partition& from, const Partition& to, int ra
   return redistribution(from, to.boxes(), rank);
 }
 
+// What the rank holds already is not sent, whoever else holds it.
 std::int64_t words_received(const Partition& from, const Partition& to, int rank) {
   expect_alike(from, to);
   const Box target = to.box_of(rank);
@@ -117,6 +121,8 @@ std::int64_t words_moved(const Partition& from, std::span<const Box> wanted) {
   return words;
 }
 
+// The holders of one block have computed the same sums, so the i-th holder of a block deals with
+// the i-th holders of all others.
 Redistribution halo_return(const Partition& home, std::span<const Box> computed, int rank) {
   if (computed.size() != static_cast<std::size_t>(home.ranks())) {
     throw std::invalid_argument("halo return: " + std::to_string(computed.size()) +

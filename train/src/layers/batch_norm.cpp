@@ -163,6 +163,7 @@ class BatchNormOnGrid final : public LayerKernel {
   std::optional<BatchNormKernel> kernel_;  ///< none where there are no channels
 };
 
+// The layer, as the rest of the library sees it.
 class BatchNorm final : public LayerType {
  public:
   explicit BatchNorm(const BatchNormLayer& layer) : layer_(layer) {}

@@ -40,6 +40,7 @@ LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
   return traffic;
 }
 
+// The layer, as the rest of the library sees it.
 class Convolution final : public LayerType {
  public:
   explicit Convolution(const ConvolutionLayer& layer) : layer_(layer) {}
@@ -136,6 +137,7 @@ tensor::ConvolutionSpec spec_of(const ConvolutionLayer& layer, tensor::Shape inp
           .activation = layer.activation};
 }
 
+// Kernels, strides and paddings are square.
 Windows windows_of(const ConvolutionLayer& layer) noexcept {
   const Window window{.kernel = layer.kernel,
                       .stride = layer.stride,

@@ -213,6 +213,7 @@ std::unique_ptr<LayerKernel> make_convolution_by_channel(const KernelContext& co
   return std::make_unique<ConvolutionByChannel>(context, layer, layout, input_gradient);
 }
 
+// The two buffers of the head comment, and the kernel.
 tensor::KernelMemory memory_by_channel(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
   const NodeLayout& layout = kernel.layout;
   const ChannelGrid grid = layout.split.channels;

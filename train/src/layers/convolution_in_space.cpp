@@ -1,5 +1,15 @@
 // Convolutions whose images are split in space: all ranks hold all weights. The halo of x travels
 // before forward, that of dy before backward-data.
+//
+// A rank computes the outputs that it holds, from its part of x with the halo around it; where that
+// pays, it computes the inner rows while the halo travels (InteriorFirst). Backward-weights uses
+// the same part of x while the halo of dy travels. Backward-data computes the gradient of the
+// rank's own inputs from dy with its halo. Its windows lie otherwise than those of forward, so it
+// often is a kernel of its own, which shares the packed weights; where they lie alike, one kernel
+// does both.
+//
+// A rank without outputs still holds inputs, and the other way round; such ranks take part in the
+// exchanges all the same.
 
 #include <algorithm>
 #include <memory>
@@ -216,6 +226,7 @@ std::unique_ptr<LayerKernel> make_convolution_in_space(const KernelContext& cont
                            context.purpose);
 }
 
+// The same decisions as in the constructors above, without making the kernels.
 tensor::KernelMemory memory_in_space(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
   const auto& [kernels, layout, rank, data, statistics] = kernel;
   const SpaceGeometry geometry(layer, layout, rank);

@@ -128,6 +128,7 @@ class ConnectedByOutput final : public OneForwardKernel {
   tensor::Tensor own_outputs_;  ///< of y, then of dy
 };
 
+// The layer, as the rest of the library sees it.
 class FullyConnected final : public LayerType {
  public:
   explicit FullyConnected(const FullyConnectedLayer& layer) : layer_(layer) {}

@@ -41,6 +41,7 @@ bool InteriorFirst::pays(const Halo& halo, const Box& held, const Box& reads,
   return reads != held && rows_are_dense && most_are_inner && weights <= 4 * held.size();
 }
 
+// The rows of y fall into three ranges: above the inner rows, the inner rows, below them.
 InteriorFirst::InteriorFirst(tensor::Convolution& whole, const Halo& halo, const Windows& windows,
                              std::int64_t height, const Box& held, const Box& reads) {
   const Maker maker{whole, windows.h, height, halo.own.h};

@@ -74,6 +74,7 @@ std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingS
   return std::make_unique<PoolingKernel>(engine, spec);
 }
 
+// Pooling of this rank's outputs, from its part of x with the halo around it.
 class PoolingInSpace final : public OneForwardKernel {
  public:
   PoolingInSpace(const KernelContext& context, const PoolingLayer& layer, const NodeLayout& layout)
@@ -138,6 +139,8 @@ class PoolingInSpace final : public OneForwardKernel {
   std::optional<tensor::Pooling> kernel_;  ///< none: no output is ours
 };
 
+// Sums of the rank's own pixels, added up over the replica by an allreduce. Where several ranks
+// hold the same pixels, one of them counts.
 class GlobalAverageInSpace final : public OneForwardKernel {
  public:
   GlobalAverageInSpace(const KernelContext& context, const NodeLayout& layout)
@@ -189,6 +192,7 @@ class GlobalAverageInSpace final : public OneForwardKernel {
   transport::Plan meet_;
 };
 
+// Maximum and average pooling, as the rest of the library sees them.
 class Pooling final : public LayerType {
  public:
   explicit Pooling(const PoolingLayer& layer) : layer_(layer) {}
@@ -245,6 +249,7 @@ class Pooling final : public LayerType {
   PoolingLayer layer_;
 };
 
+// The mean of every channel: one window as large as the image.
 class GlobalAverage final : public LayerType {
  public:
   std::string text() const override { return "average"; }
@@ -299,6 +304,7 @@ Windows windows_of(const PoolingLayer& layer) noexcept {
   return {window, window};
 }
 
+// Where rows and columns are not cut, the rank's box is dense and the unsplit kernel will do.
 std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
                                                    const PoolingLayer& layer,
                                                    const NodeLayout& layout) {

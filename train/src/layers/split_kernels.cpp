@@ -49,6 +49,7 @@ std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
   return std::make_unique<RedistributionKernel>(context, from, to);
 }
 
+// There and back: in training the gradient goes the opposite way.
 std::size_t redistribution_bytes(const Partition& from, const Partition& to, int rank) {
   return Exchange::bytes(redistribution(from, to, rank)) +
          Exchange::bytes(redistribution(to, from, rank));

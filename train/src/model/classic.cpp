@@ -1,4 +1,6 @@
-// LeNet, AlexNet and VGG: chains of convolutions, poolings and fully connected layers.
+// LeNet, AlexNet and VGG: chains of convolutions, poolings and fully connected layers. Names of
+// layers are those that torchvision gives (alexnet-2012: Caffe), so that parameters can be
+// exchanged.
 
 #include <array>
 #include <string>

@@ -91,6 +91,7 @@ void check_description(const Experiment::Model& description) {
 
 }  // namespace
 
+// Shapes are checked here, so that an error can name the table that it is about.
 Model make_described_model(const Experiment::Model& description) {
   check_description(description);
   Describer describer(description);

@@ -1,5 +1,6 @@
 // The ResNets of He et al. (2016): those for CIFAR (section 4.2) with projection shortcuts, and
-// those for ImageNet (section 4.1) as torchvision builds them.
+// those for ImageNet (section 4.1) as torchvision builds them. Batch norm adds the shortcut and
+// applies ReLU, so that a residual block needs no layer for the sum.
 
 #include <array>
 #include <string>
