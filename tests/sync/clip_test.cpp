@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "flat/clip.hpp"
+#include "base/model_sums.hpp"
 
-namespace rondo::sync::flat::clip_test {
+namespace rondo::sync::clip_test {
 namespace {
 
 TEST(ClipTest, ShortensToTheLargestNorm) {
@@ -30,4 +30,4 @@ TEST(ClipTest, ANormOfZeroClipsNothing) {
 TEST(ClipTest, DoesNotHideWhatIsNotANumber) { EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0); }
 
 }  // namespace
-}  // namespace rondo::sync::flat::clip_test
+}  // namespace rondo::sync::clip_test

@@ -143,7 +143,9 @@ TEST(CyclicStateRefusalTest, RefusesTheStateOfAnotherWorkerAndKeepsItsOwn) {
     worker.compute_until_parked();
     const std::vector<std::byte> before = worker.scheme->save();
     std::vector<std::byte> swapped = before;
-    swapped[sizeof(std::uint64_t) + 6 + sizeof(std::uint32_t)] ^= std::byte{1};  // the rank
+    // The rank lies behind the name, the version and the counters.
+    swapped[sizeof(std::uint64_t) + 6 + sizeof(std::uint32_t) + sizeof(SchemeCounters)] ^=
+        std::byte{1};
 
     EXPECT_THROW(worker.scheme->restore(swapped), std::invalid_argument);
     EXPECT_THROW(worker.scheme->restore(std::span(before).first(before.size() - 1)),
