@@ -32,8 +32,7 @@ const SchemeDescription& describe_scheme(std::string_view name) {
     if (scheme.name == name) return scheme;
     known += (known.empty() ? "" : ", ") + std::string(scheme.name);
   }
-  throw std::invalid_argument("no scheme is called \"" + std::string(name) +
-                              "\"; there are: " + known);
+  throw std::invalid_argument("no scheme is called " + std::string(name) + "; there are: " + known);
 }
 
 }  // namespace rondo::sync

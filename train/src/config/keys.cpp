@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/model.hpp>
 
 #include "config/key.hpp"
@@ -100,6 +101,12 @@ std::vector<std::string> names_of_models() {
   return names;
 }
 
+std::vector<std::string> names_of_schemes() {
+  std::vector<std::string> names;
+  for (const sync::SchemeDescription& scheme : sync::schemes()) names.emplace_back(scheme.name);
+  return names;
+}
+
 std::vector<Key> make_keys() {
   return {
       data<&Data::name>("name", required(one_of({"fashion-mnist", "cifar10", "synthetic"}))),
@@ -138,8 +145,7 @@ std::vector<Key> make_keys() {
       optimizer<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
       optimizer<&Optimizer::milestones>("milestones", count_from(1)),
       optimizer<&Optimizer::factor>("factor", above(0)),
-      update<&Update::scheme>("scheme",
-                              one_of({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"})),
+      update<&Update::scheme>("scheme", one_of(names_of_schemes())),
       update<&Update::bucket_bytes>("bucket_bytes", from(1)),
       update<&Update::warmup_epochs>("warmup_epochs", from(-1)),
       update<&Update::lazy_layers>("lazy_layers"),
