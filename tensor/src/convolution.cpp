@@ -33,7 +33,7 @@ void require_possible(const ConvolutionSpec& spec) {
   if (positive && padded && fits) return;
   throw std::invalid_argument(describe(spec) +
                               ": extents must be positive and the kernel must fit the padded "
-                              "picture");
+                              "image");
 }
 
 // The layouts and extents that all three primitives are made from.

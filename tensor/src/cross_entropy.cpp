@@ -6,7 +6,6 @@
 #include <string>
 
 #include "engine_impl.hpp"
-#include "staged.hpp"
 
 namespace rondo::tensor {
 namespace {

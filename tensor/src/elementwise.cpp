@@ -8,8 +8,6 @@
 
 #include "engine_impl.hpp"
 #include "kernels/kernels.hpp"
-#include "pieces.hpp"
-#include "staged.hpp"
 
 namespace rondo::tensor {
 namespace {
