@@ -68,8 +68,8 @@ std::size_t row_width(std::size_t channels) {
   return smallest * ((enough + smallest - 1) / smallest);
 }
 
-const float* at(const View<const float>& view, const Piece& piece) {
-  return view.data == nullptr ? nullptr : view.image(piece.image) + piece.first;
+const float* at(const View<const float>& view, const Pixels& pixels) {
+  return view.data == nullptr ? nullptr : view.data + pixels.first;
 }
 
 constexpr std::size_t lane_arrays = 9;
@@ -246,9 +246,9 @@ void BatchNorm::Impl::sum_moments(const View<const float>& x) {
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
     clear_sums(part);
-    for_each_piece(x.shape, part, engine_.threads(), Order::forward, [&](const Piece& piece) {
-      loops.sum_moments({.x = x.image(piece.image) + piece.first,
-                         .count = piece.count,
+    for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
+      loops.sum_moments({.x = x.data + pixels.first,
+                         .count = pixels.count,
                          .origin = origin_.data(),
                          .width = width_,
                          .sums = sums_of(part, 0).data(),
@@ -327,11 +327,11 @@ void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>&
   engine_.enter();
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
-    for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
-      loops.normalise({.x = x.image(piece.image) + piece.first,
-                       .residual = at(residual, piece),
-                       .y = y.image(piece.image) + piece.first,
-                       .count = piece.count,
+    for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
+      loops.normalise({.x = x.data + pixels.first,
+                       .residual = at(residual, pixels),
+                       .y = y.data + pixels.first,
+                       .count = pixels.count,
                        .mean = lanes.mean.data(),
                        .factor = lanes.factor.data(),
                        .shift = lanes.shift.data(),
@@ -353,12 +353,12 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
     clear_sums(part);
-    for_each_piece(x.shape, part, engine_.threads(), Order::forward, [&](const Piece& piece) {
-      loops.sum_gradients({.x = x.image(piece.image) + piece.first,
-                           .y = y.image(piece.image) + piece.first,
-                           .dy = dy.image(piece.image) + piece.first,
-                           .also = at(also, piece),
-                           .count = piece.count,
+    for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
+      loops.sum_gradients({.x = x.data + pixels.first,
+                           .y = y.data + pixels.first,
+                           .dy = dy.data + pixels.first,
+                           .also = at(also, pixels),
+                           .count = pixels.count,
                            .mean = batch_.mean.data(),
                            .factor = batch_.factor.data(),
                            .shift = batch_.shift.data(),
@@ -399,11 +399,11 @@ void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<con
                                       const View<float>& dx) const {
   const Kernels& loops = kernels();
   for_each_part(engine_.threads(), [&](int part) {
-    for_each_piece(x.shape, part, engine_.threads(), Order::backward, [&](const Piece& piece) {
-      loops.input_gradients({.x = x.image(piece.image) + piece.first,
-                             .dy = dy.image(piece.image) + piece.first,
-                             .dx = dx.image(piece.image) + piece.first,
-                             .count = piece.count,
+    for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
+      loops.input_gradients({.x = x.data + pixels.first,
+                             .dy = dy.data + pixels.first,
+                             .dx = dx.data + pixels.first,
+                             .count = pixels.count,
                              .mean = batch_.mean.data(),
                              .factor = batch_.factor.data(),
                              .shift = batch_.shift.data(),

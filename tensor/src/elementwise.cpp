@@ -18,9 +18,8 @@ using Loop = void (*)(const float* from, float* into, std::size_t count);
 void run(Engine::Impl& engine, Loop loop, const View<const float>& from, const View<float>& into) {
   engine.enter();
   for_each_part(engine.threads(), [&](int part) {
-    for_each_piece(from.shape, part, engine.threads(), Order::forward, [&](const Piece& piece) {
-      loop(from.image(piece.image) + piece.first, into.image(piece.image) + piece.first,
-           piece.count);
+    for_each_image(from.shape, part, engine.threads(), Order::forward, [&](const Pixels& pixels) {
+      loop(from.data + pixels.first, into.data + pixels.first, pixels.count);
     });
   });
 }
@@ -85,9 +84,8 @@ void add_bias(Engine& engine, std::span<const float> bias, Activation activation
   Engine::Impl& on = engine.impl();
   on.enter();
   for_each_part(on.threads(), [&](int part) {
-    for_each_piece(y.shape, part, on.threads(), Order::forward, [&](const Piece& piece) {
-      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.image(piece.image) + piece.first,
-           piece.count);
+    for_each_image(y.shape, part, on.threads(), Order::forward, [&](const Pixels& pixels) {
+      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.data + pixels.first, pixels.count);
     });
   });
 }

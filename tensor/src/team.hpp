@@ -33,20 +33,19 @@ void for_each_part(int parts, const Run& run) {
   for (int part = 0; part < parts; ++part) run(part);
 }
 
-/// Some neighbouring pixels of one image.
-struct Piece {
-  std::int64_t image = 0;
-  std::int64_t first = 0;  ///< element within the image
+/// Neighbouring pixels of one image.
+struct Pixels {
+  std::int64_t first = 0;  ///< element of the whole tensor
   std::size_t count = 0;   ///< elements, a multiple of the channels
 };
 
 enum class Order { forward, backward };
 
-/// Calls use(Piece) for every image that a part of the pixels touches. The cuts depend on the shape
-/// and on the number of parts alone, and so do the bits of sums. A second pass goes backward, to
-/// meet first what the first pass left in the cache.
+/// Calls use(Pixels) for every image that a part of the pixels touches. The cuts depend on the
+/// shape and on the number of parts alone, and so do the bits of sums. A second pass goes backward,
+/// to begin with what the first pass left in the cache.
 template <typename Use>
-void for_each_piece(const Shape& shape, int part, int parts, Order order, const Use& use) {
+void for_each_image(const Shape& shape, int part, int parts, Order order, const Use& use) {
   const std::int64_t image_pixels = shape.h * shape.w;
   const Cut pixels = cut(shape.n * image_pixels, part, parts);
   if (pixels.first == pixels.last) return;
@@ -56,8 +55,7 @@ void for_each_piece(const Shape& shape, int part, int parts, Order order, const 
     const std::int64_t image = order == Order::forward ? first_image + i : last_image - i;
     const std::int64_t begin = std::max(pixels.first, image * image_pixels);
     const std::int64_t end = std::min(pixels.last, (image + 1) * image_pixels);
-    use(Piece{image, (begin - image * image_pixels) * shape.c,
-              static_cast<std::size_t>((end - begin) * shape.c)});
+    use(Pixels{begin * shape.c, static_cast<std::size_t>((end - begin) * shape.c)});
   }
 }
 

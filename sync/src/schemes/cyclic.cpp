@@ -24,7 +24,6 @@
 #include <rondo/transport/world.hpp>
 
 #include "base/model_sums.hpp"
-#include "schemes/cyclic_trace.hpp"
 #include "schemes/token_ring.hpp"
 
 namespace rondo::sync {

@@ -1,4 +1,4 @@
-// The cyclic scheme's store, and the way of its token.
+// The cyclic scheme's store, the way of its token, and the script that a replayed run follows.
 //
 // Inside a node the store is shared memory and a signal hands the token over; between nodes the
 // store travels with it. Only the worker with the token touches the arrays, so they need no lock.
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 
 namespace rondo::sync {
@@ -24,6 +25,23 @@ int first_of_node(transport::World& world, transport::Communicator& workers) {
   const std::int32_t mine = world.ranks()[static_cast<std::size_t>(world.rank())].node;
   workers.allgather(std::span(&mine, 1), std::span(nodes)).wait();
   return static_cast<int>(std::ranges::find(nodes, mine) - nodes.begin());
+}
+
+std::string describe(const Turn& turn) {
+  const char* kind = "a push";
+  if (turn.kind == Turn::Kind::skip) kind = "a skip";
+  if (turn.kind == Turn::Kind::park) kind = "a park";
+  return std::string(kind) + " after " + std::to_string(turn.minibatches) + " mini-batches";
+}
+
+void check_turn(const Turn& turn, int workers) {
+  const bool empty = turn.minibatches == 0;
+  if (turn.worker >= 0 && turn.worker < workers && turn.minibatches >= 0 &&
+      (turn.kind == Turn::Kind::park || empty == (turn.kind == Turn::Kind::skip))) {
+    return;
+  }
+  throw std::invalid_argument("cyclic: the script has " + describe(turn) + " of worker " +
+                              std::to_string(turn.worker) + " of " + std::to_string(workers));
 }
 
 }  // namespace
@@ -165,6 +183,23 @@ void TokenRing::lose(const transport::Error& error) {
   text += error.what();
   world_.abort(text);
   throw transport::Error(transport::Errc::peer_lost, text, error.detail());
+}
+
+Script::Script(std::span<const Turn> trace, int worker, int workers) {
+  for (const Turn& turn : trace) {
+    check_turn(turn, workers);
+    if (turn.worker == worker) mine_.push_back(turn);
+  }
+}
+
+void Script::follow(const Turn& turn) {
+  const Turn* expected = next();
+  if (expected == nullptr) return;
+  if (turn != *expected) {
+    throw std::runtime_error("cyclic: worker " + std::to_string(turn.worker) + " had " +
+                             describe(turn) + ", where its script has " + describe(*expected));
+  }
+  ++position_;
 }
 
 }  // namespace rondo::sync

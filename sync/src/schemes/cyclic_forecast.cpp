@@ -1,34 +1,14 @@
-// Sequences of turns: following a given one (Script), and making one up from the clocks of workers
-// (forecast).
+// Plays the clocks of a cyclic scheme's workers: no thread, no message, no gradient.
 
-#include "schemes/cyclic_trace.hpp"
+#include <rondo/sync/cyclic_forecast.hpp>
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include <rondo/sync/cyclic_forecast.hpp>
-
 namespace rondo::sync {
 namespace {
-
-std::string describe(const Turn& turn) {
-  const char* kind = "a push";
-  if (turn.kind == Turn::Kind::skip) kind = "a skip";
-  if (turn.kind == Turn::Kind::park) kind = "a park";
-  return std::string(kind) + " after " + std::to_string(turn.minibatches) + " mini-batches";
-}
-
-void check_turn(const Turn& turn, int workers) {
-  const bool empty = turn.minibatches == 0;
-  if (turn.worker >= 0 && turn.worker < workers && turn.minibatches >= 0 &&
-      (turn.kind == Turn::Kind::park || empty == (turn.kind == Turn::Kind::skip))) {
-    return;
-  }
-  throw std::invalid_argument("cyclic: the script has " + describe(turn) + " of worker " +
-                              std::to_string(turn.worker) + " of " + std::to_string(workers));
-}
 
 /// One worker's clock.
 struct WorkerClock {
@@ -83,23 +63,6 @@ class Simulation {
 };
 
 }  // namespace
-
-Script::Script(std::span<const Turn> trace, int worker, int workers) {
-  for (const Turn& turn : trace) {
-    check_turn(turn, workers);
-    if (turn.worker == worker) mine_.push_back(turn);
-  }
-}
-
-void Script::follow(const Turn& turn) {
-  const Turn* expected = next();
-  if (expected == nullptr) return;
-  if (turn != *expected) {
-    throw std::runtime_error("cyclic: worker " + std::to_string(turn.worker) + " had " +
-                             describe(turn) + ", where its script has " + describe(*expected));
-  }
-  ++position_;
-}
 
 CyclicForecast forecast(const CyclicWorkload& workload, double end) {
   if (workload.workers < 1 || !workload.duration || workload.pass_duration < 0.0 ||
