@@ -257,6 +257,7 @@ void BatchNorm::Impl::sum_moments(const View<const float>& x) {
   });
 }
 
+// Without other ranks: from the sums about the first pixel.
 void BatchNorm::Impl::take_moments(const View<const float>& x) {
   samples_ = pixels_of(x.shape);
   for (std::size_t c = 0; c < channels_; ++c) {
@@ -286,6 +287,7 @@ void BatchNorm::Impl::share_moments(const View<const float>& x) {
   }
 }
 
+// The first pass of forward. Rounding can make a variance slightly negative.
 void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
   sum_moments(x);
   if (shares()) {
@@ -300,6 +302,7 @@ void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParamet
   }
 }
 
+// The running variance is unbiased, as PyTorch's is. Where no rank had an image nothing changes.
 void BatchNorm::Impl::update_running(std::span<float> mean, std::span<float> variance) const {
   if (samples_ == 0.0) return;
   const auto momentum = static_cast<double>(spec_.momentum);
@@ -322,6 +325,7 @@ void BatchNorm::Impl::adopt_running(std::span<const float> mean, std::span<const
   }
 }
 
+// The second pass of forward, from the last image to the first.
 void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>& x,
                                 const View<const float>& residual, const View<float>& y) const {
   engine_.enter();
@@ -341,6 +345,9 @@ void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>&
   });
 }
 
+// The first pass of backward. Without a residual the gate of the ReLU is computed again from x,
+// which is read anyway; the second pass then does so too, unless the gated gradient was written to
+// dy.
 void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const float>& y,
                                     const View<float>& dy, const View<const float>& also,
                                     std::span<float> scale_gradient,
@@ -377,11 +384,13 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
   if (shares()) share_gradient_sums();
 }
 
+// What the second pass of backward subtracts: the mean of dy, and that of dy times normalised x.
 void BatchNorm::Impl::set_means(std::size_t channel, const Sums& sums) {
   set_lanes(offset_, channel, sums.first / samples_);
   set_lanes(slope_, channel, sums.second * inverse_[channel] * inverse_[channel] / samples_);
 }
 
+// dx depends on the sums of all ranks; the gradients of scale and shift stay those of this rank.
 void BatchNorm::Impl::share_gradient_sums() {
   const auto shared = shared_memory_.as<double>().first(2 * channels_);
   for (std::size_t c = 0; c < channels_; ++c) {
@@ -395,6 +404,7 @@ void BatchNorm::Impl::share_gradient_sums() {
   }
 }
 
+// The second pass of backward.
 void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<const float>& dy,
                                       const View<float>& dx) const {
   const Kernels& loops = kernels();

@@ -1,3 +1,9 @@
+// Convolutions: which oneDNN kernels a spec gets. WeightedLayer runs them.
+//
+// Activations are nhwc on both sides and oneDNN chooses the layout of the weights: with any other
+// mix it falls back to its reference kernels, which are hundreds of times slower. The name of the
+// kernel that was chosen is checked for that.
+
 #include <rondo/tensor/convolution.hpp>
 
 #include <algorithm>
@@ -100,6 +106,8 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
   return desc;
 }
 
+// The backward kernels are asked for with the forward kernel as a hint, and with that of no
+// activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const Descriptions d(spec);

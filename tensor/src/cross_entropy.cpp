@@ -1,3 +1,6 @@
+// Softmax cross-entropy on the calling thread: logits are few beside the activations before them.
+// Everything is computed in double, and rounded once.
+
 #include <rondo/tensor/cross_entropy.hpp>
 
 #include <algorithm>

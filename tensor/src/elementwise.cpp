@@ -1,3 +1,5 @@
+// Loops over whole tensors: each thread takes its share of the pixels.
+
 #include <rondo/tensor/elementwise.hpp>
 
 #include <algorithm>
@@ -30,6 +32,7 @@ void require_channels(const char* call, std::size_t given, const Shape& shape) {
                               std::to_string(shape.c) + " channels");
 }
 
+// One loop for each combination, so that the compiler can use vectors. NaN stays NaN.
 template <bool biased, bool rectified>
 void finish(const float* bias, std::size_t channels, float* y, std::size_t count) {
   for (float* pixel = y; pixel != y + count; pixel += channels) {

@@ -35,6 +35,7 @@ std::string checked_name(const dnnl::primitive_desc_base& desc, std::string_view
   return name;
 }
 
+// Arguments whose address never changes are set here; run() sets the others, in the same order.
 OnednnKernel::OnednnKernel(Engine::Impl& engine, const dnnl::primitive_desc_base& desc,
                            std::span<const Argument> arguments)
     : primitive_(desc.get()) {

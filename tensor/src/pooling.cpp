@@ -1,3 +1,7 @@
+// Pooling by oneDNN. Max pooling writes down where each maximum came from, in a workspace whose
+// layout is oneDNN's own; backward reads it. A layer whose input gradient nobody wants asks for the
+// inference kernel, which has no workspace.
+
 #include <rondo/tensor/pooling.hpp>
 
 #include <algorithm>
@@ -16,6 +20,8 @@ using dnnl::query;
 
 namespace {
 
+// Padding is smaller than the window, so that no window lies in the padding alone: its average or
+// maximum would be that of nothing.
 void require_possible(const PoolingSpec& spec) {
   const auto [n, h, w, c] = spec.input;
   const bool positive = n >= 0 && h > 0 && w > 0 && c > 0 && spec.window_h > 0 &&

@@ -18,6 +18,7 @@ using dnnl::query;
 PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
     : engine_(engine), plain_(plain), extents_(plain.dims()) {}
 
+// Kernels that read the same layout share one copy.
 void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   for (const Copy& copy : copies_) {
     if (copy.kind == kind && copy.layout == layout) return copy.memory.data();
@@ -38,6 +39,7 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   return copy.memory.data();
 }
 
+// The mirrored weights are made once, however many layouts are made from them.
 void PackedWeights::pack(const float* weights) {
   bool mirrored = false;  // the reorder buffer holds them
   for (Copy& copy : copies_) {
@@ -51,6 +53,7 @@ void PackedWeights::pack(const float* weights) {
   }
 }
 
+// Exchanges filters and channels, and turns each filter by half a turn.
 void PackedWeights::mirror(const float* weights) const {
   const std::int64_t filters = extents_[0];
   const std::int64_t channels = extents_[1];
@@ -65,6 +68,7 @@ void PackedWeights::mirror(const float* weights) const {
   }
 }
 
+// The sizes that making the layer would take, asked of the descriptions alone.
 KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain) {
   KernelMemory memory;
   const auto count_scratchpad = [&](const dnnl::primitive_desc_base& desc) {
@@ -114,6 +118,7 @@ void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
   forward_ = OnednnKernel(shared_, desc, arguments);
 }
 
+// A mirrored kernel is a forward kernel that is run over dy: its source is dy and its result dx.
 void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads) {
   implementation_ += ", data " + checked_name(desc, extents_.name);
   const auto weights = desc.query_md(query::weights_md, 0);
@@ -127,6 +132,8 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
   backward_data_ = OnednnKernel(shared_, desc, arguments);
 }
 
+// The gradient is left in the kernel's layout. Handing the plain layout to the primitive would make
+// oneDNN choose its reference kernel.
 void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);

@@ -44,7 +44,7 @@ struct Trial {
   std::vector<float> weights, bias;
 };
 
-// Input of one picture, outputs, images.
+// Input of one image, outputs, images.
 class FullyConnectedTest
     : public testing::TestWithParam<std::tuple<Shape, std::int64_t, std::int64_t>> {
  protected:

@@ -241,6 +241,7 @@ void AveragingScheme::begin_iteration() {
   progress_.updates = step().index;
 }
 
+// A local step, then the slowest of the averages that are due.
 void AveragingScheme::end_iteration() {
   step_locally();
   model_.count_step(step().learning_rate);
@@ -254,6 +255,7 @@ void AveragingScheme::end_iteration() {
   }
 }
 
+// By the mean over this rank's own samples. Without a sample there is no step.
 void AveragingScheme::step_locally() {
   if (step().local_samples == 0) return;
   const double mean = 1.0 / static_cast<double>(step().local_samples);
@@ -273,6 +275,7 @@ void AveragingScheme::reduce(transport::Communicator& group) {
   ++counted().collectives;
 }
 
+// W stays as it is: the round goes on from the group's mean.
 void AveragingScheme::average_locally(transport::Communicator& group) {
   pack();
   reduce(group);
@@ -280,6 +283,8 @@ void AveragingScheme::average_locally(transport::Communicator& group) {
   take_over_the_rest();
 }
 
+// The displacement's length is a sum over all slices of the model, so that every rank takes part in
+// it, whether or not it has a callback.
 void AveragingScheme::end_round(Ending ending) {
   pack();
   if (!is_alone()) reduce(outer());
@@ -295,6 +300,7 @@ void AveragingScheme::end_round(Ending ending) {
   if (on_round_) on_round_(round);
 }
 
+// From W to the next W, and all replicas begin the next round there.
 void AveragingScheme::advance(Ending ending) {
   const bool plain = ending == Ending::plain || model_.is_plain();
   if (plain && is_alone()) {
@@ -349,6 +355,7 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
   std::ranges::copy(mean_.statistics(), statistics.begin());
 }
 
+// The common model is read into a copy, which checks its sizes.
 std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
   const Progress progress = Progress::read(reader);
   CommonModel model = model_;

@@ -105,13 +105,13 @@ class CyclicScheme final : public SchemeBase {
   [[nodiscard]] bool alone() const noexcept { return workers_.size() == 1; }
   [[nodiscard]] bool holds() const noexcept { return rest_.holder == workers_.rank(); }
   [[nodiscard]] Turn turn(Turn::Kind kind) const noexcept;
-  void tell(Turn::Kind kind, std::int64_t staleness);
+  void report(Turn::Kind kind, std::int64_t staleness);
 
   void accumulate();
   void step_alone();
-  [[nodiscard]] bool comes();
+  [[nodiscard]] bool has_turn();
   [[nodiscard]] bool has_arrived();
-  void meet();
+  void take_turn();
   void push();
   void pull();
   [[nodiscard]] double scaling() const;
@@ -179,6 +179,7 @@ const CyclicOptions& CyclicScheme::checked(const CyclicOptions& options) const {
   return options;
 }
 
+// The first iteration fills the store; one after a park sends the token on its way again.
 void CyclicScheme::begin_iteration() {
   if (!open_) open();
   if (rest_.resting) resume();
@@ -187,13 +188,14 @@ void CyclicScheme::begin_iteration() {
 
 void CyclicScheme::end_iteration() {
   accumulate();
-  if (comes()) {
-    meet();
+  if (has_turn()) {
+    take_turn();
   } else if (options_.local_step) {
     step_alone();
   }
 }
 
+// The token is at rest, so that the store of its holder is what all have trained.
 void CyclicScheme::evaluate(std::span<float> parameters, std::span<float> statistics) {
   read_store(parameters);
   average_statistics(statistics);
@@ -231,7 +233,9 @@ void CyclicScheme::step_alone() {
   flat::add_scaled(replica().parameters, -rate, replica().gradients);
 }
 
-bool CyclicScheme::comes() {
+// Does this worker take a turn now? It waits for the token at its cap or where its script says so;
+// otherwise it looks whether the token has come.
+bool CyclicScheme::has_turn() {
   const int cap = options_.delay == Delay::fixed ? 1 : options_.minibatch_cap;
   bool waits = cap > 0 && pending_.minibatches >= cap;
   if (const Turn* next = script_.next()) {
@@ -252,7 +256,9 @@ bool CyclicScheme::has_arrived() {
       [this] { return store_.get(StoreWord::parks) != parks_ || ring_->test(); });
 }
 
-void CyclicScheme::meet() {
+// What has arrived is the token, or a park that goes round in its place. At the end of an epoch the
+// worker keeps the token and lets a park go round.
+void CyclicScheme::take_turn() {
   if (!alone()) {
     const Handover what = ring_->come();
     if (what == Handover::park) return park();
@@ -269,6 +275,7 @@ void CyclicScheme::meet() {
   }
 }
 
+// One update of the store. Whoever has the token is the only one who touches it.
 void CyclicScheme::push() {
   const std::int64_t version = store_.get(StoreWord::version);
   const std::int64_t staleness = version - pulled_.version;
@@ -286,12 +293,13 @@ void CyclicScheme::push() {
     counted().global_bytes += 2 * bytes;
     counted().collectives += ring_->messages_per_pass();
   }
-  tell(Turn::Kind::push, staleness);
+  report(Turn::Kind::push, staleness);
   pending_.batches = 0.0;
   pending_.minibatches = 0;
   pending_.samples = 0;
 }
 
+// See PushScaling.
 double CyclicScheme::scaling() const {
   switch (options_.scaling) {
     case PushScaling::per_sample:
@@ -320,7 +328,8 @@ Turn CyclicScheme::turn(Turn::Kind kind) const noexcept {
   return {.kind = kind, .worker = workers_.rank(), .minibatches = pending_.minibatches};
 }
 
-void CyclicScheme::tell(Turn::Kind kind, std::int64_t staleness) {
+// What happened, to the script, which must have it next, and to the caller.
+void CyclicScheme::report(Turn::Kind kind, std::int64_t staleness) {
   script_.follow(turn(kind));
   if (!options_.on_push) return;
   options_.on_push({.turn = turn(kind),
@@ -331,7 +340,7 @@ void CyclicScheme::tell(Turn::Kind kind, std::int64_t staleness) {
 }
 
 void CyclicScheme::skip() {
-  tell(Turn::Kind::skip, store_.get(StoreWord::version) - pulled_.version);
+  report(Turn::Kind::skip, store_.get(StoreWord::version) - pulled_.version);
   ring_->expect();
   ring_->pass(Handover::token);
 }
@@ -382,6 +391,7 @@ void CyclicScheme::open() {
   open_ = started_ = true;
 }
 
+// Every worker expects the token before its holder passes it.
 void CyclicScheme::resume() {
   rest_.resting = rest_.parked = false;
   if (alone()) return;
@@ -398,7 +408,7 @@ bool CyclicScheme::ends_epoch(std::int64_t before, std::int64_t after) const noe
 }
 
 void CyclicScheme::park() {
-  tell(Turn::Kind::park, store_.get(StoreWord::version) - pulled_.version);
+  report(Turn::Kind::park, store_.get(StoreWord::version) - pulled_.version);
   rest();
   rest_.parked = true;
 }
@@ -416,6 +426,7 @@ void CyclicScheme::rest() {
   if (holds()) ring_->wait();
 }
 
+// From any state: parked or not, the token goes round once more, and comes to rest.
 void CyclicScheme::apply_pending() {
   if (!open_) open();
   if (alone()) {
@@ -451,6 +462,7 @@ void CyclicScheme::push_the_rest() {
   rest();
 }
 
+// A broadcast from the token's holder: other nodes have older stores.
 void CyclicScheme::read_store(std::span<float> parameters) {
   if (holds()) {
     std::span<const float> source = replica().parameters;
@@ -462,6 +474,7 @@ void CyclicScheme::read_store(std::span<float> parameters) {
 
 // States. The store is in that of the token's holder.
 
+// Of the optimizer: its state lies in the store once that has been filled.
 void CyclicScheme::write_state(ByteWriter& writer) const {
   writer.put(workers_.rank());
   writer.put(workers_.size());

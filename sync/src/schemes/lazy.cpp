@@ -24,11 +24,13 @@
 
 namespace rondo::sync {
 
+// Both are true of gradients that agree. Comparisons with a number that is none are false.
 ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations) {
   return {products.last_sum - products.last_last >= 0.0,
           static_cast<double>(iterations) * products.last_last <= products.sum_sum};
 }
 
+// The paper's rule, or the majority of all probes; within the cap in any case.
 std::int64_t next_interval(LazyController controller, const WindowTests& tests,
                            std::int64_t interval, std::int64_t max_interval) {
   bool grow = tests.last_probe.angle && tests.last_probe.magnitude;
@@ -186,6 +188,7 @@ void LazyGradients::watch(std::span<const Probe> probes) {
   last_.resize(end, 0.0F);
 }
 
+// The window's first gradients replace the sums of the window before.
 void LazyGradients::layer_final(std::size_t layer) {
   const std::size_t offset = layers_[layer].offset;
   const auto gradients = replica_.gradients.subspan(offset, layers_[layer].size);
@@ -198,6 +201,7 @@ void LazyGradients::layer_final(std::size_t layer) {
   if (role_.closes && !role_.opens) copy_probes(layer);
 }
 
+// f is the probes' own last gradients; their sum goes on in sums_.
 void LazyGradients::copy_probes(std::size_t layer) {
   bool watched = false;
   for (const Watched& probe : watched_) {
@@ -209,6 +213,7 @@ void LazyGradients::copy_probes(std::size_t layer) {
   if (watched) --watched_missing_;
 }
 
+// In a window of one iteration the sums are the last gradients: one reduction does.
 void LazyGradients::post(SchemeCounters& counters) {
   if (!role_.closes || !reduces()) return;
   if (!last_posted_ && watched_missing_ == 0) {
@@ -233,7 +238,8 @@ WindowTests LazyGradients::test(std::int64_t iterations) {
   return tests;
 }
 
-// In the order of ProbeProducts; of all probes at once, as ranks may have to meet for it.
+// In the order of ProbeProducts; of all probes at once, because the ranks of a replica may have to
+// communicate for it.
 void LazyGradients::measure() {
   auto next = products_.begin();
   for (const Watched& probe : watched_) {
@@ -332,6 +338,7 @@ void LazyScheme::begin_iteration() {
   lazy_.begin({opens, closes()});
 }
 
+// The lazy layers' collectives follow all buckets, on every rank alike.
 void LazyScheme::layer_final(std::size_t layer) {
   if (layer < options_.lazy_layers) {
     lazy_.layer_final(layer);
@@ -341,6 +348,7 @@ void LazyScheme::layer_final(std::size_t layer) {
   if (buckets_.all_posted()) lazy_.post(counted());
 }
 
+// The layers that are not lazy are updated in every iteration, as by synchronous SGD.
 void LazyScheme::end_iteration() {
   const double scale = 1.0 / static_cast<double>(step().global_samples);
   buckets_.update(optimizer(), {static_cast<float>(scale), step().learning_rate, step().index});
@@ -351,6 +359,7 @@ void LazyScheme::end_iteration() {
   if (options_.on_window) options_.on_window(ended);
 }
 
+// The update comes first: the tests only decide how long the next window is.
 LazyWindow LazyScheme::end_window() {
   lazy_.wait();
   const Window window = window_;
@@ -385,6 +394,7 @@ void LazyScheme::evaluate(std::span<float> parameters, std::span<float> statisti
   if (average_statistics(statistics)) ++counted().evaluation_reductions;
 }
 
+// The window so far becomes one update; tau stays what it is.
 void LazyScheme::apply_pending() {
   if (window_.iterations == 0) return;
   lazy_.reduce(lazy_.sums(), &counted());
@@ -402,6 +412,7 @@ void LazyScheme::write_state(ByteWriter& writer) const {
   if (window_.iterations > 0) writer.put_array(lazy_.sums());
 }
 
+// A state of other lazy layers is refused: their sums would not fit.
 std::function<void()> LazyScheme::read_state(ByteReader& reader) {
   const auto interval = reader.get<std::int64_t>();
   Window window;

@@ -86,6 +86,7 @@ void CyclicStore::set_words(const StoreWords& words) noexcept {
   set(StoreWord::parks, words[static_cast<std::size_t>(StoreWord::parks)]);
 }
 
+// A lost peer is reported as a lost token.
 template <typename Attempt>
 auto TokenRing::attempt(Attempt attempt) {
   try {
@@ -111,6 +112,7 @@ TokenRing::~TokenRing() {
   array_.cancel();
 }
 
+// A store may be expected for longer than a notice: a park comes without one.
 void TokenRing::expect() {
   expects_ = true;
   if (previous_is_near_) {
@@ -122,6 +124,7 @@ void TokenRing::expect() {
   expects_store_ = true;
 }
 
+// Between nodes a token has come when the store that follows it has come as well.
 bool TokenRing::test() {
   return attempt([this] {
     if (!notice_.test()) return false;
@@ -143,6 +146,7 @@ bool TokenRing::is_store_to_come() const noexcept {
   return !previous_is_near_ && static_cast<Handover>(incoming_[0]) == Handover::token;
 }
 
+// The words of another node's store replace this node's; the arrays have been received in place.
 void TokenRing::unpack() {
   if (!expects_) return;  // looked at before
   expects_ = false;
@@ -154,6 +158,7 @@ void TokenRing::unpack() {
   store_.set_words(words);
 }
 
+// The holder is set before the token is passed: whoever has it later may set it again.
 void TokenRing::pass(Handover what) {
   if (what == Handover::token) store_.set(StoreWord::holder, next_);
   attempt([&] {

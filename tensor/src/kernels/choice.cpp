@@ -1,4 +1,5 @@
-// Which variant of the loops this CPU runs.
+// Which variant of the loops this CPU runs. Asked once, by __builtin_cpu_supports and a static: an
+// ifunc would be resolved before the thread sanitizer is ready.
 
 #include "kernels.hpp"
 
