@@ -133,10 +133,10 @@ const std::vector<UnderTest> schemes_under_test{
 };
 
 /// One rank that trains by gradients that the test makes up.
-class Run {
+class TrainingRun {
  public:
-  explicit Run(const UnderTest& tested, transport::World& world,
-               const std::vector<std::size_t>& sizes = {50, 30, 60})
+  explicit TrainingRun(const UnderTest& tested, transport::World& world,
+                       const std::vector<std::size_t>& sizes = {50, 30, 60})
       : world_(world),
         pair_(world.communicator().split(world.rank() / 2)),
         arrays(world, sizes, 4) {
@@ -170,14 +170,14 @@ class Run {
     }
   }
 
-  void go_on_from(const Run& other) {
+  void go_on_from(const TrainingRun& other) {
     std::ranges::copy(other.arrays.parameters, arrays.parameters.begin());
     arrays.statistics = other.arrays.statistics;
     done = other.done;
     scheme->restore(other.scheme->save());
   }
 
-  void expect_as(const Run& other) const {
+  void expect_as(const TrainingRun& other) const {
     EXPECT_THAT(arrays.parameters, ElementsAreArray(other.arrays.parameters));
     EXPECT_EQ(arrays.statistics, other.arrays.statistics);
   }
@@ -201,20 +201,16 @@ std::vector<float> broadcast(transport::World& world, std::span<const float> val
 // States, evaluation and the end of training, in one node and across several.
 class SchemeStateTest : public testing::TestWithParam<std::tuple<Backend, UnderTest>> {
  protected:
-  static const UnderTest& tested() {
-    static thread_local UnderTest copy;
-    copy = std::get<1>(GetParam());
-    return copy;
-  }
+  static const UnderTest& tested() { return std::get<1>(GetParam()); }
   static World world() { return {std::get<0>(GetParam()), 4}; }
 };
 
 TEST_P(SchemeStateTest, ARestoredRunGoesOnWithTheSameBits) {
   for (const int before : {0, 1, 5, 9}) {
     world().run([before](transport::World& world) {
-      Run run(tested(), world);
+      TrainingRun run(tested(), world);
       run.train(before);
-      Run other(tested(), world);
+      TrainingRun other(tested(), world);
 
       other.go_on_from(run);
       EXPECT_EQ(other.scheme->save(), run.scheme->save());
@@ -229,9 +225,9 @@ TEST_P(SchemeStateTest, ARestoredRunGoesOnWithTheSameBits) {
 
 TEST_P(SchemeStateTest, ARestoredRunIsEvaluatedAndFlushedAlike) {
   world().run([](transport::World& world) {
-    Run run(tested(), world);
+    TrainingRun run(tested(), world);
     run.train(5);
-    Run other(tested(), world);
+    TrainingRun other(tested(), world);
     std::vector<float> parameters(140);
     std::vector<float> others(140);
     std::vector<float> statistics(4);
@@ -250,8 +246,8 @@ TEST_P(SchemeStateTest, ARestoredRunIsEvaluatedAndFlushedAlike) {
 
 TEST_P(SchemeStateTest, AnEvaluationCopyLeavesTrainingAsItWas) {
   world().run([](transport::World& world) {
-    Run run(tested(), world);
-    Run evaluated(tested(), world);
+    TrainingRun run(tested(), world);
+    TrainingRun evaluated(tested(), world);
     std::vector<float> parameters(140);
     std::vector<float> statistics(4);
 
@@ -274,7 +270,7 @@ TEST_P(SchemeStateTest, AnEvaluationCopyLeavesTrainingAsItWas) {
 
 TEST_P(SchemeStateTest, FlushLeavesTheSameOnAllRanksAndNothingPending) {
   world().run([](transport::World& world) {
-    Run run(tested(), world);
+    TrainingRun run(tested(), world);
     run.train(9);
     const bool pushes = run.scheme->description().exchange == Exchange::pushes;
     std::vector<float> copy(140);
@@ -293,7 +289,7 @@ TEST_P(SchemeStateTest, FlushLeavesTheSameOnAllRanksAndNothingPending) {
 
 TEST_P(SchemeStateTest, ReplicatedIsTheSameOnAllRanks) {
   world().run([](transport::World& world) {
-    Run run(tested(), world);
+    TrainingRun run(tested(), world);
     for (int i = 0; i < 9; ++i) {
       for (const std::span<const float> mine : run.scheme->replicated()) {
         EXPECT_THAT(mine, ElementsAreArray(broadcast(world, mine)));
@@ -315,9 +311,9 @@ INSTANTIATE_TEST_SUITE_P(Schemes, SchemeStateTest,
 class SchemeContractTest : public testing::TestWithParam<UnderTest> {
  protected:
   /// Runs `body` on one rank, whose next step is number 3.
-  static void run_alone(const std::function<void(Run&)>& body) {
+  static void run_alone(const std::function<void(TrainingRun&)>& body) {
     World{1}.run([&](transport::World& world) {
-      Run run(GetParam(), world);
+      TrainingRun run(GetParam(), world);
       run.done = 3;
       body(run);
     });
@@ -347,7 +343,7 @@ class SchemeContractTest : public testing::TestWithParam<UnderTest> {
 };
 
 TEST_P(SchemeContractTest, DescribesItself) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     const SchemeDescription& description = run.scheme->description();
 
     EXPECT_FALSE(description.name.empty());
@@ -362,7 +358,7 @@ TEST_P(SchemeContractTest, DescribesItself) {
 }
 
 TEST_P(SchemeContractTest, RefusesALayerThatIsFinalTwiceOrDoesNotExist) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     run.scheme->begin(run.step());
     run.scheme->gradients_final(1);
 
@@ -374,7 +370,7 @@ TEST_P(SchemeContractTest, RefusesALayerThatIsFinalTwiceOrDoesNotExist) {
 }
 
 TEST_P(SchemeContractTest, RefusesToFinishBeforeAllLayersAreFinal) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     run.scheme->begin(run.step());
     run.scheme->gradients_final(1);
 
@@ -384,14 +380,14 @@ TEST_P(SchemeContractTest, RefusesToFinishBeforeAllLayersAreFinal) {
 }
 
 TEST_P(SchemeContractTest, RefusesCallsOutsideAnIteration) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     EXPECT_THROW(run.scheme->gradients_final(0), std::logic_error);
     EXPECT_THROW(run.scheme->finish(), std::logic_error);
   });
 }
 
 TEST_P(SchemeContractTest, RefusesCallsInTheMiddleOfAnIteration) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     const std::vector<std::byte> state = run.scheme->save();
     run.scheme->begin(run.step());
     std::vector<float> parameters(140);
@@ -406,7 +402,7 @@ TEST_P(SchemeContractTest, RefusesCallsInTheMiddleOfAnIteration) {
 }
 
 TEST_P(SchemeContractTest, RefusesAStepWithoutSamplesAndIsUnchanged) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     const bool empty_shares = run.scheme->description().empty_shares;
 
     EXPECT_THROW(run.scheme->begin({.index = 0, .global_samples = 0}), std::invalid_argument);
@@ -419,7 +415,7 @@ TEST_P(SchemeContractTest, RefusesAStepWithoutSamplesAndIsUnchanged) {
 }
 
 TEST_P(SchemeContractTest, RefusesAnEvaluationCopyOfAnotherSize) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     std::vector<float> parameters(140);
     std::vector<float> statistics(4);
 
@@ -447,7 +443,7 @@ TEST_P(SchemeContractTest, RefusesReplicasThatDoNotFitTogether) {
 
 TEST_P(SchemeContractTest, RefusesLayersWithoutACommonOuterGroupWhereItIsNeeded) {
   bool steps_alone = false;
-  run_alone([&](Run& run) { steps_alone = run.scheme->description().steps_alone(); });
+  run_alone([&](TrainingRun& run) { steps_alone = run.scheme->description().steps_alone(); });
   const auto without = refusal([](Replica& r) { r.layers[0].groups.outer = nullptr; });
   const auto other = refusal([](Replica& r) {
     Communicator* const world = &r.world->communicator();
@@ -467,7 +463,7 @@ TEST_P(SchemeContractTest, RefusesLayersWithoutACommonOuterGroupWhereItIsNeeded)
 
 TEST_P(SchemeContractTest, RefusesOptimizersThatDoNotFit) {
   bool ignores_scale = false;
-  run_alone([&](Run& run) { ignores_scale = run.scheme->description().ignores_scale; });
+  run_alone([&](TrainingRun& run) { ignores_scale = run.scheme->description().ignores_scale; });
 
   EXPECT_THAT(refusal([](Replica&, SharedOptimizer& o) { o = nullptr; }),
               HasSubstr(": no optimizer was given"));
@@ -479,8 +475,8 @@ TEST_P(SchemeContractTest, RefusesOptimizersThatDoNotFit) {
 
 TEST_P(SchemeContractTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
   World{1}.run([](transport::World& world) {
-    Run run(GetParam(), world);
-    Run longer(GetParam(), world, {50, 30, 61});
+    TrainingRun run(GetParam(), world);
+    TrainingRun longer(GetParam(), world, {50, 30, 61});
     run.train(6);
     longer.train(6);
     const std::vector<std::byte> before = run.scheme->save();
@@ -498,7 +494,7 @@ TEST_P(SchemeContractTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
 }
 
 TEST_P(SchemeContractTest, WithOneRankNothingIsCommunicated) {
-  run_alone([](Run& run) {
+  run_alone([](TrainingRun& run) {
     std::vector<float> parameters(140);
     std::vector<float> statistics(4);
 
@@ -536,7 +532,7 @@ TEST_P(SchemeContractTest, ALostRankIsAnErrorAndTheSchemeCanBeDestroyed) {
 TEST_P(SchemeContractTest, AnIterationAllocatesNothing) {
   for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
     World{backend, 4}.run([](transport::World& world) {
-      Run run(GetParam(), world, {5000, 20, 300, 100'000});
+      TrainingRun run(GetParam(), world, {5000, 20, 300, 100'000});
       run.train(10);  // pools fill
 
       const std::size_t before = rondo::test::allocations_of_this_thread();
