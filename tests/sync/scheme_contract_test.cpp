@@ -280,7 +280,9 @@ TEST_P(SchemeStateTest, FlushLeavesTheSameOnAllRanksAndNothingPending) {
     run.scheme->flush();
     const std::vector<std::byte> flushed = run.scheme->save();
     EXPECT_THAT(run.arrays.parameters, ElementsAreArray(broadcast(world, run.arrays.parameters)));
-    if (!pushes) EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
+    if (!pushes) {
+      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
+    }
     run.scheme->flush();
 
     EXPECT_EQ(run.scheme->save(), flushed);
@@ -544,7 +546,7 @@ TEST_P(SchemeContractTest, AnIterationAllocatesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, SchemeContractTest, ValuesIn(schemes_under_test),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& tested) { return tested.param.name; });
 
 TEST(AllocationCounterTest, Counts) {
   const std::size_t before = rondo::test::allocations_of_this_thread();
