@@ -28,27 +28,22 @@ class PeriodicAverage final : public SchemeBase {
     const float scale = 1.0F / static_cast<float>(std::max<std::size_t>(step().local_samples, 1));
     optimizer().update(0, replica().parameters, replica().gradients,
                        {scale, step().learning_rate, step().index});
-    if (++steps_ % period_ == 0) average();
+    if (++steps_ == period_) apply_pending();
   }
   void apply_pending() override {
-    if (steps_ % period_ != 0) average();
-    steps_ = 0;
+    if (std::exchange(steps_, 0) == 0 || outer().size() == 1) return;
+    average_into(replica().parameters, replica().statistics);
+    ++counted().global_reductions;
   }
   void evaluate(std::span<float> parameters, std::span<float> statistics) override {
-    if (average_into(parameters, statistics)) ++counted().evaluation_reductions;
+    average_into(parameters, statistics);
+    if (outer().size() > 1) ++counted().evaluation_reductions;
   }
-  void average() {
-    if (!average_into(replica().parameters, replica().statistics)) return;
-    ++counted().global_reductions;
-    ++counted().collectives;
-    counted().global_bytes += mean_.bytes();
-  }
-  bool average_into(std::span<float> parameters, std::span<float> statistics) {
+  void average_into(std::span<float> parameters, std::span<float> statistics) {
     mean_.pack({}, {}, 1.0F);
     if (outer().size() > 1) mean_.reduce(outer());
     std::ranges::copy(mean_.displacement(), parameters.begin());
     std::ranges::copy(mean_.statistics(), statistics.begin());
-    return outer().size() > 1;
   }
   void write_state(ByteWriter& writer) const override { writer.put(steps_); }
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override {
@@ -57,7 +52,7 @@ class PeriodicAverage final : public SchemeBase {
 
   PackedMean mean_;
   std::int64_t period_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;  // since the last average
 };
 
 }  // namespace rondo::sync::test

@@ -29,7 +29,6 @@
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/iterate.hpp"
 #include "sync/periodic_average.hpp"
 
 namespace rondo::sync::scheme_contract_test {

@@ -248,9 +248,10 @@ bool CyclicScheme::has_turn() {
   return true;
 }
 
-// Or will it soon? A park that was announced on this node comes round as well: then it is waited
-// for, so that it goes on to others soon. Where one rank of a replica has its token those of the
-// others are on their way: they go the same way, and each worker passes all of them on.
+// Has the token come, or will it soon? A park that was announced on this node comes round as well:
+// then it is waited for, so that it goes on to others soon. Where one rank of a replica has its
+// token those of the others are on their way: they go the same way, and each worker passes all of
+// them on.
 bool CyclicScheme::has_arrived() {
   return first_rank_.sees(
       [this] { return store_.get(StoreWord::parks) != parks_ || ring_->test(); });
