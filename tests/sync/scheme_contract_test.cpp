@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -55,6 +56,8 @@ struct UnderTest {
   std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size) = [](std::size_t size) {
     return make_sgd(size, {.momentum = 0.5F, .weight_decay = 0.25F});
   };
+
+  friend void PrintTo(const UnderTest& tested, std::ostream* stream) { *stream << tested.name; }
 };
 
 LazyOptions lazy_options(const Replica& replica) {
@@ -530,18 +533,26 @@ TEST_P(SchemeContractTest, ALostRankIsAnErrorAndTheSchemeCanBeDestroyed) {
   });
 }
 
+void expect_no_allocations(const UnderTest& tested, Backend backend) {
+  World{backend, 4}.run([&](transport::World& world) {
+    TrainingRun run(tested, world, {5000, 20, 300, 100'000});
+    run.train(10);  // pools fill
+
+    const std::size_t before = rondo::test::allocations_of_this_thread();
+    run.train(40);
+
+    EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
+  });
+}
+
 TEST_P(SchemeContractTest, AnIterationAllocatesNothing) {
-  for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
-    World{backend, 4}.run([](transport::World& world) {
-      TrainingRun run(GetParam(), world, {5000, 20, 300, 100'000});
-      run.train(10);  // pools fill
+  expect_no_allocations(GetParam(), Backend::shm);
+}
 
-      const std::size_t before = rondo::test::allocations_of_this_thread();
-      run.train(40);
-
-      EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
-    });
-  }
+// Of the others the transport's pools between nodes grow with what is on its way at the same time.
+TEST(CyclicContractTest, AnIterationBetweenNodesAllocatesNothing) {
+  const auto cyclic = std::ranges::find(schemes_under_test, "Cyclic", &UnderTest::name);
+  expect_no_allocations(*cyclic, Backend::shm_nodes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, SchemeContractTest, ValuesIn(schemes_under_test),

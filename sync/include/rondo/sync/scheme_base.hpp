@@ -26,7 +26,7 @@ struct StateFormat {
 };
 
 /// What every scheme does alike, so that a scheme of one's own says only what is special in it:
-/// tests/sync/periodic_average.hpp is one in some 30 lines.
+/// tests/sync/periodic_average.hpp is one in some 40 lines.
 ///
 /// - **Arguments**: the Replica and the optimizer are checked when the scheme is made.
 /// - **Order of calls**: begin, every layer final once, finish; evaluation, flush and states only
