@@ -1,7 +1,8 @@
-// Gradient accumulation: the pieces of a step add up to the whole.
+// Sums of gradients: the micro-batches of a step add up to the whole.
 
 #include <rondo/sync/gradient_sum.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <stdexcept>
@@ -27,7 +28,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 
-TEST(GradientSumTest, AddsThePiecesToTheLastOne) {
+TEST(GradientSumTest, AddsTheMicroBatchesToTheLastOne) {
   GradientSum sum(3);
   std::vector<float> last{100.0F, 200.0F, 300.0F};
 
@@ -36,6 +37,17 @@ TEST(GradientSumTest, AddsThePiecesToTheLastOne) {
   sum.move_to(0, last);
 
   EXPECT_THAT(last, ElementsAre(111.0F, 222.0F, 333.0F));
+}
+
+TEST(GradientSumTest, SetBeginsARangeAnewAndFactorsScale) {
+  GradientSum sum(3);
+
+  sum.add(0, std::vector<float>{1.0F, 2.0F, 3.0F});
+  sum.set(1, std::vector<float>{-0.0F, 8.0F}, 0.5F);
+  sum.add(0, std::vector<float>{10.0F}, 2.0F);
+
+  EXPECT_THAT(sum.values(), ElementsAre(21.0F, -0.0F, 4.0F));
+  EXPECT_TRUE(std::signbit(sum.values()[1]));
 }
 
 TEST(GradientSumTest, BeginsAgainWhereItWasTakenOut) {
