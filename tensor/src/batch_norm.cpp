@@ -90,6 +90,7 @@ double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shap
 
 }  // namespace
 
+// No kernel of oneDNN's is involved: the sizes follow from the channels.
 KernelMemory memory_of(Engine& engine, const BatchNormSpec& spec, bool shared) {
   const auto channels = static_cast<std::size_t>(spec.input.c);
   return {.own = lane_bytes(channels) + sum_bytes(channels, engine.threads()) +
@@ -202,6 +203,7 @@ NormLanes BatchNorm::Impl::take_norm() {
   return {.mean = take_lanes(), .factor = take_lanes(), .shift = take_lanes()};
 }
 
+// Every thread has sums of its own: nobody waits, and the order of additions is fixed.
 std::span<double> BatchNorm::Impl::sums_of(int part, std::size_t which) const {
   const auto index = 2 * static_cast<std::size_t>(part) + which;
   return sum_memory_.as<double>().subspan(index * width_, width_);
@@ -212,6 +214,7 @@ void BatchNorm::Impl::clear_sums(int part) const {
   std::ranges::fill(sums_of(part, 1), 0.0);
 }
 
+// Over the lanes of a channel, then over threads, in order.
 BatchNorm::Impl::Sums BatchNorm::Impl::total(std::size_t channel) const {
   Sums total;
   for (int part = 0; part < engine_.threads(); ++part) {
@@ -223,6 +226,7 @@ BatchNorm::Impl::Sums BatchNorm::Impl::total(std::size_t channel) const {
   return total;
 }
 
+// A constant of one channel stands in each of its lanes, so that loops read rows of constants.
 void BatchNorm::Impl::set_lanes(std::span<float> lanes, std::size_t channel, double value) const {
   for (std::size_t lane = channel; lane < width_; lane += channels_) {
     lanes[lane] = static_cast<float>(value);
@@ -316,6 +320,7 @@ void BatchNorm::Impl::update_running(std::span<float> mean, std::span<float> var
   }
 }
 
+// For inference: the constants follow from the running values alone.
 void BatchNorm::Impl::adopt_running(std::span<const float> mean, std::span<const float> variance,
                                     const BatchNormParameters& p) {
   for (std::size_t c = 0; c < channels_; ++c) {
@@ -439,6 +444,7 @@ BatchNorm::~BatchNorm() = default;
 
 const BatchNormSpec& BatchNorm::spec() const noexcept { return impl_->spec(); }
 
+// A rank without images takes part if statistics are shared: the others wait for its sums.
 void BatchNorm::forward_training(View<const float> x, View<const float> residual,
                                  BatchNormParameters p, std::span<float> running_mean,
                                  std::span<float> running_variance, View<float> y) {

@@ -135,6 +135,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
 
 }  // namespace
 
+// Asks oneDNN which kernels it would choose, without making one.
 KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec) {
   require_possible(spec);
   engine.impl().enter();
@@ -179,6 +180,7 @@ class Convolution::Impl {
 Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
     : impl_(Impl::make(engine, spec, nullptr)) {}
 
+// Layers that share weights share their packed copies: whoever packs them does so for all.
 Convolution::Convolution(Convolution& other, std::int64_t images) {
   ConvolutionSpec spec = other.spec();
   spec.input.n = images;

@@ -46,6 +46,7 @@ void finish(const float* bias, std::size_t channels, float* y, std::size_t count
 // So many channels are summed at once: a cache line of each pixel.
 constexpr std::int64_t channels_at_once = 16;
 
+// In the order of the pixels, so that the bits depend on the values alone.
 void sum_channels(const View<const float>& from, std::int64_t first, std::int64_t count,
                   float* sums) {
   std::array<double, channels_at_once> total{};

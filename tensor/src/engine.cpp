@@ -23,6 +23,7 @@ int omp_get_max_threads();
 namespace rondo::tensor {
 namespace {
 
+// Numbers near zero, as late gradients are, would cost a hundred times as much as others.
 void flush_denormals() {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
   _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
@@ -39,6 +40,8 @@ std::string text_of(const Shape& shape) {
 
 }  // namespace
 
+// oneDNN and our loops use the OpenMP team of the calling thread. Its size is a setting of that
+// thread, which another engine may have changed since.
 void prepare_team(int threads) {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
   flush_denormals();

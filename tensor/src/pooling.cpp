@@ -87,6 +87,7 @@ KernelMemory memory_of(Engine& engine, const PoolingSpec& spec) {
 
 class Pooling::Impl {
  public:
+  // The workspace is an output of forward and an input of backward.
   Impl(Engine& on, const PoolingSpec& wanted) : spec(wanted), engine(on.impl()) {
     const PoolingKernels kernels(spec, engine);
     if (!kernels.forward) return;

@@ -197,6 +197,7 @@ void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
   if (backward_data_) backward_data_.run(shared_, {dy.data, dx.data});
 }
 
+// Without images there is no kernel, and gradients are zero.
 void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
                                      std::span<float> bias_gradient) {
   require_weight_gradient("backward_weights");

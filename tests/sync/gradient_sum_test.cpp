@@ -104,7 +104,7 @@ void fill_gradients(Arrays& arrays, int first, int last) {
   }
 }
 
-/// One step of eight samples on each rank, in pieces that end at `ends`.
+/// One step of eight samples on each rank, in micro-batches that end at `ends`.
 void train_step(UpdateScheme& scheme, Arrays& arrays, GradientSum& sum, int rank,
                 const std::vector<int>& ends, int index) {
   const Replica replica = arrays.replica();
@@ -123,20 +123,20 @@ void train_step(UpdateScheme& scheme, Arrays& arrays, GradientSum& sum, int rank
   scheme.finish();
 }
 
-TEST(GradientSumTest, UnequalPiecesTrainAsTheWholeDoes) {
+TEST(GradientSumTest, UnequalMicroBatchesTrainAsTheWholeDoes) {
   rondo::test::World{2}.run([](transport::World& world) {
     Arrays whole(world, {40, 3, 700});
-    Arrays pieces(world, {40, 3, 700});
+    Arrays parts(world, {40, 3, 700});
     const auto plain = make_synchronous(whole.replica(), make_sgd(743, {}), {512, 64});
-    const auto accumulating = make_synchronous(pieces.replica(), make_sgd(743, {}), {512, 64});
+    const auto accumulating = make_synchronous(parts.replica(), make_sgd(743, {}), {512, 64});
     GradientSum sum(743);
 
     for (int step = 0; step < 3; ++step) {
       train_step(*plain, whole, sum, world.rank(), {8}, step);
-      train_step(*accumulating, pieces, sum, world.rank(), {3, 4, 8}, step);
+      train_step(*accumulating, parts, sum, world.rank(), {3, 4, 8}, step);
     }
 
-    EXPECT_THAT(pieces.parameters, ElementsAreArray(whole.parameters));
+    EXPECT_THAT(parts.parameters, ElementsAreArray(whole.parameters));
     EXPECT_EQ(accumulating->counters().global_reductions, 3U);
   });
 }

@@ -96,6 +96,7 @@ using Half = float __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS / 2 * s
 using Doubles =
     double __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS / 2 * sizeof(double))));
 
+// Adds a vector of floats to the doubles of its lanes.
 [[gnu::always_inline]] inline void flush(Vector values, double* into) {
   Half halves[2];
   __builtin_memcpy(&halves, &values, sizeof(values));
@@ -156,6 +157,7 @@ template <typename Terms>
   }
 }
 
+// Distances from an origin near the mean, so that squares stay small and do not cancel.
 void sum_moments(const SumMoments& task) {
   const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& square) {
     using T = __typeof__(sum + sum);
@@ -174,6 +176,7 @@ template <typename T, typename Task>
          get<T>(task.shift + lane);
 }
 
+// One loop for each combination of what a layer may have, chosen once per call.
 template <bool with_residual, bool rectified>
 void normalise_as(const Normalise& task) {
   for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
@@ -193,6 +196,7 @@ void normalise(const Normalise& task) {
   }
 }
 
+// The gradient after the ReLU is written back only where the second pass could not have it again.
 template <Gate gate_kind, bool merged>
 void sum_gradients_as(const SumGradients& task) {
   const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& product) {
@@ -226,6 +230,7 @@ void sum_gradients(const SumGradients& task) {
   task.also == nullptr ? sum_gradients_of<false>(task) : sum_gradients_of<true>(task);
 }
 
+// dx of the formula in kernels.hpp; reads x and dy, writes dx, all in one pass.
 template <bool gated>
 void input_gradients_as(const InputGradients& task) {
   for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
