@@ -23,7 +23,7 @@ int omp_get_max_threads();
 namespace rondo::tensor {
 namespace {
 
-// Numbers near zero, as late gradients are, would cost a hundred times as much as others.
+// Numbers near zero, as gradients become, cost many times as much as others.
 void flush_denormals() {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
   _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
