@@ -1,16 +1,31 @@
+// Batch normalisation by our own loops (kernels/): the checks of a call, then the passes, each over
+// the whole batch on the engine's team. Statistics are summed per thread in fixed cuts, then over
+// threads in order, so that bits depend on the number of threads alone.
+
 #include <rondo/tensor/batch_norm.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "batch_norm_impl.hpp"
-#include "staged.hpp"
+#include <rondo/tensor/kernel_memory.hpp>
+
+#include "engine_impl.hpp"
+#include "kernels/kernels.hpp"
 
 namespace rondo::tensor {
+
+/// The constants of normalisation, repeated to rows of `width` floats (see kernels.hpp).
+struct NormLanes {
+  std::span<float> mean = {};
+  std::span<float> factor = {};  ///< scale / sqrt(variance + epsilon)
+  std::span<float> shift = {};
+};
+
 namespace {
 
 constexpr const char* forward_call = "BatchNorm::forward";
@@ -45,7 +60,375 @@ void require_forward(const BatchNormSpec& spec, const View<const float>& x,
   require_channels(forward_call, "the running variance", variances, shape);
 }
 
+// A row holds whole vectors of 16 and whole pixels, and enough floats to overlap additions.
+std::size_t row_width(std::size_t channels) {
+  constexpr std::size_t vector = 16;
+  constexpr std::size_t enough = 64;
+  const std::size_t smallest = std::lcm(channels, vector);
+  return smallest * ((enough + smallest - 1) / smallest);
+}
+
+const float* at(const View<const float>& view, const Pixels& pixels) {
+  return view.data == nullptr ? nullptr : view.data + pixels.first;
+}
+
+constexpr std::size_t lane_arrays = 9;
+constexpr std::size_t channel_arrays = 3;
+
+std::size_t lane_bytes(std::size_t channels) {
+  return lane_arrays * row_width(channels) * sizeof(float);
+}
+std::size_t sum_bytes(std::size_t channels, int threads) {
+  return static_cast<std::size_t>(threads) * 2 * row_width(channels) * sizeof(double);
+}
+std::size_t channel_bytes(std::size_t channels) {
+  return channel_arrays * channels * sizeof(double);
+}
+std::size_t shared_bytes(std::size_t channels) { return (1 + 2 * channels) * sizeof(double); }
+
+double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shape.h * shape.w); }
+
 }  // namespace
+
+// No kernel of oneDNN's is involved: the sizes follow from the channels.
+KernelMemory memory_of(Engine& engine, const BatchNormSpec& spec, bool shared) {
+  const auto channels = static_cast<std::size_t>(spec.input.c);
+  return {.own = lane_bytes(channels) + sum_bytes(channels, engine.threads()) +
+                 channel_bytes(channels) + (shared ? shared_bytes(channels) : 0)};
+}
+
+/// The passes of batch norm, each over the whole batch on the engine's team. Statistics are
+/// summed per thread in fixed cuts, then over threads in order.
+class BatchNorm::Impl {
+ public:
+  Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks);
+
+  [[nodiscard]] const BatchNormSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const NormLanes& batch() const noexcept { return batch_; }
+  [[nodiscard]] const NormLanes& running() const noexcept { return running_; }
+
+  /// Are statistics those of several ranks? Then every rank calls all of the following.
+  [[nodiscard]] bool shares() const noexcept { return sum_over_ranks_ != nullptr; }
+
+  /// Mean and variance of x: kept for update_running() and backward; sets batch().
+  void measure(const View<const float>& x, const BatchNormParameters& p);
+  void update_running(std::span<float> mean, std::span<float> variance) const;
+  /// Sets running().
+  void adopt_running(std::span<const float> mean, std::span<const float> variance,
+                     const BatchNormParameters& p);
+
+  void normalise(const NormLanes& lanes, const View<const float>& x,
+                 const View<const float>& residual, const View<float>& y) const;
+
+  /// First backward pass: gradients of scale and shift, and what the second pass subtracts.
+  void sum_gradients(const View<const float>& x, const View<const float>& y, const View<float>& dy,
+                     const View<const float>& also, std::span<float> scale_gradient,
+                     std::span<float> shift_gradient);
+  void input_gradients(const View<const float>& x, const View<const float>& dy,
+                       const View<float>& dx) const;
+
+ private:
+  /// Two sums per channel, over lanes and threads.
+  struct Sums {
+    double first = 0.0;
+    double second = 0.0;
+  };
+
+  void sum_moments(const View<const float>& x);
+  void take_moments(const View<const float>& x);
+  void share_moments(const View<const float>& x);
+  void share_gradient_sums();
+  /// What the second backward pass subtracts, from sums over the whole batch.
+  void set_means(std::size_t channel, const Sums& sums);
+  [[nodiscard]] std::span<double> sums_of(int part, std::size_t which) const;
+  void clear_sums(int part) const;
+  [[nodiscard]] Sums total(std::size_t channel) const;
+  void set_lanes(std::span<float> lanes, std::size_t channel, double value) const;
+  void set_norm(const NormLanes& lanes, std::size_t channel, double mean, double deviation,
+                const BatchNormParameters& p) const;
+  [[nodiscard]] NormLanes take_norm();
+  [[nodiscard]] std::span<float> take_lanes();
+
+  Engine::Impl& engine_;
+  BatchNormSpec spec_;
+  SumOverRanks sum_over_ranks_;
+  std::size_t channels_;
+  std::size_t width_;
+  Buffer lane_memory_;
+  Buffer sum_memory_;
+  Buffer channel_memory_;
+  Buffer shared_memory_;  ///< what travels: a count, and two numbers per channel
+  std::size_t lanes_taken_ = 0;
+  Gate second_gate_ = Gate::open;  ///< what the second backward pass has left to do
+  NormLanes batch_;
+  NormLanes running_;
+  std::span<float> origin_;
+  std::span<float> offset_;
+  std::span<float> slope_;
+  double samples_ = 0.0;        ///< pixels of the last batch, on all ranks that share
+  std::span<double> mean_;      ///< of the last batch, per channel
+  std::span<double> variance_;  ///< biased
+  std::span<double> inverse_;   ///< 1 / sqrt(variance + epsilon)
+};
+
+BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks)
+    : engine_(engine),
+      spec_(spec),
+      sum_over_ranks_(std::move(sum_over_ranks)),
+      channels_(static_cast<std::size_t>(spec.input.c)),
+      width_(row_width(channels_)),
+      lane_memory_(engine.layer_memory(), lane_bytes(channels_)),
+      sum_memory_(engine.layer_memory(), sum_bytes(channels_, engine.threads())),
+      channel_memory_(engine.layer_memory(), channel_bytes(channels_)),
+      shared_memory_(engine.layer_memory(), shares() ? shared_bytes(channels_) : 0),
+      batch_(take_norm()),
+      running_(take_norm()),
+      origin_(take_lanes()),
+      offset_(take_lanes()),
+      slope_(take_lanes()) {
+  const auto per_channel = channel_memory_.as<double>();
+  std::ranges::fill(per_channel, 0.0);
+  mean_ = per_channel.subspan(0, channels_);
+  variance_ = per_channel.subspan(channels_, channels_);
+  inverse_ = per_channel.subspan(2 * channels_, channels_);
+}
+
+std::span<float> BatchNorm::Impl::take_lanes() {
+  const auto lanes = lane_memory_.as<float>().subspan(width_ * lanes_taken_++, width_);
+  std::ranges::fill(lanes, 0.0F);
+  return lanes;
+}
+
+NormLanes BatchNorm::Impl::take_norm() {
+  return {.mean = take_lanes(), .factor = take_lanes(), .shift = take_lanes()};
+}
+
+// Every thread has sums of its own: nobody waits, and the order of additions is fixed.
+std::span<double> BatchNorm::Impl::sums_of(int part, std::size_t which) const {
+  const auto index = 2 * static_cast<std::size_t>(part) + which;
+  return sum_memory_.as<double>().subspan(index * width_, width_);
+}
+
+void BatchNorm::Impl::clear_sums(int part) const {
+  std::ranges::fill(sums_of(part, 0), 0.0);
+  std::ranges::fill(sums_of(part, 1), 0.0);
+}
+
+// Over the lanes of a channel, then over threads, in order.
+BatchNorm::Impl::Sums BatchNorm::Impl::total(std::size_t channel) const {
+  Sums total;
+  for (int part = 0; part < engine_.threads(); ++part) {
+    for (std::size_t lane = channel; lane < width_; lane += channels_) {
+      total.first += sums_of(part, 0)[lane];
+      total.second += sums_of(part, 1)[lane];
+    }
+  }
+  return total;
+}
+
+// A constant of one channel stands in each of its lanes, so that loops read rows of constants.
+void BatchNorm::Impl::set_lanes(std::span<float> lanes, std::size_t channel, double value) const {
+  for (std::size_t lane = channel; lane < width_; lane += channels_) {
+    lanes[lane] = static_cast<float>(value);
+  }
+}
+
+void BatchNorm::Impl::set_norm(const NormLanes& lanes, std::size_t channel, double mean,
+                               double inverse, const BatchNormParameters& p) const {
+  set_lanes(lanes.mean, channel, mean);
+  set_lanes(lanes.factor, channel, static_cast<double>(p.scale[channel]) * inverse);
+  set_lanes(lanes.shift, channel, static_cast<double>(p.shift[channel]));
+}
+
+// The moments are taken about the first pixel, not about zero: where the mean is large beside the
+// deviation, E[x^2] - E[x]^2 would cancel.
+void BatchNorm::Impl::sum_moments(const View<const float>& x) {
+  engine_.enter();
+  for (std::size_t c = 0; c < channels_; ++c) {
+    set_lanes(origin_, c, x.shape.n == 0 ? 0.0 : static_cast<double>(x.data[c]));
+  }
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    clear_sums(part);
+    for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
+      loops.sum_moments({.x = x.data + pixels.first,
+                         .count = pixels.count,
+                         .origin = origin_.data(),
+                         .width = width_,
+                         .sums = sums_of(part, 0).data(),
+                         .squares = sums_of(part, 1).data()});
+    });
+  });
+}
+
+// Without other ranks: from the sums about the first pixel.
+void BatchNorm::Impl::take_moments(const View<const float>& x) {
+  samples_ = pixels_of(x.shape);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    const double from_origin = sums.first / samples_;
+    mean_[c] = static_cast<double>(x.data[c]) + from_origin;
+    variance_[c] = sums.second / samples_ - from_origin * from_origin;
+  }
+}
+
+// Ranks have different origins, so that what they add is about zero.
+void BatchNorm::Impl::share_moments(const View<const float>& x) {
+  const auto shared = shared_memory_.as<double>();
+  const double own = pixels_of(x.shape);
+  shared[0] = own;
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    const auto origin = static_cast<double>(origin_[c]);
+    shared[1 + c] = sums.first + own * origin;
+    shared[1 + channels_ + c] = sums.second + origin * (2.0 * sums.first + own * origin);
+  }
+  sum_over_ranks_(shared);
+  samples_ = shared[0];
+  for (std::size_t c = 0; c < channels_ && samples_ > 0.0; ++c) {
+    mean_[c] = shared[1 + c] / samples_;
+    variance_[c] = shared[1 + channels_ + c] / samples_ - mean_[c] * mean_[c];
+  }
+}
+
+// The first pass of forward. Rounding can make a variance slightly negative.
+void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
+  sum_moments(x);
+  if (shares()) {
+    share_moments(x);
+  } else {
+    take_moments(x);
+  }
+  for (std::size_t c = 0; c < channels_; ++c) {
+    if (variance_[c] < 0.0) variance_[c] = 0.0;  // NaN stays
+    inverse_[c] = 1.0 / std::sqrt(variance_[c] + static_cast<double>(spec_.epsilon));
+    set_norm(batch_, c, mean_[c], inverse_[c], p);
+  }
+}
+
+// The running variance is unbiased, as PyTorch's is. Where no rank had an image nothing changes.
+void BatchNorm::Impl::update_running(std::span<float> mean, std::span<float> variance) const {
+  if (samples_ == 0.0) return;
+  const auto momentum = static_cast<double>(spec_.momentum);
+  const double unbiased = samples_ > 1.0 ? samples_ / (samples_ - 1.0) : 1.0;
+  const auto mix = [&](float& into, double value) {
+    into = static_cast<float>((1.0 - momentum) * static_cast<double>(into) + momentum * value);
+  };
+  for (std::size_t c = 0; c < channels_; ++c) {
+    mix(mean[c], mean_[c]);
+    mix(variance[c], variance_[c] * unbiased);
+  }
+}
+
+// For inference: the constants follow from the running values alone.
+void BatchNorm::Impl::adopt_running(std::span<const float> mean, std::span<const float> variance,
+                                    const BatchNormParameters& p) {
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const double inverse =
+        1.0 / std::sqrt(static_cast<double>(variance[c]) + static_cast<double>(spec_.epsilon));
+    set_norm(running_, c, static_cast<double>(mean[c]), inverse, p);
+  }
+}
+
+// The second pass of forward, from the last image to the first.
+void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>& x,
+                                const View<const float>& residual, const View<float>& y) const {
+  engine_.enter();
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
+      loops.normalise({.x = x.data + pixels.first,
+                       .residual = at(residual, pixels),
+                       .y = y.data + pixels.first,
+                       .count = pixels.count,
+                       .mean = lanes.mean.data(),
+                       .factor = lanes.factor.data(),
+                       .shift = lanes.shift.data(),
+                       .width = width_,
+                       .rectified = spec_.activation == Activation::relu});
+    });
+  });
+}
+
+// The first pass of backward. Without a residual the gate of the ReLU is computed again from x,
+// which is read anyway; the second pass then does so too, unless the gated gradient was written to
+// dy.
+void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const float>& y,
+                                    const View<float>& dy, const View<const float>& also,
+                                    std::span<float> scale_gradient,
+                                    std::span<float> shift_gradient) {
+  engine_.enter();
+  const Gate gate = spec_.activation == Activation::none ? Gate::open
+                    : spec_.residual                     ? Gate::output
+                                                         : Gate::recomputed;
+  second_gate_ = gate == Gate::recomputed && also.data == nullptr ? gate : Gate::open;
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    clear_sums(part);
+    for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
+      loops.sum_gradients({.x = x.data + pixels.first,
+                           .y = y.data + pixels.first,
+                           .dy = dy.data + pixels.first,
+                           .also = at(also, pixels),
+                           .count = pixels.count,
+                           .mean = batch_.mean.data(),
+                           .factor = batch_.factor.data(),
+                           .shift = batch_.shift.data(),
+                           .width = width_,
+                           .gate = gate,
+                           .sums = sums_of(part, 0).data(),
+                           .products = sums_of(part, 1).data()});
+    });
+  });
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    shift_gradient[c] = static_cast<float>(sums.first);
+    scale_gradient[c] = static_cast<float>(sums.second * inverse_[c]);
+    set_means(c, sums);
+  }
+  if (shares()) share_gradient_sums();
+}
+
+// What the second pass of backward subtracts: the mean of dy, and that of dy times normalised x.
+void BatchNorm::Impl::set_means(std::size_t channel, const Sums& sums) {
+  set_lanes(offset_, channel, sums.first / samples_);
+  set_lanes(slope_, channel, sums.second * inverse_[channel] * inverse_[channel] / samples_);
+}
+
+// dx depends on the sums of all ranks; the gradients of scale and shift stay those of this rank.
+void BatchNorm::Impl::share_gradient_sums() {
+  const auto shared = shared_memory_.as<double>().first(2 * channels_);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const Sums sums = total(c);
+    shared[c] = sums.first;
+    shared[channels_ + c] = sums.second;
+  }
+  sum_over_ranks_(shared);
+  for (std::size_t c = 0; c < channels_; ++c) {
+    set_means(c, {.first = shared[c], .second = shared[channels_ + c]});
+  }
+}
+
+// The second pass of backward.
+void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<const float>& dy,
+                                      const View<float>& dx) const {
+  const Kernels& loops = kernels();
+  for_each_part(engine_.threads(), [&](int part) {
+    for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
+      loops.input_gradients({.x = x.data + pixels.first,
+                             .dy = dy.data + pixels.first,
+                             .dx = dx.data + pixels.first,
+                             .count = pixels.count,
+                             .mean = batch_.mean.data(),
+                             .factor = batch_.factor.data(),
+                             .shift = batch_.shift.data(),
+                             .offset = offset_.data(),
+                             .slope = slope_.data(),
+                             .width = width_,
+                             .gate = second_gate_});
+    });
+  });
+}
 
 BatchNorm::BatchNorm(Engine& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks) {
   const auto [n, h, w, c] = spec.input;
@@ -61,6 +444,7 @@ BatchNorm::~BatchNorm() = default;
 
 const BatchNormSpec& BatchNorm::spec() const noexcept { return impl_->spec(); }
 
+// A rank without images takes part if statistics are shared: the others wait for its sums.
 void BatchNorm::forward_training(View<const float> x, View<const float> residual,
                                  BatchNormParameters p, std::span<float> running_mean,
                                  std::span<float> running_variance, View<float> y) {

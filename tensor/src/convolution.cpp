@@ -1,3 +1,9 @@
+// Convolutions: which oneDNN kernels a spec gets. WeightedLayer runs them.
+//
+// Activations are nhwc on both sides and oneDNN chooses the layout of the weights: with any other
+// mix it falls back to its reference kernels, which are hundreds of times slower. The name of the
+// kernel that was chosen is checked for that.
+
 #include <rondo/tensor/convolution.hpp>
 
 #include <algorithm>
@@ -33,7 +39,7 @@ void require_possible(const ConvolutionSpec& spec) {
   if (positive && padded && fits) return;
   throw std::invalid_argument(describe(spec) +
                               ": extents must be positive and the kernel must fit the padded "
-                              "picture");
+                              "image");
 }
 
 // The layouts and extents that all three primitives are made from.
@@ -100,6 +106,8 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
   return desc;
 }
 
+// The backward kernels are asked for with the forward kernel as a hint, and with that of no
+// activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const Descriptions d(spec);
@@ -127,6 +135,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
 
 }  // namespace
 
+// Asks oneDNN which kernels it would choose, without making one.
 KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec) {
   require_possible(spec);
   engine.impl().enter();
@@ -171,6 +180,7 @@ class Convolution::Impl {
 Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
     : impl_(Impl::make(engine, spec, nullptr)) {}
 
+// Layers that share weights share their packed copies: whoever packs them does so for all.
 Convolution::Convolution(Convolution& other, std::int64_t images) {
   ConvolutionSpec spec = other.spec();
   spec.input.n = images;

@@ -1,3 +1,6 @@
+// Softmax cross-entropy on the calling thread: logits are few beside the activations before them.
+// Everything is computed in double, and rounded once.
+
 #include <rondo/tensor/cross_entropy.hpp>
 
 #include <algorithm>
@@ -6,7 +9,6 @@
 #include <string>
 
 #include "engine_impl.hpp"
-#include "staged.hpp"
 
 namespace rondo::tensor {
 namespace {

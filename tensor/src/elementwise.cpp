@@ -1,3 +1,5 @@
+// Loops over whole tensors: each thread takes its share of the pixels.
+
 #include <rondo/tensor/elementwise.hpp>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 
 #include "engine_impl.hpp"
 #include "kernels/kernels.hpp"
-#include "pieces.hpp"
-#include "staged.hpp"
 
 namespace rondo::tensor {
 namespace {
@@ -20,9 +20,8 @@ using Loop = void (*)(const float* from, float* into, std::size_t count);
 void run(Engine::Impl& engine, Loop loop, const View<const float>& from, const View<float>& into) {
   engine.enter();
   for_each_part(engine.threads(), [&](int part) {
-    for_each_piece(from.shape, part, engine.threads(), Order::forward, [&](const Piece& piece) {
-      loop(from.image(piece.image) + piece.first, into.image(piece.image) + piece.first,
-           piece.count);
+    for_each_image(from.shape, part, engine.threads(), Order::forward, [&](const Pixels& pixels) {
+      loop(from.data + pixels.first, into.data + pixels.first, pixels.count);
     });
   });
 }
@@ -33,6 +32,7 @@ void require_channels(const char* call, std::size_t given, const Shape& shape) {
                               std::to_string(shape.c) + " channels");
 }
 
+// One loop for each combination, so that the compiler can use vectors. NaN stays NaN.
 template <bool biased, bool rectified>
 void finish(const float* bias, std::size_t channels, float* y, std::size_t count) {
   for (float* pixel = y; pixel != y + count; pixel += channels) {
@@ -46,6 +46,7 @@ void finish(const float* bias, std::size_t channels, float* y, std::size_t count
 // So many channels are summed at once: a cache line of each pixel.
 constexpr std::int64_t channels_at_once = 16;
 
+// In the order of the pixels, so that the bits depend on the values alone.
 void sum_channels(const View<const float>& from, std::int64_t first, std::int64_t count,
                   float* sums) {
   std::array<double, channels_at_once> total{};
@@ -87,9 +88,8 @@ void add_bias(Engine& engine, std::span<const float> bias, Activation activation
   Engine::Impl& on = engine.impl();
   on.enter();
   for_each_part(on.threads(), [&](int part) {
-    for_each_piece(y.shape, part, on.threads(), Order::forward, [&](const Piece& piece) {
-      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.image(piece.image) + piece.first,
-           piece.count);
+    for_each_image(y.shape, part, on.threads(), Order::forward, [&](const Pixels& pixels) {
+      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.data + pixels.first, pixels.count);
     });
   });
 }

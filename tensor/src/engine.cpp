@@ -1,4 +1,8 @@
+// The engine, its team of threads, and the check that all kernels make of their views.
+
 #include <rondo/tensor/engine.hpp>
+
+#include <pmmintrin.h>
 
 #include <stdexcept>
 #include <string>
@@ -6,7 +10,58 @@
 #include "engine_impl.hpp"
 #include "kernels/kernels.hpp"
 
+#ifdef _OPENMP
+#include <omp.h>
+#else
+// oneDNN's runtime, which clang ships no header for.
+extern "C" {
+void omp_set_num_threads(int threads);
+int omp_get_max_threads();
+}
+#endif
+
 namespace rondo::tensor {
+namespace {
+
+// Numbers near zero, as gradients become, cost many times as much as others.
+void flush_denormals() {
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
+}
+
+// The size of the largest team whose threads this thread has prepared. Threads that the runtime
+// makes later inherit the control word of this one.
+thread_local int prepared_threads = 0;
+
+std::string text_of(const Shape& shape) {
+  return std::to_string(shape.n) + "x" + std::to_string(shape.h) + "x" + std::to_string(shape.w) +
+         "x" + std::to_string(shape.c);
+}
+
+}  // namespace
+
+// oneDNN and our loops use the OpenMP team of the calling thread. Its size is a setting of that
+// thread, which another engine may have changed since.
+void prepare_team(int threads) {
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+  flush_denormals();
+  if (prepared_threads >= threads) return;
+  for_each_part(threads, [](int) { flush_denormals(); });
+  prepared_threads = threads;
+}
+
+void require_shape(std::string_view call, std::string_view argument, const View<const float>& given,
+                   const Shape& expected) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(std::string(call) + ": " + std::string(argument) + " " + why);
+  };
+  if (given.shape != expected) {
+    refuse("is " + text_of(given.shape) + ", but " + text_of(expected) +
+           " (n x h x w x c) is expected");
+  }
+  if (expected.size() == 0) return;
+  if (given.data == nullptr) refuse("has no memory");
+}
 
 Engine::Engine(int threads, std::pmr::memory_resource* memory) {
   if (threads < 1) {

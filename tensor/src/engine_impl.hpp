@@ -1,19 +1,60 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/view.hpp>
 
-#include "buffer.hpp"
 #include "team.hpp"
 
 namespace rondo::tensor {
+
+/// Raw memory from a resource, aligned to a cache line, not initialised (pages that nobody writes
+/// cost nothing).
+class Buffer {
+ public:
+  Buffer() noexcept = default;
+  Buffer(std::pmr::memory_resource* memory, std::size_t bytes)
+      : memory_(memory), bytes_(bytes), data_(allocate()) {}
+  Buffer(Buffer&& other) noexcept
+      : memory_(other.memory_),
+        bytes_(std::exchange(other.bytes_, 0)),
+        data_(std::exchange(other.data_, nullptr)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() {
+    if (data_ != nullptr) memory_->deallocate(data_, bytes_, alignment);
+  }
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  template <typename T>
+  [[nodiscard]] std::span<T> as() const noexcept {
+    return {static_cast<T*>(data_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  static constexpr std::size_t alignment = 64;
+  void* allocate() { return bytes_ == 0 ? nullptr : memory_->allocate(bytes_, alignment); }
+
+  std::pmr::memory_resource* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* data_ = nullptr;
+};
 
 /// What the kernels of one engine share, because they run one after another. The scratchpad and
 /// the reorder buffer grow while kernels are made and stay where they are while kernels run.
@@ -46,13 +87,6 @@ class Engine::Impl {
   void reserve_reorder_buffer(std::size_t bytes) { grow(reorder_buffer_, bytes); }
   [[nodiscard]] void* reorder_buffer() const noexcept { return reorder_buffer_.data(); }
 
-  /// Room for the dense copy of a strided view: `slot` is 0 or 1. Few programs have such views, so
-  /// the first one that needs as much takes the memory.
-  [[nodiscard]] float* staging(std::size_t slot, std::int64_t floats) {
-    grow(staging_.at(slot), static_cast<std::size_t>(floats) * sizeof(float));
-    return static_cast<float*>(staging_[slot].data());
-  }
-
  private:
   void grow(Buffer& buffer, std::size_t bytes) {
     if (bytes <= buffer.bytes()) return;
@@ -67,7 +101,11 @@ class Engine::Impl {
   dnnl::stream stream_;
   Buffer scratchpad_;
   Buffer reorder_buffer_;
-  std::array<Buffer, 2> staging_;
 };
+
+/// Throws std::invalid_argument unless `given` has the shape `expected` and, if it has elements,
+/// memory. `call` and `argument` are for the message: "Convolution::forward", "x".
+void require_shape(std::string_view call, std::string_view argument, const View<const float>& given,
+                   const Shape& expected);
 
 }  // namespace rondo::tensor

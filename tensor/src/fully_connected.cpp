@@ -1,3 +1,9 @@
+// Fully connected layers: which oneDNN kernels a spec gets. WeightedLayer runs them.
+//
+// The flat parameter array has the inputs in torch's order, with channels slowest; activations have
+// channels fastest. Images of several pixels therefore go to oneDNN with four dimensions, so that
+// packing the weights puts them into the order of the activations.
+
 #include <rondo/tensor/fully_connected.hpp>
 
 #include <stdexcept>
@@ -16,6 +22,7 @@ constexpr auto f32 = memory::data_type::f32;
 
 bool is_vector(const Shape& shape) { return shape.h == 1 && shape.w == 1; }
 
+// An image of one pixel is the vector of its channels; oneDNN has faster kernels for that.
 memory::desc input_layout(const Shape& shape) {
   if (!is_vector(shape)) return activation_layout(shape);
   return {{shape.n, shape.c}, f32, memory::format_tag::nc};

@@ -1,5 +1,10 @@
+// oneDNN's primitives with their arguments, made once: running one allocates nothing.
+
 #include "onednn_kernel.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <stdexcept>
 
 namespace rondo::tensor {
@@ -30,6 +35,7 @@ std::string checked_name(const dnnl::primitive_desc_base& desc, std::string_view
   return name;
 }
 
+// Arguments whose address never changes are set here; run() sets the others, in the same order.
 OnednnKernel::OnednnKernel(Engine::Impl& engine, const dnnl::primitive_desc_base& desc,
                            std::span<const Argument> arguments)
     : primitive_(desc.get()) {
@@ -59,6 +65,19 @@ void OnednnKernel::run(const Engine::Impl& engine, std::initializer_list<const v
       dnnl_primitive_execute(primitive_.get(), engine.stream().get(),
                              static_cast<int>(arguments_.size()), arguments_.data()),
       "a oneDNN kernel failed");
+}
+
+OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
+                          OnednnKernel::Argument to) {
+  const dnnl::reorder::primitive_desc desc(engine.cpu(), from.layout, engine.cpu(), to.layout,
+                                           scratchpad_attributes());
+  return {engine, desc, std::array{from, to}};
+}
+
+Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout) {
+  Buffer buffer(engine.layer_memory(), layout.get_size());
+  std::ranges::fill(buffer.as<std::byte>(), std::byte{0});
+  return buffer;
 }
 
 }  // namespace rondo::tensor

@@ -53,4 +53,12 @@ class OnednnKernel {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
+/// A kernel that copies from one layout to another; its addresses are given at each run, except
+/// for those that are fixed.
+[[nodiscard]] OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
+                                        OnednnKernel::Argument to);
+
+/// A zeroed buffer for `layout`, with its padding.
+[[nodiscard]] Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout);
+
 }  // namespace rondo::tensor

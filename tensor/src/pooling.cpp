@@ -1,3 +1,7 @@
+// Pooling by oneDNN. Max pooling writes down where each maximum came from, in a workspace whose
+// layout is oneDNN's own; backward reads it. A layer whose input gradient nobody wants asks for the
+// inference kernel, which has no workspace.
+
 #include <rondo/tensor/pooling.hpp>
 
 #include <algorithm>
@@ -7,8 +11,6 @@
 #include <rondo/tensor/kernel_memory.hpp>
 
 #include "onednn_kernel.hpp"
-#include "packed_weights.hpp"
-#include "staged.hpp"
 
 namespace rondo::tensor {
 
@@ -18,6 +20,8 @@ using dnnl::query;
 
 namespace {
 
+// Padding is smaller than the window, so that no window lies in the padding alone: its average or
+// maximum would be that of nothing.
 void require_possible(const PoolingSpec& spec) {
   const auto [n, h, w, c] = spec.input;
   const bool positive = n >= 0 && h > 0 && w > 0 && c > 0 && spec.window_h > 0 &&
@@ -29,7 +33,7 @@ void require_possible(const PoolingSpec& spec) {
                     w + spec.pad_left + spec.pad_right >= spec.window_w;
   if (positive && padded && filled && fits) return;
   throw std::invalid_argument(
-      "Pooling: extents must be positive, the window must fit the padded picture and be larger "
+      "Pooling: extents must be positive, the window must fit the padded image and be larger "
       "than the padding (input " +
       std::to_string(h) + "x" + std::to_string(w) + "x" + std::to_string(c) + ", window " +
       std::to_string(spec.window_h) + "x" + std::to_string(spec.window_w) + ")");
@@ -83,6 +87,7 @@ KernelMemory memory_of(Engine& engine, const PoolingSpec& spec) {
 
 class Pooling::Impl {
  public:
+  // The workspace is an output of forward and an input of backward.
   Impl(Engine& on, const PoolingSpec& wanted) : spec(wanted), engine(on.impl()) {
     const PoolingKernels kernels(spec, engine);
     if (!kernels.forward) return;
@@ -130,10 +135,7 @@ const PoolingSpec& Pooling::spec() const noexcept { return impl_->spec; }
 void Pooling::forward(View<const float> x, View<float> y) {
   require_shape("Pooling::forward", "x", x, impl_->spec.input);
   require_shape("Pooling::forward", "y", y, impl_->spec.output());
-  if (!impl_->forward) return;
-  DenseOutput output(impl_->engine, y, 1);
-  impl_->forward.run(impl_->engine, {dense_input(impl_->engine, x, 0), output.data()});
-  output.finish();
+  if (impl_->forward) impl_->forward.run(impl_->engine, {x.data, y.data});
 }
 
 void Pooling::backward(View<const float> dy, View<float> dx) {
@@ -142,10 +144,7 @@ void Pooling::backward(View<const float> dy, View<float> dx) {
   }
   require_shape("Pooling::backward", "dy", dy, impl_->spec.output());
   require_shape("Pooling::backward", "dx", dx, impl_->spec.input);
-  if (!impl_->backward) return;
-  DenseOutput output(impl_->engine, dx, 1);
-  impl_->backward.run(impl_->engine, {dense_input(impl_->engine, dy, 0), output.data()});
-  output.finish();
+  if (impl_->backward) impl_->backward.run(impl_->engine, {dy.data, dx.data});
 }
 
 std::string Pooling::implementation() const { return impl_->implementation; }

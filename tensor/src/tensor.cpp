@@ -1,3 +1,5 @@
+// Dense arrays in memory of a resource, aligned to a cache line and zeroed.
+
 #include <rondo/tensor/tensor.hpp>
 
 #include <algorithm>

@@ -1,16 +1,74 @@
+// What layers with weights have in common. A kernel chooses the layout of the weights that it reads
+// fastest; the layer keeps them in each layout that one of its kernels wants, and packs all of them
+// after an update.
+
 #include "weighted_layer.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "staged.hpp"
-
 namespace rondo::tensor {
 
+using dnnl::memory;
 using dnnl::query;
 
+PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
+    : engine_(engine), plain_(plain), extents_(plain.dims()) {}
+
+// Kernels that read the same layout share one copy.
+void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
+  for (const Copy& copy : copies_) {
+    if (copy.kind == kind && copy.layout == layout) return copy.memory.data();
+  }
+  Copy& copy = copies_.emplace_back();
+  copy.kind = kind;
+  copy.layout = layout;
+  copy.memory = make_zeroed(engine_, layout);
+  if (kind == WeightsKind::own) {
+    copy.reorder =
+        make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
+    return copy.memory.data();
+  }
+  engine_.reserve_reorder_buffer(plain_.get_size());
+  const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
+  copy.reorder =
+      make_reorder(engine_, {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, layout, copy.memory.data()});
+  return copy.memory.data();
+}
+
+// The mirrored weights are made once, however many layouts are made from them.
+void PackedWeights::pack(const float* weights) {
+  bool mirrored = false;  // the reorder buffer holds them
+  for (Copy& copy : copies_) {
+    if (copy.kind == WeightsKind::own) {
+      copy.reorder.run(engine_, {weights});
+      continue;
+    }
+    if (!mirrored) mirror(weights);
+    mirrored = true;
+    copy.reorder.run(engine_, {engine_.reorder_buffer()});
+  }
+}
+
+// Exchanges filters and channels, and turns each filter by half a turn.
+void PackedWeights::mirror(const float* weights) const {
+  const std::int64_t filters = extents_[0];
+  const std::int64_t channels = extents_[1];
+  const std::int64_t window = extents_[2] * extents_[3];
+  auto* into = static_cast<float*>(engine_.reorder_buffer());
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t f = 0; f < filters; ++f) {
+      const float* from = weights + (f * channels + c) * window;
+      std::reverse_copy(from, from + window, into);
+      into += window;
+    }
+  }
+}
+
+// The sizes that making the layer would take, asked of the descriptions alone.
 KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain) {
   KernelMemory memory;
   const auto count_scratchpad = [&](const dnnl::primitive_desc_base& desc) {
@@ -60,6 +118,7 @@ void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
   forward_ = OnednnKernel(shared_, desc, arguments);
 }
 
+// A mirrored kernel is a forward kernel that is run over dy: its source is dy and its result dx.
 void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads) {
   implementation_ += ", data " + checked_name(desc, extents_.name);
   const auto weights = desc.query_md(query::weights_md, 0);
@@ -73,6 +132,8 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
   backward_data_ = OnednnKernel(shared_, desc, arguments);
 }
 
+// The gradient is left in the kernel's layout. Handing the plain layout to the primitive would make
+// oneDNN choose its reference kernel.
 void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);
@@ -119,14 +180,11 @@ void WeightedLayer::forward(View<const float> x, std::span<const float> bias, Vi
   require_shape(extents_.name, "forward: y", y, extents_.output);
   require_bias("forward", bias.size());
   if (!forward_) return;
-  DenseOutput output(shared_, y, 1);
-  const float* input = dense_input(shared_, x, 0);
   if (extents_.bias) {
-    forward_.run(shared_, {input, output.data(), bias.data()});
+    forward_.run(shared_, {x.data, y.data, bias.data()});
   } else {
-    forward_.run(shared_, {input, output.data()});
+    forward_.run(shared_, {x.data, y.data});
   }
-  output.finish();
 }
 
 void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
@@ -136,12 +194,10 @@ void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
   }
   require_shape(extents_.name, "backward_data: dy", dy, extents_.output);
   require_shape(extents_.name, "backward_data: dx", dx, extents_.input);
-  if (!backward_data_) return;
-  DenseOutput output(shared_, dx, 1);
-  backward_data_.run(shared_, {dense_input(shared_, dy, 0), output.data()});
-  output.finish();
+  if (backward_data_) backward_data_.run(shared_, {dy.data, dx.data});
 }
 
+// Without images there is no kernel, and gradients are zero.
 void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
                                      std::span<float> bias_gradient) {
   require_weight_gradient("backward_weights");
@@ -152,13 +208,11 @@ void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
     std::ranges::fill(bias_gradient, 0.0F);
     return;
   }
-  const float* input = dense_input(shared_, x, 0);
-  const float* gradient = dense_input(shared_, dy, 1);
   const void* const into = shared_.reorder_buffer();
   if (extents_.bias) {
-    backward_weights_.run(shared_, {input, gradient, into, bias_gradient.data()});
+    backward_weights_.run(shared_, {x.data, dy.data, into, bias_gradient.data()});
   } else {
-    backward_weights_.run(shared_, {input, gradient, into});
+    backward_weights_.run(shared_, {x.data, dy.data, into});
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,9 +13,46 @@
 #include <rondo/tensor/view.hpp>
 
 #include "onednn_kernel.hpp"
-#include "packed_weights.hpp"
 
 namespace rondo::tensor {
+
+/// Which weights a kernel reads: the layer's own, or those of the mirrored convolution, with
+/// filters and channels exchanged and every filter turned by half a turn. Run over dy, that one
+/// gives dx.
+enum class WeightsKind { own, mirrored };
+
+/// The weights of one layer in every layout that one of its kernels reads: forward, backward,
+/// and the same layer for another number of images. Kernels share a layout where they can. Mirrored
+/// weights are made in the engine's reorder buffer.
+class PackedWeights {
+ public:
+  /// `plain` is the layout in the flat parameter array: [F,C,KH,KW], or [F,C].
+  PackedWeights(Engine::Impl& engine, const dnnl::memory::desc& plain);
+
+  [[nodiscard]] const dnnl::memory::desc& plain() const noexcept { return plain_; }
+
+  /// Where the weights lie in `layout`, zero until pack(). The address is stable.
+  [[nodiscard]] void* place_of(const dnnl::memory::desc& layout,
+                               WeightsKind kind = WeightsKind::own);
+
+  /// From the plain layout into all others.
+  void pack(const float* weights);
+
+ private:
+  struct Copy {
+    WeightsKind kind;
+    dnnl::memory::desc layout;
+    Buffer memory;
+    OnednnKernel reorder;
+  };
+
+  void mirror(const float* weights) const;
+
+  Engine::Impl& engine_;
+  dnnl::memory::desc plain_;
+  dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
+  std::deque<Copy> copies_;
+};
 
 /// The three kernels of a layer with weights, and what they agree on. For an empty batch they
 /// are all empty: oneDNN is never asked.
@@ -30,8 +68,7 @@ struct LayerKernels {
 [[nodiscard]] KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain);
 
 /// What convolutions and fully connected layers have in common: packed weights, gradients in the
-/// kernel's layout (in the engine's reorder buffer), staging of strided views, and checks of all
-/// arguments.
+/// kernel's layout (in the engine's reorder buffer), and checks of all arguments.
 class WeightedLayer {
  public:
   struct Extents {

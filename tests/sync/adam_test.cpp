@@ -11,7 +11,7 @@
 
 #include <rondo/sync/optimizer.hpp>
 
-#include "optimizer/adam_kernel.hpp"
+#include "optimizer/kernels.hpp"
 #include "sync/optimizers.hpp"
 
 namespace rondo::sync::adam_test {
@@ -148,8 +148,8 @@ struct Arrays {
     for (float& value : v) value = value * value;
   }
 
-  void run(AdamKernel kernel) {
-    kernel({w.data(), m.data(), v.data(), g.data()}, w.size(), factors);
+  void run(const UpdateKernels& kernels) {
+    kernels.adam({w.data(), m.data(), v.data(), g.data()}, w.size(), factors);
   }
 
   std::vector<float> w;
@@ -161,15 +161,15 @@ struct Arrays {
 TEST(AdamTest, AllInstructionSetsAgreeBitForBit) {
   for (const std::size_t size : {0U, 1U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 100U, 10'001U}) {
     Arrays expected(size);
-    expected.run(update_adam_baseline);
-    for (const AdamVariant& variant : adam_variants()) {
+    expected.run(baseline::update_kernels);
+    for (const UpdateKernels* kernels : runnable_kernels()) {
       Arrays arrays(size);
 
-      arrays.run(variant.kernel);
+      arrays.run(*kernels);
 
-      EXPECT_THAT(arrays.w, ContainerEq(expected.w)) << variant.instruction_set << ", " << size;
-      EXPECT_THAT(arrays.m, ContainerEq(expected.m)) << variant.instruction_set << ", " << size;
-      EXPECT_THAT(arrays.v, ContainerEq(expected.v)) << variant.instruction_set << ", " << size;
+      EXPECT_THAT(arrays.w, ContainerEq(expected.w)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(arrays.m, ContainerEq(expected.m)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(arrays.v, ContainerEq(expected.v)) << kernels->instruction_set << ", " << size;
     }
   }
 }
@@ -197,7 +197,7 @@ TEST(AdamTest, TheKernelRoundsAfterEveryOperation) {
     expected[i] = shrunk - change;
   }
 
-  arrays.run(adam_variants().back().kernel);
+  arrays.run(*runnable_kernels().back());
 
   EXPECT_THAT(arrays.w, ContainerEq(expected));
 }

@@ -17,7 +17,6 @@
 
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/iterate.hpp"
 
 namespace rondo::sync::averaging_local_state_test {
 namespace {

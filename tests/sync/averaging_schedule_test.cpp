@@ -1,6 +1,6 @@
 // Which average is due after which step, and which periods and groups are refused.
 
-#include "schemes/averaging_schedule.hpp"
+#include "schemes/averaging.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -40,8 +40,7 @@ TEST(AveragingScheduleTest, DoesTheSlowestOfTheAveragesThatAreDue) {
     Communicator pair = world.communicator().split(world.rank() / 2);
     Communicator all = world.communicator().split(0);
 
-    const AveragingSchedule schedule("test", {.period = 12, .levels = {{2, &pair}, {6, &all}}},
-                                     world.communicator());
+    const AveragingSchedule schedule("test", 12, {{2, &pair}, {6, &all}}, world.communicator());
 
     EXPECT_THAT(due(schedule), ElementsAre(0, 2, 0, 2, 0, 4, 0, 2, 0, 2, 0));
   });
@@ -51,8 +50,7 @@ TEST(AveragingScheduleTest, SkipsAGroupOfOneRank) {
   rondo::test::World{2}.run([](transport::World& world) {
     Communicator alone = world.communicator().split(world.rank());
 
-    const AveragingSchedule schedule("test", {.period = 4, .levels = {{1, &alone}}},
-                                     world.communicator());
+    const AveragingSchedule schedule("test", 4, {{1, &alone}}, world.communicator());
 
     EXPECT_THAT(due(schedule), ElementsAre(0, 0, 0));
   });
@@ -60,8 +58,7 @@ TEST(AveragingScheduleTest, SkipsAGroupOfOneRank) {
 
 TEST(AveragingScheduleTest, HasNothingDueWithoutLevels) {
   rondo::test::World{2}.run([](transport::World& world) {
-    EXPECT_THAT(due({"test", {.period = 3, .levels = {}}, world.communicator()}),
-                ElementsAre(0, 0));
+    EXPECT_THAT(due({"test", 3, {}, world.communicator()}), ElementsAre(0, 0));
   });
 }
 
@@ -76,8 +73,7 @@ class AveragingScheduleRefusalTest : public testing::Test {
       Communicator pair = world.communicator().split(world.rank() / 2);
       Communicator all = world.communicator().split(0);
       try {
-        const AveragingSchedule schedule("test", {.period = period, .levels = levels(pair, all)},
-                                         pair);
+        const AveragingSchedule schedule("test", period, levels(pair, all), pair);
       } catch (const std::invalid_argument& error) {
         if (world.rank() == 0) reason = error.what();
       }

@@ -10,8 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/byte_reader.hpp"
-#include "base/byte_writer.hpp"
+#include <rondo/sync/byte_stream.hpp>
 
 namespace rondo::sync::byte_stream_test {
 namespace {

@@ -1,7 +1,9 @@
 // A lost token is an error that names its holder, on every rank, and nobody hangs. Wrong options,
-// layers and scripts are refused.
+// layers, scripts and states are refused.
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -112,26 +114,8 @@ TEST(CyclicMisuseTest, RefusesLayersThatAreSplitOverRanks) {
     test::Arrays arrays(world, {4});
     Replica split = arrays.replica();
     split.layers[0].groups.inner = &world.communicator();
-    Replica without = arrays.replica();
-    without.layers[0].groups.outer = nullptr;
 
     EXPECT_THROW((void)make_cyclic(split, make_sgd(4, {})), std::invalid_argument);
-    EXPECT_THROW((void)make_cyclic(without, make_sgd(4, {})), std::invalid_argument);
-    EXPECT_THROW((void)make_cyclic(arrays.replica(), nullptr), std::invalid_argument);
-    EXPECT_THROW((void)make_cyclic(arrays.replica(), make_sgd(5, {})), std::invalid_argument);
-  });
-}
-
-TEST(CyclicMisuseTest, RefusesCallsOutOfOrderAndEmptyMinibatches) {
-  rondo::test::World{1}.run([](transport::World& world) {
-    CyclicWorker worker(world, {});
-
-    EXPECT_THROW(worker.scheme->finish(), std::logic_error);
-    EXPECT_THROW(worker.scheme->begin({.index = 0, .local_samples = 0, .global_samples = 2}),
-                 std::invalid_argument);
-    worker.scheme->begin({.index = 0, .local_samples = 1, .global_samples = 1});
-    EXPECT_THROW(worker.scheme->flush(), std::logic_error);
-    EXPECT_THROW((void)worker.scheme->save(), std::logic_error);
   });
 }
 
@@ -140,6 +124,45 @@ TEST(CyclicMisuseTest, AScriptThatDoesNotFitIsAnError) {
     CyclicWorker worker(world, {.script = {{.kind = Turn::Kind::park, .minibatches = 1}}});
 
     EXPECT_THROW(worker.compute_minibatch(), std::runtime_error);
+  });
+}
+
+const CyclicOptions by_epochs{.delay = Delay::fixed, .epoch_samples = 18};
+
+TEST(CyclicStateTest, TheTokenMustBeAtRest) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    CyclicWorker worker(world, {.delay = Delay::fixed});
+    const std::vector<std::byte> fresh = worker.scheme->save();
+    std::vector<float> copy(8);
+    std::vector<float> statistics(1);
+    worker.scheme->copy_for_evaluation(copy, statistics);
+    worker.compute_minibatch();
+
+    EXPECT_THROW((void)worker.scheme->save(), std::logic_error);
+    EXPECT_THROW(worker.scheme->restore(fresh), std::logic_error);
+    EXPECT_THROW(worker.scheme->copy_for_evaluation(copy, statistics), std::logic_error);
+
+    worker.scheme->flush();
+    EXPECT_NO_THROW((void)worker.scheme->save());
+    EXPECT_THROW(worker.scheme->restore(fresh), std::logic_error);
+  });
+}
+
+TEST(CyclicStateTest, RefusesTheStateOfAnotherWorkerAndKeepsItsOwn) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    CyclicWorker worker(world, by_epochs);
+    worker.compute_until_parked();
+    const std::vector<std::byte> before = worker.scheme->save();
+    std::vector<std::byte> swapped = before;
+    // The rank lies behind the name, the version and the counters.
+    swapped[sizeof(std::uint64_t) + 6 + sizeof(std::uint32_t) + sizeof(SchemeCounters)] ^=
+        std::byte{1};
+
+    EXPECT_THROW(worker.scheme->restore(swapped), std::invalid_argument);
+    EXPECT_THROW(worker.scheme->restore(std::span(before).first(before.size() - 1)),
+                 std::invalid_argument);
+
+    EXPECT_EQ(worker.scheme->save(), before);
   });
 }
 

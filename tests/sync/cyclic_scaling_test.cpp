@@ -14,7 +14,6 @@
 
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/iterate.hpp"
 
 namespace rondo::sync::cyclic_scaling_test {
 namespace {

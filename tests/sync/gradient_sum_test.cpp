@@ -1,7 +1,8 @@
-// Gradient accumulation: the pieces of a step add up to the whole.
+// Sums of gradients: the micro-batches of a step add up to the whole.
 
 #include <rondo/sync/gradient_sum.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <stdexcept>
@@ -27,7 +28,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 
-TEST(GradientSumTest, AddsThePiecesToTheLastOne) {
+TEST(GradientSumTest, AddsTheMicroBatchesToTheLastOne) {
   GradientSum sum(3);
   std::vector<float> last{100.0F, 200.0F, 300.0F};
 
@@ -36,6 +37,17 @@ TEST(GradientSumTest, AddsThePiecesToTheLastOne) {
   sum.move_to(0, last);
 
   EXPECT_THAT(last, ElementsAre(111.0F, 222.0F, 333.0F));
+}
+
+TEST(GradientSumTest, SetBeginsARangeAnewAndFactorsScale) {
+  GradientSum sum(3);
+
+  sum.add(0, std::vector<float>{1.0F, 2.0F, 3.0F});
+  sum.set(1, std::vector<float>{-0.0F, 8.0F}, 0.5F);
+  sum.add(0, std::vector<float>{10.0F}, 2.0F);
+
+  EXPECT_THAT(sum.values(), ElementsAre(21.0F, -0.0F, 4.0F));
+  EXPECT_TRUE(std::signbit(sum.values()[1]));
 }
 
 TEST(GradientSumTest, BeginsAgainWhereItWasTakenOut) {
@@ -92,7 +104,7 @@ void fill_gradients(Arrays& arrays, int first, int last) {
   }
 }
 
-/// One step of eight samples on each rank, in pieces that end at `ends`.
+/// One step of eight samples on each rank, in micro-batches that end at `ends`.
 void train_step(UpdateScheme& scheme, Arrays& arrays, GradientSum& sum, int rank,
                 const std::vector<int>& ends, int index) {
   const Replica replica = arrays.replica();
@@ -111,20 +123,20 @@ void train_step(UpdateScheme& scheme, Arrays& arrays, GradientSum& sum, int rank
   scheme.finish();
 }
 
-TEST(GradientSumTest, UnequalPiecesTrainAsTheWholeDoes) {
+TEST(GradientSumTest, UnequalMicroBatchesTrainAsTheWholeDoes) {
   rondo::test::World{2}.run([](transport::World& world) {
     Arrays whole(world, {40, 3, 700});
-    Arrays pieces(world, {40, 3, 700});
+    Arrays parts(world, {40, 3, 700});
     const auto plain = make_synchronous(whole.replica(), make_sgd(743, {}), {512, 64});
-    const auto accumulating = make_synchronous(pieces.replica(), make_sgd(743, {}), {512, 64});
+    const auto accumulating = make_synchronous(parts.replica(), make_sgd(743, {}), {512, 64});
     GradientSum sum(743);
 
     for (int step = 0; step < 3; ++step) {
       train_step(*plain, whole, sum, world.rank(), {8}, step);
-      train_step(*accumulating, pieces, sum, world.rank(), {3, 4, 8}, step);
+      train_step(*accumulating, parts, sum, world.rank(), {3, 4, 8}, step);
     }
 
-    EXPECT_THAT(pieces.parameters, ElementsAreArray(whole.parameters));
+    EXPECT_THAT(parts.parameters, ElementsAreArray(whole.parameters));
     EXPECT_EQ(accumulating->counters().global_reductions, 3U);
   });
 }

@@ -18,7 +18,6 @@
 
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/iterate.hpp"
 
 namespace rondo::sync::hierarchical_test {
 namespace {

@@ -19,7 +19,6 @@
 
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/iterate.hpp"
 
 namespace rondo::sync::k_step_test {
 namespace {

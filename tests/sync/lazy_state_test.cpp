@@ -58,22 +58,6 @@ TEST(LazyStateTest, ARunRestoredInMidWindowGoesOnWithTheSameBits) {
   }
 }
 
-TEST(LazyStateTest, FlushesARestoredWindowWithoutAnotherIteration) {
-  World{2}.run([](transport::World& world) {
-    LazyRun run(world, sizes, options());
-    LazyRun other(world, sizes, options());
-    start(run, 2);
-
-    std::ranges::copy(run.arrays.parameters, other.arrays.parameters.begin());
-    other.scheme->restore(run.scheme->save());
-    run.scheme->flush();
-    other.scheme->flush();
-
-    EXPECT_EQ(other.scheme->save(), run.scheme->save());
-    EXPECT_THAT(other.arrays.parameters, ElementsAreArray(run.arrays.parameters));
-  });
-}
-
 TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
   for (int more = 0; more < 3; ++more) {
     World{2}.run([more](transport::World& world) {
@@ -90,39 +74,6 @@ TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
       EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
     });
   }
-}
-
-// One rank reduces nothing, so that not even a counter differs.
-TEST(LazyStateTest, EvaluationLeavesEveryBitOfTheState) {
-  World{1}.run([](transport::World& world) {
-    LazyRun run(world, sizes, options());
-    start(run, 2);
-    const std::vector<std::byte> before = run.scheme->save();
-    std::vector<float> copy(run.arrays.parameters.size());
-
-    run.scheme->copy_for_evaluation(copy, {});
-
-    EXPECT_EQ(run.scheme->save(), before);
-  });
-}
-
-TEST(LazyStateTest, ARunThatWasEvaluatedGoesOnAsOneThatWasNot) {
-  World{2}.run([](transport::World& world) {
-    LazyRun run(world, sizes, options());
-    LazyRun other(world, sizes, options());
-    std::vector<float> copy(run.arrays.parameters.size());
-
-    for (int i = 0; i < 20; ++i) {
-      run.constant_step(0.1F * static_cast<float>(i));
-      other.constant_step(0.1F * static_cast<float>(i));
-      run.scheme->copy_for_evaluation(copy, {});
-    }
-
-    EXPECT_THAT(run.arrays.parameters, ElementsAreArray(other.arrays.parameters));
-    EXPECT_EQ(run.intervals(), other.intervals());
-    EXPECT_EQ(run.scheme->counters().global_bytes, other.scheme->counters().global_bytes);
-    EXPECT_EQ(run.scheme->counters().collectives, other.scheme->counters().collectives);
-  });
 }
 
 TEST(LazyStateTest, FlushAppliesTheWindowOnceAndLeavesTheInterval) {

@@ -1,9 +1,11 @@
-// Scalar products over a model whose slices lie on several ranks.
+// Scalar products over a model whose slices lie on several ranks, and clipping by them.
 
 #include "base/model_sums.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -82,6 +84,25 @@ TEST(ModelSumsTest, ARankAloneSendsNothing) {
     EXPECT_EQ(sums.squared_norm(values), 4.0 * (1 + world.rank()));
   });
 }
+
+TEST(ClipTest, ShortensToTheLargestNorm) {
+  // A gradient of norm 8, scaled by 1/2, has norm 4.
+  EXPECT_EQ(clip_factor(64.0, 0.5, 1.0), 0.25);
+  EXPECT_EQ(clip_factor(64.0, 0.5, 2.0), 0.5);
+}
+
+TEST(ClipTest, LeavesAShortGradientAsItIs) {
+  EXPECT_EQ(clip_factor(64.0, 0.5, 4.0), 1.0);
+  EXPECT_EQ(clip_factor(64.0, 0.5, 5.0), 1.0);
+  EXPECT_EQ(clip_factor(0.0, 0.5, 5.0), 1.0);
+}
+
+TEST(ClipTest, ANormOfZeroClipsNothing) {
+  EXPECT_EQ(clip_factor(1e300, 1.0, 0.0), 1.0);
+  EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1.0, 0.0), 1.0);
+}
+
+TEST(ClipTest, DoesNotHideWhatIsNotANumber) { EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0); }
 
 }  // namespace
 }  // namespace rondo::sync::model_sums_test

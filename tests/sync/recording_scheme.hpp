@@ -47,6 +47,10 @@ class RecordingScheme final : public UpdateScheme {
   [[nodiscard]] SchemeCounters counters() const noexcept override {
     return {.global_reductions = finished_, .collectives = 2U * std::uint64_t{finished_}};
   }
+  [[nodiscard]] const SchemeDescription& description() const noexcept override {
+    static constexpr SchemeDescription recording{.name = "recording"};
+    return recording;
+  }
   [[nodiscard]] std::optional<Pace> pace() const noexcept override {
     return Pace{.samples = finished_};
   }

@@ -8,7 +8,7 @@
 
 #include <rondo/sync/optimizer.hpp>
 
-#include "optimizer/sgd_kernel.hpp"
+#include "optimizer/kernels.hpp"
 #include "sync/optimizers.hpp"
 
 namespace rondo::sync::sgd_test {
@@ -48,15 +48,15 @@ TEST(SgdTest, AllInstructionSetsAgreeBitForBit) {
     std::vector<float> expected_w = random_values(size, 1);
     std::vector<float> expected_v = random_values(size, 2);
     const std::vector<float> g = random_values(size, 3);
-    update_sgd_baseline(expected_w.data(), expected_v.data(), g.data(), size, factors);
-    for (const SgdVariant& variant : sgd_variants()) {
+    baseline::update_kernels.sgd({expected_w.data(), expected_v.data(), g.data()}, size, factors);
+    for (const UpdateKernels* kernels : runnable_kernels()) {
       std::vector<float> w = random_values(size, 1);
       std::vector<float> v = random_values(size, 2);
 
-      variant.kernel(w.data(), v.data(), g.data(), size, factors);
+      kernels->sgd({w.data(), v.data(), g.data()}, size, factors);
 
-      EXPECT_THAT(w, ContainerEq(expected_w)) << variant.instruction_set << ", " << size;
-      EXPECT_THAT(v, ContainerEq(expected_v)) << variant.instruction_set << ", " << size;
+      EXPECT_THAT(w, ContainerEq(expected_w)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(v, ContainerEq(expected_v)) << kernels->instruction_set << ", " << size;
     }
   }
 }
@@ -76,7 +76,8 @@ TEST(SgdTest, TheKernelRoundsAfterEveryOperation) {
     expected[i] = w[i] - change;
   }
 
-  sgd_variants().back().kernel(w.data(), v.data(), g.data(), w.size(), {0.3F, 0.9F, 0.01F, 0.1F});
+  runnable_kernels().back()->sgd({w.data(), v.data(), g.data()}, w.size(),
+                                 {0.3F, 0.9F, 0.01F, 0.1F});
 
   EXPECT_THAT(w, ContainerEq(expected));
 }

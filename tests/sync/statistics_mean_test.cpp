@@ -1,6 +1,6 @@
 // The mean of batch norm's running statistics over the ranks.
 
-#include "base/statistics_mean.hpp"
+#include <rondo/sync/averages.hpp>
 
 #include <span>
 #include <vector>

@@ -22,7 +22,6 @@ namespace {
 using test::normal_tensor;
 using test::normal_values;
 using test::relative_distance;
-using test::Strided;
 using testing::Each;
 using testing::ElementsAreArray;
 
@@ -137,27 +136,6 @@ TEST_P(BatchNormTest, InferenceUsesTheRunningValues) {
                               {trial.running_variance.begin(), trial.running_variance.end()}};
   const auto expected = reference::batch_norm(trial.spec, trial.x, trial.residual, trial.p(), by);
   EXPECT_LT(relative_distance(trial.y.span(), expected.span()), rounding);
-}
-
-TEST_P(BatchNormTest, StridesChangeNoBit) {
-  Trial dense(spec(), threads());
-  Trial trial(spec(), threads());
-  dense.forward();
-  dense.backward();
-  Strided x(trial.x, 16);
-  Strided residual(trial.residual, 3);
-  Strided y(trial.y, 32);
-  Strided dy(trial.dy, 5);
-  Strided dx(trial.dx, 7);
-  trial.layer.forward_training(x.view(), trial.spec.residual ? residual.view() : View<float>(),
-                               trial.p(), trial.running_mean, trial.running_variance, y.view());
-  trial.layer.backward(x.view(), y.view(), trial.p(), dy.view(), dx.view(), trial.dscale,
-                       trial.dshift);
-  EXPECT_THAT(y.dense().span(), ElementsAreArray(dense.y.span()));
-  EXPECT_THAT(dx.dense().span(), ElementsAreArray(dense.dx.span()));
-  EXPECT_THAT(dy.dense().span(), ElementsAreArray(dense.dy.span()));
-  EXPECT_EQ(trial.dscale, dense.dscale);
-  EXPECT_TRUE(y.gaps_are_untouched() && dx.gaps_are_untouched() && dy.gaps_are_untouched());
 }
 
 INSTANTIATE_TEST_SUITE_P(Channels, BatchNormTest,

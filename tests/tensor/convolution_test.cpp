@@ -17,7 +17,6 @@
 namespace rondo::tensor::convolution_test {
 namespace {
 
-using test::Strided;
 using test::whole_tensor;
 using test::whole_values;
 using testing::ElementsAreArray;
@@ -140,32 +139,6 @@ class ConvolutionBatchTest : public testing::Test {
   Engine engine;
 };
 
-TEST_F(ConvolutionBatchTest, StridedViewsAreAccepted) {
-  Case data(spec);
-  Convolution layer(engine, spec);
-  layer.pack_weights(data.weights);
-  Strided x(data.x, 11);
-  Strided dy(data.dy, 5);
-  data.expect_exact(layer, x.view(), dy.view());
-}
-
-TEST_F(ConvolutionBatchTest, StridedResultsLeaveTheGapsAlone) {
-  Case data(spec);
-  Convolution layer(engine, spec);
-  layer.pack_weights(data.weights);
-  Strided y(data.dy, 13);
-  Strided dx(data.x, 3);
-  layer.forward(data.x.view(), data.bias, y.view());
-  layer.backward_data(data.dy.view(), dx.view());
-  EXPECT_THAT(
-      y.dense().span(),
-      ElementsAreArray(reference::convolution(spec, data.x, data.weights, data.bias).span()));
-  EXPECT_THAT(
-      dx.dense().span(),
-      ElementsAreArray(reference::convolution_backward_data(spec, data.dy, data.weights).span()));
-  EXPECT_TRUE(y.gaps_are_untouched() && dx.gaps_are_untouched());
-}
-
 TEST_F(ConvolutionBatchTest, AnotherBatchSizeSharesTheWeights) {
   Convolution full(engine, square(64, 8, 6, 16, 3, 1, 1));
   Case data(spec);
@@ -256,8 +229,6 @@ TEST_F(ConvolutionBatchTest, RefusesArgumentsThatDoNotFit) {
   EXPECT_THROW(layer.unpack_gradients(wrong.span()), std::invalid_argument);
   EXPECT_THROW(layer.forward(View<const float>(nullptr, spec.input), {}, data.dy.view()),
                std::invalid_argument);
-  const View<const float> overlapping(data.x.data(), spec.input, 10);
-  EXPECT_THROW(layer.forward(overlapping, {}, data.dy.view()), std::invalid_argument);
 }
 
 TEST_F(ConvolutionBatchTest, HasNoInputGradientUnlessWanted) {

@@ -50,47 +50,4 @@ inline std::vector<float> normal_values(std::int64_t count, unsigned seed, float
   return values;
 }
 
-/// A copy of a tensor whose images lie `gap` elements apart; the gaps hold `filler`.
-class Strided {
- public:
-  static constexpr float filler = -77.0F;
-
-  Strided(const Tensor& from, std::int64_t gap)
-      : shape_(from.shape()),
-        stride_(shape_.image() + gap),
-        memory_(static_cast<std::size_t>(shape_.n * stride_), filler) {
-    for (std::int64_t n = 0; n < shape_.n; ++n) {
-      for (std::int64_t i = 0; i < shape_.image(); ++i) {
-        view().image(n)[i] = from.view().image(n)[i];
-      }
-    }
-  }
-  [[nodiscard]] View<float> view() { return {memory_.data(), shape_, stride_}; }
-
-  [[nodiscard]] Tensor dense() {
-    Tensor tensor(shape_);
-    for (std::int64_t n = 0; n < shape_.n; ++n) {
-      for (std::int64_t i = 0; i < shape_.image(); ++i) {
-        tensor.view().image(n)[i] = view().image(n)[i];
-      }
-    }
-    return tensor;
-  }
-
-  /// Has nobody written between the images?
-  [[nodiscard]] bool gaps_are_untouched() {
-    for (std::int64_t n = 0; n < shape_.n; ++n) {
-      for (std::int64_t i = shape_.image(); i < stride_; ++i) {
-        if (view().image(n)[i] != filler) return false;
-      }
-    }
-    return true;
-  }
-
- private:
-  Shape shape_;
-  std::int64_t stride_;
-  std::vector<float> memory_;
-};
-
 }  // namespace rondo::tensor::test

@@ -20,7 +20,6 @@ namespace rondo::tensor::engine_test {
 namespace {
 
 using test::CountingResource;
-using test::Strided;
 using test::whole_tensor;
 using test::whole_values;
 
@@ -62,25 +61,6 @@ TEST(EngineTest, MemoryIsTakenWhenKernelsAreMadeAndNotWhenTheyRun) {
     EXPECT_EQ(memory.allocations(), made);
   }
   EXPECT_EQ(memory.bytes(), 0U);
-}
-
-// Few programs have strided views, so nobody else pays for them.
-TEST(EngineTest, TheFirstStridedViewTakesMemoryForItsCopy) {
-  CountingResource memory;
-  Engine engine(1, &memory);
-  const ConvolutionSpec spec{.input = {3, 8, 8, 6}, .filters = 16};
-  Convolution layer(engine, spec);
-  layer.pack_weights(whole_values(spec.weights(), 1));
-  Strided x(whole_tensor(spec.input, 3), 5);
-  Tensor y(spec.output());
-  const std::size_t made = memory.bytes();
-
-  layer.forward(x.view(), {}, y.view());
-  const std::size_t first = memory.bytes();
-  layer.forward(x.view(), {}, y.view());
-
-  EXPECT_EQ(first - made, static_cast<std::size_t>(spec.input.size()) * sizeof(float));
-  EXPECT_EQ(memory.bytes(), first);
 }
 
 // Every part of the tensor is added by another thread.

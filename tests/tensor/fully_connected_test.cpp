@@ -17,7 +17,6 @@
 namespace rondo::tensor::fully_connected_test {
 namespace {
 
-using test::Strided;
 using test::whole_tensor;
 using test::whole_values;
 using testing::Each;
@@ -45,7 +44,7 @@ struct Trial {
   std::vector<float> weights, bias;
 };
 
-// Input of one picture, outputs, images.
+// Input of one image, outputs, images.
 class FullyConnectedTest
     : public testing::TestWithParam<std::tuple<Shape, std::int64_t, std::int64_t>> {
  protected:
@@ -122,17 +121,6 @@ INSTANTIATE_TEST_SUITE_P(Vectors, FullyConnectedTest,
 INSTANTIATE_TEST_SUITE_P(OddPictures, FullyConnectedTest,
                          testing::Combine(Values(Shape{1, 3, 2, 5}, Shape{1, 4, 1, 3}), Values(9),
                                           Values(2)));
-
-TEST(FullyConnectedViewTest, StridedImagesAreAccepted) {
-  Trial trial({.input = {3, 2, 3, 4}, .outputs = 5});
-  Tensor y(trial.spec.output());
-  trial.layer.forward(trial.x.view(), trial.bias, y.view());
-  Strided x(trial.x, 9);
-  Strided strided_y(trial.dy, 4);
-  trial.layer.forward(x.view(), trial.bias, strided_y.view());
-  EXPECT_THAT(strided_y.dense().span(), ElementsAreArray(y.span()));
-  EXPECT_TRUE(strided_y.gaps_are_untouched());
-}
 
 TEST(FullyConnectedSharingTest, AnotherBatchSizeReadsTheSameWeights) {
   Trial trial({.input = {64, 5, 5, 16}, .outputs = 120});

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/compute_table.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/optimizer_words.hpp>
@@ -137,7 +138,7 @@ train::ScalingOptions scaling_options(const Job& job) {
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
-  if (job.experiment.update.scheme == "lazy") options.tau = tau_of(request);
+  if (sync::describe_scheme(job.experiment.update.scheme).windows) options.tau = tau_of(request);
   return options;
 }
 

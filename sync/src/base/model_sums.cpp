@@ -1,6 +1,10 @@
+// Sums over the elements of a model that several ranks may hold together. All ranks must get the
+// same bits, because they decide by them: what to clip, and how long a lazy window is.
+
 #include "base/model_sums.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include <rondo/transport/communicator.hpp>
@@ -9,6 +13,11 @@
 #include "flat/flat.hpp"
 
 namespace rondo::sync {
+
+double clip_factor(double squared_norm, double scale, double max_norm) noexcept {
+  const double norm = scale * std::sqrt(squared_norm);
+  return max_norm > 0.0 && norm > max_norm ? max_norm / norm : 1.0;
+}
 
 ModelSums::ModelSums(const Replica& replica, std::size_t most)
     : slices_(replica.slices),
@@ -52,6 +61,11 @@ double ModelSums::squared_norm(std::span<const float> values) {
   double sum = own_dot(values, values, 0);
   add_up({&sum, 1});
   return sum;
+}
+
+double ModelSums::clip_factor(std::span<const float> gradients, double scale, double max_norm) {
+  if (max_norm == 0.0) return 1.0;
+  return sync::clip_factor(squared_norm(gradients), scale, max_norm);
 }
 
 }  // namespace rondo::sync

@@ -9,6 +9,16 @@
 
 namespace rondo::sync {
 
+/// Clipping by the global norm (Pascanu, Mikolov, Bengio 2013): what a gradient that is about to be
+/// multiplied by `scale` must be multiplied by as well, so that it is no longer than `max_norm`:
+///
+///     min(1, max_norm / (scale * sqrt(squared_norm)))
+///
+/// `squared_norm` is that of the unscaled gradient over all layers. A max_norm of 0 means no
+/// clipping: exactly 1. Ranks that pass the same numbers get the same bits. A norm that is not a
+/// number gives 1, so that the parameters show it.
+[[nodiscard]] double clip_factor(double squared_norm, double scale, double max_norm) noexcept;
+
 /// Scalar products over the whole model, of which this rank may hold a part: see Slices.
 ///
 /// Each rank sums what it counts, in double and in a fixed order; the sums of the replica's ranks
@@ -33,6 +43,9 @@ class ModelSums {
   /// Of all elements of the model, of which `values` are those of this rank's flat arrays.
   /// Collective over the replica's ranks.
   [[nodiscard]] double squared_norm(std::span<const float> values);
+
+  /// The clip_factor() of a gradient. Collective as squared_norm(), unless `max_norm` is 0.
+  [[nodiscard]] double clip_factor(std::span<const float> gradients, double scale, double max_norm);
 
  private:
   const Slices& slices_;

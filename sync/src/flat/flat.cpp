@@ -1,6 +1,10 @@
+// Compiled apart from the rest, with vectors and without contraction: see meson.build.
+
 #include "flat/flat.hpp"
 
 #include <array>
+#include <stdexcept>
+#include <string>
 
 namespace rondo::sync::flat {
 namespace {
@@ -48,6 +52,13 @@ double dot(std::span<const float> a, std::span<const float> b) {
   double sum = 0.0;
   for (const double part : sums) sum += part;
   return sum;
+}
+
+void check_range(std::string_view name, std::size_t offset, std::size_t count, std::size_t size) {
+  if (offset <= size && count <= size - offset) return;
+  throw std::invalid_argument(std::string(name) + ": " + std::to_string(count) + " elements from " +
+                              std::to_string(offset) + " on do not fit an array of " +
+                              std::to_string(size));
 }
 
 }  // namespace rondo::sync::flat

@@ -1,17 +1,52 @@
+// What optimizers do alike, the choice of their kernels, and the learning rate.
+
 #include <rondo/sync/optimizer.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+#include <utility>
 
-#include "optimizer/check_update.hpp"
+#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/learning_rate.hpp>
+
+#include "optimizer/flat_optimizer.hpp"
+#include "optimizer/kernels.hpp"
 
 namespace rondo::sync {
+namespace {
+
+constexpr std::uint32_t optimizer_state_version = 1;
+
+/// Ordered by wider and wider instructions.
+constexpr std::array all_kernels{
+    &baseline::update_kernels,
+#if defined(__x86_64__)
+    &avx2::update_kernels,
+    &avx512::update_kernels,
+#endif
+};
+
+}  // namespace
+
+std::span<const UpdateKernels* const> runnable_kernels() {
+  const std::span<const UpdateKernels* const> all = all_kernels;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") == 0) return all.first(1);
+  if (__builtin_cpu_supports("avx512f") == 0) return all.first(2);
+#endif
+  return all;
+}
 
 Optimizer::~Optimizer() = default;
 
 // Only the range's part of each array of the state can change.
 void Optimizer::preview(std::size_t offset, std::span<float> parameters,
                         std::span<const float> gradients, const Update& update) {
-  check_update("preview", offset, parameters, gradients, size());
+  flat::check_range("preview", offset, parameters.size(), size());
   const std::span<float> arrays = state();
   const std::size_t count = parameters.size();
   std::vector<float> before;
@@ -25,6 +60,83 @@ void Optimizer::preview(std::size_t offset, std::span<float> parameters,
     std::ranges::copy(kept.first(count), arrays.subspan(first).begin());
     kept = kept.subspan(count);
   }
+}
+
+FlatOptimizer::FlatOptimizer(std::string_view name, std::size_t size, std::size_t arrays,
+                             std::vector<ElementRange> undecayed, transport::Team* team)
+    : name_(name),
+      size_(size),
+      undecayed_(std::move(undecayed)),
+      team_(team),
+      own_(size * arrays, 0.0F),
+      state_(own_) {
+  std::erase_if(undecayed_, [](const ElementRange& range) { return range.size == 0; });
+  check_undecayed();
+}
+
+void FlatOptimizer::check_undecayed() const {
+  std::size_t end = 0;
+  for (const ElementRange& range : undecayed_) {
+    if (range.offset < end || range.offset > size_ || range.size > size_ - range.offset) {
+      refuse("undecayed names " + std::to_string(range.size) + " elements from " +
+             std::to_string(range.offset) + " on, which are out of order or not among the " +
+             std::to_string(size_) + " parameters");
+    }
+    end = range.offset + range.size;
+  }
+}
+
+void FlatOptimizer::check_update(std::size_t offset, std::span<float> parameters,
+                                 std::span<const float> gradients) const {
+  if (parameters.size() != gradients.size()) {
+    refuse("update of " + std::to_string(parameters.size()) + " parameters by " +
+           std::to_string(gradients.size()) + " gradients");
+  }
+  flat::check_range(name_, offset, parameters.size(), size_);
+}
+
+void FlatOptimizer::refuse(const std::string& reason) const {
+  throw std::invalid_argument(std::string(name_) + ": " + reason);
+}
+
+void FlatOptimizer::keep_state_in(std::span<float> memory) {
+  if (memory.size() != state_.size()) {
+    refuse("a state of " + std::to_string(state_.size()) + " values cannot be kept in " +
+           std::to_string(memory.size()));
+  }
+  state_ = memory;
+  own_ = std::vector<float>();  // gives the memory back
+}
+
+std::vector<std::byte> FlatOptimizer::save() const {
+  ByteWriter writer(name_, optimizer_state_version);
+  writer.put_array(std::span<const float>(state_));
+  return writer.take();
+}
+
+void FlatOptimizer::restore(std::span<const std::byte> state) {
+  ByteReader reader(state, name_, optimizer_state_version);
+  std::vector<float> values(state_.size());
+  reader.get_array(std::span(values));
+  reader.expect_end();
+  std::ranges::copy(values, state_.begin());
+}
+
+double LearningRate::at(std::int64_t step) const noexcept {
+  if (step < warmup_steps) {
+    return base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+  }
+  if (decay == Decay::constant) return base;
+  if (decay == Decay::steps) {
+    double rate = base;
+    for (const std::int64_t milestone : milestones) {
+      if (milestone <= step) rate *= factor;
+    }
+    return rate;
+  }
+  const auto span = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
+  const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / span);
+  return final_rate + 0.5 * (base - final_rate) * (1.0 + std::cos(std::numbers::pi * done));
 }
 
 }  // namespace rondo::sync

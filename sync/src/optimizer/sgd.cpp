@@ -1,43 +1,46 @@
-#include "optimizer/sgd.hpp"
+// SGD with momentum: one fused pass over parameters, velocity and gradients.
 
-#include <string_view>
+#include <utility>
 
-#include "flat/parts.hpp"
-#include "optimizer/check_update.hpp"
+#include "optimizer/flat_optimizer.hpp"
+#include "optimizer/kernels.hpp"
 
 namespace rondo::sync {
 namespace {
 
-constexpr std::string_view sgd_state_name = "sgd";
-constexpr std::uint32_t sgd_state_version = 1;
+/// The velocity is all its state.
+class Sgd final : public FlatOptimizer {
+ public:
+  Sgd(std::size_t size, const SgdOptions& options, transport::Team* team)
+      : FlatOptimizer("sgd", size, 1, options.undecayed, team),
+        momentum_(options.momentum),
+        weight_decay_(options.weight_decay),
+        kernel_(runnable_kernels().back()->sgd) {}
 
-}  // namespace
-
-Sgd::Sgd(std::size_t size, const SgdOptions& options, transport::Team* team)
-    : options_(options),
-      decay_ranges_(sgd_state_name, options.undecayed, size),
-      team_(team),
-      kernel_(sgd_variants().back().kernel),
-      state_(sgd_state_name, sgd_state_version, size, 1) {}
-
-void Sgd::update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
-                 const Update& update) {
-  check_update(sgd_state_name, offset, parameters, gradients, size());
-  const SgdFactors decayed{update.gradient_scale, options_.momentum,
-                           options_.weight_decay * update.decay_scale,
-                           static_cast<float>(update.learning_rate)};
-  SgdFactors undecayed = decayed;
-  undecayed.decay = 0.0F;
-  float* const velocity = state_.array(0).data() + offset;
-  flat::for_each_part(team_, parameters.size(), [&](std::size_t part, std::size_t size) {
-    decay_ranges_.for_each_piece(
-        offset + part, size, [&](std::size_t in_part, std::size_t count, bool decays) {
-          const std::size_t first = part + in_part;
-          kernel_(parameters.data() + first, velocity + first, gradients.data() + first, count,
+  void update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
+              const Update& update) override {
+    check_update(offset, parameters, gradients);
+    const SgdFactors decayed{update.gradient_scale, momentum_, weight_decay_ * update.decay_scale,
+                             static_cast<float>(update.learning_rate)};
+    SgdFactors undecayed = decayed;
+    undecayed.decay = 0.0F;
+    float* const velocity = array(0, offset);
+    for_each_range(
+        offset, parameters.size(), [&](std::size_t first, std::size_t count, bool decays) {
+          kernel_({parameters.data() + first, velocity + first, gradients.data() + first}, count,
                   decays ? decayed : undecayed);
         });
-  });
-}
+  }
+
+  [[nodiscard]] bool ignores_scale() const noexcept override { return false; }
+
+ private:
+  float momentum_;
+  float weight_decay_;
+  decltype(UpdateKernels::sgd) kernel_;
+};
+
+}  // namespace
 
 std::unique_ptr<Optimizer> make_sgd(std::size_t size, const SgdOptions& options,
                                     transport::Team* team) {

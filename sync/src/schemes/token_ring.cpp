@@ -1,6 +1,16 @@
+// The cyclic scheme's store, the way of its token, and the script that a replayed run follows.
+//
+// Inside a node the store is shared memory and a signal hands the token over; between nodes the
+// store travels with it. Only the worker with the token touches the arrays, so they need no lock.
+// The few numbers beside them (StoreWord) are atomic, because all workers of the node read them at
+// any time.
+
 #include "schemes/token_ring.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <stdexcept>
 #include <string>
 
 namespace rondo::sync {
@@ -9,8 +19,74 @@ namespace {
 constexpr int notice_tag = 0;
 constexpr int store_tag = 1;
 
+/// The first worker of this rank's node, among the nodes of all workers.
+int first_of_node(transport::World& world, transport::Communicator& workers) {
+  std::vector<std::int32_t> nodes(static_cast<std::size_t>(workers.size()));
+  const std::int32_t mine = world.ranks()[static_cast<std::size_t>(world.rank())].node;
+  workers.allgather(std::span(&mine, 1), std::span(nodes)).wait();
+  return static_cast<int>(std::ranges::find(nodes, mine) - nodes.begin());
+}
+
+std::string describe(const Turn& turn) {
+  const char* kind = "a push";
+  if (turn.kind == Turn::Kind::skip) kind = "a skip";
+  if (turn.kind == Turn::Kind::park) kind = "a park";
+  return std::string(kind) + " after " + std::to_string(turn.minibatches) + " mini-batches";
+}
+
+void check_turn(const Turn& turn, int workers) {
+  const bool empty = turn.minibatches == 0;
+  if (turn.worker >= 0 && turn.worker < workers && turn.minibatches >= 0 &&
+      (turn.kind == Turn::Kind::park || empty == (turn.kind == Turn::Kind::skip))) {
+    return;
+  }
+  throw std::invalid_argument("cyclic: the script has " + describe(turn) + " of worker " +
+                              std::to_string(turn.worker) + " of " + std::to_string(workers));
+}
+
 }  // namespace
 
+CyclicStore::CyclicStore(transport::World& world, transport::Communicator& workers,
+                         std::size_t parameters, std::size_t state)
+    : parameters_(parameters),
+      own_(&world.arena()),
+      own_words_(StoreWords{}.size(), 0, &world.arena()) {
+  const int first = first_of_node(world, workers);
+  own_.resize(workers.rank() == first ? parameters + state : 1, 0.0F);
+  if (own_.empty()) own_.resize(1);  // a model without parameters
+  const auto arrays = workers.share(std::span(own_));
+  const auto words = workers.share(std::span(own_words_));
+  std::ranges::transform(arrays, std::back_inserter(reached_),
+                         [](std::span<float> array) { return !array.empty(); });
+  all_ = arrays[index(first)].first(parameters + state);
+  words_ = words[index(first)];
+}
+
+std::int64_t CyclicStore::get(StoreWord word) const noexcept {
+  // Acquire: whoever sees a park sees the words that were set before it.
+  return std::atomic_ref(words_[static_cast<std::size_t>(word)]).load(std::memory_order_acquire);
+}
+
+void CyclicStore::set(StoreWord word, std::int64_t value) noexcept {
+  // Release: pairs with the acquire in get().
+  std::atomic_ref(words_[static_cast<std::size_t>(word)]).store(value, std::memory_order_release);
+}
+
+StoreWords CyclicStore::words() const noexcept {
+  StoreWords words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = get(static_cast<StoreWord>(i));
+  return words;
+}
+
+// The parks come after all that they announce.
+void CyclicStore::set_words(const StoreWords& words) noexcept {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (static_cast<StoreWord>(i) != StoreWord::parks) set(static_cast<StoreWord>(i), words[i]);
+  }
+  set(StoreWord::parks, words[static_cast<std::size_t>(StoreWord::parks)]);
+}
+
+// A lost peer is reported as a lost token.
 template <typename Attempt>
 auto TokenRing::attempt(Attempt attempt) {
   try {
@@ -36,6 +112,7 @@ TokenRing::~TokenRing() {
   array_.cancel();
 }
 
+// A store may be expected for longer than a notice: a park comes without one.
 void TokenRing::expect() {
   expects_ = true;
   if (previous_is_near_) {
@@ -47,6 +124,7 @@ void TokenRing::expect() {
   expects_store_ = true;
 }
 
+// Between nodes a token has come when the store that follows it has come as well.
 bool TokenRing::test() {
   return attempt([this] {
     if (!notice_.test()) return false;
@@ -68,6 +146,7 @@ bool TokenRing::is_store_to_come() const noexcept {
   return !previous_is_near_ && static_cast<Handover>(incoming_[0]) == Handover::token;
 }
 
+// The words of another node's store replace this node's; the arrays have been received in place.
 void TokenRing::unpack() {
   if (!expects_) return;  // looked at before
   expects_ = false;
@@ -79,6 +158,7 @@ void TokenRing::unpack() {
   store_.set_words(words);
 }
 
+// The holder is set before the token is passed: whoever has it later may set it again.
 void TokenRing::pass(Handover what) {
   if (what == Handover::token) store_.set(StoreWord::holder, next_);
   attempt([&] {
@@ -108,6 +188,23 @@ void TokenRing::lose(const transport::Error& error) {
   text += error.what();
   world_.abort(text);
   throw transport::Error(transport::Errc::peer_lost, text, error.detail());
+}
+
+Script::Script(std::span<const Turn> trace, int worker, int workers) {
+  for (const Turn& turn : trace) {
+    check_turn(turn, workers);
+    if (turn.worker == worker) mine_.push_back(turn);
+  }
+}
+
+void Script::follow(const Turn& turn) {
+  const Turn* expected = next();
+  if (expected == nullptr) return;
+  if (turn != *expected) {
+    throw std::runtime_error("cyclic: worker " + std::to_string(turn.worker) + " had " +
+                             describe(turn) + ", where its script has " + describe(*expected));
+  }
+  ++position_;
 }
 
 }  // namespace rondo::sync

@@ -1,4 +1,7 @@
-#include "variants.hpp"
+// Which variant of the loops this CPU runs. Asked once, by __builtin_cpu_supports and a static: an
+// ifunc would be resolved before the thread sanitizer is ready.
+
+#include "kernels.hpp"
 
 namespace rondo::tensor {
 
@@ -35,13 +38,13 @@ const char* name_of(InstructionSet set) noexcept {
 const Kernels& kernels_of(InstructionSet set) noexcept {
   switch (set) {
     case InstructionSet::avx512:
-      return avx512_kernels;
+      return avx512::loops;
     case InstructionSet::avx2:
-      return avx2_kernels;
+      return avx2::loops;
     case InstructionSet::baseline:
       break;
   }
-  return baseline_kernels;
+  return baseline::loops;
 }
 
 const Kernels& kernels() noexcept {

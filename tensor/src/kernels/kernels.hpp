@@ -85,6 +85,17 @@ struct Kernels {
   void (*input_gradients)(const InputGradients& task);
 };
 
+// kernels.cpp, compiled for each.
+namespace baseline {
+extern const Kernels loops;
+}
+namespace avx2 {
+extern const Kernels loops;
+}
+namespace avx512 {
+extern const Kernels loops;
+}
+
 /// Can this CPU run that variant?
 [[nodiscard]] bool is_supported(InstructionSet set) noexcept;
 

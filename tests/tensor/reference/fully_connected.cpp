@@ -2,7 +2,7 @@
 
 #include "reference/convolution.hpp"
 
-// A fully connected layer is a convolution whose kernel is the whole picture.
+// A fully connected layer is a convolution whose kernel is the whole image.
 namespace rondo::tensor::reference {
 namespace {
 

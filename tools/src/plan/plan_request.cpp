@@ -3,9 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/scheme_description.hpp>
 
 namespace rondo::tools {
 namespace {
+
+std::vector<std::string> names_of_schemes() {
+  std::vector<std::string> names;
+  for (const sync::SchemeDescription& scheme : sync::schemes()) names.emplace_back(scheme.name);
+  return names;
+}
 
 void add_job_options(CLI::App& app, PlanRequest& request) {
   app.add_option("config", request.config, "As for rondo train; its data are not read")
@@ -77,7 +87,7 @@ void add_scaling_options(CLI::App& app, PlanRequest& request) {
           ->type_name("FIRST:LAST");
   app.add_option("--scheme", request.scheme,
                  "synchronous, lazy, k_step, hierarchical or cyclic (default: as configured)")
-      ->check(CLI::IsMember({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}))
+      ->check(CLI::IsMember(names_of_schemes()))
       ->needs(scaling)
       ->type_name("SCHEME");
   auto* per_rank = app.add_option("--batch-per-rank", request.batch_per_rank,

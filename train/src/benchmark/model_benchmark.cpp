@@ -15,7 +15,6 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/cross_entropy.hpp>
 #include <rondo/tensor/engine.hpp>
-#include <rondo/tensor/onednn_batch_norm.hpp>
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/model_benchmark.hpp>
@@ -60,8 +59,6 @@ class LayerTimer {
  private:
   template <typename Kernel, typename Spec>
   void time_weighted(Spec spec);
-  std::pair<double, double> time_ours(const tensor::BatchNormSpec& spec);
-  std::pair<double, double> time_onednn(tensor::BatchNormSpec spec);
 
   template <typename Run>
   double timed(const Run& run) const {
@@ -116,15 +113,6 @@ void LayerTimer::time(const tensor::PoolingSpec& spec) {
 }
 
 void LayerTimer::time(const tensor::BatchNormSpec& spec) {
-  const auto ours = time_ours(spec);
-  const auto theirs = time_onednn(spec);
-  const auto name = [](bool our_own) { return our_own ? "rondo" : "onednn"; };
-  add("forward", name(ours.first <= theirs.first), std::min(ours.first, theirs.first));
-  add("backward", name(ours.second <= theirs.second), std::min(ours.second, theirs.second));
-}
-
-// Forward and backward, as for time_onednn().
-std::pair<double, double> LayerTimer::time_ours(const tensor::BatchNormSpec& spec) {
   tensor::BatchNorm kernel(engine_, spec);
   const auto x = make_wave(engine_, spec.input);
   const auto residual = make_wave(engine_, spec.residual ? spec.input : tensor::Shape{});
@@ -134,33 +122,15 @@ std::pair<double, double> LayerTimer::time_ours(const tensor::BatchNormSpec& spe
   std::vector<tensor::Tensor> channels;
   for (int i = 0; i < 6; ++i) channels.push_back(make_wave(engine_, {1, 1, 1, spec.input.c}));
   const tensor::BatchNormParameters learned{channels[0].span(), channels[1].span()};
-  const double forward = timed([&] {
-    kernel.forward_training(x.view(), residual.view(), learned, channels[2].span(),
-                            channels[3].span(), y.view());
-  });
-  const double backward = timed([&] {
-    kernel.backward(x.view(), y.view(), learned, dy.view(), spec.residual ? dx.view() : dy.view(),
-                    channels[4].span(), channels[5].span());
-  });
-  return {forward, backward};
-}
-
-std::pair<double, double> LayerTimer::time_onednn(tensor::BatchNormSpec spec) {
-  spec.residual = false;
-  tensor::OnednnBatchNorm kernel(engine_, spec);
-  const auto x = make_wave(engine_, spec.input);
-  tensor::Tensor y(spec.input, engine_.memory());
-  auto dy = make_wave(engine_, spec.input);
-  tensor::Tensor dx(spec.input, engine_.memory());
-  std::vector<tensor::Tensor> channels;
-  for (int i = 0; i < 4; ++i) channels.push_back(make_wave(engine_, {1, 1, 1, spec.input.c}));
-  const tensor::BatchNormParameters learned{channels[0].span(), channels[1].span()};
-  const double forward = timed([&] { kernel.forward(x.view(), learned, y.view()); });
-  const double backward = timed([&] {
-    kernel.backward(x.view(), learned, dy.view(), dx.view(), channels[2].span(),
-                    channels[3].span());
-  });
-  return {forward, backward};
+  add("forward", "rondo", timed([&] {
+        kernel.forward_training(x.view(), residual.view(), learned, channels[2].span(),
+                                channels[3].span(), y.view());
+      }));
+  add("backward", "rondo", timed([&] {
+        kernel.backward(x.view(), y.view(), learned, dy.view(),
+                        spec.residual ? dx.view() : dy.view(), channels[4].span(),
+                        channels[5].span());
+      }));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -119,14 +120,20 @@ bool reads_as(std::string_view text, Number& number) {
 
 }  // namespace
 
+const sync::SchemeDescription& scheme_of(const Experiment::Update& update) {
+  try {
+    return sync::describe_scheme(update.scheme);
+  } catch (const std::invalid_argument& error) {
+    refuse("update.scheme", "{}", error.what());
+  }
+}
+
 // Replicas that meet less often than in every step lose most at the start, where gradients change
 // most. Under cyclic they do not wait for each other from the start, as the paper has it.
 double warmup_epochs_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   if (update.warmup_epochs >= 0.0) return update.warmup_epochs;
-  const bool seldom =
-      update.scheme == "lazy" || update.scheme == "k_step" || update.scheme == "hierarchical";
-  return seldom ? 1.0 : 0.0;
+  return scheme_of(update).warm_up == sync::WarmUp::advised ? 1.0 : 0.0;
 }
 
 LazyLayers lazy_layers_of(const Experiment& experiment) {
@@ -152,10 +159,11 @@ void check_combinations(const Experiment& experiment) {
                "{} is impossible; give 0 or more, or -1 for the scheme's own",
                update.warmup_epochs);
   }
-  if (update.scheme == "lazy") check_lazy(experiment);
-  if (update.scheme == "k_step" || update.scheme == "hierarchical") check_averaging(update);
-  if (update.scheme == "hierarchical") check_levels(update);
-  if (update.scheme == "cyclic") check_cyclic(experiment);
+  const sync::SchemeDescription& scheme = scheme_of(update);
+  if (scheme.windows) check_lazy(experiment);
+  if (scheme.exchange == sync::Exchange::parameters) check_averaging(update);
+  if (scheme.levels) check_levels(update);
+  if (scheme.own_pace) check_cyclic(experiment);
 }
 
 }  // namespace rondo::train

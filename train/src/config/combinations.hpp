@@ -2,9 +2,13 @@
 
 #include <string>
 
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/experiment.hpp>
 
 namespace rondo::train {
+
+// What the scheme that [update] names can do. Throws ConfigError when there is none of that name.
+[[nodiscard]] const sync::SchemeDescription& scheme_of(const Experiment::Update& update);
 
 // Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
 // scheme.

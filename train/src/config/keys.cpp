@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/model.hpp>
 
 #include "config/key.hpp"
@@ -73,6 +74,12 @@ Limits required(Limits limits) {
 std::vector<std::string> names_of_models() {
   std::vector<std::string> names = model_names();
   names.emplace_back(custom_model);
+  return names;
+}
+
+std::vector<std::string> names_of_schemes() {
+  std::vector<std::string> names;
+  for (const sync::SchemeDescription& scheme : sync::schemes()) names.emplace_back(scheme.name);
   return names;
 }
 
@@ -139,8 +146,7 @@ std::vector<Key> optimizer_keys() {
 std::vector<Key> update_keys() {
   constexpr Section<&Experiment::update> update{"update"};
   return {
-      update.key<&Update::scheme>(
-          "scheme", one_of({"synchronous", "lazy", "k_step", "hierarchical", "cyclic"})),
+      update.key<&Update::scheme>("scheme", one_of(names_of_schemes())),
       update.key<&Update::bucket_bytes>("bucket_bytes", from(1)),
       update.key<&Update::warmup_epochs>("warmup_epochs", from(-1)),
       update.key<&Update::lazy_layers>("lazy_layers"),

@@ -1,5 +1,6 @@
 #include <stdexcept>
 
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/scaling.hpp>
 
 #include "plan/check_options.hpp"
@@ -62,7 +63,7 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
                                           const ScalingOptions& options,
                                           const ComputeCosts& costs) {
   check(options);
-  const bool lazy = update.scheme == "lazy" && update.max_interval > 0;
+  const bool lazy = sync::describe_scheme(update.scheme).windows && update.max_interval > 0;
   require_scaling(!lazy || options.tau <= static_cast<double>(update.max_interval),
                   "windows are longer than update.max_interval on average");
   const double alone = point(model, update, options, costs, 1).images_per_second;

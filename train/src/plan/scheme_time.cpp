@@ -1,9 +1,14 @@
 #include "plan/scheme_time.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/hierarchical.hpp>
+#include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
+#include <rondo/sync/synchronous.hpp>
 
 #include "config/combinations.hpp"
 #include "plan/collective_cost.hpp"
@@ -154,14 +159,25 @@ double cyclic_seconds(const SchemeJob& job) {
   return round / minibatches_of(job, round);
 }
 
+struct SchemeCost {
+  sync::SchemeDescription scheme;
+  double (*seconds)(const SchemeJob& job);
+};
+
+constexpr std::array costs_of_schemes{
+    SchemeCost{sync::synchronous_scheme, synchronous_seconds},
+    SchemeCost{sync::lazy_scheme, lazy_seconds},
+    SchemeCost{sync::k_step_scheme, k_step_seconds},
+    SchemeCost{sync::hierarchical_scheme, hierarchical_seconds},
+    SchemeCost{sync::cyclic_scheme, cyclic_seconds},
+};
+
 }  // namespace
 
 double step_seconds(const SchemeJob& job) {
-  if (job.update.scheme == "synchronous") return synchronous_seconds(job);
-  if (job.update.scheme == "lazy") return lazy_seconds(job);
-  if (job.update.scheme == "k_step") return k_step_seconds(job);
-  if (job.update.scheme == "hierarchical") return hierarchical_seconds(job);
-  if (job.update.scheme == "cyclic") return cyclic_seconds(job);
+  for (const auto& [scheme, seconds] : costs_of_schemes) {
+    if (job.update.scheme == scheme.name) return seconds(job);
+  }
   throw std::invalid_argument("scaling: no scheme is called " + job.update.scheme);
 }
 

@@ -73,7 +73,7 @@ sync::LocalState local_state_of(const std::string& name) {
 }  // namespace
 
 // K-step averaging is hierarchical averaging without levels.
-Scheme make_averaging(const Experiment& experiment, const SchemeParts& parts,
+Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                       const SharedOptimizer& optimizer) {
   const Experiment::Update& update = experiment.update;
   sync::HierarchicalOptions options{

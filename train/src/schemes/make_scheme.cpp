@@ -2,10 +2,12 @@
 
 #include "schemes/make_scheme.hpp"
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/warm_up.hpp>
@@ -49,7 +51,7 @@ sync::Decay decay_of(const Experiment& experiment) {
   refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps");
 }
 
-Scheme make_synchronous(const Experiment& experiment, const SchemeParts& parts,
+Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,
                         const SharedOptimizer& optimizer) {
   const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
   return sync::make_synchronous(parts.replica, optimizer,
@@ -58,14 +60,25 @@ Scheme make_synchronous(const Experiment& experiment, const SchemeParts& parts,
                                  .clip_norm = experiment.optimizer.clip_norm});
 }
 
+struct Maker {
+  sync::SchemeDescription scheme;
+  Scheme (*make)(const Experiment& experiment, SchemeParts& parts,
+                 const SharedOptimizer& optimizer);
+};
+
+constexpr std::array makers{
+    Maker{sync::synchronous_scheme, make_synchronous},
+    Maker{sync::lazy_scheme, make_lazy},
+    Maker{sync::k_step_scheme, make_averaging},
+    Maker{sync::hierarchical_scheme, make_averaging},
+    Maker{sync::cyclic_scheme, make_cyclic},
+};
+
 Scheme make_named(const Experiment& experiment, SchemeParts& parts,
                   const SharedOptimizer& optimizer) {
   const std::string& name = experiment.update.scheme;
-  if (name == "synchronous") return make_synchronous(experiment, parts, optimizer);
-  if (name == "lazy") return make_lazy(experiment, parts, optimizer);
-  if (name == "cyclic") return make_cyclic(experiment, parts, optimizer);
-  if (name == "k_step" || name == "hierarchical") {
-    return make_averaging(experiment, parts, optimizer);
+  for (const auto& [scheme, make] : makers) {
+    if (scheme.name == name) return make(experiment, parts, optimizer);
   }
   refuse_choice("update.scheme", name, "synchronous, lazy, k_step, hierarchical, cyclic");
 }
@@ -96,11 +109,10 @@ std::int64_t warm_up_steps_of(const Experiment& experiment, std::int64_t steps_p
 }
 
 bool needs_whole_batches(const Experiment& experiment) {
-  const std::string& name = experiment.update.scheme;
-  return name == "k_step" || name == "hierarchical" || name == "cyclic";
+  return scheme_of(experiment.update).steps_alone();
 }
 
-bool is_paced(const Experiment& experiment) { return experiment.update.scheme == "cyclic"; }
+bool is_paced(const Experiment& experiment) { return scheme_of(experiment.update).own_pace; }
 
 // These are the model's vectors; weights have two dimensions or four, on a grid as well. Adjacent
 // ones become one range, so that few are left.
@@ -120,7 +132,9 @@ std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout) 
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
   const SharedOptimizer optimizer = make_optimizer(experiment, parts);
   Scheme scheme = make_named(experiment, parts, optimizer);
-  if (parts.warm_up_steps == 0 || experiment.update.scheme == "synchronous") return scheme;
+  if (parts.warm_up_steps == 0 || scheme->description().warm_up == sync::WarmUp::pointless) {
+    return scheme;
+  }
   return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
                             parts.warm_up_steps);
 }

@@ -73,7 +73,7 @@ using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
                                 const std::string& known);
 
 /// k_step and hierarchical.
-[[nodiscard]] Scheme make_averaging(const Experiment& experiment, const SchemeParts& parts,
+[[nodiscard]] Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                                     const SharedOptimizer& optimizer);
 
 [[nodiscard]] Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,

@@ -164,10 +164,10 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
   grid_.shared_statistics().start(statistics_);
-  if (experiment_.update.scheme == "lazy") {
+  if (scheme_of(experiment_.update).windows) {
     lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
   }
-  if (experiment_.update.scheme == "hierarchical") {
+  if (scheme_of(experiment_.update).levels) {
     rank_groups_ = rank_groups(experiment_, grid_.leaders());
   }
   if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
@@ -256,7 +256,7 @@ void Trainer::make_groups() {
 }
 
 void Trainer::choose_lazy_layers() {
-  if (experiment_.update.scheme != "lazy") return;
+  if (!scheme_of(experiment_.update).windows) return;
   const LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
   const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),

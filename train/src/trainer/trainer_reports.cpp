@@ -7,6 +7,7 @@
 
 #include <rondo/transport/world.hpp>
 
+#include "config/combinations.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/trainer.hpp"
@@ -89,7 +90,7 @@ void Trainer::announce() const {
 void Trainer::announce_updates() const {
   std::string note = "updates " + experiment_.update.scheme;
   const std::int64_t warm_up = std::min(warm_up_steps_, total_steps_);
-  if (warm_up > 0 && experiment_.update.scheme != "synchronous") {
+  if (warm_up > 0 && scheme_of(experiment_.update).warm_up != sync::WarmUp::pointless) {
     note += warm_up < total_steps_ ? ", after " + counted(warm_up, "synchronous step")
                                    : " do not begin: the whole run is their synchronous warm-up "
                                      "(update.warmup_epochs)";
@@ -226,7 +227,7 @@ std::uint64_t Trainer::synchronous_words_sent() const {
 RunSummary Trainer::summary(const std::string& reason) const {
   const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
-  const bool lazy = experiment_.update.scheme == "lazy";
+  const bool lazy = scheme_of(experiment_.update).windows;
   return {.reason = reason,
           .scheme = experiment_.update.scheme,
           .steps = step_,

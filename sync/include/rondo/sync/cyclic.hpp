@@ -9,9 +9,17 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
+
+inline constexpr SchemeDescription cyclic_scheme{.name = "cyclic",
+                                                 .exchange = Exchange::pushes,
+                                                 .warm_up = WarmUp::possible,
+                                                 .own_pace = true,
+                                                 .empty_shares = false,
+                                                 .resumes_anywhere = false};
 
 /// May a worker compute on while the token is elsewhere?
 enum class Delay : std::uint8_t {

@@ -10,6 +10,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/reduction_momentum.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::transport {
@@ -17,6 +18,11 @@ class Communicator;
 }
 
 namespace rondo::sync {
+
+inline constexpr SchemeDescription hierarchical_scheme{.name = "hierarchical",
+                                                       .exchange = Exchange::parameters,
+                                                       .warm_up = WarmUp::advised,
+                                                       .levels = true};
 
 /// Ranks that average among themselves between two global averages.
 struct AveragingLevel {

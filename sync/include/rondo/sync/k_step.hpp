@@ -8,9 +8,13 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/reduction_momentum.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
+
+inline constexpr SchemeDescription k_step_scheme{
+    .name = "k_step", .exchange = Exchange::parameters, .warm_up = WarmUp::advised};
 
 /// What becomes of a rank's optimizer state (momenta) when parameters are averaged.
 enum class LocalState : std::uint8_t {

@@ -10,9 +10,17 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
+
+inline constexpr SchemeDescription lazy_scheme{.name = "lazy",
+                                               .exchange = Exchange::gradients,
+                                               .warm_up = WarmUp::advised,
+                                               .windows = true,
+                                               .clips = false,
+                                               .ignores_scale = false};
 
 /// A range of the flat arrays: the weights of a lazy convolution. Where a layer is cut it may be
 /// empty, and then begins where its layer does.
@@ -52,9 +60,9 @@ struct LazyOptions {
   std::function<void(const LazyWindow&)> on_window = {};
 };
 
-/// Lazy update: layers of the input side meet once in several iterations (Lee, Kang, Al-Bahrani,
-/// Agrawal, Choudhary, Liao: Improving scalability of parallel CNN training by adaptively
-/// adjusting parameter update frequency, J. Parallel Distrib. Comput. 159, 2022).
+/// Lazy update: layers of the input side are reduced once in several iterations (Lee, Kang,
+/// Al-Bahrani, Agrawal, Choudhary, Liao: Improving scalability of parallel CNN training by
+/// adaptively adjusting parameter update frequency, J. Parallel Distrib. Comput. 159, 2022).
 ///
 /// Gradients of the input side become final last, when no backward is left to hide their
 /// reduction. So they are summed over a window of tau iterations, during which these layers keep

@@ -6,9 +6,13 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
+
+inline constexpr SchemeDescription synchronous_scheme{
+    .name = "synchronous", .exchange = Exchange::gradients, .warm_up = WarmUp::pointless};
 
 struct SynchronousOptions {
   /// Layers are reduced together until a bucket holds at least so many bytes; a layer of that

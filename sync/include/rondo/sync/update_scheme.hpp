@@ -8,6 +8,7 @@
 
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_description.hpp>
 
 namespace rondo::sync {
 
@@ -21,9 +22,10 @@ struct Step {
 
 /// What a scheme has done so far.
 ///
-/// A reduction is one meeting of replicas over their whole model or gradient, as the papers count
-/// them, however many buckets it was cut into. One rank alone meets nobody and counts none. Bytes
-/// are those of the arrays that were reduced: an allreduce over g ranks sends 2 (g-1)/g of them.
+/// A reduction is one exchange between replicas of their whole model or gradient, as the papers
+/// count them, however many buckets it was cut into. With one rank nothing is communicated or
+/// counted. Bytes are those of the arrays that were reduced: an allreduce over g ranks sends 2
+/// (g-1)/g of them.
 struct SchemeCounters {
   std::uint64_t global_reductions = 0;  ///< over all replicas, whatever level asked; in training
   std::uint64_t lazy_reductions = 0;    ///< those of them with the lazy layers (make_lazy)
@@ -41,7 +43,8 @@ struct Pace {
   bool parked = false;
 };
 
-/// When and how the gradients of several replicas meet, and when parameters change.
+/// When and how the gradients of several replicas are summed, and when parameters change.
+/// SchemeBase does what all schemes do alike.
 ///
 /// The life of one iteration, on every rank alike:
 ///
@@ -69,8 +72,9 @@ class RONDO_SYNC_API UpdateScheme {
 
   virtual void begin(const Step& step) = 0;
 
-  /// The parameters of `layer` are about to be read by the forward pass.
-  virtual void make_ready(std::size_t layer) = 0;
+  /// The parameters of `layer` are about to be read by the forward pass. For schemes that fetch
+  /// parameters late; where finish() leaves them ready, there is nothing to do.
+  virtual void make_ready(std::size_t /*layer*/) {}
 
   /// The gradients of `layer` are complete on this rank, over its `inner` group included if
   /// wants_inner_sums(). Posts; does not wait.
@@ -98,6 +102,9 @@ class RONDO_SYNC_API UpdateScheme {
   virtual void restore(std::span<const std::byte> state) = 0;
 
   [[nodiscard]] virtual SchemeCounters counters() const noexcept = 0;
+
+  /// What the scheme can do and what it needs.
+  [[nodiscard]] virtual const SchemeDescription& description() const noexcept = 0;
 
   /// Does the scheme want gradients that are summed over a layer's `inner` group before it is told
   /// that they are final? True of schemes whose replicas step by themselves; others reduce over

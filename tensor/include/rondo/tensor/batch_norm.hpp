@@ -47,7 +47,7 @@ using SumOverRanks = std::function<void(std::span<double>)>;
 ///
 /// With a SumOverRanks, mean and variance in forward_training() are those of all ranks' images
 /// together, and so are the sums that dx depends on: the ranks' y and dx are what one rank with all
-/// images would compute. Ranks may differ in n, h and w, as they do when pictures are split; all
+/// images would compute. Ranks may differ in n, h and w, as they do when images are split; all
 /// have the same channels, scale and shift.
 ///
 /// - It is called once in each forward_training(), with 1 + 2 C numbers (count, sums and sums of

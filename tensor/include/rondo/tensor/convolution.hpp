@@ -18,7 +18,7 @@ enum class Activation : std::uint8_t { none, relu };
 /// Is the gradient of the input wanted? The first layer of a model has no use for it.
 enum class InputGradient : std::uint8_t { wanted, unused };
 
-/// And that of the weights? A kernel that computes a part of a layer's pictures may leave it to
+/// And that of the weights? A kernel that computes a part of a layer's images may leave it to
 /// another one, and one that only evaluates has no use for it.
 enum class WeightGradient : std::uint8_t { wanted, unused };
 
@@ -55,10 +55,8 @@ struct ConvolutionSpec {
 ///   engine, so unpack_gradients() comes next, before any other layer packs or computes weights.
 /// - **Several batch sizes** of one layer share packed weights: make the second Convolution from
 ///   the first (each layout that one of their kernels prefers is kept once).
-/// - **Parts of pictures**: so do kernels for pictures of other extents and paddings. Packing
+/// - **Parts of images**: so do kernels for images of other extents and paddings. Packing
 ///   through one of those that share packs for all.
-/// - **Views** with an image stride are accepted; other than dense ones (or a single image) cost
-///   a copy, because oneDNN falls back to its reference kernels on strided memory.
 /// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
 ///   std::runtime_error when oneDNN resolves to its reference implementation.
 class RONDO_TENSOR_API Convolution {
@@ -66,7 +64,7 @@ class RONDO_TENSOR_API Convolution {
   Convolution(Engine& engine, const ConvolutionSpec& spec);
   /// The same layer for another number of images.
   Convolution(Convolution& other, std::int64_t images);
-  /// The same weights for other pictures: `spec` has the filters, channels and kernel of `other`.
+  /// The same weights for other images: `spec` has the filters, channels and kernel of `other`.
   Convolution(Convolution& other, const ConvolutionSpec& spec);
   Convolution(Convolution&&) noexcept;
   Convolution& operator=(Convolution&&) noexcept;

@@ -9,7 +9,7 @@
 
 namespace rondo::tensor {
 
-/// The summed loss of a batch, and how many of its pictures had the label's class on top.
+/// The summed loss of a batch, and how many of its images had the label's class on top.
 struct Loss {
   double sum = 0.0;
   std::int64_t correct = 0;

@@ -16,8 +16,7 @@ namespace rondo::tensor {
 ///   them, and each call uses `threads` OpenMP threads. Builds without OpenMP run our own
 ///   kernels on the calling thread.
 /// - **Denormals** are flushed to zero on every thread of the team.
-/// - **Allocation** happens when a kernel is made, not when it runs; but the first view with an
-///   image stride, or a larger one, takes memory for its dense copy.
+/// - **Allocation** happens when a kernel is made, not when it runs.
 class RONDO_TENSOR_API Engine {
  public:
   explicit Engine(int threads = 1,

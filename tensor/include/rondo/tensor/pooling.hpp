@@ -14,7 +14,7 @@ namespace rondo::tensor {
 
 enum class PoolingKind : std::uint8_t { max, average };
 
-/// One pooling layer; average pooling does not count padding. A window of the whole picture is
+/// One pooling layer; average pooling does not count padding. A window of the whole image is
 /// global average pooling.
 struct PoolingSpec {
   Shape input = {};

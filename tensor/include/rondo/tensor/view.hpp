@@ -7,31 +7,22 @@
 
 namespace rondo::tensor {
 
-/// A tensor in somebody else's memory: NHWC, every image dense, consecutive images
-/// `image_stride` elements apart.
-///
-/// The stride leaves room around an image: a kernel can write the rows of an image into the
-/// middle of a taller one, where halo rows surround them. Not owning.
+/// A tensor in somebody else's memory: dense, NHWC, not owning. xview() shows it to xtensor.
 template <typename T>
 struct View {
   T* data = nullptr;
   Shape shape = {};
-  std::int64_t image_stride = 0;
 
   View() = default;
-  View(T* first, Shape extents) noexcept
-      : data(first), shape(extents), image_stride(extents.image()) {}
-  View(T* first, Shape extents, std::int64_t stride) noexcept
-      : data(first), shape(extents), image_stride(stride) {}
+  View(T* first, Shape extents) noexcept : data(first), shape(extents) {}
   // NOLINTNEXTLINE(google-explicit-constructor): what can be written can be read.
   operator View<const T>() const noexcept
     requires(!std::is_const_v<T>)
   {
-    return {data, shape, image_stride};
+    return {data, shape};
   }
 
-  [[nodiscard]] T* image(std::int64_t n) const noexcept { return data + n * image_stride; }
-  [[nodiscard]] bool dense() const noexcept { return image_stride == shape.image(); }
+  [[nodiscard]] T* image(std::int64_t n) const noexcept { return data + n * shape.image(); }
 };
 
 }  // namespace rondo::tensor

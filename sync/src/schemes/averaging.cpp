@@ -1,0 +1,388 @@
+// K-step and hierarchical averaging: one class, where K-step averaging has no levels.
+//
+// A rank makes steps of its own. What it exchanges is its displacement from W, the parameters that
+// all ranks held when the round began, and not its parameters: so averages of ranks that agree are
+// exact, and a reduction momentum can act on the mean displacement. Everything that a reduction
+// writes is a copy in the arena. A lost rank leaves the model as it was.
+
+#include "schemes/averaging.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/sync/scheme_base.hpp>
+#include <rondo/transport/communicator.hpp>
+
+#include "base/model_sums.hpp"
+#include "flat/flat.hpp"
+
+namespace rondo::sync {
+namespace {
+
+void check_period(const std::string& what, std::int64_t period, std::int64_t faster) {
+  if (period < 1) {
+    throw std::invalid_argument(what + " is " + std::to_string(period) + "; it is at least 1");
+  }
+  if (period % faster != 0) {
+    throw std::invalid_argument(what + " is " + std::to_string(period) +
+                                ", which is no multiple of the faster level's " +
+                                std::to_string(faster));
+  }
+}
+
+void check_group(const std::string& where, int size, int slower) {
+  if (size <= slower) return;
+  throw std::invalid_argument(where + " has a group of " + std::to_string(size) +
+                              " ranks, which does not fit into the next slower one of " +
+                              std::to_string(slower));
+}
+
+ReductionMomentum checked_momentum(std::string_view scheme, const ReductionMomentum& momentum) {
+  const std::string name(scheme);
+  if (!(momentum.mu >= 0.0F && momentum.mu < 1.0F)) {
+    throw std::invalid_argument(name + ": a reduction momentum of " + std::to_string(momentum.mu) +
+                                " is not in [0, 1)");
+  }
+  if (!(momentum.outer_rate > 0.0F)) {
+    throw std::invalid_argument(name + ": an outer rate of " + std::to_string(momentum.outer_rate) +
+                                " is not positive");
+  }
+  if (momentum.kind != MomentumKind::diloco && momentum.outer_rate != 1.0F) {
+    throw std::invalid_argument(name + ": only diloco has an outer rate, this momentum takes 1");
+  }
+  return momentum;
+}
+
+}  // namespace
+
+AveragingSchedule::AveragingSchedule(std::string_view scheme, std::int64_t period,
+                                     const std::vector<AveragingLevel>& levels,
+                                     const transport::Communicator& outer)
+    : period_(period), levels_(levels) {
+  const std::string name(scheme);
+  std::int64_t faster = 1;
+  for (std::size_t i = 0; i < levels_.size(); ++i) {
+    const std::string level = name + ": level " + std::to_string(i);
+    if (levels_[i].group == nullptr) throw std::invalid_argument(level + " has no group");
+    check_period(level + "'s period", levels_[i].period, faster);
+    const bool last = i + 1 == levels_.size();
+    if (!last && levels_[i + 1].group == nullptr) continue;  // found in the next turn
+    check_group(level, levels_[i].group->size(),
+                last ? outer.size() : levels_[i + 1].group->size());
+    faster = levels_[i].period;
+  }
+  check_period(name + ": the global period", period_, faster);
+}
+
+transport::Communicator* AveragingSchedule::group_due_after(std::int64_t steps) const noexcept {
+  for (std::size_t i = levels_.size(); i-- > 0;) {
+    if (steps % levels_[i].period != 0) continue;
+    return levels_[i].group->size() > 1 ? levels_[i].group : nullptr;
+  }
+  return nullptr;
+}
+
+CommonModel::CommonModel(std::string_view scheme, const ReductionMomentum& momentum,
+                         std::size_t size)
+    : momentum_(checked_momentum(scheme, momentum)),
+      parameters_(size, 0.0F),
+      velocity_(momentum.mu == 0.0F ? 0 : size, 0.0F) {}
+
+void CommonModel::take(std::span<const float> parameters) {
+  std::ranges::copy(parameters, parameters_.begin());
+  round_rates_ = 0.0;
+}
+
+void CommonModel::add(std::span<const float> displacement) {
+  flat::add(parameters_, displacement);
+  round_rates_ = 0.0;
+}
+
+// How much of V goes on. slowmo's momentum is u = -V / (sum of a round's rates): where that sum has
+// changed, V changes with it.
+float CommonModel::carried_over() noexcept {
+  double ratio = 1.0;
+  if (momentum_.kind == MomentumKind::slowmo) {
+    if (last_rates_ != 0.0) ratio = round_rates_ / last_rates_;
+    last_rates_ = round_rates_;
+  }
+  return static_cast<float>(static_cast<double>(momentum_.mu) * ratio);
+}
+
+void CommonModel::advance(std::span<float> displacement) {
+  const bool follows_rates = momentum_.kind == MomentumKind::slowmo && !velocity_.empty();
+  if (follows_rates && round_rates_ == 0.0) return add(displacement);  // u * 0, and u stays
+  const float mu = carried_over();
+  round_rates_ = 0.0;
+  if (!velocity_.empty()) {
+    flat::sum_scaled(velocity_, displacement, mu, velocity_);
+    const bool looks_ahead =
+        momentum_.kind == MomentumKind::nesterov || momentum_.kind == MomentumKind::diloco;
+    if (!looks_ahead) return add(velocity_);
+    flat::add_scaled(displacement, mu, velocity_);
+  }
+  flat::add_scaled(parameters_, momentum_.outer_rate, displacement);
+}
+
+void CommonModel::write(ByteWriter& writer) const {
+  writer.put_array(std::span<const float>(parameters_));
+  writer.put_array(std::span<const float>(velocity_));
+  writer.put(round_rates_);
+  writer.put(last_rates_);
+}
+
+void CommonModel::read(ByteReader& reader) {
+  reader.get_array(std::span(parameters_));
+  reader.get_array(std::span(velocity_));
+  round_rates_ = reader.get<double>();
+  last_rates_ = reader.get<double>();
+}
+
+namespace {
+
+/// Where a rank is in training by averages.
+struct Progress {
+  bool started = false;          ///< has the first iteration begun, and W been taken?
+  std::int64_t updates = 0;      ///< that the optimizer's state has seen
+  std::int64_t round = 0;        ///< index of the round under way
+  std::int64_t steps = 0;        ///< done in it
+  std::int64_t samples = 0;      ///< of all ranks, in those
+  std::int64_t own_samples = 0;  ///< of this rank
+
+  void write(ByteWriter& writer) const {
+    writer.put(started);
+    for (const std::int64_t value : {updates, round, steps, samples, own_samples}) {
+      writer.put(value);
+    }
+  }
+
+  static Progress read(ByteReader& reader) {
+    Progress progress{.started = reader.get<std::uint8_t>() != 0};
+    for (std::int64_t* value : {&progress.updates, &progress.round, &progress.steps,
+                                &progress.samples, &progress.own_samples}) {
+      *value = reader.get<std::int64_t>();
+    }
+    return progress;
+  }
+};
+
+class AveragingScheme final : public SchemeBase {
+ public:
+  /// `options` are KStepOptions or HierarchicalOptions, whose fields have the same names.
+  template <typename Options>
+  AveragingScheme(const SchemeDescription& described, Replica given,
+                  std::shared_ptr<Optimizer> optimizer, const Options& options,
+                  const std::vector<AveragingLevel>& levels)
+      :  // The same format for both: without levels they are the same scheme.
+        SchemeBase(described, std::move(given), std::move(optimizer),
+                   {.version = 2, .name = "averaging"}),
+        local_state_(options.local_state),
+        clip_norm_(options.clip_norm),
+        sums_(replica(), 1),
+        on_round_(options.on_round),
+        schedule_(described.name, options.period, levels, outer()),
+        model_(described.name, options.momentum, replica().parameters.size()),
+        mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
+    if (clip_norm_ >= 0.0) return;
+    refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+  }
+
+  [[nodiscard]] std::vector<std::span<const float>> replicated() const override {
+    if (!progress_.started) return {replica().parameters};
+    if (model_.velocity().empty()) return {model_.parameters()};
+    return {model_.parameters(), model_.velocity()};
+  }
+
+ private:
+  /// How the mean displacement enters the common model.
+  enum class Ending : std::uint8_t { with_momentum, plain };
+
+  void begin_iteration() override;
+  void end_iteration() override;
+  void evaluate(std::span<float> parameters, std::span<float> statistics) override;
+  void apply_pending() override {
+    if (progress_.steps > 0) end_round(Ending::plain);
+  }
+  void write_state(ByteWriter& writer) const override {
+    progress_.write(writer);
+    model_.write(writer);
+  }
+  [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override;
+
+  [[nodiscard]] bool is_alone() const noexcept { return outer().size() == 1; }
+  [[nodiscard]] bool averages_state() const noexcept { return local_state_ == LocalState::average; }
+  [[nodiscard]] float weight() const noexcept;
+  void step_locally();
+  void reduce(transport::Communicator& group);
+  void average_locally(transport::Communicator& group);
+  void end_round(Ending ending);
+  void advance(Ending ending);
+  void pack();
+  void take_over_the_rest();
+
+  LocalState local_state_;
+  double clip_norm_;
+  ModelSums sums_;
+  std::function<void(const Round&)> on_round_;
+  AveragingSchedule schedule_;
+  CommonModel model_;
+  PackedMean mean_;
+  Progress progress_;
+};
+
+// The first iteration takes W, which all ranks hold alike then.
+void AveragingScheme::begin_iteration() {
+  if (std::exchange(progress_.started, true)) return;
+  model_.take(replica().parameters);
+  progress_.updates = step().index;
+}
+
+// A local step, then the slowest of the averages that are due.
+void AveragingScheme::end_iteration() {
+  step_locally();
+  model_.count_step(step().learning_rate);
+  ++progress_.steps;
+  progress_.samples += static_cast<std::int64_t>(step().global_samples);
+  progress_.own_samples += static_cast<std::int64_t>(step().local_samples);
+  if (schedule_.round_ends_after(progress_.steps)) {
+    end_round(Ending::with_momentum);
+  } else if (transport::Communicator* group = schedule_.group_due_after(progress_.steps)) {
+    average_locally(*group);
+  }
+}
+
+// By the mean over this rank's own samples. Without a sample there is no step.
+void AveragingScheme::step_locally() {
+  if (step().local_samples == 0) return;
+  const double mean = 1.0 / static_cast<double>(step().local_samples);
+  const double scale = mean * sums_.clip_factor(replica().gradients, mean, clip_norm_);
+  optimizer().update(0, replica().parameters, replica().gradients,
+                     {static_cast<float>(scale), step().learning_rate, progress_.updates});
+  ++progress_.updates;
+}
+
+// What is global depends on who meets, not on which level asked for it: a level's group may be all
+// replicas, as the ranks of a node are where there is but one.
+void AveragingScheme::reduce(transport::Communicator& group) {
+  mean_.reduce(group);
+  const bool global = group.size() == outer().size();
+  ++(global ? counted().global_reductions : counted().local_reductions);
+  (global ? counted().global_bytes : counted().local_bytes) += mean_.bytes();
+  ++counted().collectives;
+}
+
+// W stays as it is: the round goes on from the group's mean.
+void AveragingScheme::average_locally(transport::Communicator& group) {
+  pack();
+  reduce(group);
+  flat::sum_scaled(replica().parameters, model_.parameters(), 1.0F, mean_.displacement());
+  take_over_the_rest();
+}
+
+// The displacement's length is a sum over all slices of the model, so that every rank takes part in
+// it, whether or not it has a callback.
+void AveragingScheme::end_round(Ending ending) {
+  pack();
+  if (!is_alone()) reduce(outer());
+  Round round{progress_.round, progress_.steps, progress_.samples, 0.0};
+  if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
+    round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));
+  }
+  advance(ending);
+  take_over_the_rest();
+  ++progress_.round;
+  progress_.steps = 0;
+  progress_.samples = progress_.own_samples = 0;
+  if (on_round_) on_round_(round);
+}
+
+// From W to the next W, and all replicas begin the next round there.
+void AveragingScheme::advance(Ending ending) {
+  const bool plain = ending == Ending::plain || model_.is_plain();
+  if (plain && is_alone()) {
+    model_.take(replica().parameters);  // W + (w - W) is not quite w
+    return;
+  }
+  if (plain) {
+    model_.add(mean_.displacement());
+  } else {
+    model_.advance(mean_.displacement());
+  }
+  std::ranges::copy(model_.parameters(), replica().parameters.begin());
+}
+
+// This rank's samples since the round began, in units of a replica's mean share: exactly 1 where
+// shares are equal, and between rounds.
+float AveragingScheme::weight() const noexcept {
+  if (progress_.samples == 0 || is_alone()) return 1.0F;
+  const double own = static_cast<double>(progress_.own_samples) * outer().size();
+  return static_cast<float>(own / static_cast<double>(progress_.samples));
+}
+
+void AveragingScheme::pack() {
+  std::span<const float> state;
+  if (local_state_ == LocalState::average) state = optimizer().state();
+  mean_.pack(model_.parameters(), state, weight());
+}
+
+// What is averaged beside the parameters.
+void AveragingScheme::take_over_the_rest() {
+  std::ranges::copy(mean_.statistics(), replica().statistics.begin());
+  if (local_state_ == LocalState::average && mean_.has_weight()) {
+    std::ranges::copy(mean_.state(), optimizer().state().begin());
+  }
+  if (local_state_ == LocalState::reset) {
+    std::ranges::fill(optimizer().state(), 0.0F);
+    progress_.updates = 0;
+  }
+}
+
+// What flush() would make of the model, without touching it.
+void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> statistics) {
+  std::ranges::copy(replica().parameters, parameters.begin());
+  std::ranges::copy(replica().statistics, statistics.begin());
+  if (is_alone()) return;
+  const std::span<const float> start =
+      progress_.started ? model_.parameters() : std::span<const float>(replica().parameters);
+  mean_.pack(start, {}, weight());
+  mean_.reduce(outer());
+  ++counted().evaluation_reductions;
+  flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
+  std::ranges::copy(mean_.statistics(), statistics.begin());
+}
+
+// The common model is read into a copy, which checks its sizes.
+std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
+  const Progress progress = Progress::read(reader);
+  CommonModel model = model_;
+  model.read(reader);
+  if (progress.steps < 0 || progress.steps >= schedule_.period()) {
+    refuse("the state was saved after " + std::to_string(progress.steps) +
+           " steps of a round, which has " + std::to_string(schedule_.period()) + " here");
+  }
+  return [this, progress, model = std::move(model)]() mutable {
+    progress_ = progress;
+    model_ = std::move(model);
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateScheme> make_hierarchical(Replica replica,
+                                                std::shared_ptr<Optimizer> optimizer,
+                                                const HierarchicalOptions& options) {
+  return std::make_unique<AveragingScheme>(hierarchical_scheme, std::move(replica),
+                                           std::move(optimizer), options, options.levels);
+}
+
+std::unique_ptr<UpdateScheme> make_k_step(Replica replica, std::shared_ptr<Optimizer> optimizer,
+                                          const KStepOptions& options) {
+  return std::make_unique<AveragingScheme>(k_step_scheme, std::move(replica), std::move(optimizer),
+                                           options, std::vector<AveragingLevel>());
+}
+
+}  // namespace rondo::sync

@@ -1,0 +1,261 @@
+// Our own loops. Compiled once per instruction set, each time with its own flags, with its name as
+// RONDO_TENSOR_INSTRUCTION_SET and the width of its vectors as RONDO_TENSOR_VECTOR_FLOATS: see
+// meson.build.
+//
+// Everything lives in the unnamed namespace and uses no inline function of anybody else: the linker
+// would keep one copy of such a function for all variants, perhaps the one that this CPU cannot
+// run.
+
+#include "kernels.hpp"
+
+namespace rondo::tensor::RONDO_TENSOR_INSTRUCTION_SET {
+namespace {
+
+constexpr std::size_t vector_floats = RONDO_TENSOR_VECTOR_FLOATS;
+
+using Vector = float __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS * sizeof(float))));
+
+// Memory has any alignment.
+[[gnu::always_inline]] inline Vector load(const float* from) {
+  Vector value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+[[gnu::always_inline]] inline void store(float* into, Vector value) {
+  __builtin_memcpy(into, &value, sizeof(value));
+}
+
+// The same formula for a vector and for one float of a short row: get<Vector>(p), get<float>(p).
+template <typename T>
+[[gnu::always_inline]] inline T get(const float* from) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return *from;
+  } else {
+    return load(from);
+  }
+}
+[[gnu::always_inline]] inline void put(float* into, Vector value) { store(into, value); }
+[[gnu::always_inline]] inline void put(float* into, float value) { *into = value; }
+
+// max(value, 0) that lets NaN through, as PyTorch's does.
+[[gnu::always_inline]] inline Vector relu(Vector value) {
+  const Vector zero = {};
+  return value < zero ? zero : value;
+}
+[[gnu::always_inline]] inline float relu(float value) { return value < 0.0F ? 0.0F : value; }
+
+// The gradient before a ReLU from the one after it and the ReLU's input or output.
+[[gnu::always_inline]] inline Vector gate(Vector activated, Vector gradient) {
+  const Vector zero = {};
+  return activated <= zero ? zero : gradient;
+}
+[[gnu::always_inline]] inline float gate(float activated, float gradient) {
+  return activated <= 0.0F ? 0.0F : gradient;
+}
+
+void backward_relu(const float* y, float* dy, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + vector_floats <= count; i += vector_floats) {
+    store(dy + i, gate(load(y + i), load(dy + i)));
+  }
+  for (; i < count; ++i) dy[i] = gate(y[i], dy[i]);
+}
+
+void add(const float* from, float* into, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + vector_floats <= count; i += vector_floats) {
+    store(into + i, load(into + i) + load(from + i));
+  }
+  for (; i < count; ++i) into[i] += from[i];
+}
+
+// How batch norm's loops walk over rows of `width` floats (see kernels.hpp).
+
+// Calls apply(element, lane, T{}) for every vector of every row, and for every float of a last,
+// short row.
+template <typename Apply>
+[[gnu::always_inline]] inline void for_each_vector(std::size_t count, std::size_t width,
+                                                   const Apply& apply) {
+  std::size_t row = 0;
+  for (; row + width <= count; row += width) {
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < width; lane += vector_floats) {
+      apply(row + lane, lane, Vector{});
+    }
+  }
+  for (std::size_t lane = 0; row + lane < count; ++lane) apply(row + lane, lane, float{});
+}
+
+// Sums of two terms per lane. Floats hold them over a short run of rows, which is as fast as
+// memory, and doubles from run to run, which is accurate. Every lane adds its rows in order,
+// whatever the vector's width: so all variants agree.
+constexpr std::size_t rows_per_run = 64;
+
+using Half = float __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS / 2 * sizeof(float))));
+using Doubles =
+    double __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS / 2 * sizeof(double))));
+
+// Adds a vector of floats to the doubles of its lanes.
+[[gnu::always_inline]] inline void flush(Vector values, double* into) {
+  Half halves[2];
+  __builtin_memcpy(&halves, &values, sizeof(values));
+#pragma GCC unroll 2
+  for (const Half& half : halves) {
+    Doubles sums;
+    __builtin_memcpy(&sums, into, sizeof(sums));
+    sums += __builtin_convertvector(half, Doubles);
+    __builtin_memcpy(into, &sums, sizeof(sums));
+    into += vector_floats / 2;
+  }
+}
+
+// One run over `vectors` neighbouring vectors. Several of them, so that additions overlap.
+template <std::size_t vectors, typename Terms>
+[[gnu::always_inline]] inline void sum_strip(const Terms& terms, std::size_t row, std::size_t rows,
+                                             std::size_t width, std::size_t lane, double* first,
+                                             double* second) {
+  Vector a[vectors] = {};
+  Vector b[vectors] = {};
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t element = row + r * width + lane;
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < vectors; ++v) {
+      terms(element + v * vector_floats, lane + v * vector_floats, a[v], b[v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < vectors; ++v) {
+    flush(a[v], first + lane + v * vector_floats);
+    flush(b[v], second + lane + v * vector_floats);
+  }
+}
+
+// Adds the two terms of all elements to the sums of their lanes. `terms` adds an element's terms
+// to its last two arguments.
+template <typename Terms>
+[[gnu::always_inline]] inline void sum_rows(std::size_t count, std::size_t width,
+                                            const Terms& terms, double* first, double* second) {
+  const std::size_t whole_rows = count / width;
+  for (std::size_t row = 0; row < whole_rows; row += rows_per_run) {
+    const std::size_t left = whole_rows - row;
+    const std::size_t rows = left < rows_per_run ? left : rows_per_run;
+    std::size_t lane = 0;
+    for (; lane + 4 * vector_floats <= width; lane += 4 * vector_floats) {
+      sum_strip<4>(terms, row * width, rows, width, lane, first, second);
+    }
+    for (; lane < width; lane += vector_floats) {
+      sum_strip<1>(terms, row * width, rows, width, lane, first, second);
+    }
+  }
+  for (std::size_t lane = 0; whole_rows * width + lane < count; ++lane) {
+    float a = 0.0F;
+    float b = 0.0F;
+    terms(whole_rows * width + lane, lane, a, b);
+    first[lane] += static_cast<double>(a);
+    second[lane] += static_cast<double>(b);
+  }
+}
+
+// Distances from an origin near the mean, so that squares stay small and do not cancel.
+void sum_moments(const SumMoments& task) {
+  const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& square) {
+    using T = __typeof__(sum + sum);
+    const T distance = get<T>(task.x + i) - get<T>(task.origin + lane);
+    sum += distance;
+    square += distance * distance;
+  };
+  sum_rows(task.count, task.width, terms, task.sums, task.squares);
+}
+
+// The one formula of forward and backward, so that backward opens the gate exactly where forward
+// was positive.
+template <typename T, typename Task>
+[[gnu::always_inline]] inline T normalised(const Task& task, std::size_t i, std::size_t lane) {
+  return (get<T>(task.x + i) - get<T>(task.mean + lane)) * get<T>(task.factor + lane) +
+         get<T>(task.shift + lane);
+}
+
+// One loop for each combination of what a layer may have, chosen once per call.
+template <bool with_residual, bool rectified>
+void normalise_as(const Normalise& task) {
+  for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
+    using T = decltype(kind);
+    T value = normalised<T>(task, i, lane);
+    if constexpr (with_residual) value += get<T>(task.residual + i);
+    if constexpr (rectified) value = relu(value);
+    put(task.y + i, value);
+  });
+}
+
+void normalise(const Normalise& task) {
+  if (task.residual != nullptr) {
+    task.rectified ? normalise_as<true, true>(task) : normalise_as<true, false>(task);
+  } else {
+    task.rectified ? normalise_as<false, true>(task) : normalise_as<false, false>(task);
+  }
+}
+
+// The gradient after the ReLU is written back only where the second pass could not have it again.
+template <Gate gate_kind, bool merged>
+void sum_gradients_as(const SumGradients& task) {
+  const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& product) {
+    using T = __typeof__(sum + sum);
+    T gradient = get<T>(task.dy + i);
+    if constexpr (merged) gradient += get<T>(task.also + i);
+    if constexpr (gate_kind == Gate::recomputed) {
+      gradient = gate(normalised<T>(task, i, lane), gradient);
+    }
+    if constexpr (gate_kind == Gate::output) gradient = gate(get<T>(task.y + i), gradient);
+    if constexpr (gate_kind == Gate::output || merged) put(task.dy + i, gradient);
+    sum += gradient;
+    product += gradient * (get<T>(task.x + i) - get<T>(task.mean + lane));
+  };
+  sum_rows(task.count, task.width, terms, task.sums, task.products);
+}
+
+template <bool merged>
+void sum_gradients_of(const SumGradients& task) {
+  switch (task.gate) {
+    case Gate::open:
+      return sum_gradients_as<Gate::open, merged>(task);
+    case Gate::recomputed:
+      return sum_gradients_as<Gate::recomputed, merged>(task);
+    case Gate::output:
+      return sum_gradients_as<Gate::output, merged>(task);
+  }
+}
+
+void sum_gradients(const SumGradients& task) {
+  task.also == nullptr ? sum_gradients_of<false>(task) : sum_gradients_of<true>(task);
+}
+
+// dx of the formula in kernels.hpp; reads x and dy, writes dx, all in one pass.
+template <bool gated>
+void input_gradients_as(const InputGradients& task) {
+  for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
+    using T = decltype(kind);
+    T gradient = get<T>(task.dy + i);
+    if constexpr (gated) gradient = gate(normalised<T>(task, i, lane), gradient);
+    const T distance = get<T>(task.x + i) - get<T>(task.mean + lane);
+    put(task.dx + i, get<T>(task.factor + lane) * (gradient - get<T>(task.offset + lane) -
+                                                   distance * get<T>(task.slope + lane)));
+  });
+}
+
+void input_gradients(const InputGradients& task) {
+  task.gate == Gate::recomputed ? input_gradients_as<true>(task) : input_gradients_as<false>(task);
+}
+
+}  // namespace
+
+const Kernels loops = {
+    .backward_relu = backward_relu,
+    .add = add,
+    .sum_moments = sum_moments,
+    .normalise = normalise,
+    .sum_gradients = sum_gradients,
+    .input_gradients = input_gradients,
+};
+
+}  // namespace rondo::tensor::RONDO_TENSOR_INSTRUCTION_SET
