@@ -19,20 +19,20 @@ class RONDO_TRAIN_API DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Labelled pictures in memory.
-struct Pictures {
-  tensor::Shape shape = {};               ///< n = number of pictures
+/// Labelled images in memory.
+struct Images {
+  tensor::Shape shape = {};               ///< n = number of images
   std::vector<std::uint8_t> pixels = {};  ///< NHWC
-  std::vector<std::int32_t> labels = {};  ///< one per picture: 0 <= label < classes
+  std::vector<std::int32_t> labels = {};  ///< one per image: 0 <= label < classes
 };
 
-/// A training set and a test set of pictures of one size, and what to normalise them with: mean
+/// A training set and a test set of images of one size, and what to normalise them with: mean
 /// and standard deviation of the training pixels, scaled to [0, 1].
 struct Dataset {
   std::string name = {};
   std::int64_t classes = 0;
-  Pictures training = {};
-  Pictures test = {};
+  Images training = {};
+  Images test = {};
   std::vector<float> mean = {};    ///< per channel
   std::vector<float> stddev = {};  ///< per channel; 1 where all pixels are equal
 };
@@ -60,19 +60,19 @@ struct DatasetShape {
 [[nodiscard]] RONDO_TRAIN_API Dataset read_idx(const std::filesystem::path& folder);
 
 /// CIFAR-10 from its binary files in `folder`, or in its subfolder cifar-10-batches-bin. The five
-/// training files hold equally many pictures.
+/// training files hold equally many images.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_cifar10(const std::filesystem::path& folder);
 
 struct SyntheticOptions {
-  tensor::Shape shape = {0, 28, 28, 1};  ///< of one picture; n is ignored
+  tensor::Shape shape = {0, 28, 28, 1};  ///< of one image; n is ignored
   std::int64_t classes = 10;
   std::int64_t training = 10'000;
   std::int64_t test = 1'000;
   std::uint64_t seed = 1;
 };
 
-/// Pictures that need no file and can be learned: every class has a pattern of its own, and each
-/// picture is its class's pattern shifted, dimmed and noisy. The same for the same options.
+/// Images that need no file and can be learned: every class has a pattern of its own, and each
+/// image is its class's pattern shifted, dimmed and noisy. The same for the same options.
 [[nodiscard]] RONDO_TRAIN_API Dataset make_synthetic(const SyntheticOptions& options);
 
 }  // namespace rondo::train
