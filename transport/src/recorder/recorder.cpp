@@ -47,7 +47,8 @@ void fill(std::array<char, Size>& field, std::string_view text) {
 
 }  // namespace
 
-// The counter must run at one pace whatever the core's frequency: x86 tells it by cpuid, ARM guarantees it.
+// The counter must run at one pace whatever the core's frequency: x86 tells it by cpuid, ARM
+// guarantees it.
 TickSource best_tick_source() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned power_management = 0x80000007;
