@@ -124,7 +124,7 @@ const sync::SchemeDescription& scheme_of(const Experiment::Update& update) {
   try {
     return sync::describe_scheme(update.scheme);
   } catch (const std::invalid_argument& error) {
-    refuse("update.scheme", "{}", error.what());
+    refuse_key("update.scheme", "{}", error.what());
   }
 }
 
