@@ -1,11 +1,11 @@
-// Which ranks meet, and by which way.
+// Which ranks connect to each other, and by which interface.
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hosts/hosts_test.hpp"
+#include "hosts/job.hpp"
 
 namespace rondo::test {
 namespace {
@@ -13,18 +13,18 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-class HostsMeetingTest : public HostsTest {
+class HostsBootstrapTest : public HostsTest {
  protected:
   static void expect_success(Job& job, const std::string& said) {
     for (int rank = 0; rank < job.size(); ++rank) {
       const Ended ended = job.wait(rank);
-      EXPECT_EQ(ended.status, 0) << ended.output;
-      EXPECT_THAT(ended.output, HasSubstr(said));
+      EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+      EXPECT_THAT(ended.out, HasSubstr(said));
     }
   }
 };
 
-TEST_F(HostsMeetingTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
+TEST_F(HostsBootstrapTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
   Job job({1, 2}, 1);
 
   job.start({rank_program(), "collectives"});
@@ -32,7 +32,7 @@ TEST_F(HostsMeetingTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
   expect_success(job, "eth1");
 }
 
-TEST_F(HostsMeetingTest, TakesTheInterfaceThatIsNamed) {
+TEST_F(HostsBootstrapTest, TakesTheInterfaceThatIsNamed) {
   Job job({1, 2}, 0);
   job.set("RONDO_INTERFACE", "eth1");
 
@@ -41,7 +41,7 @@ TEST_F(HostsMeetingTest, TakesTheInterfaceThatIsNamed) {
   expect_success(job, "eth1");
 }
 
-TEST_F(HostsMeetingTest, PassesOverAnInterfaceThatIsDown) {
+TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
   hosts({"down", "2", "eth0"});
   Job job({1, 2}, 1);
   job.set("RONDO_INTERFACE", "eth0,eth1");
@@ -52,7 +52,7 @@ TEST_F(HostsMeetingTest, PassesOverAnInterfaceThatIsDown) {
   hosts({"up", "2", "eth0"});
 }
 
-TEST_F(HostsMeetingTest, KeepsAJobOfAnotherNameOut) {
+TEST_F(HostsBootstrapTest, KeepsAJobOfAnotherNameOut) {
   Job job({1, 2});
   Job stranger({1, 2});
   std::string other = job.coordinator();
@@ -67,7 +67,7 @@ TEST_F(HostsMeetingTest, KeepsAJobOfAnotherNameOut) {
   EXPECT_EQ(stranger.wait(1).status, 3);
 }
 
-TEST_F(HostsMeetingTest, KeepsARankWithAnotherSecretOut) {
+TEST_F(HostsBootstrapTest, KeepsARankWithAnotherSecretOut) {
   Job job({1, 2});
   Job stranger({1, 2});
   stranger.set_coordinator(job.coordinator());
@@ -81,7 +81,7 @@ TEST_F(HostsMeetingTest, KeepsARankWithAnotherSecretOut) {
   EXPECT_EQ(stranger.wait(1).status, 3);
 }
 
-TEST_F(HostsMeetingTest, LetsTwoJobsRunSideBySide) {
+TEST_F(HostsBootstrapTest, LetsTwoJobsRunSideBySide) {
   Job one({1, 2});
   Job other({2, 1});
 
