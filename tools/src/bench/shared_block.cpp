@@ -26,6 +26,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "bench/pattern.hpp"
+#include "files.hpp"
 #include "launch/environment.hpp"
 
 namespace rondo::tools {
@@ -52,31 +53,36 @@ std::size_t round_up(std::size_t bytes) { return (bytes + page - 1) / page * pag
 }
 
 // Rank 0's file of memory; the others open it under /proc.
-int open_memory(transport::World& world, std::size_t bytes) {
+Descriptor open_memory(transport::World& world, std::size_t bytes) {
   std::array<std::int32_t, 1> number = {-1};
-  int fd = -1;
+  Descriptor memory;
   if (world.rank() == 0) {
-    fd = memfd_create("rondo-bench", MFD_CLOEXEC);
-    if (fd < 0) fail("memfd_create");
-    const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    memory = Descriptor(memfd_create("rondo-bench", MFD_CLOEXEC));
+    if (memory.value() < 0) fail("memfd_create");
+    const int error = posix_fallocate(memory.value(), 0, static_cast<off_t>(bytes));
     if (error != 0) {
       errno = error;
       fail(fmt::format("{} bytes of shared memory", bytes));
     }
-    number[0] = fd;
+    number[0] = memory.value();
   }
   world.communicator().broadcast(std::span<std::int32_t>(number), 0).wait();
   if (world.rank() != 0) {
     const std::string path = fmt::format("/proc/{}/fd/{}", world.ranks()[0].pid, number[0]);
-    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) fail(path);
+    memory = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (memory.value() < 0) fail(path);
   }
-  return fd;
+  return memory;
 }
 
 // Fake nodes share the CPUs of one machine.
 bool outnumber_cpus(const transport::World& world) {
   return world.oversubscribed() || world.size() > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+// Fake nodes are on one machine, too.
+bool on_one_machine(const transport::World& world) {
+  return world.nodes() == 1 || fake_nodes_from_environment() > 1;
 }
 
 void pause() noexcept {
@@ -148,10 +154,10 @@ SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
       rank_bytes_(round_up(buffer_bytes)),
       peers_(world.ranks().begin(), world.ranks().end()),
       spins_(outnumber_cpus(world) ? 0 : 100'000) {
-  const int fd = open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
-  map(fd);
+  const Descriptor memory =
+      open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
+  map(memory.value());
   world.communicator().barrier().wait();  // all have opened it
-  close(fd);
   std::memset(buffer(rank_), 0, buffer_bytes_);
   barrier();
 }
@@ -220,10 +226,6 @@ void StartingLine::wait() {
   } else {
     world_.communicator().barrier().wait();
   }
-}
-
-bool on_one_machine(const transport::World& world) {
-  return world.nodes() == 1 || fake_nodes_from_environment() > 1;
 }
 
 std::unique_ptr<BenchOperation> make_one_pass(SharedBlock& shared, const BenchSetting& setting) {

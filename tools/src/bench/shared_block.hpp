@@ -73,9 +73,6 @@ class StartingLine {
   std::optional<SharedBlock> block_ = {};
 };
 
-/// Are all ranks of `world` on one machine?
-[[nodiscard]] bool on_one_machine(const transport::World& world);
-
 /// What an allreduce of `count` floats inside a node costs at the least: a barrier, one pass of
 /// loads and stores over the buffers of `shared`, and another barrier.
 [[nodiscard]] std::unique_ptr<BenchOperation> make_one_pass(SharedBlock& shared,

@@ -128,7 +128,6 @@ void NextBootstrap::prepare() {
   if (coordinator_.empty()) return;
   setenv("RONDO_COORDINATOR", coordinator_.c_str(), 1);
   if (listener_.value() < 0) return;
-  // The World takes it over.
   setenv("RONDO_LISTENER", std::to_string(listener_.release()).c_str(), 1);
 }
 

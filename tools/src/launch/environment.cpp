@@ -32,11 +32,9 @@ bool is_replaced(std::string_view entry, const RankEnvironment& rank) {
          std::ranges::any_of(rank.settings, [&](const auto& own) { return name_of(own) == name; });
 }
 
-const char* text_from(const char* name) { return std::getenv(name); }
-
 // 0 when the variable is not set. Throws UsageError for anything but a whole number.
 int number_from(const char* name) {
-  const char* text = text_from(name);
+  const char* text = std::getenv(name);
   if (text == nullptr) return 0;
   const std::string_view view(text);
   int value = 0;
@@ -81,10 +79,10 @@ void refuse_other_fabric(const FabricRequest& request) {
 }  // namespace
 
 // RONDO_RANK is the mark of a rank: every launcher that the library supports sets it.
-bool is_rank() { return text_from("RONDO_RANK") != nullptr; }
+bool is_rank() { return std::getenv("RONDO_RANK") != nullptr; }
 
 std::string rank_name() {
-  const char* text = text_from("RONDO_RANK");
+  const char* text = std::getenv("RONDO_RANK");
   return text != nullptr ? text : "0";
 }
 

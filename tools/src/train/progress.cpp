@@ -66,7 +66,7 @@ struct Cost {
   std::string difference;
 };
 
-std::string number(std::uint64_t count) { return fmt::format("{}", count); }
+std::string number(auto count) { return fmt::format("{}", count); }
 
 Cost cost_in_bytes(std::string name, std::uint64_t own, std::uint64_t synchronous) {
   return {std::move(name), mebibytes(own), mebibytes(synchronous), against(own, synchronous)};
