@@ -1,4 +1,4 @@
-// Ranks on several hosts meet, and everything that they can do together gives what it must.
+// Everything that ranks on several hosts can do together gives exact results.
 
 #include <string>
 #include <tuple>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hosts/hosts_test.hpp"
+#include "hosts/job.hpp"
 
 namespace rondo::test {
 namespace {
@@ -36,8 +36,8 @@ TEST_P(HostsCollectivesTest, GiveExactResults) {
 
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
-    EXPECT_EQ(ended.status, 0) << ended.output;
-    EXPECT_THAT(ended.output, HasSubstr(" 0 wrong"));
+    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+    EXPECT_THAT(ended.out, HasSubstr(" 0 wrong"));
   }
 }
 
@@ -48,11 +48,11 @@ class HostsBenchTest : public HostsTest, public testing::WithParamInterface<cons
 TEST_P(HostsBenchTest, FindsNothingWrong) {
   Job job({1, 2});
 
-  job.start({rondo_program(), "bench", GetParam(), "--sizes", "4:256K", "--iterations", "5"});
+  job.start({rondo_path(), "bench", GetParam(), "--sizes", "4:256K", "--iterations", "5"});
 
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
-    EXPECT_EQ(ended.status, 0) << ended.output;
+    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
   }
 }
 

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hosts/hosts_test.hpp"
+#include "hosts/job.hpp"
 
 namespace rondo::test {
 namespace {
@@ -40,10 +40,10 @@ class HostsFailureTest : public HostsTest {
   static void expect_report(Job& job, int rank, int lost, const std::string& host, double began,
                             double seconds) {
     const Ended ended = job.wait(rank);
-    const Report report = report_of(ended.output);
-    EXPECT_EQ(report.rank, lost) << "rank " << rank << ": " << ended.output;
-    EXPECT_EQ(report.host, host) << "rank " << rank << ": " << ended.output;
-    EXPECT_LE(report.at - began, seconds) << "rank " << rank << ": " << ended.output;
+    const Report report = report_of(ended.out);
+    EXPECT_EQ(report.rank, lost) << "rank " << rank << ": " << ended.out << ended.err;
+    EXPECT_EQ(report.host, host) << "rank " << rank << ": " << ended.out << ended.err;
+    EXPECT_LE(report.at - began, seconds) << "rank " << rank << ": " << ended.out << ended.err;
   }
 };
 

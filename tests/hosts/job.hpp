@@ -2,22 +2,17 @@
 
 // Jobs whose ranks run on the hosts that tests/support/hosts has made.
 
-#include <sys/types.h>
-
-#include <chrono>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "support/program.hpp"
+
 namespace rondo::test {
-
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
-/// What a program left behind.
-struct Ended {
-  int status = 0;           ///< its exit status, or 128 + n when signal n ended it
-  std::string output = {};  ///< of both streams
-};
 
 /// Seconds of the monotonic clock, which all hosts of a test share.
 [[nodiscard]] double now();
@@ -31,9 +26,6 @@ class Job {
   /// Rank r will run on host `hosts[r]`, which counts from 1. Its store is
   /// at 10.88.`wire`.`hosts[0]`.
   explicit Job(std::vector<int> hosts, int wire = 0);
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
-  ~Job();  ///< kills whoever still runs
 
   /// Sets a variable for the ranks that are started from now on.
   void set(const std::string& name, const std::string& value);
@@ -44,7 +36,8 @@ class Job {
 
   void kill(int rank) const;
 
-  /// Returns when the rank has written `text`, or has ended; what it has written by then.
+  /// Returns when the rank has written `text`, or has ended; what it has written to its
+  /// standard output by then.
   [[nodiscard]] std::string output_until(int rank, const std::string& text) const;
 
   Ended wait(int rank);
@@ -56,15 +49,10 @@ class Job {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(hosts_.size()); }
 
  private:
-  struct Rank {
-    pid_t pid = -1;
-    int output = -1;
-  };
-  [[nodiscard]] Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
-  [[nodiscard]] const Rank& at(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] Program& at(int rank) const { return *ranks_.at(static_cast<std::size_t>(rank)); }
 
   std::vector<int> hosts_;
-  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<Program>> ranks_;
   std::string coordinator_;
   Environment environment_;
 };
@@ -72,7 +60,13 @@ class Job {
 /// The program of tests/rank.
 [[nodiscard]] std::string rank_program();
 
-/// The built `rondo`.
-[[nodiscard]] std::string rondo_program();
+/// A test that needs hosts; it is left out, and says why, where there can be none.
+class HostsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* reason = std::getenv("RONDO_HOSTS_MISSING");
+    if (reason != nullptr) GTEST_SKIP() << "left out: " << reason;
+  }
+};
 
 }  // namespace rondo::test

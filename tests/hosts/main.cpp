@@ -4,23 +4,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
+
+#include "support/program.hpp"
 
 namespace {
 
 // Why there can be no hosts here; empty when there can.
 std::string obstacle(const std::string& script) {
-  FILE* said = popen((script + " possible 2>&1").c_str(), "r");
-  if (said == nullptr) return "no shell";
-  std::string text;
-  std::array<char, 256> part{};
-  while (std::fgets(part.data(), part.size(), said) != nullptr) text += part.data();
-  if (pclose(said) == 0) return {};
-  return text.empty() ? "hosts cannot be made here" : text;
+  const rondo::test::Ended ended = rondo::test::Program({script, "possible"}).wait();
+  if (ended.status == 0) return {};
+  const std::string said = ended.out + ended.err;
+  return said.empty() ? "hosts cannot be made here" : said;
 }
 
 void become_with_hosts(const std::string& script, int argc, char** argv) {

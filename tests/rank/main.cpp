@@ -3,16 +3,20 @@
 //   rondo-test-rank collectives | until-failure | train FILE
 //   rondo-test-rank compare FILE FILE
 //
-// The place in the job comes from RONDO_COORDINATOR and its companions. RONDO_TEST_PATIENCE is how
-// many seconds it may take to meet.
+// Its rank and its job come from RONDO_COORDINATOR and its companions. RONDO_TEST_PATIENCE is how
+// many seconds connecting may take.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "modes.hpp"
@@ -32,6 +36,24 @@ int check_everything(transport::World& world) {
   std::printf("rank %d of %d on %d node(s) by %s: %d checks, %d wrong\n", world.rank(),
               world.size(), world.nodes(), world.route().c_str(), checks.done(), checks.wrong());
   return checks.wrong() == 0 ? 0 : 1;
+}
+
+// Says "ready", then reduces until something fails, and says "failed at=SECONDS rank=R host=H:" and
+// the error's text; the seconds are of the monotonic clock.
+int reduce_until_failure(transport::World& world) {
+  std::vector<float> data(10'000, 0.0F);
+  const auto reduce = [&] { world.communicator().allreduce(std::span(data)).wait(); };
+  try {
+    reduce();
+    std::printf("ready\n");
+    std::fflush(stdout);
+    while (true) reduce();
+  } catch (const transport::Error& error) {
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+    std::printf("failed at=%.3f rank=%d host=%s: %s\n", now.count(), error.detail().rank,
+                error.detail().host.c_str(), error.what());
+  }
+  return 0;
 }
 
 int run(const std::vector<std::string>& words) {

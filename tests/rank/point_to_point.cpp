@@ -54,22 +54,22 @@ void check_messages(transport::World& world, Checks& checks, std::size_t count) 
   }
 }
 
-// A picture of `edge` x `edge` values with a border of one: its outer columns go to the ranks left
+// An image of `edge` x `edge` values with a border of one: its outer columns go to the ranks left
 // and right, whose columns fill the border.
 void check_halo(transport::World& world, Checks& checks, std::size_t edge) {
   const Ring ring(world);
   const std::size_t stride = edge + 2;
-  std::vector<float> picture(edge * stride, -1.0F);
+  std::vector<float> image(edge * stride, -1.0F);
   for (std::size_t y = 0; y < edge; ++y) {
     for (std::size_t x = 1; x <= edge; ++x) {
-      picture[y * stride + x] =
+      image[y * stride + x] =
           static_cast<float>(value_of(static_cast<std::size_t>(world.rank()), y * edge + x));
     }
   }
   const auto given = [&](std::size_t x) {
-    return Strided<const float>(&picture[x], edge, 1, stride);
+    return Strided<const float>(&image[x], edge, 1, stride);
   };
-  const auto taken = [&](std::size_t x) { return Strided<float>(&picture[x], edge, 1, stride); };
+  const auto taken = [&](std::size_t x) { return Strided<float>(&image[x], edge, 1, stride); };
   // Tag 0 travels to the left, tag 1 to the right: with two ranks both come from the same one.
   const std::array<Neighbour, 2> neighbours{
       Neighbour(ring.left, given(1), taken(0), 0, 1),
@@ -79,7 +79,7 @@ void check_halo(transport::World& world, Checks& checks, std::size_t edge) {
 
   const auto column = [&](std::size_t x) {
     std::vector<float> values;
-    for (std::size_t y = 0; y < edge; ++y) values.push_back(picture[y * stride + x]);
+    for (std::size_t y = 0; y < edge; ++y) values.push_back(image[y * stride + x]);
     return values;
   };
   checks.elements<float>("halo on the left", column(0), [&](std::size_t y) {

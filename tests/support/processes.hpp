@@ -3,10 +3,8 @@
 // Ranks for tests: processes, forked from the test, that meet as those of `rondo run` do.
 
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +18,7 @@
 
 #include <rondo/transport/world.hpp>
 
+#include "support/program.hpp"
 #include "support/world.hpp"
 
 namespace rondo::test {
@@ -75,31 +74,18 @@ class Processes {
     for (int rank = 0; rank < ranks; ++rank) {
       const pid_t pid = ::fork();
       if (pid == 0) run_rank(place, rank, ranks, body);
-      pids_.push_back(pid);
+      ranks_.emplace_back(pid);
     }
     // A port of a rank 0 that is gone must refuse at once.
     if (place.listener >= 0) ::close(place.listener);
   }
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
-  ~Processes() {
-    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
-      if (pids_[rank] > 0) ::kill(pids_[rank], SIGKILL);
-      (void)wait(static_cast<int>(rank));
-    }
-  }
 
-  void signal(int rank, int number) const { ::kill(pids_[index(rank)], number); }
+  void signal(int rank, int number) const { ranks_[index(rank)].send(number); }
 
   /// Waits for a rank; its exit status, or 128 + the signal that ended it.
-  int wait(int rank) {
-    pid_t& pid = pids_[index(rank)];
-    if (pid <= 0) return -1;
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    pid = -1;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  }
+  int wait(int rank) { return ranks_[index(rank)].wait(); }
 
  private:
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -126,7 +112,7 @@ class Processes {
     ::_exit(testing::Test::HasFailure() ? 1 : status);
   }
 
-  std::vector<pid_t> pids_;
+  std::vector<Child> ranks_;
 };
 
 /// Every rank of `ranks` processes that meet at `place` returns from body() without a failure.

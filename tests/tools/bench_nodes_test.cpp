@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "support/program.hpp"
 
-namespace rondo::tools::test::bench_nodes_test {
+namespace rondo::test::bench_nodes_test {
 namespace {
 
 using testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(BenchTuneTest, RefusesATableThatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::bench_nodes_test
+}  // namespace rondo::test::bench_nodes_test

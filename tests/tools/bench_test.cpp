@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "support/program.hpp"
 
-namespace rondo::tools::test::bench_test {
+namespace rondo::test::bench_test {
 namespace {
 
 using testing::ElementsAre;
@@ -69,13 +69,6 @@ TEST(BenchTest, MeasuresMoreRanksThanCores) {
   EXPECT_EQ(rows_of(ended)[0]["wrong"], 0);
 }
 
-TEST(BenchTest, FindsMistakesBeforeItStartsRanks) {
-  const Ended ended = rondo({"bench", "allreduce", "-m", "7"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("not a multiple of 4")));
-}
-
 TEST(BenchTest, MeasuresInPlaceAndOutOfPlace) {
   const Ended ended =
       rondo({"bench", "allgather", "-n", "2", "-m", "64", "--memory", "arena", "--in-place",
@@ -113,27 +106,6 @@ TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
   EXPECT_THAT(ended.err, HasSubstr("2 ranks on 1 node"));
   EXPECT_THAT(ended.err, HasSubstr("inside a node: shm"));
   EXPECT_THAT(ended.err, HasSubstr("rank 0 may use core"));
-}
-
-TEST(BenchTest, RefusesATileThatWouldNotFit) {
-  const Ended ended = rondo({"bench", "halo", "-n", "2", "-m", "1M"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("halo takes up to 65536 bytes")));
-}
-
-TEST(BenchTest, RefusesToSendToItself) {
-  const Ended ended = rondo({"bench", "latency", "-n", "1"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("needs two ranks; give -n 2")));
-}
-
-TEST(BenchTest, RefusesMoreGroupsThanRanks) {
-  const Ended ended = rondo({"bench", "segmented", "-n", "2", "--groups", "3"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("3 groups need at least as many ranks")));
 }
 
 TEST(BenchTest, TunesWhatOneNodeHas) {
@@ -201,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
                          [](const auto& type) { return std::string(type.param); });
 
 }  // namespace
-}  // namespace rondo::tools::test::bench_test
+}  // namespace rondo::test::bench_test

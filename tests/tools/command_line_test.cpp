@@ -3,16 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "program.hpp"
+#include <string>
+#include <vector>
 
-namespace rondo::tools::test::command_line_test {
+#include "support/program.hpp"
+
+namespace rondo::test::command_line_test {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::StartsWith;
 
 TEST(CommandLineTest, PrintsItsVersion) {
@@ -29,61 +30,75 @@ TEST(CommandLineTest, HelpNamesTheSubcommands) {
   EXPECT_THAT(ended.out, HasSubstr("run"));
 }
 
-TEST(CommandLineTest, ListsTheSubcommandsWhenThereIsNoSuch) {
-  const Ended ended = rondo({"walk"});
+// A mistake, and what the line about it says.
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* said;
+  Environment environment = {};
+};
 
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err),
-              ElementsAre(StartsWith("rondo: there is no subcommand 'walk'; there are: run")));
-}
+class MistakeTest : public testing::TestWithParam<Mistake> {};
 
-TEST(CommandLineTest, WantsASubcommand) {
-  const Ended ended = rondo({});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("subcommand is required")));
-}
-
-TEST(CommandLineTest, NamesAnUnknownOptionAndWhereToLook) {
-  const Ended ended = rondo({"run", "--bogus", "--", "true"});
+TEST_P(MistakeTest, IsOneLineAndStatusTwo) {
+  const Ended ended = rondo(GetParam().arguments, GetParam().environment);
 
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(ended.out, IsEmpty());
-  EXPECT_THAT(lines(ended.err),
-              ElementsAre(testing::AllOf(HasSubstr("--bogus"), HasSubstr("see rondo run --help"))));
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
 }
 
-TEST(CommandLineTest, WantsSomethingToRun) {
-  const Ended ended = rondo({"run", "-n", "2"});
+const Environment by_hand = {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}};
+const Environment with_ucx = {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}, {"RONDO_FABRIC", "ucx"}};
 
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("nothing to run")));
-}
-
-TEST(CommandLineTest, RefusesZeroRanks) {
-  const Ended ended = rondo({"run", "-n", "0", "--", "true"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("--ranks")));
-}
-
-// Nobody but the user has set what it misses.
-TEST(CommandLineTest, TellsARankStartedByHandWhichVariableIsMissing) {
-  const Ended ended =
-      rondo({"bench", "barrier", "--fabric", "ofi"}, {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("RONDO_FABRIC is not set, but 'ofi' is asked for"),
-                               HasSubstr("set it for every rank"), Not(HasSubstr("launcher"))));
-}
-
-TEST(CommandLineTest, TellsARankWhichVariableSaysOtherwise) {
-  const Ended ended = rondo({"bench", "barrier", "--fabric", "ofi"},
-                            {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}, {"RONDO_FABRIC", "ucx"}});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("RONDO_FABRIC is 'ucx', but 'ofi' is asked for"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    , MistakeTest,
+    testing::Values(
+        Mistake{"Subcommand", {"walk"}, "rondo: there is no subcommand 'walk'; there are: run"},
+        Mistake{"NoSubcommand", {}, "subcommand is required"},
+        Mistake{"Option", {"run", "--bogus", "--", "true"}, "--bogus; see rondo run --help"},
+        Mistake{"NothingToRun", {"run", "-n", "2"}, "nothing to run"},
+        Mistake{"ZeroRanks", {"run", "-n", "0", "--", "true"}, "--ranks"},
+        Mistake{"FakeNodes",
+                {"run", "-n", "2", "--fake-nodes", "3", "--", "true"},
+                "give -n 3 or more"},
+        Mistake{"SlowOneNode",
+                {"run", "-n", "2", "--latency-us", "5", "--", "true"},
+                "add --fake-nodes 2"},
+        Mistake{"Fabric",
+                {"run", "-n", "2", "--fake-nodes", "2", "--fabric", "myrinet", "--", "true"},
+                "auto, ucx, ucx:TRANSPORTS"},
+        Mistake{
+            "Threads", {"run", "-n", "2", "--threads", "4096", "--", "true"}, "--oversubscribe"},
+        Mistake{"Choice", {"info", "--format", "csv"}, "--format: csv not in {text,json}"},
+        Mistake{"Size", {"bench", "allreduce", "-m", "7"}, "not a multiple of 4"},
+        Mistake{"Tile", {"bench", "halo", "-n", "2", "-m", "1M"}, "halo takes up to 65536 bytes"},
+        Mistake{"Alone", {"bench", "latency", "-n", "1"}, "needs two ranks; give -n 2"},
+        Mistake{"Groups",
+                {"bench", "segmented", "-n", "2", "--groups", "3"},
+                "3 groups need at least as many ranks"},
+        Mistake{"Configuration", {"train", "no-such-file.toml"}, "no-such-file.toml"},
+        Mistake{"MemoryLimit",
+                {"train", "x.toml", "--memory-limit", "1.5G"},
+                "the size '1.5G' is not a number of bytes"},
+        Mistake{"Comparison",
+                {"compare", "x.toml", "--schemes", "lazy"},
+                "start it without a launcher",
+                by_hand},
+        Mistake{"OtherSize",
+                {"bench", "model", "lenet5", "-n", "3"},
+                "one of 1 ranks already, so it cannot start 3",
+                by_hand},
+        // Nobody but the user has set what it misses.
+        Mistake{"NoVariable",
+                {"bench", "barrier", "--fabric", "ofi"},
+                "RONDO_FABRIC is not set, but 'ofi' is asked for; set it for every rank",
+                by_hand},
+        Mistake{"OtherVariable",
+                {"bench", "barrier", "--fabric", "ofi"},
+                "RONDO_FABRIC is 'ucx', but 'ofi' is asked for",
+                with_ucx}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
 
 }  // namespace
-}  // namespace rondo::tools::test::command_line_test
+}  // namespace rondo::test::command_line_test

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test::compare_test {
+namespace rondo::test::compare_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -61,7 +61,7 @@ class CompareTest : public testing::Test {
   }
 
  private:
-  rondo::test::ScratchFolder scratch_;
+  ScratchFolder scratch_;
 };
 
 const std::vector<std::string> two_by_two = {
@@ -189,7 +189,7 @@ TEST_F(CompareTest, GoesOnAfterARunThatFailedAndEndsWithItsStatus) {
 TEST_F(CompareTest, EndsTheRanksWhenInterruptedAndShowsWhatHasRun) {
   const std::vector<std::string> endless = {
       "--schemes", "synchronous,synchronous:train.epochs=100000", "--seeds", "1"};
-  Program program(arguments(endless));
+  Program program(rondo_command(arguments(endless)));
   program.errors_until("1/2 ");
   while (program.children().size() < 2) {
   }
@@ -206,7 +206,7 @@ TEST_F(CompareTest, EndsTheRanksWhenInterruptedAndShowsWhatHasRun) {
 
 TEST_F(CompareTest, LetsNobodyElseCompareInItsFolder) {
   const std::vector<std::string> endless = {"--schemes", "synchronous:train.epochs=100000"};
-  Program program(arguments(endless));
+  Program program(rondo_command(arguments(endless)));
   program.errors_until("to run, in");
 
   const Ended ended = compare(endless);
@@ -236,4 +236,4 @@ TEST_F(CompareTest, TakesAFileThatStandsBehindAListOrASetting) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::compare_test
+}  // namespace rondo::test::compare_test

@@ -1,18 +1,20 @@
 // The defaults that --help shows are those of the code.
 
+#include <CLI/CLI.hpp>
+
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/plan.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "bench/bench_options.hpp"
+#include "bench/measure.hpp"
+#include "bench/operation.hpp"
 #include "command.hpp"
-#include "plan/plan_request.hpp"
 
 namespace rondo::tools::help_test {
 namespace {
@@ -24,12 +26,10 @@ using testing::IsEmpty;
 class HelpTest : public testing::Test {
  protected:
   HelpTest() {
-    add_run(app_, none_, status_);
-    add_train(app_, status_);
-    add_compare(app_, status_);
-    add_plan(app_, status_);
-    add_bench(app_, none_, status_);
-    add_info(app_, status_);
+    Command root(app_, line_, status_);
+    for (const auto add : {add_run, add_train, add_compare, add_plan, add_bench, add_info}) {
+      add(root);
+    }
   }
 
   void for_each_option(const std::function<void(const CLI::App&, CLI::Option&)>& visit) {
@@ -51,27 +51,26 @@ class HelpTest : public testing::Test {
     for (CLI::App* command : app.get_subcommands({})) visit_options(*command, visit);
   }
 
-  std::vector<std::string> none_ = {};
+  CommandLine line_ = {};
   int status_ = 0;
 };
 
 TEST_F(HelpTest, ShowsTheDefaultsThatAreInTheCode) {
-  const BenchOptions bench;
-  const PlanRequest plan;
+  const Bench bench;
+  const train::PlanOptions plan;
   const std::vector<std::string> allreduce = {"bench", "allreduce"};
 
-  EXPECT_EQ(default_of(allreduce, "--type"), bench.type);
-  EXPECT_EQ(default_of(allreduce, "--op"), bench.reduction);
-  EXPECT_EQ(default_of(allreduce, "--memory"), bench.memory);
-  EXPECT_EQ(default_of(allreduce, "--buffers"), bench.buffers);
-  EXPECT_EQ(default_of(allreduce, "--wait"), bench.wait);
-  EXPECT_EQ(default_of(allreduce, "--format"), bench.format);
+  EXPECT_EQ(default_of(allreduce, "--type"), name_of(element_types, bench.type));
+  EXPECT_EQ(default_of(allreduce, "--op"), name_of(reductions, bench.reduction));
+  EXPECT_EQ(default_of(allreduce, "--memory"), "both");
+  EXPECT_EQ(default_of(allreduce, "--buffers"), "rewritten");
+  EXPECT_EQ(default_of(allreduce, "--wait"), "auto");
+  EXPECT_EQ(default_of(allreduce, "--format"), "table");
   EXPECT_EQ(default_of(allreduce, "--fabric"), transport::FabricOptions{}.name);
   EXPECT_EQ(default_of({"bench", "segmented"}, "--groups"), std::to_string(bench.groups));
-  EXPECT_EQ(default_of({"plan"}, "--strategy"), plan.strategy);
-  EXPECT_EQ(default_of({"plan"}, "--measurements"), std::to_string(plan.measurements));
-  EXPECT_EQ(std::stod(default_of({"plan"}, "--alpha")), plan.plan.fabric.alpha_seconds);
-  EXPECT_EQ(std::stod(default_of({"plan"}, "--bandwidth")), plan.plan.fabric.bandwidth);
+  EXPECT_EQ(default_of({"plan"}, "--strategy"), "all");
+  EXPECT_EQ(std::stod(default_of({"plan"}, "--alpha")), plan.fabric.alpha_seconds);
+  EXPECT_EQ(std::stod(default_of({"plan"}, "--bandwidth")), plan.fabric.bandwidth);
 }
 
 TEST_F(HelpTest, ShowsNoDefaultThatTheOptionWouldRefuse) {

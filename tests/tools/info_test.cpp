@@ -11,10 +11,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "program.hpp"
+#include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test::info_test {
+namespace rondo::test::info_test {
 namespace {
 
 using testing::HasSubstr;
@@ -55,7 +55,7 @@ TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
 }
 
 TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   const std::string plugin = folder.write("librondo-link-ucx.so", "not a library").string();
 
   const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", folder.path().string()}});
@@ -91,4 +91,4 @@ TEST(InfoTest, NamesTheKernelsInText) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::info_test
+}  // namespace rondo::test::info_test

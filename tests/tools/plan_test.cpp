@@ -10,10 +10,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "program.hpp"
+#include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test::plan_test {
+namespace rondo::test::plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -54,7 +54,7 @@ class PlanTest : public testing::Test {
   }
 
  private:
-  rondo::test::ScratchFolder scratch_;
+  ScratchFolder scratch_;
 };
 
 TEST_F(PlanTest, PrintsAnArrayOfOneObjectPerGrid) {
@@ -108,8 +108,8 @@ TEST_F(PlanTest, RanksAllStrategiesInATable) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   const std::vector<std::string> text = lines(ended.out);
   EXPECT_THAT(text[0], HasSubstr("alexnet-2012, 2048 samples a step on 512 ranks"));
-  EXPECT_THAT(text[2], HasSubstr("integrated     32    16"));
-  EXPECT_THAT(ended.out, HasSubstr("fc6                     filters 32 x batch 16"));
+  EXPECT_THAT(text[2], testing::ContainsRegex("^integrated +32 +16 "));
+  EXPECT_THAT(ended.out, testing::ContainsRegex("\nfc6 +filters 32 x batch 16 "));
 }
 
 TEST_F(PlanTest, SearchesASplitForEachLayer) {
@@ -137,7 +137,7 @@ TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
 TEST_F(PlanTest, MeasuresAndKeepsTimesWithoutAFlopRate) {
   const std::vector<std::string> words = {"plan",       lenet(), "--ranks",  "2",
                                           "--strategy", "best",  "--format", "json"};
-  const Program::Environment environment = {{"XDG_CACHE_HOME", folder()}};
+  const Environment environment = {{"XDG_CACHE_HOME", folder()}};
 
   const Ended first = rondo(words, environment);
   const Ended second = rondo(words, environment);
@@ -187,66 +187,66 @@ TEST_F(PlanTest, TakesLinksFromTuning) {
   EXPECT_DOUBLE_EQ(other["communication_seconds"], 2 * (16 + 62'367'776.0 / 2));
 }
 
-TEST_F(PlanTest, RefusesQuestionsThatMakeNoSense) {
+// Arguments that make no sense together, and what is said of them.
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* said;
+};
+
+class PlanMistakeTest : public PlanTest, public testing::WithParamInterface<Mistake> {};
+
+TEST_P(PlanMistakeTest, IsRefused) {
+  const Ended ended = plan(GetParam().arguments);
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Questions, PlanMistakeTest,
+    testing::Values(
+        Mistake{"Nothing", {}, "--ranks is required"},
+        Mistake{"NoRange", {"--scaling", "4"}, "write one like 1:4096"},
+        Mistake{"Backwards", {"--scaling", "4:2"}, "not behind their end"},
+        Mistake{"BackwardsWithRate", {"--scaling", "4:2", "--flops", "1"}, "not behind their end"},
+        Mistake{"FromZero", {"--scaling", "0:4"}, "begin with at least one"},
+        Mistake{"TooFewSamples",
+                {"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"},
+                "no sample for each"},
+        Mistake{"NoWindow", {"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
+        Mistake{"Csv", {"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
+        Mistake{"Tuning", {"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
+        // As `rondo train` does.
+        Mistake{"Scheme",
+                {"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical", "--set",
+                 "update.local_period=32", "--set", "update.group=8"},
+                "is not a multiple of the period below"},
+        Mistake{"Model",
+                {"--ranks", "8", "--set", "data.name=fashion-mnist"},
+                "does not fit the images"},
+        Mistake{
+            "Nodes", {"--ranks", "6", "--ranks-per-node", "4"}, "multiple of the ranks per node"}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, PlanMistakeTest,
+    testing::Values(Mistake{"Scheme", {"--ranks", "2", "--scheme", "k_step"}, "--scaling"},
+                    Mistake{"Tau", {"--ranks", "2", "--tau", "2"}, "--scaling"},
+                    Mistake{"Metrics", {"--ranks", "2", "--metrics", "f"}, "--scaling"},
+                    Mistake{"Batch", {"--ranks", "2", "--batch-per-rank", "2"}, "--scaling"},
+                    Mistake{"Strong", {"--ranks", "2", "--fixed-global-batch"}, "--scaling"},
+                    Mistake{"Ranks", {"--scaling", "1:2", "--ranks", "2"}, "--ranks"},
+                    Mistake{"Strategy", {"--scaling", "1:2", "--strategy", "best"}, "--strategy"}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
+
+TEST_F(PlanTest, RefusesATuningWithoutLevels) {
   write("no.json", "{}");
-  const auto complaint = [&](const std::vector<std::string>& words) {
-    const Ended ended = plan(words);
-    EXPECT_EQ(ended.status, 2);
-    return ended.err;
-  };
 
-  EXPECT_THAT(complaint({}), HasSubstr("--ranks is required"));
-  EXPECT_THAT(complaint({"--scaling", "4"}), HasSubstr("write one like 1:4096"));
-  EXPECT_THAT(complaint({"--scaling", "4:2", "--flops", "1"}), HasSubstr("not behind their end"));
-  EXPECT_THAT(complaint({"--scaling", "4:2"}), HasSubstr("not behind their end"));
-  EXPECT_THAT(complaint({"--scaling", "0:4"}), HasSubstr("begin with at least one"));
-  EXPECT_THAT(complaint({"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"}),
-              HasSubstr("no sample for each"));
-  EXPECT_THAT(complaint({"--scaling", "1:2", "--scheme", "lazy"}), HasSubstr("needs the mean"));
-  EXPECT_THAT(complaint({"--ranks", "2", "--format", "csv"}), HasSubstr("csv is for --scaling"));
-  EXPECT_THAT(complaint({"--ranks", "2", "--tuning", folder() / "no.json"}),
-              HasSubstr("has no levels"));
-}
-
-TEST_F(PlanTest, RefusesOptionsThatWouldMeanNothing) {
-  const auto complaint = [&](const std::vector<std::string>& words) {
-    const Ended ended = plan(words);
-    EXPECT_EQ(ended.status, 2);
-    return ended.err;
-  };
-
-  for (const auto& [option, value] : {std::pair{"--scheme", "k_step"},
-                                      {"--tau", "2"},
-                                      {"--metrics", "f"},
-                                      {"--batch-per-rank", "2"}}) {
-    EXPECT_THAT(complaint({"--ranks", "2", option, value}), HasSubstr("--scaling"));
-  }
-  EXPECT_THAT(complaint({"--ranks", "2", "--fixed-global-batch"}), HasSubstr("--scaling"));
-  EXPECT_THAT(complaint({"--scaling", "1:2", "--ranks", "2"}), HasSubstr("--ranks"));
-  EXPECT_THAT(complaint({"--scaling", "1:2", "--strategy", "best"}), HasSubstr("--strategy"));
-}
-
-// As `rondo train` does.
-TEST_F(PlanTest, RefusesKeysThatDoNotGoWithTheScheme) {
-  const Ended ended = plan({"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical",
-                            "--set", "update.local_period=32", "--set", "update.group=8"});
+  const Ended ended = plan({"--ranks", "2", "--tuning", folder() / "no.json"});
 
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("is not a multiple of the period below")));
-}
-
-TEST_F(PlanTest, RefusesModelsThatDoNotFitThePictures) {
-  const Ended ended = plan({"--ranks", "8", "--set", "data.name=fashion-mnist"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("does not fit the pictures")));
-}
-
-TEST_F(PlanTest, RefusesRanksThatDoNotFillTheirNodes) {
-  const Ended ended = plan({"--ranks", "6", "--ranks-per-node", "4"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("multiple of the ranks per node")));
+  EXPECT_THAT(ended.err, HasSubstr("has no levels"));
 }
 
 TEST_F(PlanTest, TakesAFileThatStandsBehindASetting) {
@@ -257,4 +257,4 @@ TEST_F(PlanTest, TakesAFileThatStandsBehindASetting) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::plan_test
+}  // namespace rondo::test::plan_test

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test::run_test {
+namespace rondo::test::run_test {
 namespace {
 
 using testing::Contains;
@@ -107,28 +107,6 @@ TEST(RunTest, TakesFakeNodesFromTheEnvironment) {
   EXPECT_THAT(lines(ended.out), testing::Each(StartsWith("tcp:127.0.0.1:"))) << ended.err;
 }
 
-TEST(RunTest, RefusesMoreFakeNodesThanRanks) {
-  const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "3", "--", "true"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("give -n 3 or more")));
-}
-
-TEST(RunTest, RefusesToSlowLinksThatOneNodeDoesNotHave) {
-  const Ended ended = rondo({"run", "-n", "2", "--latency-us", "5", "--", "true"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("add --fake-nodes 2")));
-}
-
-TEST(RunTest, RefusesAFabricThatDoesNotExist) {
-  const Ended ended =
-      rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "myrinet", "--", "true"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr("auto, ucx, ucx:TRANSPORTS")));
-}
-
 TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRank) {
   const Ended ended = rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c",
                              "echo $RONDO_THREADS $OMP_NUM_THREADS"});
@@ -170,7 +148,8 @@ TEST(RunTest, DoesNotBindMoreRanksThanCoresAndSaysSo) {
 }
 
 TEST(RunTest, StartsRanksAsDirectChildren) {
-  Program program({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"});
+  Program program(
+      rondo_command({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"}));
   program.output_until("started\nstarted\n");
 
   EXPECT_THAT(program.children(), SizeIs(2));
@@ -210,8 +189,9 @@ TEST(RunTest, EndsWithStatusFourWhenThatIsAllThatHappened) {
 }
 
 TEST(RunTest, ForwardsSignalsToTheRanks) {
-  Program program({"run", "-n", "2", "--", "sh", "-c",
-                   "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"});
+  Program program(
+      rondo_command({"run", "-n", "2", "--", "sh", "-c",
+                     "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"}));
   program.output_until("started\nstarted\n");
 
   program.send(SIGTERM);
@@ -220,7 +200,8 @@ TEST(RunTest, ForwardsSignalsToTheRanks) {
 }
 
 TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
-  Program program({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"});
+  Program program(
+      rondo_command({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"}));
   program.output_until("started\nstarted\n");
   const auto ranks = program.children();
 
@@ -241,7 +222,7 @@ class EndlessJob {
           arguments.insert(arguments.end(), options.begin(), options.end());
           arguments.insert(arguments.end(), {"--", rondo_path(), "bench", "allreduce", "--sizes",
                                              "4M", "--iterations", "1000000"});
-          return arguments;
+          return rondo_command(arguments);
         }()) {
     program_.errors_until("# rank 0 may use");
   }
@@ -258,7 +239,7 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 }
 
 TEST(RunTest, WritesTheFlightRecordsOfRanksThatWereKilled) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   EndlessJob job({"--flight-record", folder.path()});
   const auto ranks = job.program().children();
   ASSERT_THAT(ranks, SizeIs(2));
@@ -288,7 +269,7 @@ TEST(RunTest, WritesNoFlightRecordUnlessTold) {
 }
 
 TEST(RunTest, WritesTheFlightRecordsOnRequestAndEndsNothing) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   EndlessJob job({"--flight-record", folder.path()});
 
   job.program().send(SIGUSR2);
@@ -302,7 +283,7 @@ TEST(RunTest, WritesTheFlightRecordsOnRequestAndEndsNothing) {
 }
 
 TEST(RunTest, SaysNothingOfFlightRecordsThatNobodyMade) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
 
   const Ended ended =
       rondo({"run", "-n", "2", "--flight-record", folder.path(), "--", "sh", "-c", "kill -9 $$"});
@@ -320,14 +301,6 @@ TEST(RunTest, SaysThatACommandIsNotFound) {
       testing::ElementsAre("rondo: cannot execute 'no-such-program': No such file or directory"));
 }
 
-TEST(RunTest, RefusesMoreThreadsThanCores) {
-  const Ended ended = rondo({"run", "-n", "2", "--threads", "4096", "--", "true"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), SizeIs(1));
-  EXPECT_THAT(ended.err, HasSubstr("--oversubscribe"));
-}
-
 TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {
   const Ended ended = rondo({"run", "-n", "2", "--threads", "4096", "--oversubscribe", "--", "sh",
                              "-c", "echo $RONDO_THREADS"});
@@ -336,4 +309,4 @@ TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::run_test
+}  // namespace rondo::test::run_test

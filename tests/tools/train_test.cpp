@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
 
-namespace rondo::tools::test::train_test {
+namespace rondo::test::train_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,15 +46,10 @@ learning_rate = 0.05
 // A folder of its own with a configuration in it.
 class TrainTest : public testing::Test {
  protected:
-  TrainTest() {
-    std::string name = (fs::temp_directory_path() / "rondo-train-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-    std::ofstream(config()) << small_run;
-  }
-  ~TrainTest() override { fs::remove_all(folder_); }
+  TrainTest() { scratch_.write("experiment.toml", small_run); }
 
-  [[nodiscard]] std::string config() const { return folder_ / "experiment.toml"; }
-  [[nodiscard]] std::string out() const { return folder_ / "run"; }
+  [[nodiscard]] std::string config() const { return scratch_.path() / "experiment.toml"; }
+  [[nodiscard]] std::string out() const { return scratch_.path() / "run"; }
 
   [[nodiscard]] Ended train(const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {"train", config(), "--out", out(), "--threads", "1"};
@@ -69,7 +65,7 @@ class TrainTest : public testing::Test {
   }
 
  private:
-  fs::path folder_;
+  ScratchFolder scratch_;
 };
 
 // Lines that are not the launcher's "rank r: pid ..." lines.
@@ -189,16 +185,40 @@ TEST_F(TrainTest, TakesAFileThatStandsBehindASetting) {
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
 
-// LeNet-5's parameters take 241 KiB, and its gradients as many.
-TEST_F(TrainTest, NamesWhatExceedsTheMemoryLimitOnce) {
-  const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
+// What ends a run, the status, and the line that says so once for all ranks.
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  int status;
+  const char* said;
+};
 
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(
-      complaints(ended.err),
-      ElementsAre(HasSubstr("train.memory_limit: the array of gradients wants 246824 bytes, "
-                            "and 246824 of the 409600 allowed to a rank are in use")));
+class TrainMistakeTest : public TrainTest, public testing::WithParamInterface<Mistake> {};
+
+TEST_P(TrainMistakeTest, IsSaidOnce) {
+  const Ended ended = train(GetParam().arguments);
+
+  EXPECT_EQ(ended.status, GetParam().status);
+  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr(GetParam().said)));
 }
+
+// LeNet-5's parameters take 241 KiB, and its gradients as many.
+INSTANTIATE_TEST_SUITE_P(
+    , TrainMistakeTest,
+    testing::Values(
+        Mistake{"Memory",
+                {"-n", "2", "--memory-limit", "400KiB"},
+                2,
+                "train.memory_limit: the array of gradients wants 246824 bytes, and 246824 of the "
+                "409600 allowed to a rank are in use"},
+        Mistake{"Data",
+                {"-n", "2", "--set", "data.name=fashion-mnist", "--set",
+                 "data.path=\"/no/such/folder\""},
+                3,
+                "/no/such/folder"},
+        Mistake{"Batch", {"-n", "3", "--set", "train.global_batch=2"}, 2, "global_batch"},
+        Mistake{"Loss", {"-n", "2", "--set", "optimizer.learning_rate=1e30"}, 5, "step"}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
 
 TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   const Ended ended = train({"-n", "1", "--set", "train.max_steps=1", "--memory-limit", "64MiB"});
@@ -223,28 +243,6 @@ TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
 
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
-}
-
-TEST_F(TrainTest, RefusesAConfigurationThatIsNotThere) {
-  const Ended ended = rondo({"train", "no-such-file.toml"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("no-such-file.toml")));
-}
-
-TEST_F(TrainTest, ReportsMissingDataOnce) {
-  const Ended ended = train(
-      {"-n", "2", "--set", "data.name=fashion-mnist", "--set", "data.path=\"/no/such/folder\""});
-
-  EXPECT_EQ(ended.status, 3);
-  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("/no/such/folder")));
-}
-
-TEST_F(TrainTest, RefusesABatchSmallerThanTheRanks) {
-  const Ended ended = train({"-n", "3", "--set", "train.global_batch=2"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("global_batch")));
 }
 
 TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
@@ -317,16 +315,9 @@ TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);
 }
 
-TEST_F(TrainTest, EndsWithFiveWhenTheLossIsNotFinite) {
-  const Ended ended = train({"-n", "2", "--set", "optimizer.learning_rate=1e30"});
-
-  EXPECT_EQ(ended.status, 5);
-  EXPECT_THAT(complaints(ended.err), Contains(HasSubstr("step")));
-}
-
 TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
-  Program program({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
-                   "train.epochs=100000", config()});
+  Program program(rondo_command({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
+                                 "train.epochs=100000", config()}));
   program.output_until("epoch 2/");
   const auto ranks = program.children();
   ASSERT_THAT(ranks, SizeIs(2));
@@ -344,8 +335,8 @@ TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
 
 // As another launcher would pass the signal on.
 TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
-  Program program({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
-                   "train.epochs=100000", config()});
+  Program program(rondo_command({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
+                                 "train.epochs=100000", config()}));
   program.output_until("epoch 2/");
   const auto ranks = program.children();
   ASSERT_THAT(ranks, SizeIs(2));
@@ -359,4 +350,4 @@ TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace rondo::tools::test::train_test
+}  // namespace rondo::test::train_test

@@ -1,13 +1,257 @@
-#include "command.hpp"
+// `rondo bench`: a subcommand for each operation, with the options that make sense for it, besides
+// those that measure a model or tune links.
+//
+// Mistakes are found before ranks start, so that they are reported once. The same command line then
+// runs again as every rank.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/team.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "bench/measure.hpp"
+#include "bench/operation.hpp"
+#include "bench/report.hpp"
+#include "failure.hpp"
+#include "launch/launcher.hpp"
+#include "options.hpp"
+#include "world.hpp"
 
 namespace rondo::tools {
+namespace {
 
-void add_bench(CLI::App& app, const std::vector<std::string>& arguments, int& status) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure what this machine gives");
-  bench->require_subcommand(1);
-  add_bench_operations(*bench, arguments, status);
-  add_bench_tune(*bench, arguments, status);
-  add_bench_model(*bench, arguments, status);
+using transport::ElementType;
+using transport::ReduceOp;
+
+const Choices<BufferUse> uses = {{"untouched", BufferUse::untouched},
+                                 {"rewritten", BufferUse::rewritten},
+                                 {"read-back", BufferUse::read_back}};
+// Where buffers lie, and in which order they are measured.
+const Choices<std::vector<BenchMemory>> memories = {
+    {"arena", {BenchMemory::arena}},
+    {"private", {BenchMemory::private_memory}},
+    {"both", {BenchMemory::arena, BenchMemory::private_memory}}};
+
+// What the command line says.
+struct BenchOptions {
+  LaunchRequest launch = {};
+  Bench bench = {.memories = {BenchMemory::arena, BenchMemory::private_memory}};
+  std::string sizes = {};
+  transport::Waiting waiting = transport::Waiting::automatic;
+  Format format = Format::text;
+  std::string algorithms = {};
+  bool in_place = false;
+  bool out_of_place = false;
+  double least_bus_gb_per_second = 0.0;
+};
+
+// For operations that have data.
+void add_data_options(Command& command, const OperationKind& kind, BenchOptions& options) {
+  Bench& bench = options.bench;
+  command
+      .option("-m,--sizes", options.sizes,
+              fmt::format("Bytes: MIN, 4 MIN, ... MAX (default: {})", kind.sizes))
+      .value("MIN:MAX");
+  command.choice("--type", bench.type, element_types, names_of(element_types)).value("TYPE");
+  command.choice("--memory", bench.memories, memories, "Where buffers lie: " + names_of(memories))
+      .value("WHERE");
+  command
+      .choice("--buffers", bench.use, uses,
+              "Between calls: untouched, rewritten before the timed region, or read-back: also "
+              "read within it")
+      .value("USE");
+  if (kind.reduces) {
+    command.choice("--op", bench.reduction, reductions, names_of(reductions)).value("OP");
+  }
+  if (kind.places == BenchPlaces::both) {
+    command.flag("--in-place", options.in_place, "Input and output are one array (default)");
+    command.flag("--out-of-place", options.out_of_place,
+                 "They are not; with --in-place: measure both");
+  }
+  command
+      .option("--min-busbw", options.least_bus_gb_per_second,
+              "Fail when a bus bandwidth is below so many GB/s")
+      .positive()
+      .value("X");
+}
+
+// For single operations.
+void add_special_options(Command& command, const OperationKind& kind, BenchOptions& options) {
+  Bench& bench = options.bench;
+  if (kind.name == "allreduce") {
+    command.flag("--limit", bench.limit,
+                 "Also measure, in turn, what one pass over shared memory costs at the least");
+  }
+  if (kind.name == "allreduce" || kind.name == "segmented") {
+    command
+        .option("--algorithms", options.algorithms,
+                "Between nodes, which one for how many bytes, as in rd:0-16k;ring:16k-max")
+        .value("TABLE");
+  }
+  if (kind.ranks == BenchRanks::pair) {
+    command.option("--peer", bench.peer, "Rank 0 talks to this one (default: the last)")
+        .range(1, 4095)
+        .value("RANK");
+  }
+  if (kind.ranks == BenchRanks::groups) {
+    command.option("--groups", bench.groups, "Rank r is in group r modulo K")
+        .range(1, 4096)
+        .with_default()
+        .value("K");
+  }
+  if (kind.name == "bandwidth") {
+    command.flag("--bidirectional", bench.both_ways,
+                 "Both ways at once; busbw counts both, algbw one");
+  }
+}
+
+// All options of one operation.
+void add_options(Command& command, const OperationKind& kind, BenchOptions& options) {
+  if (!kind.sizes.empty()) add_data_options(command, kind, options);
+  add_special_options(command, kind, options);
+  command
+      .option("--iterations", options.bench.iterations,
+              fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
+      .range(1, 1'000'000)
+      .value("I");
+  command
+      .option("--warm-up", options.bench.warm_up,
+              "Iterations before, that do not count (default: a tenth, and 2)")
+      .range(0, 1'000'000)
+      .value("I");
+  command.choice("--wait", options.waiting, waitings, "How ranks wait: " + names_of(waitings))
+      .value("HOW");
+  add_format_option(command, options.format, table_csv_or_json,
+                    "table, csv, or json: one array of objects");
+  add_placement_options(command, options.launch.placement);
+  add_fabric_options(command, options.launch.fabric);
+  add_flight_record_option(command, options.launch.flight_record, "nowhere");
+  command.footer(
+      "Times are those of the slowest rank in each iteration. Every element is checked. Ends with\n"
+      "status 1 when one is wrong, or when --min-busbw is missed.");
+}
+
+// The default range begins with a single element of four bytes; larger ones need more.
+std::string sizes_of(const OperationKind& kind, const BenchOptions& options) {
+  if (!options.sizes.empty()) return options.sizes;
+  const std::string range(kind.sizes);
+  const bool one_of_eight = transport::size_of(options.bench.type) == 8;
+  return one_of_eight && range.starts_with("4:") ? "8" + range.substr(1) : range;
+}
+
+// What the options ask for. Throws UsageError.
+Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
+  Bench bench = options.bench;
+  bench.kind = &kind;
+  if (kind.sizes.empty()) {
+    bench.sizes = {0};
+    bench.memories = {BenchMemory::private_memory};
+    bench.in_place = {true};
+    return bench;
+  }
+  bench.sizes = byte_sizes(sizes_of(kind, options), transport::size_of(bench.type));
+  const bool has_in = kind.places != BenchPlaces::out;
+  if (has_in && (options.in_place || !options.out_of_place)) bench.in_place.push_back(true);
+  if (!has_in || options.out_of_place) bench.in_place.push_back(false);
+  return bench;
+}
+
+// What the ranks cannot do.
+[[noreturn]] void refuse(const std::string& what) { throw UsageError(what); }
+
+// The limit is a pass over shared memory of one node, and it adds floats.
+void check_limit(const Bench& bench, const FabricRequest& fabric, int ranks) {
+  if (!bench.limit) return;
+  if (bench.type != ElementType::f32 || bench.reduction != ReduceOp::sum) {
+    refuse("--limit adds floats; leave out --type and --op");
+  }
+  if (fake_nodes_of(fabric, ranks) > 1) {
+    refuse("--limit compares with shared memory inside a node; leave out --fake-nodes");
+  }
+}
+
+// The bench for this many ranks. Throws UsageError for what they cannot do.
+Bench checked_bench(const OperationKind& kind, const BenchOptions& options, int ranks) {
+  Bench bench = bench_of(kind, options);
+  if (kind.most_bytes > 0 && std::ranges::max(bench.sizes) > kind.most_bytes) {
+    refuse(
+        fmt::format("{} takes up to {} bytes; ask for less with -m", kind.name, kind.most_bytes));
+  }
+  if (kind.ranks == BenchRanks::pair && ranks < 2) {
+    refuse(fmt::format("{} needs two ranks; give -n 2", kind.name));
+  }
+  if (bench.peer >= ranks) {
+    refuse(fmt::format("there is no rank {} among {}; give --peer less, or -n more", bench.peer,
+                       ranks));
+  }
+  if (kind.ranks == BenchRanks::groups && bench.groups > ranks) {
+    refuse(fmt::format("{} groups need at least as many ranks, but there are {}", bench.groups,
+                       ranks));
+  }
+  check_limit(bench, options.launch.fabric, ranks);
+  return bench;
+}
+
+// In the form that was asked for.
+std::string format_rows(const std::vector<BenchRow>& rows, Format format) {
+  const Table table = table_of(rows);
+  if (format == Format::json) return table.json();
+  return format == Format::csv ? table.csv() : table.text();
+}
+
+// All ranks get the same rows, and so the same status; rank 0 prints.
+int measure_as_rank(const Bench& bench, const BenchOptions& options) {
+  const int threads = std::max(threads_from_environment(), 1);
+  const std::unique_ptr<transport::Team> team = make_openmp_team(threads);
+  transport::WorldOptions with_team = world_options();
+  with_team.waiting = options.waiting;
+  with_team.team = team.get();
+  with_team.fabric.allreduce = options.algorithms;
+  transport::World world = transport::World::attach(with_team);
+  const bool prints = world.rank() == 0;
+  if (prints) print_header(world, bench, name_of(waitings, options.waiting), threads);
+  const auto rows = measure(world, bench);
+  if (prints) fmt::print("{}", format_rows(rows, options.format));
+  const auto lines = complaints(rows, options.least_bus_gb_per_second);
+  for (const std::string& line : lines) {
+    if (prints) fmt::print(stderr, "rondo: {}\n", line);
+  }
+  return lines.empty() ? exit_done : exit_failed;
+}
+
+int run_operation(const OperationKind& kind, BenchOptions options, const CommandLine& line) {
+  PlacementRequest& request = options.launch.placement;
+  if (is_rank()) {
+    refuse_other_job(request.ranks, options.launch.fabric);
+    return measure_as_rank(checked_bench(kind, options, size_from_environment()), options);
+  }
+  // Two ranks rather than none where two are needed.
+  if (kind.ranks == BenchRanks::pair && request.ranks == 0) request.ranks = 2;
+  const Placement placement = place(read_machine(), request);
+  static_cast<void>(checked_bench(kind, options, placement.ranks()));
+  return launch_again(line, placement, options.launch);
+}
+
+}  // namespace
+
+void add_bench(Command& root) {
+  Command bench = root.add("bench", "Measure what this machine gives");
+  bench.wants_subcommand();
+  for (const OperationKind& kind : operation_kinds()) {
+    Command command = bench.add(std::string(kind.name), std::string(kind.summary));
+    auto options = std::make_shared<BenchOptions>();
+    add_options(command, kind, *options);
+    command.does(
+        [&kind, options](const CommandLine& line) { return run_operation(kind, *options, line); });
+  }
+  add_bench_tune(bench);
+  add_bench_model(bench);
 }
 
 }  // namespace rondo::tools

@@ -1,17 +1,241 @@
+// `rondo compare`: one training run after the other, and one table of them.
+//
+// A folder is locked while it is compared in, so that two comparisons cannot start the same run.
+// SIGINT, SIGTERM and SIGHUP are held the whole time: they end the ranks that run, and no further
+// run starts; the table so far is still printed.
+
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
 #include <memory>
 #include <numeric>
+#include <system_error>
 
-#include "command.hpp"
-#include "compare/comparison.hpp"
-#include "exit_status.hpp"
-#include "launch/environment.hpp"
-#include "launch/launch_options.hpp"
+#include "compare/plan.hpp"
+#include "compare/summary.hpp"
+#include "failure.hpp"
+#include "files.hpp"
+#include "options.hpp"
 
 namespace rondo::tools {
 namespace {
+
+std::string plural(std::int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// "2 ranks x 1 thread, 2 nodes joined by shm", and what was injected.
+std::string conditions_of(const PlannedRun& run) {
+  const RunRecord::Start& start = *run.found.record.start;
+  std::string text =
+      fmt::format("{} x {}", plural(start.ranks, "rank"), plural(start.threads, "thread"));
+  if (start.nodes > 1)
+    text += fmt::format(", {} joined by {}", plural(start.nodes, "node"), start.route);
+  for (const auto& [rank, factor] : run.training.experiment.inject.slow_ranks) {
+    text += fmt::format(", injected: rank {} {:g} times as slow", rank, factor);
+  }
+  return text;
+}
+
+// What the completed runs ran on: the same for all, unless an item chooses otherwise.
+std::string conditions_of(const Plan& plan) {
+  std::vector<std::string> seen;
+  for (const PlannedRun& run : plan.runs) {
+    if (run.found.state != RunState::completed) continue;
+    std::string conditions = conditions_of(run);
+    if (std::ranges::count(seen, conditions) == 0) seen.push_back(std::move(conditions));
+  }
+  return fmt::format("{}", fmt::join(seen, "; "));
+}
+
+struct Comparison {
+  std::string conditions;
+  Table table;
+};
+
+// The table of what has completed so far.
+Comparison comparison_of(const Plan& plan, const CompareRequest& request) {
+  const TableHead head = {.conditions = conditions_of(plan), .accuracy = request.accuracy};
+  std::vector<SchemeSummary> rows;
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    std::vector<RunRecord> completed;
+    for (const PlannedRun& run : plan.runs) {
+      if (run.item == i && run.found.state == RunState::completed) {
+        completed.push_back(run.found.record);
+      }
+    }
+    rows.push_back(
+        summarise(plan.items[i].label, request.seeds.size(), completed, request.accuracy));
+  }
+  return {head.conditions, comparison_table(head, rows)};
+}
+
+void print(const Comparison& comparison) {
+  if (!comparison.conditions.empty()) fmt::print("{}\n", comparison.conditions);
+  fmt::print("{}", comparison.table.text());
+  std::fflush(stdout);
+}
+
+// Makes the folder. Nobody else compares in it as long as the result is open.
+Descriptor claim(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  Descriptor claimed(error ? -1 : ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (claimed.value() < 0) {
+    throw UsageError(fmt::format(
+        "cannot use the folder {}: {}; choose another with --folder", folder.string(),
+        error ? error.message() : std::error_code(errno, std::generic_category()).message()));
+  }
+  if (::flock(claimed.value(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw UsageError(
+        fmt::format("another rondo compare runs in {}; wait for it, or choose another --folder",
+                    folder.string()));
+  }
+  return claimed;
+}
+
+// A comparison's stdout is for its table: what ranks print is shown on a terminal only.
+Descriptor open_output() {
+  if (isatty(STDERR_FILENO) == 1) return Descriptor(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+  return Descriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
+// Starts what has not run, and keeps the first failure's status.
+class Runner {
+ public:
+  Runner(Plan& plan, const CompareRequest& request) : plan_(plan), request_(request) {
+    left_ = static_cast<std::size_t>(std::ranges::count_if(plan.runs, must_run));
+  }
+
+  [[nodiscard]] static bool must_run(const PlannedRun& run) {
+    return run.found.state != RunState::completed;
+  }
+
+  [[nodiscard]] int run_all() {
+    const std::size_t all = plan_.runs.size();
+    fmt::print(stderr, "rondo: {} of {} to run, in {}\n", left_,
+               plural(static_cast<std::int64_t>(all), "run"), request_.folder.string());
+    print_placement_note();
+    for (PlannedRun& run : plan_.runs) {
+      if (!must_run(run)) continue;
+      end_signal_ = end_signal_ != 0 ? end_signal_ : HeldSignals::take_end_signal();
+      if (end_signal_ != 0) break;
+      run_one(run);
+      write_csv();
+    }
+    if (end_signal_ == 0) return status_;
+    fmt::print(stderr, "rondo: interrupted; the same command goes on with what is missing\n");
+    return signal_base + end_signal_;
+  }
+
+  void write_csv() const {
+    replace_file(request_.folder / "compare.csv", comparison_of(plan_, request_).table.csv(),
+                 "choose another folder with --folder");
+  }
+
+ private:
+  void print_placement_note() const {
+    const std::string& note = plan_.runs.front().training.placement.note;
+    if (left_ > 0 && !note.empty()) fmt::print(stderr, "rondo: {}\n", note);
+  }
+
+  // The run's result is read from its folder, never from the ranks.
+  void run_one(PlannedRun& run) {
+    ++begun_;
+    const int status = train(run);
+    run.found = find_run(run.request.folder, run.training);
+    if (run.found.state == RunState::completed) {
+      const SchemeSummary one = summarise({}, 1, {&run.found.record, 1}, std::nullopt);
+      fmt::print(stderr, "rondo: {}/{} {}: accuracy {:.2f} %, best {:.2f} %, {:.1f} s\n", begun_,
+                 left_, run.name, one.final_accuracy->mean, one.best_accuracy->mean, *one.seconds);
+    } else if (end_signal_ == 0) {
+      fmt::print(stderr, "rondo: {}/{} {}: failed with status {}\n", begun_, left_, run.name,
+                 status);
+    }
+    if (status_ == exit_done && end_signal_ == 0) status_ = status;
+  }
+
+  // An error that ends one run is reported, and must not end the comparison.
+  int train(const PlannedRun& run) {
+    try {
+      remove_run(run.request.folder);
+      const RunFolder folder(run.request.folder, run.training.experiment);
+      Job job = training_job(run.request, run.training, folder);
+      job.output = output_.value();
+      job.quiet = true;
+      const JobEnd end = launch(job, signals_);
+      end_signal_ = end.end_signal;
+      return end.status;
+    } catch (const std::exception&) {
+      return report(std::current_exception());
+    }
+  }
+
+  Plan& plan_;
+  const CompareRequest& request_;
+  HeldSignals signals_ = {};
+  Descriptor output_ = open_output();
+  std::size_t left_ = 0;
+  std::size_t begun_ = 0;
+  int status_ = exit_done;
+  int end_signal_ = 0;
+};
+
+// As --dry-run says it.
+std::string describe(const FoundRun& found) {
+  switch (found.state) {
+    case RunState::completed:
+      return "has run";
+    case RunState::incomplete:
+      return "would run anew: incomplete";
+    case RunState::different:
+      return "holds another run: " + found.difference;
+    default:
+      return "would run";
+  }
+}
+
+// Runs what has not run yet, one after the other, and prints the table to stdout; a line for every
+// run goes to stderr, the table also to compare.csv in the folder. A run that fails does not keep
+// the others from running. Returns the status of the first that failed, 128 + n when signal n ended
+// the comparison, or 0. Throws UsageError before anything runs.
+int compare(const CompareRequest& request) {
+  static_cast<void>(make_plan(request));  // mistakes end here, before the folder is made
+  const Descriptor claimed = claim(request.folder);
+  Plan plan = make_plan(request);
+  if (!request.anew) refuse_other_runs(plan);
+  Runner runner(plan, request);
+  const int status = runner.run_all();
+  runner.write_csv();
+  print(comparison_of(plan, request));
+  return status;
+}
+
+// Says on stdout what compare() would run, and changes nothing.
+int list_runs(const CompareRequest& request) {
+  for (const PlannedRun& run : make_plan(request).runs) {
+    fmt::print("{}: {} ({})\n", run.name, describe(run.found), run.request.folder.string());
+  }
+  return exit_done;
+}
+
+// Prints the table of what has run, and writes nothing.
+int print_table(const CompareRequest& request) {
+  const Plan plan = make_plan(request);
+  for (const PlannedRun& run : plan.runs) {
+    if (run.found.state != RunState::different) continue;
+    fmt::print(stderr, "rondo: {} is left out: {}\n", run.request.folder.string(),
+               run.found.difference);
+  }
+  print(comparison_of(plan, request));
+  return exit_done;
+}
 
 struct CompareOptions {
   CompareRequest request = {};
@@ -20,6 +244,7 @@ struct CompareOptions {
   bool dry_run = false;
 };
 
+// The same seed twice would be one run, counted twice.
 void refuse_repeated(std::vector<std::int64_t> seeds) {
   std::ranges::sort(seeds);
   const auto twin = std::ranges::adjacent_find(seeds);
@@ -44,69 +269,61 @@ int run_compare(const CompareOptions& options) {
   return options.table_only ? print_table(request) : compare(request);
 }
 
-void add_what_to_compare(CLI::App& app, CompareOptions& options) {
+void add_what_to_compare(Command& command, CompareOptions& options) {
   CompareRequest& request = options.request;
-  app.add_option("config", request.training.config, "The experiment's TOML file")
-      ->required()
-      ->type_name("CONFIG.toml");
-  app.add_option("--schemes", request.schemes,
-                 "What to compare, as in synchronous,k_step:period=16; may be repeated")
-      ->required()
-      ->type_name("LIST")
-      ->take_all()
-      ->expected(1)
-      ->allow_extra_args(false);
-  CLI::Option* count = app.add_option("--seeds", options.seeds, "Run each with the seeds 1 to N")
-                           ->check(CLI::Range(1, 10'000))
-                           ->capture_default_str()
-                           ->type_name("N");
-  app.add_option("--seed-list", request.seeds, "Run each with these seeds, as in 1,5,7")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(count)
-      ->type_name("LIST");
-  app.add_option("--set", request.training.settings,
-                 "Overrides a key of the file for all runs; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->take_all()
-      ->expected(1)
-      ->allow_extra_args(false);
-  app.add_option("--accuracy", request.accuracy,
-                 "Also compare the time until so much test accuracy, in percent")
-      ->check(CLI::Range(0.0, 100.0))
-      ->type_name("PERCENT");
+  add_experiment_options(command, request.training.config, request.training.settings, "",
+                         " for all runs");
+  command
+      .option("--schemes", request.schemes,
+              "What to compare, as in synchronous,k_step:period=16; may be repeated")
+      .required()
+      .repeatable()
+      .value("LIST");
+  const Option count = command.option("--seeds", options.seeds, "Run each with the seeds 1 to N")
+                           .range(1, 10'000)
+                           .with_default()
+                           .value("N");
+  command.option("--seed-list", request.seeds, "Run each with these seeds, as in 1,5,7")
+      .separated_by(',')
+      .not_negative()
+      .excludes(count)
+      .value("LIST");
+  command
+      .option("--accuracy", request.accuracy,
+              "Also compare the time until so much test accuracy, in percent")
+      .range(0.0, 100.0)
+      .value("PERCENT");
 }
 
-void add_how_to_run(CLI::App& app, CompareOptions& options) {
-  app.add_option("--folder", options.request.folder,
-                 "Where runs and table go (default: runs/compare-CONFIG)")
-      ->type_name("DIR");
-  app.add_flag("--anew", options.request.anew,
+void add_how_to_run(Command& command, CompareOptions& options) {
+  command
+      .option("--folder", options.request.folder,
+              "Where runs and table go (default: runs/compare-CONFIG)")
+      .value("DIR");
+  command.flag("--anew", options.request.anew,
                "Replace runs of another configuration that are in the folder");
-  CLI::Option* table = app.add_flag("--table-only", options.table_only,
+  const Option table = command.flag("--table-only", options.table_only,
                                     "Run nothing; print the table of what has run");
-  app.add_flag("--dry-run", options.dry_run, "Run nothing; list what would run")->excludes(table);
+  command.flag("--dry-run", options.dry_run, "Run nothing; list what would run").excludes(table);
 }
 
 }  // namespace
 
-void add_compare(CLI::App& app, int& status) {
-  CLI::App* compare =
-      app.add_subcommand("compare", "Train with several update schemes and print one table");
-  compare->footer(
+void add_compare(Command& root) {
+  Command compare = root.add("compare", "Train with several update schemes and print one table");
+  auto options = std::make_shared<CompareOptions>();
+  add_what_to_compare(compare, *options);
+  add_how_to_run(compare, *options);
+  add_placement_options(compare, options->request.training.launch.placement);
+  add_fabric_options(compare, options->request.training.launch.fabric);
+  compare.footer(
       "An item of LIST is SCHEME[:KEY=VALUE]...; a KEY without a dot is one of [update], as in\n"
       "k_step:period=16:optimizer.learning_rate=0.05. Each run has its folder DIR/ITEM/seedN; "
       "runs\n"
       "that have completed are not run again, so the same command goes on after an interruption.\n"
       "The table goes to stdout and to DIR/compare.csv, all else to stderr. Status: 0 done, else\n"
       "that of the first run that failed, as rondo train has it; 128 + n ended by signal n.");
-  auto options = std::make_shared<CompareOptions>();
-  add_what_to_compare(*compare, *options);
-  add_how_to_run(*compare, *options);
-  add_launch_options(*compare, options->request.training.request);
-  add_fabric_options(*compare, options->request.training.fabric);
-  compare->callback([&status, options] { status = run_compare(*options); });
+  compare.does([options](const CommandLine& /*line*/) { return run_compare(*options); });
 }
 
 }  // namespace rondo::tools

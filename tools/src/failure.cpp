@@ -1,3 +1,8 @@
+// Which exception means which exit status, and who of a job says so.
+//
+// All errors of the program end here, in main() or in the loop of `rondo compare`: the libraries
+// throw, and only this file knows what their exceptions mean to a user.
+
 #include "failure.hpp"
 
 #include <fmt/format.h>
@@ -10,23 +15,25 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "exit_status.hpp"
 #include "launch/environment.hpp"
 
 namespace rondo::tools {
 namespace {
 
+// Messages of libraries may have several lines.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text;
 }
 
+// A lack of memory is this rank's own failure; any other error of the transport is about a peer.
 int status_of(const transport::Error& error) {
   return error.code() == transport::Errc::out_of_memory ? exit_failed : exit_peer_lost;
 }
 
 }  // namespace
 
+// Configuration and data are read by all ranks alike; a lost peer looks different to each.
 Failure describe(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);

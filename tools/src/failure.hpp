@@ -1,13 +1,34 @@
 #pragma once
 
 #include <exception>
+#include <stdexcept>
 #include <string>
 
 namespace rondo::tools {
 
+/// What the program ends with. A rank ended by signal n gives signal_base + n.
+enum ExitStatus : int {
+  exit_done = 0,
+  exit_failed = 1,      ///< a result is wrong, or something unforeseen
+  exit_usage = 2,       ///< configuration or command line
+  exit_data = 3,        ///< a data file is missing or broken
+  exit_peer_lost = 4,   ///< a peer was lost or a deadline passed
+  exit_not_finite = 5,  ///< the loss became NaN or Inf
+  exit_cannot_execute = 126,
+  exit_not_found = 127,
+  signal_base = 128,
+};
+
+/// What the user asked for cannot be done; what() is one line that says what to do instead.
+/// Ends the program with exit_usage.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// What an exception means to the user of a command.
 struct Failure {
-  int status = 1;             ///< see ExitStatus
+  int status = exit_failed;   ///< see ExitStatus
   bool on_all_ranks = false;  ///< every rank of the job fails with it alike
   std::string text = {};      ///< one line
 };

@@ -1,8 +1,11 @@
+// `rondo info`: versions, what this machine has, and what other commands choose by default.
+//
+// All facts are collected as one JSON object; text is made of it, so the two cannot disagree.
+
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,17 +15,18 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/transport/links.hpp>
 
-#include "command.hpp"
-#include "exit_status.hpp"
+#include "failure.hpp"
 #include "launch/placement.hpp"
-#include "machine/huge_pages.hpp"
-#include "machine/machine.hpp"
+#include "machine.hpp"
+#include "options.hpp"
 
 namespace rondo::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Cores and caches that this process may use; of the memory both numbers, because they differ where
+// a container has a part of the machine.
 Json describe_machine(const Machine& machine) {
   std::size_t hardware_threads = 0;
   for (const Core& core : machine.cores) hardware_threads += core.cpus.size();
@@ -36,6 +40,7 @@ Json describe_machine(const Machine& machine) {
           {"memory_bytes", machine.memory_bytes}, {"numa_memory_bytes", machine.numa_memory_bytes}};
 }
 
+// Pools that the administrator has filled, and whether shared memory gets huge pages by itself.
 Json describe_huge_pages() {
   Json pools = Json::array();
   for (const HugePagePool& pool : huge_page_pools()) {
@@ -70,6 +75,7 @@ Json find_data_sets() {
 
 Json collect() {
   const Machine machine = read_machine();
+  // What `rondo run` would do without options.
   const Placement placement = place(machine, {});
   Json facts = {
       {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};
@@ -82,12 +88,14 @@ Json collect() {
   return facts;
 }
 
+// Caches may be smaller than a MiB.
 std::string mebibytes(const Json& bytes) {
   const auto value = bytes.get<std::uint64_t>();
   if (value < (std::uint64_t{1} << 20U)) return fmt::format("{} KiB", value >> 10U);
   return fmt::format("{} MiB", value >> 20U);
 }
 
+// A string without its quotes; everything else as JSON writes it.
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -96,6 +104,7 @@ void print_line(const std::string& name, const std::string& value) {
   fmt::print("{:<16}{}\n", name, value);
 }
 
+// "4 x L2 512 KiB, 1 x L3 32 MiB"
 std::string caches_text(const Json& caches) {
   std::vector<std::string> parts;
   for (const Json& cache : caches) {
@@ -124,6 +133,7 @@ std::string data_sets_text(const Json& data_sets) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// A usable link has one line for each of its facts, the first of them behind its name.
 void print_link(const Json& link) {
   const std::string name = "link " + text_of(link["name"]);
   if (!link["usable"].get<bool>()) {
@@ -157,21 +167,18 @@ void print_text(const Json& facts) {
 
 }  // namespace
 
-void add_info(CLI::App& app, int& status) {
-  CLI::App* info = app.add_subcommand("info", "Show versions, this machine, and the defaults");
-  auto format = std::make_shared<std::string>("text");
-  info->add_option("--format", *format, "text, or json: one object")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str()
-      ->type_name("FORMAT");
-  info->callback([&status, format] {
+void add_info(Command& root) {
+  Command info = root.add("info", "Show versions, this machine, and the defaults");
+  auto format = std::make_shared<Format>(Format::text);
+  add_format_option(info, *format, text_or_json, "text, or json: one object");
+  info.does([format](const CommandLine& /*line*/) {
     const Json facts = collect();
-    if (*format == "json") {
+    if (*format == Format::json) {
       fmt::print("{}\n", facts.dump(2));
     } else {
       print_text(facts);
     }
-    status = exit_done;
+    return exit_done;
   });
 }
 

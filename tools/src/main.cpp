@@ -1,8 +1,10 @@
-// The rondo program: reads the command line and calls the subcommand.
+// The rondo program: reads the command line, runs the chosen subcommand, and turns an exception
+// into one line on stderr and an exit status.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -11,23 +13,13 @@
 #include <vector>
 
 #include "command.hpp"
-#include "exit_status.hpp"
 #include "failure.hpp"
 
 namespace rondo::tools {
 namespace {
 
-// What stands behind the first "--" belongs to the program that `run` starts; CLI11 never sees it.
-struct CommandLine {
-  std::vector<std::string> own;
-  std::vector<std::string> behind_dashes;
-};
-
-// `rondo bench --tune` reads like an option, but is a command of its own.
-void name_tuning(std::vector<std::string>& own) {
-  if (own.size() > 1 && own[0] == "bench" && own[1] == "--tune") own[1] = "tune";
-}
-
+// What stands behind the first "--" of `rondo run` belongs to the program that it starts; CLI11
+// never sees it.
 CommandLine split(int argc, char** argv) {
   CommandLine line;
   bool behind = false;
@@ -39,20 +31,22 @@ CommandLine split(int argc, char** argv) {
       (behind ? line.behind_dashes : line.own).emplace_back(argument);
     }
   }
-  name_tuning(line.own);
   return line;
 }
 
+// The command that a mistake is about.
 const CLI::App* innermost(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? &app : innermost(*chosen.front());
 }
 
+// "rondo bench allreduce"
 std::string name_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name()
                                      : name_of(*app.get_parent()) + " " + app.get_name();
 }
 
+// One line that says what is wrong and where to look.
 int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const std::string name = name_of(*innermost(app));
@@ -60,6 +54,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   return exit_usage;
 }
 
+// CLI11 would only say that an argument was not expected.
 void refuse_unknown_subcommand(const CLI::App& app, const CommandLine& line) {
   if (line.own.empty() || line.own.front().starts_with('-')) return;
   std::vector<std::string> names;
@@ -70,23 +65,18 @@ void refuse_unknown_subcommand(const CLI::App& app, const CommandLine& line) {
 }
 
 int run_command_line(int argc, char** argv) {
-  CommandLine line = split(argc, argv);
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const CommandLine line = split(argc, argv);
   int status = exit_done;
   CLI::App app{"Trains convolutional networks on clusters of CPUs.", "rondo"};
   app.set_version_flag("--version", "rondo " RONDO_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
-  add_run(app, line.behind_dashes, status);
-  add_train(app, status);
-  add_compare(app, status);
-  add_plan(app, status);
-  add_bench(app, arguments, status);
-  add_info(app, status);
+  Command root(app, line, status);
+  for (const auto add : {add_run, add_train, add_compare, add_plan, add_bench, add_info}) add(root);
   refuse_unknown_subcommand(app, line);
   try {
-    std::ranges::reverse(line.own);  // CLI11 takes them from the back
-    app.parse(line.own);
+    // CLI11 takes arguments from the back.
+    app.parse(std::vector<std::string>(line.own.rbegin(), line.own.rend()));
   } catch (const CLI::ParseError& error) {
     return report_misuse(app, error);
   }

@@ -1,35 +1,143 @@
+// `rondo plan`: predicts what a training run would cost on many ranks, without training.
+//
+// A configuration becomes a Job: a model, its batch, and what links and kernels cost. The library
+// evaluates or searches grids for it, or predicts scaling; plan/report.cpp shows the results. Costs
+// of links come from options, from `rondo bench tune`, or from defaults; costs of kernels from
+// --flops, or from measurements that are kept in a file.
+
 #include <rondo/train/plan.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/compute_table.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/model.hpp>
 #include <rondo/train/optimizer_words.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
-#include "command.hpp"
-#include "exit_status.hpp"
-#include "plan/best_report.hpp"
-#include "plan/plan_report.hpp"
-#include "plan/plan_request.hpp"
-#include "plan/planned_run.hpp"
-#include "plan/scaling_report.hpp"
+#include "failure.hpp"
+#include "options.hpp"
+#include "plan/report.hpp"
 
 namespace rondo::tools {
 namespace {
 
 using train::Strategy;
+
+// What `rondo plan` is asked.
+struct PlanRequest {
+  std::filesystem::path config = {};
+  std::vector<std::string> settings = {};
+  std::string strategy = "all";
+  Format format = Format::text;
+  train::PlanOptions plan = {};
+  std::optional<int> ranks = {};
+  std::optional<double> alpha = {};
+  std::optional<double> bandwidth = {};
+  std::optional<double> node_alpha = {};
+  std::optional<double> node_bandwidth = {};
+  std::filesystem::path tuning = {};  // what `rondo bench tune --format json` wrote
+  int threads = 0;                    // of kernels that are measured; 0: as configured
+  int measurements = 200;             // of shapes, by --strategy best
+  std::string scaling = {};           // "FIRST:LAST"; empty: grids are asked for
+  std::string scheme = {};            // empty: as configured
+  std::int64_t batch_per_rank = 0;
+  bool fixed_global_batch = false;
+  double tau = 0.0;
+  std::filesystem::path metrics = {};
+};
+
+using Levels = std::map<std::string, train::LinkCost>;
+
+// A level as `rondo bench tune` writes it.
+train::LinkCost link_of(const nlohmann::json& level) {
+  const double beta = level.at("beta_seconds_per_byte").get<double>();
+  return {.alpha_seconds = level.at("alpha_seconds").get<double>(),
+          .bandwidth = beta > 0.0 ? 1.0 / beta : std::numeric_limits<double>::infinity()};
+}
+
+// By name: "node" and "fabric", or one of them.
+Levels read_levels(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw UsageError("--tuning: " + path.string() + " cannot be read");
+  Levels levels;
+  try {
+    const auto object = nlohmann::json::parse(file);
+    for (const auto& level : object.at("levels")) {
+      levels[level.at("level").get<std::string>()] = link_of(level);
+    }
+  } catch (const nlohmann::json::exception&) {
+    levels.clear();
+  }
+  if (levels.contains("node") || levels.contains("fabric")) return levels;
+  throw UsageError("--tuning: " + path.string() +
+                   " has no levels; let 'rondo bench tune --format json' write it");
+}
+
+// Sets what messages cost: as measured by --tuning, but for what options say; where nothing does,
+// as train::LinkCost says. A job on one node says nothing of others, and the reverse: both levels
+// are then alike.
+void set_links(const PlanRequest& request, train::PlanOptions& plan) {
+  if (!request.tuning.empty()) {
+    const Levels levels = read_levels(request.tuning);
+    plan.fabric = levels.contains("fabric") ? levels.at("fabric") : levels.at("node");
+    plan.node = levels.contains("node") ? levels.at("node") : levels.at("fabric");
+  }
+  for (train::LinkCost* link : {&plan.fabric, &plan.node}) {
+    link->alpha_seconds = request.alpha.value_or(link->alpha_seconds);
+    link->bandwidth = request.bandwidth.value_or(link->bandwidth);
+  }
+  plan.node.alpha_seconds = request.node_alpha.value_or(plan.node.alpha_seconds);
+  plan.node.bandwidth = request.node_bandwidth.value_or(plan.node.bandwidth);
+}
+
+// The model that the experiment trains, for its images, without reading any.
+train::Model planned_model(const train::Experiment& experiment) {
+  const train::DatasetShape images = train::dataset_shape(experiment.data);
+  try {
+    return train::model_of(experiment, images.image, images.classes);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError("model.name: " + experiment.model.name + " does not fit the images of " +
+                     experiment.data.name + ": " + error.what());
+  }
+}
+
+// Where measured times are kept: $XDG_CACHE_HOME/rondo, else ~/.cache/rondo; empty without either.
+std::filesystem::path times_file() {
+  const auto folder = [](const char* variable) {
+    const char* path = std::getenv(variable);
+    return path != nullptr && *path == '/' ? std::filesystem::path(path) : std::filesystem::path();
+  };
+  std::filesystem::path cache = folder("XDG_CACHE_HOME");
+  if (cache.empty() && !folder("HOME").empty()) cache = folder("HOME") / ".cache";
+  return cache.empty() ? cache : cache / "rondo" / "kernel-times.json";
+}
+
+// Threads of a rank whose kernels are measured.
+int measured_threads(const PlanRequest& request, const train::Experiment& experiment) {
+  if (request.threads > 0) return request.threads;
+  return static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1));
+}
 
 constexpr std::array closed_forms = {Strategy::batch, Strategy::model, Strategy::grid,
                                      Strategy::domain, Strategy::integrated};
@@ -42,6 +150,7 @@ struct Job {
   train::PlanOptions plan;
 };
 
+// Reads the configuration, and adds what it says to what was asked.
 Job job_of(const PlanRequest& request) {
   std::vector<std::string> settings = request.settings;
   if (!request.scheme.empty()) settings.push_back("update.scheme=" + request.scheme);
@@ -49,6 +158,7 @@ Job job_of(const PlanRequest& request) {
           .experiment = train::read_experiment(request.config, settings),
           .model = {},
           .plan = request.plan};
+  job.plan.ranks = request.ranks.value_or(job.plan.ranks);
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
   job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
@@ -61,12 +171,14 @@ Job job_of(const PlanRequest& request) {
   return job;
 }
 
+// What the table below it was computed for.
 void print_title(const Job& job) {
   fmt::print("{}, {} samples a step on {} ranks, {} per node; {:.3g} us and {:.3g} GB/s\n",
              job.model.name, job.plan.batch, job.plan.ranks, job.plan.ranks_per_node,
              1e6 * job.plan.fabric.alpha_seconds, 1e-9 * job.plan.fabric.bandwidth);
 }
 
+// All closed forms, or the one that was asked for, usable grids first.
 void plan_by_forms(const Job& job) {
   std::vector<train::GridPlan> plans;
   for (const Strategy strategy : closed_forms) {
@@ -75,18 +187,24 @@ void plan_by_forms(const Job& job) {
     std::ranges::move(train::plan(job.model, strategy, job.plan), std::back_inserter(plans));
   }
   train::rank(plans);
-  if (job.request.format == "json") {
-    fmt::print("{}", plans_as_json(plans));
+  const Table table = plans_table(plans);
+  if (job.request.format == Format::json) {
+    fmt::print("{}", table.json());
     return;
   }
   print_title(job);
-  fmt::print("{}", plans_as_table(plans));
+  const train::GridPlan& first = plans.front();
+  fmt::print("{}\n{} {} x {}, layer by layer; 'pr alone' is the cheapest for this layer\n{}",
+             table.text(), name_of(first.strategy), first.pr, first.pc,
+             layers_table(first.layers).text());
 }
 
+// Measured times of kernels; those that are in the file are not measured again.
 train::ComputeTable table_of(const Job& job) {
   return train::ComputeTable(measured_threads(job.request, job.experiment), times_file());
 }
 
+// Costs of kernels from a rate, or measured where the search needs them.
 std::vector<train::BestPlan> best_plans(const Job& job) {
   if (job.plan.flops > 0.0) {
     return train::best_plans(job.model, job.plan, train::FlopRate(job.plan.flops));
@@ -100,12 +218,17 @@ std::vector<train::BestPlan> best_plans(const Job& job) {
 
 void plan_best(const Job& job) {
   const std::vector<train::BestPlan> plans = best_plans(job);
-  if (job.request.format == "json") {
-    fmt::print("{}", best_as_json(plans));
+  const Table table = best_table(plans);
+  if (job.request.format == Format::json) {
+    fmt::print("{}", table.json());
     return;
   }
   print_title(job);
-  fmt::print("{}", best_as_table(plans));
+  fmt::print("{}", table.text());
+  const train::BestPlan& first = plans.front();
+  if (!first.refused.empty()) return;
+  fmt::print("\n{} x {}, layer by layer\n{}\n{}", first.grid.pr, first.grid.pc,
+             layers_table(first.layers).text(), grid_section(first));
 }
 
 // "FIRST:LAST"
@@ -120,6 +243,8 @@ void read_range(const std::string& text, train::ScalingOptions& options) {
   throw UsageError("--scaling: " + text + " is no range of ranks; write one like 1:4096");
 }
 
+// The mean window of lazy updates depends on the training, so it must be given or have been
+// measured.
 double tau_of(const PlanRequest& request) {
   if (!request.metrics.empty()) return train::mean_window(request.metrics);
   if (request.tau > 0.0) return request.tau;
@@ -142,6 +267,7 @@ train::ScalingOptions scaling_options(const Job& job) {
   return options;
 }
 
+// Without a rate all kernels that any number of ranks needs are measured first, and kept.
 std::vector<train::ScalingPoint> scaling_points(const Job& job,
                                                 const train::ScalingOptions& options) {
   const train::Experiment::Update& update = job.experiment.update;
@@ -159,13 +285,15 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
   return train::predict_scaling(job.model, update, options, table);
 }
 
+// Prints the prediction; people are also told what it was made for.
 void predict_scaling(const Job& job) {
   const train::ScalingOptions options = scaling_options(job);
   const std::vector<train::ScalingPoint> points = scaling_points(job, options);
-  if (job.request.format == "json") {
-    fmt::print("{}", scaling_as_json(points));
-  } else if (job.request.format == "csv") {
-    fmt::print("{}", scaling_as_csv(points));
+  const Table table = scaling_table(points);
+  if (job.request.format == Format::json) {
+    fmt::print("{}", table.json());
+  } else if (job.request.format == Format::csv) {
+    fmt::print("{}", table.csv());
   } else {
     const bool strong = options.fixed == train::FixedBatch::global;
     fmt::print("{}, {}, {} samples {}; {} per node; {:.3g} us and {:.3g} GB/s\n", job.model.name,
@@ -173,16 +301,17 @@ void predict_scaling(const Job& job) {
                strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
                options.ranks_per_node, 1e6 * options.fabric.alpha_seconds,
                1e-9 * options.fabric.bandwidth);
-    fmt::print("{}", scaling_as_table(points));
+    fmt::print("{}", table.text());
   }
 }
 
-int run_plan(const PlanRequest& request, bool has_ranks) {
+// The library throws invalid_argument for what cannot be planned: a mistake of the user here.
+int run_plan(const PlanRequest& request) {
   const bool scaling = !request.scaling.empty();
-  if (!scaling && !has_ranks) {
+  if (!scaling && !request.ranks) {
     throw UsageError("--ranks is required, or --scaling with a range of them");
   }
-  if (!scaling && request.format == "csv") throw UsageError("--format csv is for --scaling");
+  if (!scaling && request.format == Format::csv) throw UsageError("--format csv is for --scaling");
   const Job job = job_of(request);
   try {
     if (scaling) {
@@ -198,13 +327,125 @@ int run_plan(const PlanRequest& request, bool has_ranks) {
   return exit_done;
 }
 
+// The names of --strategy; all and best are no strategies of their own.
+const Choices<std::string> strategies = {
+    {"all", "all"},       {"batch", "batch"},           {"model", "model"}, {"grid", "grid"},
+    {"domain", "domain"}, {"integrated", "integrated"}, {"best", "best"}};
+Choices<std::string> schemes() {
+  Choices<std::string> choices;
+  for (const sync::SchemeDescription& scheme : sync::schemes()) {
+    choices.emplace_back(scheme.name, scheme.name);
+  }
+  return choices;
+}
+
+void add_link_options(Command& command, PlanRequest& request) {
+  const train::LinkCost otherwise = request.plan.fabric;
+  command.option("--alpha", request.alpha, "Seconds a message takes, on all levels")
+      .range(0.0, 10.0)
+      .with_default(fmt::format("{}", otherwise.alpha_seconds))
+      .value("SECONDS");
+  command.option("--bandwidth", request.bandwidth, "Bytes per second of a rank, on all levels")
+      .range(1.0, 1e15)
+      .with_default(fmt::format("{:g}", otherwise.bandwidth))
+      .value("BYTES/S");
+  command.option("--node-alpha", request.node_alpha, "Inside a node (default: --alpha)")
+      .range(0.0, 10.0)
+      .value("SECONDS");
+  command.option("--node-bandwidth", request.node_bandwidth, "Inside a node (default: --bandwidth)")
+      .range(1.0, 1e15)
+      .value("BYTES/S");
+  command
+      .option("--tuning", request.tuning,
+              "Take all four from what 'rondo bench tune --format json' has written")
+      .value("FILE");
+}
+
+void add_machine_options(Command& command, PlanRequest& request) {
+  command
+      .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")
+      .range(1, 1 << 20)
+      .with_default()
+      .value("R");
+  command
+      .option("--flops", request.plan.flops,
+              "Per second and rank: predicts compute time (default: best and --scaling measure "
+              "kernels here, the others do not predict it)")
+      .range(1.0, 1e18)
+      .value("FLOPS");
+  command
+      .option("--threads", request.threads,
+              "Of a rank whose kernels are measured (default: train.threads, or 1)")
+      .range(1, 4096)
+      .value("T");
+  command
+      .option("--measurements", request.measurements,
+              "best: measure splits until so many shapes are measured")
+      .range(1, 1'000'000)
+      .with_default()
+      .value("M");
+  command
+      .bytes("--memory-limit", request.plan.memory_limit,
+             "Refuse grids that need more on a rank, as in 16GiB (default: train.memory_limit)")
+      .value("BYTES");
+}
+
+// --ranks and --strategy ask about grids, --scaling about numbers of ranks.
+void add_questions(Command& command, PlanRequest& request) {
+  const Option ranks =
+      command.option("-n,--ranks", request.ranks, "Ranks of the job").range(1, 1 << 20).value("P");
+  const Option strategy = command
+                              .choice("--strategy", request.strategy, strategies,
+                                      "batch, model, grid, domain, integrated, all of them, or "
+                                      "best: a split for each layer")
+                              .value("STRATEGY");
+  const Option scaling =
+      command
+          .option("--scaling", request.scaling,
+                  "Predict steps on FIRST, 2 FIRST, ... up to LAST ranks, by sample alone")
+          .excludes(ranks)
+          .excludes(strategy)
+          .value("FIRST:LAST");
+  command
+      .choice("--scheme", request.scheme, schemes(),
+              "synchronous, lazy, k_step, hierarchical or cyclic (default: as configured)")
+      .needs(scaling)
+      .value("SCHEME");
+  const Option per_rank = command
+                              .option("--batch-per-rank", request.batch_per_rank,
+                                      "Samples of a rank (default: train.global_batch)")
+                              .range(1, 1 << 30)
+                              .needs(scaling)
+                              .value("B");
+  command
+      .flag("--fixed-global-batch", request.fixed_global_batch,
+            "Strong scaling: all ranks share train.global_batch")
+      .needs(scaling)
+      .excludes(per_rank);
+  const Option tau =
+      command.option("--tau", request.tau, "lazy: iterations of a window, on average")
+          .range(1.0, 1e6)
+          .needs(scaling)
+          .value("TAU");
+  command.option("--metrics", request.metrics, "lazy: take tau from a run's metrics.jsonl")
+      .needs(scaling)
+      .excludes(tau)
+      .value("FILE");
+}
+
 }  // namespace
 
-void add_plan(CLI::App& app, int& status) {
-  CLI::App* plan = app.add_subcommand("plan", "Predict communication and memory on process grids");
+void add_plan(Command& root) {
+  Command plan = root.add("plan", "Predict communication and memory on process grids");
   auto request = std::make_shared<PlanRequest>();
-  add_options(*plan, *request);
-  plan->footer(
+  add_experiment_options(plan, request->config, request->settings,
+                         ", as for rondo train; its data are not read", "");
+  add_questions(plan, *request);
+  add_link_options(plan, *request);
+  add_machine_options(plan, *request);
+  add_format_option(plan, request->format, table_csv_or_json,
+                    "table; json: an array of objects; --scaling: csv");
+  plan.footer(
       "Evaluates the closed forms of Gholami et al. (SPAA 2018) for the model and the global "
       "batch\n"
       "of the configuration: usable grids come first, the fastest before the others; a refused "
@@ -213,8 +454,7 @@ void add_plan(CLI::App& app, int& status) {
       "scheme; both measure kernels here and keep their times, unless --flops is given. Nothing "
       "is\n"
       "trained, and no data are read.");
-  plan->callback(
-      [plan, &status, request] { status = run_plan(*request, plan->count("--ranks") > 0); });
+  plan.does([request](const CommandLine& /*line*/) { return run_plan(*request); });
 }
 
 }  // namespace rondo::tools

@@ -1,33 +1,215 @@
+// `rondo train`: starts its own ranks, or is one of them.
+//
+// The launcher reads the configuration, chooses cores and makes the run folder, then starts this
+// program again as every rank. A rank connects to the others, agrees with them on the folder, and
+// calls the library; rank 0 also shows the progress.
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/flight_record.hpp>
+#include <rondo/transport/team.hpp>
+#include <rondo/transport/world.hpp>
 
-#include "command.hpp"
-#include "exit_status.hpp"
-#include "launch/environment.hpp"
-#include "launch/launch_options.hpp"
+#include "failure.hpp"
 #include "launch/launcher.hpp"
-#include "train/train_rank.hpp"
-#include "train/training_job.hpp"
+#include "options.hpp"
+#include "train/progress.hpp"
+#include "train/training.hpp"
+#include "world.hpp"
 
 namespace rondo::tools {
 namespace {
 
+// What one rank needs to know.
+struct TrainRank {
+  train::Experiment experiment = {};
+  std::filesystem::path folder = {};         // empty: a new one
+  std::filesystem::path flight_record = {};  // a folder; empty: the run folder
+  Format format = Format::text;              // json: stdout gets the lines of metrics.jsonl
+  int threads = 1;
+};
+
+// While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
+// a process.
+class DumpRequest {
+ public:
+  DumpRequest() {
+    struct sigaction action = {};
+    action.sa_handler = [](int /*signal*/) { asked = 1; };
+    action.sa_flags = SA_RESTART;
+    ::sigemptyset(&action.sa_mask);
+    ::sigaction(SIGUSR2, &action, &previous_);
+  }
+  DumpRequest(const DumpRequest&) = delete;
+  DumpRequest& operator=(const DumpRequest&) = delete;
+  ~DumpRequest() { ::sigaction(SIGUSR2, &previous_, nullptr); }
+
+  // Writes flight-rankN.json to `folder` if it has been asked for since the last call. What goes
+  // wrong is said on stderr, and ends nothing.
+  void answer(const transport::World& world, const std::filesystem::path& folder) const {
+    if (asked == 0) return;
+    asked = 0;
+    const auto path = transport::FlightRecord::path_in(folder, world.rank());
+    try {
+      world.dump_flight_record(path);
+      fmt::print(stderr, "rondo: rank {}: the flight record is in {}\n", world.rank(),
+                 path.string());
+    } catch (const std::system_error& error) {
+      fmt::print(stderr, "rondo: rank {}: {}\n", world.rank(), error.what());
+    }
+  }
+
+ private:
+  static inline volatile std::sig_atomic_t asked = 0;
+  struct sigaction previous_ = {};
+};
+
+// Copies whole lines of a growing file to a stream, as they come. The file need not exist yet.
+class MetricsEcho {
+ public:
+  MetricsEcho(std::filesystem::path file, std::FILE* stream)
+      : path_(std::move(file)), stream_(stream) {}
+
+  void copy() {
+    if (!file_.is_open()) file_.open(path_);
+    if (!file_.is_open()) return;
+    file_.clear();  // forget that the end was reached before
+    rest_.append(std::istreambuf_iterator<char>(file_), {});
+    const std::size_t end = rest_.rfind('\n');
+    if (end == std::string::npos) return;
+    std::fwrite(rest_.data(), 1, end + 1, stream_);
+    std::fflush(stream_);
+    rest_.erase(0, end + 1);
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::FILE* stream_;
+  std::ifstream file_ = {};
+  std::string rest_ = {};  // an unfinished line
+};
+
+// Rank 0 chooses and makes the folder, which is its `own`; all ranks learn it, or that it could
+// not.
+std::optional<std::filesystem::path> agree_on_folder(transport::World& world, const TrainRank& rank,
+                                                     std::optional<RunFolder>& own) {
+  std::string chosen;
+  if (world.rank() == 0) {
+    try {
+      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment);
+      chosen = own->path().string();
+    } catch (const UsageError&) {
+      static_cast<void>(report(std::current_exception()));
+    }
+  }
+  chosen = broadcast_text(world, chosen);
+  return chosen.empty() ? std::nullopt : std::optional<std::filesystem::path>(chosen);
+}
+
+// What rank 0 shows while it trains.
+class Display {
+ public:
+  Display(const TrainRank& rank, const std::filesystem::path& folder)
+      : line_(rank.format == Format::json ? stderr : stdout, rank.experiment.train.log_every),
+        epochs_(rank.experiment.train.epochs) {
+    if (rank.format == Format::json) echo_.emplace(folder / "metrics.jsonl", stdout);
+    line_.print("run folder: " + folder.string());
+  }
+
+  [[nodiscard]] train::TrainerObserver observer() {
+    return {.on_note = [this](const std::string& note) { line_.print(note); },
+            .on_progress =
+                [this](const train::Progress& progress) {
+                  line_.show(progress);
+                  copy_metrics();
+                },
+            .on_epoch =
+                [this](const train::EpochMetrics& metrics) {
+                  line_.print(format_epoch(metrics, epochs_));
+                  copy_metrics();
+                },
+            .on_end =
+                [this](const train::RunSummary& summary) { line_.print(format_summary(summary)); }};
+  }
+
+  void copy_metrics() {
+    if (echo_) echo_->copy();
+  }
+
+ private:
+  ProgressLine line_;
+  std::optional<MetricsEcho> echo_ = {};
+  std::int64_t epochs_;
+};
+
+void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
+              const DumpRequest& request, transport::Team* team) {
+  const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
+  world.set_dump_folder(records);
+  train::TrainerOptions options;
+  options.threads = rank.threads;
+  options.team = team;
+  options.on_step = [&] { request.answer(world, records); };
+  if (world.rank() != 0) {
+    train::train(world, rank.experiment, options);
+    return;
+  }
+  Display display(rank, folder);
+  options.run_folder = folder;
+  options.observer = display.observer();
+  options.observer.on_start = [&](const train::Experiment& experiment) {
+    if (rank.experiment.grid.plan == "auto") rewrite_config(folder, experiment);
+  };
+  train::train(world, rank.experiment, options);
+  display.copy_metrics();
+}
+
+// Trains as the rank that this process was started for. When it fails in the transport, or gets
+// SIGUSR2 and has completed the step, its flight record is written.
+int train_as_rank(const TrainRank& rank) {
+  const DumpRequest request;
+  const std::unique_ptr<transport::Team> team = make_openmp_team(rank.threads);
+  transport::WorldOptions options = world_options(rank.experiment);
+  options.team = team.get();
+  options.dump_folder = rank.flight_record;
+  transport::World world = transport::World::attach(options);
+  std::optional<RunFolder> own;
+  const auto folder = agree_on_folder(world, rank, own);
+  if (!folder) return exit_usage;
+  train_in(world, rank, *folder, request, team.get());
+  return exit_done;
+}
+
 int train_here(const TrainRequest& options, const train::Experiment& experiment) {
-  refuse_other_size(options.request);
+  refuse_other_job(options.launch.placement.ranks, {});
   TrainRank rank;
   rank.experiment = experiment;
   rank.folder = options.folder;
-  rank.flight_record = options.flight_record.empty() ? options.folder : options.flight_record;
-  rank.format = options.format == "json" ? TrainFormat::json : TrainFormat::text;
+  rank.flight_record =
+      options.launch.flight_record.empty() ? options.folder : options.launch.flight_record;
+  rank.format = options.format;
   const int asked = threads_asked_for(options, experiment);
   rank.threads = asked > 0 ? asked : std::max(threads_from_environment(), 1);
   const auto cores = static_cast<int>(read_machine().cores.size());
-  if (rank.threads > std::max(cores, 1) && rank.threads > 1 && !options.request.oversubscribe) {
+  if (rank.threads > std::max(cores, 1) && rank.threads > 1 &&
+      !options.launch.placement.oversubscribe) {
     throw UsageError(fmt::format(
         "{} threads were asked for, but a rank may use {} cores here; ask for fewer, give the "
         "launcher fewer ranks, or add --oversubscribe",
@@ -48,38 +230,26 @@ int run_train(const TrainRequest& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app, int& status) {
-  CLI::App* train = app.add_subcommand("train", "Train a network as a configuration file says");
-  train->footer(
+void add_train(Command& root) {
+  Command train = root.add("train", "Train a network as a configuration file says");
+  auto options = std::make_shared<TrainRequest>();
+  add_experiment_options(train, options->config, options->settings, "", "");
+  train.option("-o,--out", options->folder, "The run folder (default: a new one under runs/)")
+      .value("DIR");
+  add_format_option(train, options->format, text_or_json,
+                    "text, or json: stdout gets the lines of metrics.jsonl only");
+  train
+      .bytes("--memory-limit", options->memory_limit,
+             "The most that a rank's arrays may take, as in 512MiB (default: no limit)")
+      .value("BYTES");
+  add_placement_options(train, options->launch.placement);
+  add_fabric_options(train, options->launch.fabric);
+  add_flight_record_option(train, options->launch.flight_record, "the run folder");
+  train.footer(
       "Starts its own ranks, or is a rank itself under rondo run. Results go to the run folder:\n"
       "config.toml (every key) and metrics.jsonl (a JSON object a line). Status: 0 done,\n"
       "2 configuration, 3 data, 4 a peer was lost, 5 NaN or Inf, 128 + n ended by signal n.");
-  auto options = std::make_shared<TrainRequest>();
-  train->add_option("config", options->config, "The experiment's TOML file")
-      ->required()
-      ->type_name("CONFIG.toml");
-  train->add_option("--set", options->settings, "Overrides a key of the file; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->take_all()
-      ->expected(1)
-      ->allow_extra_args(false);
-  train->add_option("-o,--out", options->folder, "The run folder (default: a new one under runs/)")
-      ->type_name("DIR");
-  train
-      ->add_option("--format", options->format,
-                   "text, or json: stdout gets the lines of metrics.jsonl only")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str()
-      ->type_name("FORMAT");
-  train
-      ->add_option("--memory-limit", options->memory_limit,
-                   "The most that a rank's arrays may take, as in 512MiB (default: no limit)")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("BYTES");
-  add_launch_options(*train, options->request);
-  add_fabric_options(*train, options->fabric);
-  add_flight_record_option(*train, options->flight_record, "the run folder");
-  train->callback([&status, options] { status = run_train(*options); });
+  train.does([options](const CommandLine& /*line*/) { return run_train(*options); });
 }
 
 }  // namespace rondo::tools

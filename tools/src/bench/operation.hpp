@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
-#include <string>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/reduce_op.hpp>
+
+#include "command.hpp"
 
 namespace rondo::transport {
 class Communicator;
@@ -60,5 +63,96 @@ class BenchOperation {
   /// This rank's wrong elements after spoil(), rewrite() and run().
   [[nodiscard]] virtual std::int64_t count_wrong() = 0;
 };
+
+/// Calls `make` with a T{} of the element type that `type` names.
+template <class Make>
+[[nodiscard]] std::unique_ptr<BenchOperation> with_type(transport::ElementType type, Make make) {
+  switch (type) {
+    case transport::ElementType::f64:
+      return make(double{});
+    case transport::ElementType::bf16:
+      return make(transport::Bfloat16{});
+    case transport::ElementType::i32:
+      return make(std::int32_t{});
+    case transport::ElementType::i64:
+      return make(std::int64_t{});
+    case transport::ElementType::u8:
+      return make(std::uint8_t{});
+    default:
+      return make(float{});
+  }
+}
+
+/// `Operation<T>` for the type that `setting` names.
+template <template <typename> typename Operation>
+[[nodiscard]] std::unique_ptr<BenchOperation> make_typed(const BenchSetting& setting) {
+  return with_type(setting.type,
+                   [&]<class T>(T) { return std::make_unique<Operation<T>>(setting); });
+}
+
+/// Ranks as a grid, row by row, as square as their number allows.
+struct ProcessGrid {
+  int rows = 1;
+  int columns = 1;
+
+  /// Of `ranks` in total: rows is the largest divisor that does not exceed the square root.
+  [[nodiscard]] static ProcessGrid of(int ranks) noexcept {
+    ProcessGrid grid{.rows = 1, .columns = ranks};
+    for (int rows = 2; rows * rows <= ranks; ++rows) {
+      if (ranks % rows == 0) grid = {.rows = rows, .columns = ranks / rows};
+    }
+    return grid;
+  }
+
+  /// The rank `down` rows below and `right` columns beside `rank`; -1 beyond the edge.
+  [[nodiscard]] int neighbour(int rank, int down, int right) const noexcept {
+    const int row = rank / columns + down;
+    const int column = rank % columns + right;
+    const bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
+    return inside ? row * columns + column : -1;
+  }
+};
+
+/// Which of its two forms an operation has.
+enum class BenchPlaces { in, out, both };
+
+/// Who takes part in an operation.
+enum class BenchRanks {
+  all,
+  pair,    ///< two; the others wait
+  groups,  ///< all, in disjoint groups at the same time
+};
+
+/// One subcommand of `rondo bench`.
+struct OperationKind {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view sizes;  ///< by default; empty: it has no size
+  std::size_t most_bytes;  ///< that it can do; 0: any number
+  BenchPlaces places;
+  BenchRanks ranks;
+  bool reduces;
+  std::unique_ptr<BenchOperation> (*make)(const BenchSetting& setting);
+};
+
+/// All of them, in the order in which help lists them.
+[[nodiscard]] std::span<const OperationKind> operation_kinds();
+
+/// "f32", ...; "sum", ...: the names of types and reductions in options and results.
+extern const Choices<transport::ElementType> element_types;
+extern const Choices<transport::ReduceOp> reductions;
+
+// One function per operation.
+[[nodiscard]] std::unique_ptr<BenchOperation> make_allgather(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_bandwidth(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_barrier(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_broadcast(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_halo(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_latency(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_token(const BenchSetting& setting);
 
 }  // namespace rondo::tools

@@ -25,8 +25,9 @@ template <transport::Element T>
   }
 }
 
-/// Integers that repeat with a prime period, so that data which lands a power of two beside its
-/// place is seen to be wrong, and which are exact in every type and in every order of summation.
+/// Integers that repeat with a prime period, so that data which lands a power of two from
+/// where it belongs is seen to be wrong, and which are exact in every type and in every order of
+/// summation.
 template <transport::Element T>
 class Pattern {
  public:
@@ -113,14 +114,14 @@ void spoil(std::span<T> data) noexcept {
 template <transport::Element T>
 [[nodiscard]] std::uint64_t read_all(std::span<const T> data) noexcept {
   std::uint64_t sum = 0;
-  const auto* words = reinterpret_cast<const std::byte*>(data.data());
+  const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
   std::size_t i = 0;
   for (; i + sizeof(std::uint64_t) <= data.size_bytes(); i += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, words + i, sizeof word);
+    std::memcpy(&word, bytes + i, sizeof word);
     sum += word;
   }
-  for (; i < data.size_bytes(); ++i) sum += static_cast<std::uint64_t>(words[i]);
+  for (; i < data.size_bytes(); ++i) sum += static_cast<std::uint64_t>(bytes[i]);
   return sum;
 }
 

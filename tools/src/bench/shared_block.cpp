@@ -1,3 +1,10 @@
+// Memory that all ranks of one machine share, without the transport: the barrier before timed
+// regions, and the limit that an allreduce is compared with.
+//
+// Rank 0 makes a file in memory and the others open it under /proc, so the ranks need no name that
+// could be left behind. Flags of the barrier lie 128 bytes apart: no two ranks write one cache
+// line.
+
 #include "bench/shared_block.hpp"
 
 #include <fcntl.h>
@@ -18,7 +25,19 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "bench/pattern.hpp"
+#include "files.hpp"
+#include "launch/environment.hpp"
+
 namespace rondo::tools {
+
+// Add elements [first, last) of all ranks' buffers and store the sums into all of them: the loop of
+// one_pass_kernel.cpp, compiled once for each of these names.
+using OnePass = void(float* const* buffers, int ranks, std::size_t first, std::size_t last);
+OnePass one_pass_baseline;
+OnePass one_pass_avx2;
+OnePass one_pass_avx512;
+
 namespace {
 
 // Buffers begin on pages, and not all at the same offset within a large page.
@@ -33,32 +52,37 @@ std::size_t round_up(std::size_t bytes) { return (bytes + page - 1) / page * pag
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Rank 0's file of memory; the others open it by its place in /proc.
-int open_memory(transport::World& world, std::size_t bytes) {
+// Rank 0's file of memory; the others open it under /proc.
+Descriptor open_memory(transport::World& world, std::size_t bytes) {
   std::array<std::int32_t, 1> number = {-1};
-  int fd = -1;
+  Descriptor memory;
   if (world.rank() == 0) {
-    fd = memfd_create("rondo-bench", MFD_CLOEXEC);
-    if (fd < 0) fail("memfd_create");
-    const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    memory = Descriptor(memfd_create("rondo-bench", MFD_CLOEXEC));
+    if (memory.value() < 0) fail("memfd_create");
+    const int error = posix_fallocate(memory.value(), 0, static_cast<off_t>(bytes));
     if (error != 0) {
       errno = error;
       fail(fmt::format("{} bytes of shared memory", bytes));
     }
-    number[0] = fd;
+    number[0] = memory.value();
   }
   world.communicator().broadcast(std::span<std::int32_t>(number), 0).wait();
   if (world.rank() != 0) {
     const std::string path = fmt::format("/proc/{}/fd/{}", world.ranks()[0].pid, number[0]);
-    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) fail(path);
+    memory = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (memory.value() < 0) fail(path);
   }
-  return fd;
+  return memory;
 }
 
 // Fake nodes share the CPUs of one machine.
 bool outnumber_cpus(const transport::World& world) {
   return world.oversubscribed() || world.size() > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+// Fake nodes are on one machine, too.
+bool on_one_machine(const transport::World& world) {
+  return world.nodes() == 1 || fake_nodes_from_environment() > 1;
 }
 
 void pause() noexcept {
@@ -67,8 +91,61 @@ void pause() noexcept {
 #endif
 }
 
+// The variant for the widest vectors that this processor has.
+OnePass* one_pass_for_this_processor() {
+  if (__builtin_cpu_supports("avx512f")) return one_pass_avx512;
+  if (__builtin_cpu_supports("avx2")) return one_pass_avx2;
+  return one_pass_baseline;
+}
+
+class OnePassOperation final : public BenchOperation {
+ public:
+  OnePassOperation(SharedBlock& shared, const BenchSetting& setting)
+      : shared_(shared),
+        ranks_(setting.ranks->size()),
+        count_(setting.bytes / sizeof(float)),
+        own_(shared.buffer(setting.ranks->rank()), count_),
+        given_(Pattern<float>::given(setting.ranks->rank())),
+        expected_(Pattern<float>::reduced(setting.members, transport::ReduceOp::sum)) {
+    for (int rank = 0; rank < ranks_; ++rank) buffers_.push_back(shared.buffer(rank));
+    const auto ranks = static_cast<std::size_t>(ranks_);
+    const auto rank = static_cast<std::size_t>(setting.ranks->rank());
+    // Cutting a few cache lines costs more than it saves.
+    const bool cut = count_ >= 64 * ranks;
+    first_ = cut ? count_ * rank / ranks : 0;
+    last_ = cut ? count_ * (rank + 1) / ranks : (rank == 0 ? count_ : 0);
+  }
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = own_.size_bytes(), .count = count_};
+  }
+  void rewrite() override { given_.fill(own_); }
+  void run() override {
+    shared_.barrier();
+    one_pass_(buffers_.data(), ranks_, first_, last_);
+    shared_.barrier();
+  }
+  void read_back() override { read_ = read_all<float>(own_); }
+  void spoil() override { tools::spoil<float>(own_); }
+  [[nodiscard]] std::int64_t count_wrong() override { return expected_.count_wrong(own_); }
+
+ private:
+  SharedBlock& shared_;
+  int ranks_;
+  std::size_t count_;
+  std::span<float> own_;
+  Pattern<float> given_;
+  Pattern<float> expected_;
+  std::vector<float*> buffers_ = {};
+  OnePass* one_pass_ = one_pass_for_this_processor();
+  std::size_t first_ = 0;
+  std::size_t last_ = 0;
+  volatile std::uint64_t read_ = 0;
+};
+
 }  // namespace
 
+// Every rank writes its own buffer first, so that its pages lie in its own NUMA domain.
 SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
     : rank_(world.rank()),
       ranks_(world.size()),
@@ -77,10 +154,10 @@ SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
       rank_bytes_(round_up(buffer_bytes)),
       peers_(world.ranks().begin(), world.ranks().end()),
       spins_(outnumber_cpus(world) ? 0 : 100'000) {
-  const int fd = open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
-  map(fd);
+  const Descriptor memory =
+      open_memory(world, flags_bytes_ + static_cast<std::size_t>(ranks_) * rank_bytes_);
+  map(memory.value());
   world.communicator().barrier().wait();  // all have opened it
-  close(fd);
   std::memset(buffer(rank_), 0, buffer_bytes_);
   barrier();
 }
@@ -105,6 +182,7 @@ float* SharedBlock::buffer(int rank) const noexcept {
   return reinterpret_cast<float*>(first);
 }
 
+// A rank that has ended after it passed the barrier is not missed.
 void SharedBlock::throw_if_lost(int peer) const {
   const transport::RankInfo& info = peers_[static_cast<std::size_t>(peer)];
   const bool ended = kill(info.pid, 0) != 0 && errno == ESRCH;
@@ -133,6 +211,25 @@ void SharedBlock::barrier(const std::function<void()>& meanwhile) {
       }
     }
   }
+}
+
+// Messages that were sent are still being progressed while ranks wait.
+StartingLine::StartingLine(transport::World& world, std::size_t buffer_bytes, bool messages)
+    : world_(world) {
+  if (messages || world.nodes() > 1) meanwhile_ = [this] { world_.progress(); };
+  if (on_one_machine(world)) block_.emplace(world, buffer_bytes);
+}
+
+void StartingLine::wait() {
+  if (block_) {
+    block_->barrier(meanwhile_);
+  } else {
+    world_.communicator().barrier().wait();
+  }
+}
+
+std::unique_ptr<BenchOperation> make_one_pass(SharedBlock& shared, const BenchSetting& setting) {
+  return std::make_unique<OnePassOperation>(shared, setting);
 }
 
 }  // namespace rondo::tools

@@ -4,14 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include <rondo/transport/world.hpp>
 
+#include "bench/operation.hpp"
+
 namespace rondo::tools {
 
 /// Plain memory that all ranks of a machine have mapped, with a barrier in it: the bench's own
-/// yardstick, which owes nothing to the transport but the meeting.
+/// measure, which needs the transport only to be set up.
 ///
 /// Every rank has a buffer of floats, first touched by itself.
 class SharedBlock {
@@ -47,5 +51,31 @@ class SharedBlock {
   std::vector<transport::RankInfo> peers_;
   int spins_;
 };
+
+/// Where ranks wait for each other before a timed region.
+///
+/// On one machine, fake nodes included, this is a barrier of the bench's own in shared memory.
+/// Between machines it is the transport's; then ranks start as far apart as that lets them go.
+class StartingLine {
+ public:
+  /// Collective. Buffers of `buffer_bytes` per rank lie in shared memory(), for one machine only.
+  /// With `messages` ranks that wait advance what they have sent.
+  StartingLine(transport::World& world, std::size_t buffer_bytes, bool messages);
+
+  void wait();
+
+  /// Null between machines.
+  [[nodiscard]] SharedBlock* memory() noexcept { return block_ ? &*block_ : nullptr; }
+
+ private:
+  transport::World& world_;
+  std::function<void()> meanwhile_ = {};
+  std::optional<SharedBlock> block_ = {};
+};
+
+/// What an allreduce of `count` floats inside a node costs at the least: a barrier, one pass of
+/// loads and stores over the buffers of `shared`, and another barrier.
+[[nodiscard]] std::unique_ptr<BenchOperation> make_one_pass(SharedBlock& shared,
+                                                            const BenchSetting& setting);
 
 }  // namespace rondo::tools

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "compare/run_record.hpp"
+#include "compare/runs.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 
@@ -44,5 +45,15 @@ struct SchemeSummary {
 [[nodiscard]] SchemeSummary summarise(std::string label, std::size_t seeds,
                                       std::span<const RunRecord> completed,
                                       std::optional<double> accuracy);
+
+/// What all rows have in common.
+struct TableHead {
+  std::string conditions = {};          ///< "2 ranks x 1 thread"; empty: not known
+  std::optional<double> accuracy = {};  ///< percent, that times are taken to
+};
+
+/// A row for each scheme. In text columns that no run has values for are left out, and accuracies
+/// stand with their deviations; CSV has every number in a column of its own, and the head.
+[[nodiscard]] Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& rows);
 
 }  // namespace rondo::tools

@@ -1,3 +1,6 @@
+// What a launcher and its ranks tell each other through environment variables: the launcher writes
+// them, a rank reads them, and a rank that was asked for something else refuses.
+
 #include "launch/environment.hpp"
 
 #include <fmt/format.h>
@@ -9,27 +12,29 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "exit_status.hpp"
+#include "failure.hpp"
 
 namespace rondo::tools {
 namespace {
 
+// Variables that describe one rank of one job: what an outer job has set must not reach the ranks
+// of an inner one.
 constexpr std::array<std::string_view, 7> own_names = {
     "RONDO_COORDINATOR", "RONDO_RANK",      "RONDO_SIZE",    "RONDO_THREADS",
     "RONDO_LISTENER",    "RONDO_SECRET_FD", "RONDO_RECORDER"};
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
+// Whether an inherited entry is about another job, or is set anew by `rank`.
 bool is_replaced(std::string_view entry, const RankEnvironment& rank) {
   const std::string_view name = name_of(entry);
   return std::ranges::count(own_names, name) > 0 ||
          std::ranges::any_of(rank.settings, [&](const auto& own) { return name_of(own) == name; });
 }
 
-const char* text_from(const char* name) { return std::getenv(name); }
-
+// 0 when the variable is not set. Throws UsageError for anything but a whole number.
 int number_from(const char* name) {
-  const char* text = text_from(name);
+  const char* text = std::getenv(name);
   if (text == nullptr) return 0;
   const std::string_view view(text);
   int value = 0;
@@ -40,12 +45,44 @@ int number_from(const char* name) {
   return value;
 }
 
+// Would a single node have no use for `request`?
+bool needs_nodes(const FabricRequest& request) {
+  return request.fabric || request.interface || request.latency_us || request.bandwidth_gbs;
+}
+
+// Under another launcher -n may repeat what is so, but not change it.
+void refuse_other_size(int ranks) {
+  const int size = size_from_environment();
+  if (ranks == 0 || ranks == size) return;
+  throw UsageError(fmt::format(
+      "this process is one of {} ranks already, so it cannot start {}; leave out -n here, and "
+      "give it to what starts the ranks",
+      size, ranks));
+}
+
+// The options were turned into the same variables for the launcher, so comparing texts is enough.
+void refuse_other_fabric(const FabricRequest& request) {
+  for (const std::string& entry : environment_of(request)) {
+    const std::size_t equals = entry.find('=');
+    const std::string name = entry.substr(0, equals);
+    const std::string wanted = entry.substr(equals + 1);
+    const char* here = std::getenv(name.c_str());
+    if (here != nullptr && wanted == here) continue;
+    throw UsageError(
+        fmt::format("this process is a rank already, and ranks take their links from the "
+                    "environment: there {} is {}, but '{}' is asked for; set it for every rank, or "
+                    "give the option to `rondo run`, which sets it",
+                    name, here == nullptr ? "not set" : fmt::format("'{}'", here), wanted));
+  }
+}
+
 }  // namespace
 
-bool is_rank() { return text_from("RONDO_RANK") != nullptr; }
+// RONDO_RANK is the mark of a rank: every launcher that the library supports sets it.
+bool is_rank() { return std::getenv("RONDO_RANK") != nullptr; }
 
 std::string rank_name() {
-  const char* text = text_from("RONDO_RANK");
+  const char* text = std::getenv("RONDO_RANK");
   return text != nullptr ? text : "0";
 }
 
@@ -64,6 +101,7 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
     if (view.starts_with("OMP_NUM_THREADS=")) omp_is_set = true;
     entries.emplace_back(view);
   }
+  // What is not inherited: only this rank has it.
   entries.push_back("RONDO_COORDINATOR=" + rank.coordinator);
   entries.push_back(fmt::format("RONDO_RANK={}", rank.rank));
   entries.push_back(fmt::format("RONDO_SIZE={}", rank.size));
@@ -74,6 +112,40 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   entries.insert(entries.end(), rank.settings.begin(), rank.settings.end());
   if (!omp_is_set) entries.push_back(fmt::format("OMP_NUM_THREADS={}", rank.threads));
   return entries;
+}
+
+int fake_nodes_of(const FabricRequest& request, int ranks) {
+  const int nodes = request.fake_nodes.value_or(std::max(fake_nodes_from_environment(), 1));
+  if (nodes > ranks) {
+    throw UsageError(fmt::format(
+        "{} fake nodes need at least as many ranks, but there are {}; give -n {} or more", nodes,
+        ranks, nodes));
+  }
+  if (nodes == 1 && needs_nodes(request)) {
+    throw UsageError(
+        "--fabric, --interface, --latency-us and --bandwidth-gbs are about links between nodes, "
+        "but there is one node; add --fake-nodes 2");
+  }
+  return nodes;
+}
+
+std::vector<std::string> environment_of(const FabricRequest& request) {
+  std::vector<std::string> entries;
+  if (request.fake_nodes)
+    entries.push_back(fmt::format("RONDO_FAKE_NODES={}", *request.fake_nodes));
+  if (request.fabric) entries.push_back("RONDO_FABRIC=" + *request.fabric);
+  if (request.interface) entries.push_back("RONDO_INTERFACE=" + *request.interface);
+  if (request.latency_us)
+    entries.push_back(fmt::format("RONDO_LATENCY_US={}", *request.latency_us));
+  if (request.bandwidth_gbs) {
+    entries.push_back(fmt::format("RONDO_BANDWIDTH_GBS={}", *request.bandwidth_gbs));
+  }
+  return entries;
+}
+
+void refuse_other_job(int ranks, const FabricRequest& fabric) {
+  refuse_other_size(ranks);
+  refuse_other_fabric(fabric);
 }
 
 }  // namespace rondo::tools

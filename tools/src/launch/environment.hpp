@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,7 +8,7 @@ namespace rondo::tools {
 
 /// What a launcher tells a rank through its environment.
 struct RankEnvironment {
-  std::string coordinator = {};            ///< RONDO_COORDINATOR: where the ranks meet
+  std::string coordinator = {};            ///< RONDO_COORDINATOR: where the ranks find each other
   int rank = 0;                            ///< RONDO_RANK
   int size = 1;                            ///< RONDO_SIZE
   int threads = 1;                         ///< RONDO_THREADS
@@ -33,8 +34,29 @@ struct RankEnvironment {
 [[nodiscard]] int fake_nodes_from_environment();
 
 /// This process' environment with the rank's variables, as "NAME=value". OMP_NUM_THREADS is set
-/// unless the user has set it. What the user has
-/// set about links stays as it is unless `settings` replace it.
+/// unless the user has set it. What the user has set about links stays as it is unless `settings`
+/// replace it.
 [[nodiscard]] std::vector<std::string> environment_of(const RankEnvironment& rank);
+
+/// How a user wants nodes to reach each other. What is not given is left to the environment.
+struct FabricRequest {
+  std::optional<int> fake_nodes = {};
+  std::optional<std::string> fabric = {};
+  std::optional<std::string> interface = {};
+  std::optional<double> latency_us = {};
+  std::optional<double> bandwidth_gbs = {};
+};
+
+/// The nodes that `ranks` ranks of this machine are to count as: what `request` or else
+/// RONDO_FAKE_NODES says, else 1. Throws UsageError when there are fewer ranks, and when the other
+/// options need more than one node.
+[[nodiscard]] int fake_nodes_of(const FabricRequest& request, int ranks);
+
+/// `request` as "NAME=value" for the ranks' environment.
+[[nodiscard]] std::vector<std::string> environment_of(const FabricRequest& request);
+
+/// In a process that is a rank already: throws UsageError when a user asks for another number of
+/// ranks than there are (0: for none), or for links that its environment does not name.
+void refuse_other_job(int ranks, const FabricRequest& fabric);
 
 }  // namespace rondo::tools

@@ -1,20 +1,184 @@
+// Starts the ranks of a job as direct children of this process, and ends with what they ended with.
+//
+// A child reports through a pipe whether it could execute the command: the pipe closes when it
+// does, and carries errno otherwise. Flight recorders live in memory that the launcher shares with
+// each rank, so it can still read them when a rank is stuck or gone.
+
 #include "launch/launcher.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
-#include "exit_status.hpp"
+#include <rondo/transport/flight_record.hpp>
+
+#include "failure.hpp"
+#include "files.hpp"
+#include "launch/bootstrap.hpp"
 #include "launch/environment.hpp"
-#include "launch/flight_records.hpp"
-#include "launch/meeting_point.hpp"
-#include "launch/spawn.hpp"
-#include "launch/supervisor.hpp"
+#include "machine.hpp"
 
 namespace rondo::tools {
 namespace {
+
+// The command could not be executed; what() names it and says why.
+class ExecuteError : public std::system_error {
+ public:
+  using std::system_error::system_error;
+};
+
+// One process to start.
+struct Spawn {
+  std::vector<std::string> command = {};      // looked for in PATH
+  std::vector<std::string> environment = {};  // "NAME=value"
+  std::vector<int> cpus = {};                 // empty: not bound
+  std::vector<int> descriptors = {};          // stay open, under the same numbers
+  bool keeps_stdin = true;                    // else it reads /dev/null
+  int output = -1;                            // becomes its standard output; -1: ours
+  sigset_t signal_mask = {};                  // what it starts with
+};
+
+// As execvpe() wants them; valid as long as `strings`.
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  // exec does not write to its arguments; its declaration is older than const.
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Standard input of all ranks but the first.
+bool read_nothing() noexcept {
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+// All other descriptors are closed by execvpe().
+void keep_open(const std::vector<int>& descriptors) {
+  for (const int fd : descriptors) {
+    if (fcntl(fd, F_SETFD, 0) != 0) throw std::system_error(errno, std::generic_category());
+  }
+}
+
+// Runs in the child, which is a copy of a process with a single thread.
+[[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
+  int error = 0;
+  try {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have ended before the line above: then nobody would kill us.
+    if (getppid() != parent) _exit(1);
+    if (!spawn.cpus.empty()) bind_to(spawn.cpus);
+    if (!spawn.keeps_stdin && !read_nothing())
+      throw std::system_error(errno, std::generic_category());
+    if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
+      throw std::system_error(errno, std::generic_category());
+    keep_open(spawn.descriptors);
+    auto command = pointers(spawn.command);
+    auto environment = pointers(spawn.environment);
+    sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
+    execvpe(command[0], command.data(), environment.data());
+    error = errno;
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+  }
+  const ssize_t written = write(errors, &error, sizeof error);
+  _exit(written == sizeof error ? 1 : 2);
+}
+
+// The child's errno, or 0 once the command executes: that closes the pipe's other end.
+int read_errno(int fd) {
+  int error = 0;
+  ssize_t got = -1;
+  do {
+    got = read(fd, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof error ? error : 0;
+}
+
+// Starts a direct child and returns its process id once it executes the command. The kernel kills
+// the child when the calling thread ends. Throws ExecuteError.
+pid_t start(const Spawn& spawn) {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
+  const Descriptor from_child(ends[0]);
+  Descriptor to_parent(ends[1]);
+
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) become(spawn, parent, to_parent.value());
+
+  to_parent.close();
+  const int error = read_errno(from_child.value());
+  if (error != 0) {
+    waitpid(child, nullptr, 0);
+    throw ExecuteError(error, std::generic_category(),
+                       "cannot execute '" + spawn.command.front() + "'");
+  }
+  return child;
+}
+
+// The flight recorders of a job's ranks, held by their launcher.
+class FlightRecords {
+ public:
+  // `folder`: where they are written when the job fails; empty: nowhere.
+  FlightRecords(int ranks, std::filesystem::path folder) : folder_(std::move(folder)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      records_.push_back(transport::FlightRecord::create());
+    }
+  }
+
+  // What the rank inherits.
+  [[nodiscard]] int descriptor(int rank) const {
+    return records_[static_cast<std::size_t>(rank)].descriptor();
+  }
+
+  // Writes the records of all ranks that have any when the job's exit status or the records tell
+  // that ranks were killed or lost each other. No record explains any other failure.
+  void write_after_failure(int status) const {
+    if (folder_.empty() || status == exit_done) return;
+    const auto tells = [](const auto& record) { return record.tells_of_failure(); };
+    if (status >= signal_base || std::ranges::any_of(records_, tells)) {
+      write(folder_, "the job failed");
+    }
+  }
+
+  // The same when a user asks for it; without a folder to the current one.
+  void write_on_request() const { write(folder_.empty() ? "." : folder_, "asked for by SIGUSR2"); }
+
+ private:
+  // One line on stderr says how many were written.
+  void write(const std::filesystem::path& folder, std::string_view reason) const {
+    int written = 0;
+    try {
+      for (std::size_t r = 0; r < records_.size(); ++r) {
+        const auto path = transport::FlightRecord::path_in(folder, static_cast<int>(r));
+        if (records_[r].write(path, reason)) ++written;
+      }
+    } catch (const std::system_error& error) {
+      fmt::print(stderr, "rondo: {}\n", error.what());
+      return;
+    }
+    if (written == 0) return;
+    fmt::print(stderr, "rondo: the flight records of {} of {} ranks are in {}\n", written,
+               records_.size(), (folder / "flight-rank*.json").string());
+  }
+
+  std::vector<transport::FlightRecord> records_ = {};
+  std::filesystem::path folder_;
+};
 
 std::vector<int> cpus_of(const std::vector<Core>& cores) {
   std::vector<int> cpus;
@@ -22,6 +186,7 @@ std::vector<int> cpus_of(const std::vector<Core>& cores) {
   return cpus;
 }
 
+// "rondo: rank 0: pid 123, cores 0-3, 4 threads"
 void print_rank(int rank, pid_t pid, const Placement& placement) {
   const auto& cores = placement.cores[static_cast<std::size_t>(rank)];
   fmt::print(stderr, "rondo: rank {}: pid {}, {}, {} thread{}\n", rank, pid,
@@ -35,15 +200,16 @@ void print_placement(const Placement& placement, int nodes) {
     fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", placement.ranks(), nodes);
 }
 
-RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting,
+// Only rank 0 gets the listening socket; all get the secret and a recorder of their own.
+RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
                                 const FlightRecords& records, int rank) {
   RankEnvironment environment;
-  environment.coordinator = meeting.coordinator;
+  environment.coordinator = bootstrap.coordinator;
   environment.rank = rank;
   environment.size = job.placement.ranks();
   environment.threads = job.placement.threads;
-  environment.listener = rank == 0 ? meeting.listener.value() : -1;
-  environment.secret = meeting.secret.value();
+  environment.listener = rank == 0 ? bootstrap.listener.value() : -1;
+  environment.secret = bootstrap.secret.value();
   environment.recorder = records.descriptor(rank);
   environment.settings = environment_of(job.fabric);
   return environment;
@@ -52,9 +218,9 @@ RankEnvironment environment_for(const Job& job, const MeetingPoint& meeting,
 // The launcher keeps no socket of the job: a port of a rank 0 that is gone must refuse at once.
 void start_ranks(const Job& job, int nodes, const FlightRecords& records,
                  const HeldSignals& signals, Supervisor& supervisor) {
-  const MeetingPoint meeting = nodes > 1 ? meet_over_loopback() : meet_on_this_node();
+  const Bootstrap bootstrap = nodes > 1 ? bootstrap_over_loopback() : bootstrap_on_this_node();
   for (int rank = 0; rank < job.placement.ranks(); ++rank) {
-    const RankEnvironment environment = environment_for(job, meeting, records, rank);
+    const RankEnvironment environment = environment_for(job, bootstrap, records, rank);
     Spawn rank_spawn;
     rank_spawn.command = job.command;
     rank_spawn.environment = environment_of(environment);
@@ -65,7 +231,7 @@ void start_ranks(const Job& job, int nodes, const FlightRecords& records,
     rank_spawn.keeps_stdin = rank == 0;
     rank_spawn.output = job.output;
     rank_spawn.signal_mask = signals.previous();
-    const pid_t pid = spawn(rank_spawn);
+    const pid_t pid = start(rank_spawn);
     supervisor.add(rank, pid);
     if (!job.quiet) print_rank(rank, pid, job.placement);
   }
@@ -73,6 +239,18 @@ void start_ranks(const Job& job, int nodes, const FlightRecords& records,
 
 }  // namespace
 
+std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+int launch_again(const CommandLine& line, const Placement& placement,
+                 const LaunchRequest& request) {
+  return launch({own_command(line.own), placement, request.fabric, request.flight_record});
+}
+
+// Signals that come before the first rank runs are held as well.
 int launch(const Job& job) { return launch(job, HeldSignals()).status; }
 
 JobEnd launch(const Job& job, const HeldSignals& signals) {

@@ -4,11 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "launch/fabric_request.hpp"
+#include "command.hpp"
+#include "launch/environment.hpp"
 #include "launch/placement.hpp"
 #include "launch/supervisor.hpp"
 
 namespace rondo::tools {
+
+/// How a user wants the ranks of a job to be started.
+struct LaunchRequest {
+  PlacementRequest placement = {};
+  FabricRequest fabric = {};
+  std::filesystem::path flight_record = {};  ///< a folder; empty: left to the command
+};
 
 /// A command to run as every rank of a job on this node.
 struct Job {
@@ -27,7 +35,7 @@ struct JobEnd {
 };
 
 /// Starts the ranks as direct children, prints where each one runs, and waits for them. Ranks that
-/// are to count as several nodes meet over loopback instead of in shared memory.
+/// are to count as several nodes are connected over loopback instead of by shared memory.
 ///
 /// Returns the exit status of the first rank that failed (128 + n when signal n ended it), or 0.
 /// When one fails, the others have 5 s to end by themselves. They cannot outlive this process.
@@ -37,5 +45,13 @@ struct JobEnd {
 
 /// The same for one who starts several jobs in turn, and holds the signals all the time.
 [[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals);
+
+/// The command that starts this program with `arguments`.
+[[nodiscard]] std::vector<std::string> own_command(const std::vector<std::string>& arguments);
+
+/// Starts this program once more, with the same command line, as every rank of a job: for commands
+/// that find by is_rank() which of the two they are. Returns what launch() does.
+[[nodiscard]] int launch_again(const CommandLine& line, const Placement& placement,
+                               const LaunchRequest& request);
 
 }  // namespace rondo::tools

@@ -1,3 +1,10 @@
+// Divides the cores of a machine among the ranks of a job.
+//
+// Cores are sorted by NUMA domain, so that equal parts of their list are neighbours. With at least
+// one rank per domain each domain is divided among its own ranks; with fewer ranks each gets whole
+// domains. Only if a small domain would then have more ranks than cores, all cores are divided
+// without regard to domains.
+
 #include "launch/placement.hpp"
 
 #include <fmt/format.h>
@@ -6,7 +13,7 @@
 #include <cstddef>
 #include <span>
 
-#include "exit_status.hpp"
+#include "failure.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -31,6 +38,7 @@ RankRange ranks_of(std::size_t index, std::size_t domains, std::size_t ranks) {
   return {ranks * index / domains, ranks * (index + 1) / domains};
 }
 
+// Cores are sorted by domain.
 std::span<const Core> domain(const Cores& cores, int index) {
   const auto range = std::ranges::equal_range(cores, index, {}, &Core::numa_domain);
   return {range.begin(), range.end()};
@@ -64,6 +72,7 @@ std::vector<Cores> gather_domains(const Machine& machine, std::size_t ranks) {
   return shares;
 }
 
+// Domains first; all cores without regard to domains where that leaves a rank without a core.
 std::vector<Cores> divide(const Machine& machine, std::size_t ranks) {
   std::vector<Cores> shares = ranks < static_cast<std::size_t>(machine.numa_domains)
                                   ? gather_domains(machine, ranks)
@@ -73,6 +82,7 @@ std::vector<Cores> divide(const Machine& machine, std::size_t ranks) {
   return shares;
 }
 
+// One thread is always allowed: ranks may share cores, but threads were asked for on purpose.
 void refuse_too_many_threads(const PlacementRequest& request, std::size_t ranks,
                              std::size_t cores) {
   const auto threads = static_cast<std::size_t>(request.threads);
@@ -118,6 +128,7 @@ std::string describe(const std::vector<Core>& cores) {
   for (const Core& core : cores) numbers.push_back(core.cpus.front());
   std::ranges::sort(numbers);
   std::string text = numbers.size() == 1 ? "core " : "cores ";
+  // Runs of neighbours become "FIRST-LAST".
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t end = i;
     while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;

@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "machine/machine.hpp"
+#include "machine.hpp"
 
 namespace rondo::tools {
 
+/// Whether ranks are bound to cores.
 enum class Binding { automatic, none };
 
 /// What a user asks of a placement; 0 leaves the choice to the machine.

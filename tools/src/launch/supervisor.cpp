@@ -1,3 +1,10 @@
+// Waits for ranks, and decides which of several failures is the cause.
+//
+// The supervisor takes one signal at a time out of a queue (sigtimedwait): there are no handlers,
+// so nothing runs at an unexpected moment, and it sleeps while nothing happens. When one rank has
+// failed, the others pass through the stages below: they may end by themselves, then get SIGTERM,
+// then SIGKILL.
+
 #include "launch/supervisor.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+
+#include "failure.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -21,7 +31,37 @@ timespec to_timespec(std::chrono::nanoseconds time) {
   return {seconds.count(), (time - seconds).count()};
 }
 
+// The lower, the closer to the cause.
+int distance_from_cause(const RankEnd& end) noexcept {
+  if (end.ended_by_us) return 2;
+  return end.exit_status() == exit_peer_lost ? 1 : 0;
+}
+
 }  // namespace
+
+int RankEnd::exit_status() const noexcept {
+  return WIFSIGNALED(wait_status) ? signal_base + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+std::string RankEnd::describe() const {
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    const char* name = sigdescr_np(signal);
+    return fmt::format("rank {} (pid {}) was ended by signal {} ({})", rank, pid, signal,
+                       name != nullptr ? name : "unknown");
+  }
+  return fmt::format("rank {} (pid {}) ended with status {}", rank, pid, exit_status());
+}
+
+// Only a cause that is closer than the one before replaces it; among equals the first counts.
+bool Outcome::add(const RankEnd& end) {
+  if (!end.failed()) return false;
+  if (cause_ && distance_from_cause(end) >= distance_from_cause(*cause_)) return false;
+  cause_ = end;
+  return true;
+}
+
+int Outcome::exit_status() const noexcept { return cause_ ? cause_->exit_status() : exit_done; }
 
 HeldSignals::HeldSignals() {
   // A parent that ignores SIGCHLD would make the kernel discard how the ranks ended.
@@ -43,6 +83,8 @@ int HeldSignals::take_end_signal() {
   return std::max(sigtimedwait(&ends, nullptr, &at_once), 0);
 }
 
+// One signal at a time. A SIGCHLD may stand for several ranks, and one may have come before the
+// signals were held, so every round collects all ranks that have ended.
 Outcome Supervisor::wait() {
   reap();
   while (!running_.empty()) {
@@ -70,6 +112,7 @@ void Supervisor::kill_all() {
   running_.clear();
 }
 
+// SIGUSR1 and whatever else is held goes to the ranks as it is.
 void Supervisor::handle(const siginfo_t& info) {
   switch (info.si_signo) {
     case SIGCHLD:
@@ -94,6 +137,7 @@ void Supervisor::handle(const siginfo_t& info) {
   }
 }
 
+// The first request is passed on, and the ranks may end in their own way; a second one kills.
 void Supervisor::forward_end(const siginfo_t& info) {
   if (end_signal_ != 0) {
     stage_ = Stage::terminating;
@@ -110,6 +154,7 @@ void Supervisor::stop_and_continue(const siginfo_t& info) {
   send(SIGCONT);
 }
 
+// Collects ranks that have ended; the first that failed starts the time limit of all others.
 void Supervisor::reap() {
   for (auto rank = running_.begin(); rank != running_.end();) {
     int status = 0;
@@ -131,6 +176,7 @@ void Supervisor::begin_grace() {
   stage_ends_ = Clock::now() + grace_.by_themselves;
 }
 
+// Called when the time of a stage is over.
 void Supervisor::escalate() {
   const bool kill = stage_ == Stage::terminating;
   for (const Rank& rank : running_) {
@@ -146,6 +192,7 @@ void Supervisor::send(int signal) const {
   for (const Rank& rank : running_) ::kill(rank.pid, signal);
 }
 
+// Nothing: there is no limit, because nothing has failed or everything was killed.
 std::optional<std::chrono::nanoseconds> Supervisor::time_left() const {
   if (stage_ == Stage::running || stage_ == Stage::killed) return std::nullopt;
   return std::max<std::chrono::nanoseconds>(stage_ends_ - Clock::now(),

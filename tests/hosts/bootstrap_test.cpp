@@ -1,0 +1,96 @@
+// Which ranks connect to each other, and by which interface.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hosts/job.hpp"
+
+namespace rondo::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class HostsBootstrapTest : public HostsTest {
+ protected:
+  static void expect_success(Job& job, const std::string& said) {
+    for (int rank = 0; rank < job.size(); ++rank) {
+      const Ended ended = job.wait(rank);
+      EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+      EXPECT_THAT(ended.out, HasSubstr(said));
+    }
+  }
+};
+
+TEST_F(HostsBootstrapTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
+  Job job({1, 2}, 1);
+
+  job.start({rank_program(), "collectives"});
+
+  expect_success(job, "eth1");
+}
+
+TEST_F(HostsBootstrapTest, TakesTheInterfaceThatIsNamed) {
+  Job job({1, 2}, 0);
+  job.set("RONDO_INTERFACE", "eth1");
+
+  job.start({rank_program(), "collectives"});
+
+  expect_success(job, "eth1");
+}
+
+TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
+  hosts({"down", "2", "eth0"});
+  Job job({1, 2}, 1);
+  job.set("RONDO_INTERFACE", "eth0,eth1");
+
+  job.start({rank_program(), "collectives"});
+
+  expect_success(job, "eth1");
+  hosts({"up", "2", "eth0"});
+}
+
+TEST_F(HostsBootstrapTest, KeepsAJobOfAnotherNameOut) {
+  Job job({1, 2});
+  Job stranger({1, 2});
+  std::string other = job.coordinator();
+  other.back() = other.back() == 'f' ? 'e' : 'f';
+  stranger.set_coordinator(other);
+  stranger.set("RONDO_TEST_PATIENCE", "3");
+
+  stranger.start_rank(1, {rank_program(), "collectives"});
+  job.start({rank_program(), "collectives"});
+
+  expect_success(job, " 0 wrong");
+  EXPECT_EQ(stranger.wait(1).status, 3);
+}
+
+TEST_F(HostsBootstrapTest, KeepsARankWithAnotherSecretOut) {
+  Job job({1, 2});
+  Job stranger({1, 2});
+  stranger.set_coordinator(job.coordinator());
+  stranger.set("RONDO_SECRET", "known to nobody but a stranger");
+  stranger.set("RONDO_TEST_PATIENCE", "3");
+
+  stranger.start_rank(1, {rank_program(), "collectives"});
+  job.start({rank_program(), "collectives"});
+
+  expect_success(job, " 0 wrong");
+  EXPECT_EQ(stranger.wait(1).status, 3);
+}
+
+TEST_F(HostsBootstrapTest, LetsTwoJobsRunSideBySide) {
+  Job one({1, 2});
+  Job other({2, 1});
+
+  one.start({rank_program(), "collectives"});
+  other.start({rank_program(), "collectives"});
+
+  expect_success(one, " 0 wrong");
+  expect_success(other, " 0 wrong");
+}
+
+}  // namespace
+}  // namespace rondo::test

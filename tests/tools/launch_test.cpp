@@ -1,0 +1,174 @@
+// Which cores which rank gets, on machines that this one need not be, and which of several failed
+// ranks is the cause.
+
+#include "launch/placement.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+
+#include "failure.hpp"
+#include "launch/supervisor.hpp"
+
+namespace rondo::tools::launch_test {
+namespace {
+
+using testing::Each;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Cores of one thread each, `per_domain` in each NUMA domain.
+Machine machine_of(int domains, int per_domain) {
+  Machine machine;
+  machine.numa_domains = domains;
+  for (int cpu = 0; cpu < domains * per_domain; ++cpu) {
+    machine.cores.push_back({cpu / per_domain, {cpu}});
+  }
+  return machine;
+}
+
+std::set<int> domains_of(const std::vector<Core>& cores) {
+  std::set<int> domains;
+  for (const Core& core : cores) domains.insert(core.numa_domain);
+  return domains;
+}
+
+TEST(PlacementTest, DefaultsToOneRankPerDomainWithAllOfItsCores) {
+  const Placement placement = place(machine_of(2, 8), {});
+
+  EXPECT_EQ(placement.threads, 8);
+  ASSERT_THAT(placement.cores, SizeIs(2));
+  EXPECT_THAT(placement.cores, Each(SizeIs(8)));
+  EXPECT_EQ(domains_of(placement.cores[0]), std::set<int>{0});
+  EXPECT_EQ(domains_of(placement.cores[1]), std::set<int>{1});
+}
+
+TEST(PlacementTest, GivesEveryCoreToAtMostOneRank) {
+  for (int ranks = 1; ranks <= 12; ++ranks) {
+    const Placement placement = place(machine_of(3, 4), {.ranks = ranks});
+
+    std::multiset<int> cpus;
+    for (const auto& cores : placement.cores) {
+      EXPECT_FALSE(cores.empty()) << ranks << " ranks";
+      for (const Core& core : cores) cpus.insert(core.cpus.front());
+    }
+    EXPECT_EQ(cpus.size(), std::set<int>(cpus.begin(), cpus.end()).size()) << ranks << " ranks";
+  }
+}
+
+TEST(PlacementTest, KeepsARankInsideOneDomainWhenItFits) {
+  for (const int ranks : {2, 3, 4, 5, 7, 8}) {
+    const Placement placement = place(machine_of(2, 4), {.ranks = ranks});
+
+    for (const auto& cores : placement.cores) EXPECT_THAT(domains_of(cores), SizeIs(1));
+  }
+}
+
+TEST(PlacementTest, GivesWholeDomainsToFewerRanks) {
+  const Placement placement = place(machine_of(4, 2), {.ranks = 2});
+
+  EXPECT_EQ(domains_of(placement.cores[0]), (std::set<int>{0, 1}));
+  EXPECT_EQ(domains_of(placement.cores[1]), (std::set<int>{2, 3}));
+}
+
+TEST(PlacementTest, TakesTheThreadsOfTheSmallestShare) {
+  const Placement placement = place(machine_of(1, 5), {.ranks = 2});
+
+  EXPECT_EQ(placement.threads, 2);
+}
+
+TEST(PlacementTest, DividesUnevenDomainsByCoresWhenOneIsTooSmall) {
+  Machine machine = machine_of(1, 5);
+  machine.cores[4].numa_domain = 1;
+  machine.numa_domains = 2;
+
+  const Placement placement = place(machine, {.ranks = 5});
+
+  EXPECT_THAT(placement.cores, Each(SizeIs(1)));
+}
+
+TEST(PlacementTest, GivesOneThreadAndNoCoresToMoreRanksThanCores) {
+  const Placement placement = place(machine_of(1, 2), {.ranks = 8});
+
+  EXPECT_EQ(placement.threads, 1);
+  EXPECT_EQ(placement.ranks(), 8);
+  EXPECT_THAT(placement.cores, Each(IsEmpty()));
+  EXPECT_FALSE(placement.note.empty());
+}
+
+TEST(PlacementTest, RefusesThreadsThatWereAskedForBeyondTheCores) {
+  EXPECT_THROW(static_cast<void>(place(machine_of(1, 4), {.ranks = 2, .threads = 3})), UsageError);
+}
+
+TEST(PlacementTest, BindsNobodyWhenThreadsOversubscribe) {
+  const Placement placement =
+      place(machine_of(1, 4), {.ranks = 2, .threads = 3, .oversubscribe = true});
+
+  EXPECT_EQ(placement.threads, 3);
+  EXPECT_THAT(placement.cores, Each(IsEmpty()));
+}
+
+TEST(PlacementTest, BindsNobodyWhenAskedNotTo) {
+  const Placement placement = place(machine_of(1, 4), {.ranks = 2, .binding = Binding::none});
+
+  EXPECT_EQ(placement.threads, 2);
+  EXPECT_THAT(placement.cores, Each(IsEmpty()));
+}
+
+TEST(PlacementTest, DescribesCoresInRuns) {
+  EXPECT_EQ(describe({{0, {3}}}), "core 3");
+  EXPECT_EQ(describe({{0, {0}}, {0, {1}}, {0, {2}}, {1, {8}}}), "cores 0-2,8");
+}
+
+// As waitpid() would tell it.
+constexpr int exited(int status) { return status << 8; }
+constexpr int killed(int signal) { return signal; }
+
+TEST(OutcomeTest, IsZeroWhenAllRanksSucceeded) {
+  Outcome outcome;
+
+  outcome.add({0, 10, exited(0)});
+
+  EXPECT_EQ(outcome.exit_status(), 0);
+  EXPECT_FALSE(outcome.cause().has_value());
+}
+
+TEST(OutcomeTest, TakesTheFirstFailure) {
+  Outcome outcome;
+
+  outcome.add({0, 10, exited(0)});
+  outcome.add({2, 12, exited(3)});
+  outcome.add({1, 11, exited(2)});
+
+  EXPECT_EQ(outcome.exit_status(), 3);
+  EXPECT_EQ(outcome.cause()->rank, 2);
+}
+
+TEST(OutcomeTest, PrefersALaterSignalToAnEarlierLostPeer) {
+  Outcome outcome;
+
+  EXPECT_TRUE(outcome.add({0, 10, exited(4)}));
+  EXPECT_TRUE(outcome.add({1, 11, killed(SIGSEGV)}));
+
+  EXPECT_EQ(outcome.exit_status(), 128 + SIGSEGV);
+}
+
+TEST(OutcomeTest, TakesWhatTheLauncherEndedForAConsequence) {
+  Outcome outcome;
+
+  outcome.add({0, 10, exited(4)});
+  EXPECT_FALSE(outcome.add({1, 11, killed(SIGTERM), true}));
+
+  EXPECT_EQ(outcome.exit_status(), 4);
+}
+
+TEST(OutcomeTest, DescribesSignalsByNumberAndName) {
+  EXPECT_EQ((RankEnd{1, 123, killed(SIGKILL)}.describe()),
+            "rank 1 (pid 123) was ended by signal 9 (Killed)");
+  EXPECT_EQ((RankEnd{0, 7, exited(3)}.describe()), "rank 0 (pid 7) ended with status 3");
+}
+
+}  // namespace
+}  // namespace rondo::tools::launch_test

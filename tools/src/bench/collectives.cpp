@@ -1,0 +1,239 @@
+// The collectives that `rondo bench` measures: what each posts, what its result must be, and its
+// bus factor as nccl-tests define it.
+//
+// A collective is defined by data and two functions; one class does the rest for all of them.
+// Buffers in place are one array, in which the smaller side lies where the operation wants it;
+// otherwise the smaller side lies apart. Results are compared with a pattern, bit for bit.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "bench/operation.hpp"
+#include "bench/pattern.hpp"
+
+namespace rondo::tools {
+namespace {
+
+using transport::Communicator;
+using transport::Request;
+
+// How many elements a collective has per rank, and where its smaller side lies when in place.
+struct Shape {
+  std::size_t in = 0;
+  std::size_t out = 0;
+  std::size_t offset = 0;  // of the smaller one in the larger
+};
+
+// What makes one collective different from another.
+template <transport::Element T>
+struct Definition {
+  Shape shape = {};
+  Pattern<T> input;
+  double bus_factor = 1.0;
+  std::function<Request(Communicator& ranks, std::span<const T> in, std::span<T> out)> post = {};
+  std::function<std::int64_t(std::span<const T> out)> count_wrong = {};
+};
+
+template <transport::Element T>
+class Collective final : public BenchOperation {
+ public:
+  Collective(const BenchSetting& setting, Definition<T> definition)
+      : ranks_(*setting.ranks),
+        definition_(std::move(definition)),
+        larger_(std::max(definition_.shape.in, definition_.shape.out), T{}, setting.memory),
+        apart_(setting.in_place ? 0 : smaller_side(), T{}, setting.memory) {
+    const std::span<T> larger(larger_);
+    const Shape& shape = definition_.shape;
+    const std::span<T> other =
+        setting.in_place ? larger.subspan(shape.offset, smaller_side()) : std::span<T>(apart_);
+    in_ = shape.in == larger.size() ? larger : other;
+    out_ = shape.in == larger.size() ? other : larger;
+  }
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = larger_.size() * sizeof(T),
+            .count = larger_.size(),
+            .bus_factor = definition_.bus_factor};
+  }
+  void rewrite() override { definition_.input.fill(in_); }
+  void run() override { definition_.post(ranks_, in_, out_).wait(); }
+  void read_back() override { read_ = read_all<T>(out_); }
+  void spoil() override {
+    tools::spoil<T>(larger_);
+    tools::spoil<T>(apart_);
+  }
+  [[nodiscard]] std::int64_t count_wrong() override { return definition_.count_wrong(out_); }
+
+ private:
+  [[nodiscard]] std::size_t smaller_side() const noexcept {
+    return std::min(definition_.shape.in, definition_.shape.out);
+  }
+
+  Communicator& ranks_;
+  Definition<T> definition_;
+  std::pmr::vector<T> larger_;
+  std::pmr::vector<T> apart_;
+  std::span<T> in_ = {};
+  std::span<T> out_ = {};
+  volatile std::uint64_t read_ = 0;
+};
+
+template <transport::Element T>
+std::unique_ptr<BenchOperation> make(const BenchSetting& setting, Definition<T> definition) {
+  return std::make_unique<Collective<T>>(setting, std::move(definition));
+}
+
+// Both sides are as large as asked for.
+Shape equal_sides(const BenchSetting& setting) noexcept {
+  const std::size_t count = setting.bytes / transport::size_of(setting.type);
+  return {.in = count, .out = count};
+}
+
+// Elements of one rank's part when the bytes are cut evenly, at least one.
+std::size_t part_of(const BenchSetting& setting) noexcept {
+  const std::size_t count = setting.bytes / transport::size_of(setting.type);
+  return std::max<std::size_t>(count / setting.members.size(), 1);
+}
+
+std::size_t rank_of(const BenchSetting& setting) noexcept {
+  return static_cast<std::size_t>(setting.ranks->rank());
+}
+
+// The World rank of this member.
+int own_rank(const BenchSetting& setting) noexcept { return setting.members[rank_of(setting)]; }
+
+// (P-1)/P: the share of the data that must leave a rank.
+double leaving_share(const BenchSetting& setting) noexcept {
+  const auto ranks = static_cast<double>(setting.members.size());
+  return (ranks - 1.0) / ranks;
+}
+
+// Counts what differs from `expected`, whose elements begin at `offset`.
+template <transport::Element T>
+auto compare_with(const Pattern<T>& expected, std::size_t offset = 0) {
+  return [expected, offset](std::span<const T> out) { return expected.count_wrong(out, offset); };
+}
+
+// The same where each member has sent one of equal parts, which begins at `offset` of its input.
+template <transport::Element T>
+auto compare_parts(const BenchSetting& setting, std::size_t part, std::size_t offset) {
+  return [members = setting.members, part, offset](std::span<const T> out) {
+    std::int64_t wrong = 0;
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      wrong += Pattern<T>::moved(members[m]).count_wrong(out.subspan(m * part, part), offset);
+    }
+    return wrong;
+  };
+}
+
+template <transport::Element T>
+Pattern<T> reduced(const BenchSetting& setting) {
+  return Pattern<T>::reduced(setting.members, setting.reduction);
+}
+
+// It has no data.
+class Barrier final : public BenchOperation {
+ public:
+  explicit Barrier(const BenchSetting& setting) : ranks_(*setting.ranks) {}
+
+  [[nodiscard]] BenchFacts facts() const override { return {}; }
+  void run() override { ranks_.barrier().wait(); }
+  [[nodiscard]] std::int64_t count_wrong() override { return 0; }
+
+ private:
+  Communicator& ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting) {
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting, {.shape = equal_sides(setting),
+                             .input = Pattern<T>::given(own_rank(setting)),
+                             .bus_factor = 2.0 * leaving_share(setting),
+                             .post = [op = setting.reduction](
+                                         auto& ranks, auto in,
+                                         auto out) { return ranks.allreduce(in, out, op); },
+                             .count_wrong = compare_with(reduced<T>(setting))});
+  });
+}
+
+std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting) {
+  const std::size_t part = part_of(setting);
+  const std::size_t offset = part * rank_of(setting);
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting, {.shape = {part * setting.members.size(), part, offset},
+                             .input = Pattern<T>::given(own_rank(setting)),
+                             .bus_factor = leaving_share(setting),
+                             .post = [op = setting.reduction](
+                                         auto& ranks, auto in,
+                                         auto out) { return ranks.reduce_scatter(in, out, op); },
+                             .count_wrong = compare_with(reduced<T>(setting), offset)});
+  });
+}
+
+std::unique_ptr<BenchOperation> make_allgather(const BenchSetting& setting) {
+  const std::size_t part = part_of(setting);
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting,
+                   {.shape = {part, part * setting.members.size(), part * rank_of(setting)},
+                    .input = Pattern<T>::moved(own_rank(setting)),
+                    .bus_factor = leaving_share(setting),
+                    .post = [](auto& ranks, auto in, auto out) { return ranks.allgather(in, out); },
+                    .count_wrong = compare_parts<T>(setting, part, 0)});
+  });
+}
+
+// From rank 0.
+std::unique_ptr<BenchOperation> make_broadcast(const BenchSetting& setting) {
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(
+        setting,
+        {.shape = equal_sides(setting),
+         .input = Pattern<T>::moved(own_rank(setting)),
+         .post = [](auto& ranks, auto /*in*/, auto out) { return ranks.broadcast(out, 0); },
+         .count_wrong = compare_with(Pattern<T>::moved(setting.members.front()))});
+  });
+}
+
+// To rank 0.
+std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting) {
+  return with_type(setting.type, [&]<class T>(T) {
+    Definition<T> definition = {
+        .shape = equal_sides(setting),
+        .input = Pattern<T>::given(own_rank(setting)),
+        .post = [op = setting.reduction](auto& ranks, auto in,
+                                         auto out) { return ranks.reduce(in, out, 0, op); },
+        .count_wrong = compare_with(reduced<T>(setting))};
+    if (rank_of(setting) != 0) definition.count_wrong = [](auto) { return 0; };
+    return make<T>(setting, std::move(definition));
+  });
+}
+
+std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
+  const std::size_t part = part_of(setting);
+  const std::size_t count = part * setting.members.size();
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting,
+                   {.shape = {count, count},
+                    .input = Pattern<T>::moved(own_rank(setting)),
+                    .bus_factor = leaving_share(setting),
+                    .post = [](auto& ranks, auto in, auto out) { return ranks.alltoall(in, out); },
+                    .count_wrong = compare_parts<T>(setting, part, part * rank_of(setting))});
+  });
+}
+
+std::unique_ptr<BenchOperation> make_barrier(const BenchSetting& setting) {
+  return std::make_unique<Barrier>(setting);
+}
+
+}  // namespace rondo::tools

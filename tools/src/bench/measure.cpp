@@ -1,0 +1,220 @@
+// Takes the measurements of a bench: for each size, kind of memory and form (in place or not) an
+// operation is made, checked, timed, and checked again.
+//
+// An iteration's time is that of its slowest rank. Ranks wait for each other at the starting line
+// before each timed region, so that no rank's time contains the lateness of another. With a limit,
+// operation and limit are measured in turn, because the speed of memory drifts.
+
+#include "bench/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <memory_resource>
+#include <span>
+#include <stdexcept>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "bench/shared_block.hpp"
+
+namespace rondo::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+// Operation and limit take turns: as many rounds, each with a share of the iterations.
+constexpr int rounds_in_turn = 5;
+
+// Large messages take long and vary little: fewer iterations are enough.
+int iterations_for(std::size_t bytes, const Bench& bench) {
+  if (bench.iterations > 0) return bench.iterations;
+  constexpr std::size_t kibibyte = 1024;
+  if (bytes < 64 * kibibyte) return most_iterations;
+  return bytes < 4 * kibibyte * kibibyte ? 300 : least_iterations;
+}
+
+// Takes measurements. All ranks call the same.
+class Sampler {
+ public:
+  Sampler(transport::World& world, StartingLine& line) : world_(world), line_(line) {}
+
+  // Appends the time of each iteration in microseconds, of one call, that of the slowest rank.
+  // Ranks wait at the starting line before each timed region.
+  void sample(BenchOperation& operation, int iterations, int warm_up, BufferUse use,
+              std::vector<double>& times) {
+    const int calls = operation.facts().calls;
+    own_.clear();
+    own_.reserve(static_cast<std::size_t>(iterations));
+    for (int i = -warm_up; i < iterations; ++i) {
+      if (use != BufferUse::untouched) operation.rewrite();
+      line_.wait();
+      const auto start = Clock::now();
+      operation.run();
+      if (use == BufferUse::read_back) operation.read_back();
+      const Microseconds time = Clock::now() - start;
+      if (i >= 0) own_.push_back(time.count() / calls);
+    }
+    world_.communicator().allreduce(std::span(own_), transport::ReduceOp::max).wait();
+    times.insert(times.end(), own_.begin(), own_.end());
+  }
+
+  // Runs it once on buffers that were wrong before; the wrong elements of all ranks.
+  [[nodiscard]] std::int64_t check(BenchOperation& operation) {
+    operation.spoil();
+    operation.rewrite();
+    line_.wait();
+    operation.run();
+    std::array<std::int64_t, 1> wrong = {operation.count_wrong()};
+    world_.communicator().allreduce(std::span<std::int64_t>(wrong)).wait();
+    return wrong[0];
+  }
+
+ private:
+  transport::World& world_;
+  StartingLine& line_;
+  std::vector<double> own_ = {};
+};
+
+// The ranks that an operation runs on.
+struct Team {
+  transport::Communicator* ranks = nullptr;
+  std::vector<int> members = {};
+  std::optional<transport::Communicator> group = {};
+};
+
+// Rank r is in group r modulo the number of groups; without groups all are one team.
+void form(Team& team, transport::World& world, const Bench& bench) {
+  const bool several = bench.kind->ranks == BenchRanks::groups;
+  const int step = several ? bench.groups : 1;
+  if (several) team.group = world.communicator().split(world.rank() % step);
+  team.ranks = several ? &*team.group : &world.communicator();
+  for (int rank = world.rank() % step; rank < world.size(); rank += step) {
+    team.members.push_back(rank);
+  }
+}
+
+BenchSetting setting_of(const Bench& bench, const Team& team, transport::World& world) {
+  BenchSetting setting;
+  setting.ranks = team.ranks;
+  setting.members = team.members;
+  setting.type = bench.type;
+  setting.reduction = bench.reduction;
+  setting.first = bench.first;
+  setting.second = bench.peer < 0 ? world.size() - 1 : bench.peer;
+  setting.both_ways = bench.both_ways;
+  return setting;
+}
+
+// Takes the measurements of one row.
+BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& bench,
+                     const BenchSetting& setting) {
+  const auto operation = bench.kind->make(setting);
+  const BenchFacts facts = operation->facts();
+  const int iterations = iterations_for(facts.bytes * static_cast<std::size_t>(facts.calls), bench);
+  const int warm_up = bench.warm_up < 0 ? iterations / 10 + 2 : bench.warm_up;
+  Sampler sampler(world, line);
+
+  BenchRow row;
+  row.wrong = sampler.check(*operation);
+  std::vector<double> times;
+  if (bench.limit) {
+    const auto limit = make_one_pass(*line.memory(), setting);
+    std::vector<double> limits;
+    const int per_round = std::max(1, iterations / rounds_in_turn);
+    for (int round = 0; round < rounds_in_turn; ++round) {
+      sampler.sample(*operation, per_round, per_round / 10 + 2, bench.use, times);
+      sampler.sample(*limit, per_round, per_round / 10 + 2, bench.use, limits);
+    }
+    row.wrong += sampler.check(*limit);
+    row.limit_us = summarize(std::move(limits)).median_us;
+  } else {
+    sampler.sample(*operation, iterations, warm_up, bench.use, times);
+  }
+  row.wrong += sampler.check(*operation);
+  row.time = summarize(std::move(times));
+  row.bytes = facts.bytes;
+  row.count = facts.count;
+  row.bus_factor = facts.bus_factor;
+  row.ranks = world.size();
+  if (world.nodes() > 1) row.injected = injected_delays();
+  return row;
+}
+
+// What a row is called in tables; operations without data have no type and no memory.
+void name(BenchRow& row, const Bench& bench, BenchMemory memory, bool in_place) {
+  const bool has_data = !bench.kind->sizes.empty();
+  row.type = has_data ? name_of(element_types, bench.type) : "none";
+  row.op = bench.kind->reduces ? name_of(reductions, bench.reduction) : "none";
+  row.memory = memory == BenchMemory::arena ? "arena" : "private";
+  row.place = in_place ? "in" : "out";
+  if (!has_data) row.memory = row.place = "none";
+}
+
+// "0" and "0.0" inject nothing.
+std::string amount(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::strtod(text, nullptr) > 0.0 ? text : "";
+}
+
+}  // namespace
+
+// The environment has them for every rank alike.
+std::string injected_delays() {
+  const std::string latency = amount("RONDO_LATENCY_US");
+  const std::string bandwidth = amount("RONDO_BANDWIDTH_GBS");
+  std::string text;
+  if (!latency.empty()) text += latency + "us";
+  if (!latency.empty() && !bandwidth.empty()) text += "+";
+  if (!bandwidth.empty()) text += bandwidth + "GB/s";
+  return text;
+}
+
+// p99 is a value that was measured, not interpolated.
+Summary summarize(std::vector<double> microseconds) {
+  if (microseconds.empty()) throw std::invalid_argument("there are no samples");
+  std::ranges::sort(microseconds);
+  const std::size_t count = microseconds.size();
+  const std::size_t p99 = std::min(count - 1, count * 99 / 100);
+  return {microseconds.front(), microseconds[count / 2], microseconds[p99]};
+}
+
+double BenchRow::algorithm_gb_per_second() const noexcept {
+  return static_cast<double>(bytes) / time.median_us / 1e3;
+}
+
+double BenchRow::bus_gb_per_second() const noexcept {
+  return algorithm_gb_per_second() * bus_factor;
+}
+
+double BenchRow::percent() const noexcept {
+  return limit_us ? 100.0 * *limit_us / time.median_us : 0.0;
+}
+
+std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
+  const std::size_t limit_bytes = bench.limit ? std::ranges::max(bench.sizes) : 0;
+  const bool messages = bench.kind->ranks == BenchRanks::pair || bench.kind->name == "halo";
+  StartingLine line(world, limit_bytes, messages);
+  Team team;
+  form(team, world, bench);
+  BenchSetting setting = setting_of(bench, team, world);
+  std::vector<BenchRow> rows;
+  for (const std::size_t bytes : bench.sizes) {
+    for (const BenchMemory memory : bench.memories) {
+      for (const bool in_place : bench.in_place) {
+        setting.bytes = bytes;
+        setting.in_place = in_place;
+        setting.memory = std::pmr::new_delete_resource();
+        if (memory == BenchMemory::arena) setting.memory = &world.arena();
+        rows.push_back(measure_row(world, line, bench, setting));
+        name(rows.back(), bench, memory, in_place);
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rondo/transport/element.hpp>
+#include <rondo/transport/reduce_op.hpp>
+
+#include "bench/operation.hpp"
+
+namespace rondo::transport {
+class World;
+}
+
+namespace rondo::tools {
+
+/// Of the smallest and of the largest sizes, unless the user says how many.
+inline constexpr int most_iterations = 2000;
+inline constexpr int least_iterations = 30;
+
+/// What a rank does with its buffers between two calls.
+enum class BufferUse {
+  untouched,
+  rewritten,  ///< before each timed region, as backward does
+  read_back,  ///< rewritten before, and the result read in the timed region, as an optimizer does
+};
+
+enum class BenchMemory { arena, private_memory };
+
+/// What to measure.
+struct Bench {
+  const OperationKind* kind = nullptr;
+  std::vector<std::size_t> sizes = {};     ///< bytes; one, of any value, for what has no size
+  std::vector<BenchMemory> memories = {};  ///< likewise
+  std::vector<bool> in_place = {};         ///< one row for each
+  transport::ElementType type = transport::ElementType::f32;
+  transport::ReduceOp reduction = transport::ReduceOp::sum;
+  BufferUse use = BufferUse::rewritten;
+  int iterations = 0;  ///< per size; 0: the most below 64 KiB, 300 below 4 MiB, else the least
+  int warm_up = -1;    ///< -1: a tenth of the iterations, and 2
+  bool limit = false;  ///< measure one pass over shared memory in turn
+  int first = 0;       ///< of the two, where two take part
+  int peer = -1;       ///< of rank 0 where two take part; -1: the last rank
+  int groups = 2;      ///< where groups take part: rank r is in group r modulo this
+  bool both_ways = false;
+};
+
+/// What many measurements of one thing come to, in microseconds.
+struct Summary {
+  double min_us = 0.0;
+  double median_us = 0.0;
+  double p99_us = 0.0;
+};
+
+/// Throws std::invalid_argument when there is none.
+[[nodiscard]] Summary summarize(std::vector<double> microseconds);
+
+/// One size in one kind of memory. Times are those of the slowest rank.
+struct BenchRow {
+  std::size_t bytes = 0;
+  std::size_t count = 0;
+  std::string type = {};
+  std::string op = {};  ///< sum, min, max, or none
+  int ranks = 0;
+  std::string memory = {};  ///< arena, private, or none
+  std::string place = {};   ///< in, out, or none
+  Summary time = {};
+  double bus_factor = 1.0;
+  std::int64_t wrong = 0;               ///< elements, over all ranks
+  std::optional<double> limit_us = {};  ///< median of one pass over shared memory
+  std::string injected = {};            ///< the delays that were injected into links; may be empty
+
+  /// Bytes per second as the caller sees it, in 1e9: by the median.
+  [[nodiscard]] double algorithm_gb_per_second() const noexcept;
+  /// The same as if the limit were the links, as nccl-tests define it.
+  [[nodiscard]] double bus_gb_per_second() const noexcept;
+  /// Of the limit's bandwidth.
+  [[nodiscard]] double percent() const noexcept;
+};
+
+/// Measures all that `bench` asks for. Collective; the rows are the same on every rank.
+[[nodiscard]] std::vector<BenchRow> measure(transport::World& world, const Bench& bench);
+
+/// What RONDO_LATENCY_US and RONDO_BANDWIDTH_GBS inject into links, as in "2us+1GB/s"; empty when
+/// they do not.
+[[nodiscard]] std::string injected_delays();
+
+}  // namespace rondo::tools

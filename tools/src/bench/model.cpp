@@ -1,0 +1,153 @@
+// `rondo bench model`: how long a model's training step takes on this machine, or each of its
+// kernels alone. Several ranks measure at the same time, because they share memory and caches.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <rondo/train/model.hpp>
+#include <rondo/train/model_benchmark.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "failure.hpp"
+#include "launch/launcher.hpp"
+#include "options.hpp"
+#include "table.hpp"
+
+namespace rondo::tools {
+namespace {
+
+// What the command line says.
+struct ModelOptions {
+  LaunchRequest launch = {};
+  std::string model = {};
+  Format format = Format::text;
+  std::int64_t batch = 64;
+  bool primitives = false;
+};
+
+// One rank's result; all ranks measure at the same time.
+struct Result {
+  int ranks = 1;
+  int threads = 1;
+  std::vector<train::KernelTime> kernels = {};  // empty: a whole step was measured
+  double microseconds = 0.0;
+  double images_per_second = 0.0;      // of this rank
+  double all_images_per_second = 0.0;  // of all ranks together
+};
+
+// The barrier makes all ranks begin together; the sum over ranks is what the machine achieves.
+Result measure(transport::World& world, const train::Model& model, const ModelOptions& options) {
+  Result result;
+  result.ranks = world.size();
+  result.threads = std::max(threads_from_environment(), 1);
+  world.communicator().barrier().wait();
+  if (options.primitives) {
+    const auto times = train::measure_primitives(model, options.batch, result.threads);
+    result.kernels = times.kernels;
+    result.microseconds = times.microseconds();
+    result.images_per_second = times.images_per_second();
+  } else {
+    const auto time = train::measure_step(model, options.batch, result.threads);
+    result.microseconds = time.microseconds;
+    result.images_per_second = time.images_per_second();
+  }
+  std::array<double, 1> sum = {result.images_per_second};
+  world.communicator().allreduce(std::span<double>(sum)).wait();
+  result.all_images_per_second = sum[0];
+  return result;
+}
+
+// People read the name of the implementation last, because it is long.
+Table kernels_of(const Result& result) {
+  return TableOf(result.kernels)
+      .add({"layer", "layer", Align::left}, &train::KernelTime::layer)
+      .add({"direction", "direction", Align::left}, &train::KernelTime::direction)
+      .add({.name = "implementation"}, &train::KernelTime::implementation)
+      .add({.name = "microseconds", .heading = "us", .decimals = 1},
+           &train::KernelTime::microseconds)
+      .add({.name = "gflops", .heading = "GFLOP/s", .decimals = 1}, &train::KernelTime::gflops)
+      .add({.heading = "kernel", .align = Align::left}, &train::KernelTime::implementation);
+}
+
+// One object; "kernels" is there only if they were asked for.
+std::string as_json(const Result& result, const ModelOptions& options) {
+  TableOf object(std::span(&result, 1));
+  object.add({.name = "model"}, [&](const Result&) { return options.model; })
+      .add({.name = "batch"}, [&](const Result&) { return options.batch; })
+      .add({.name = "ranks"}, &Result::ranks)
+      .add({.name = "threads"}, &Result::threads)
+      .add({.name = "microseconds"}, &Result::microseconds)
+      .add({.name = "images_per_second"}, &Result::images_per_second)
+      .add({.name = "all_images_per_second"}, &Result::all_images_per_second);
+  if (options.primitives) object.add({.name = "kernels"}, kernels_of);
+  return object.json_object();
+}
+
+std::string as_text(const Result& result, const ModelOptions& options) {
+  return fmt::format(
+      "{}{} of {}, batch {} per rank, {} rank(s) x {} thread(s): {:.1f} us, {:.0f} images/s\n",
+      options.primitives ? kernels_of(result).text() : "",
+      options.primitives ? "sum of the kernels" : "training step", options.model, options.batch,
+      result.ranks, result.threads, result.microseconds, result.all_images_per_second);
+}
+
+int measure_as_rank(const ModelOptions& options, const train::Model& model) {
+  transport::World world = transport::World::attach();
+  const Result result = measure(world, model, options);
+  if (world.rank() != 0) return exit_done;
+  const bool json = options.format == Format::json;
+  fmt::print("{}", json ? as_json(result, options) : as_text(result, options));
+  return exit_done;
+}
+
+// A name that does not exist is refused before ranks start.
+train::Model model_of(const ModelOptions& options) {
+  try {
+    return train::make_model(options.model);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+int run_model(ModelOptions options, const CommandLine& line) {
+  PlacementRequest& placement = options.launch.placement;
+  const train::Model model = model_of(options);
+  if (is_rank()) {
+    refuse_other_job(placement.ranks, {});
+    return measure_as_rank(options, model);
+  }
+  if (placement.ranks == 0) placement.ranks = 1;
+  return launch_again(line, place(read_machine(), placement), options.launch);
+}
+
+}  // namespace
+
+void add_bench_model(Command& bench) {
+  Command command = bench.add("model", "Time a model's training step, or its kernels");
+  auto options = std::make_shared<ModelOptions>();
+  command.option("name", options->model, "lenet5, resnet8, resnet20, ...")
+      .required()
+      .value("MODEL");
+  command.flag("--primitives", options->primitives,
+               "Time each kernel alone: their sum is what a step is made of at the least");
+  command.option("-b,--batch", options->batch, "Images of one rank")
+      .range(1, 1 << 20)
+      .with_default()
+      .value("B");
+  add_format_option(command, options->format, table_or_json, "table, or json: one object");
+  add_placement_options(command, options->launch.placement);
+  add_flight_record_option(command, options->launch.flight_record, "nowhere");
+  command.footer("One rank unless -n says otherwise; several measure at the same time.");
+  command.does([options](const CommandLine& line) { return run_model(*options, line); });
+}
+
+}  // namespace rondo::tools

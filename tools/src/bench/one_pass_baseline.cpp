@@ -1,2 +1,0 @@
-#define RONDO_NAME one_pass_baseline
-#include "bench/one_pass_loop.inc"

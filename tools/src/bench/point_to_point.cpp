@@ -1,0 +1,212 @@
+// Messages between two ranks: there and back (latency), many in flight (bandwidth), and signals
+// (token). Ranks that do not take part only wait at the starting line.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "bench/operation.hpp"
+#include "bench/pattern.hpp"
+
+namespace rondo::tools {
+namespace {
+
+// A message goes there and back; the time is that of one way.
+template <transport::Element T>
+class Latency final : public BenchOperation {
+ public:
+  explicit Latency(const BenchSetting& setting)
+      : ranks_(*setting.ranks),
+        peer_(ranks_.rank() == setting.first ? setting.second : setting.first),
+        begins_(ranks_.rank() == setting.first),
+        takes_part_(begins_ || ranks_.rank() == setting.second),
+        out_(setting.bytes / sizeof(T), T{}, setting.memory),
+        in_(setting.bytes / sizeof(T), T{}, setting.memory),
+        pattern_(Pattern<T>::moved(ranks_.rank())),
+        expected_(Pattern<T>::moved(peer_)) {}
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = out_.size() * sizeof(T), .count = out_.size(), .calls = 2 * round_trips()};
+  }
+
+  void rewrite() override { pattern_.fill(out_); }
+  // Several round trips make one sample where messages are small; facts().calls says how many.
+  void run() override {
+    if (!takes_part_) return;
+    for (int trip = 0; trip < round_trips(); ++trip) {
+      if (begins_) send();
+      ranks_.recv(std::span<T>(in_), peer_).wait();
+      if (!begins_) send();
+    }
+  }
+  void read_back() override { read_ = read_all<T>(in_); }
+  void spoil() override {
+    tools::spoil<T>(out_);
+    tools::spoil<T>(in_);
+  }
+  [[nodiscard]] std::int64_t count_wrong() override {
+    return takes_part_ ? expected_.count_wrong(in_) : 0;
+  }
+
+ private:
+  // Reading the clock takes longer than a small message.
+  [[nodiscard]] int round_trips() const noexcept { return out_.size() * sizeof(T) <= 8192 ? 8 : 1; }
+  void send() { ranks_.send(std::span<const T>(out_), peer_).wait(); }
+
+  transport::Communicator& ranks_;
+  int peer_;
+  bool begins_;
+  bool takes_part_;
+  std::pmr::vector<T> out_;
+  std::pmr::vector<T> in_;
+  Pattern<T> pattern_;
+  Pattern<T> expected_;
+  volatile std::uint64_t read_ = 0;
+};
+
+// So many messages are in flight that the link is never idle, but their buffers fit into memory.
+constexpr std::size_t most_in_flight_bytes = std::size_t{32} << 20U;
+constexpr std::size_t most_in_flight = 64;
+
+// A window of messages, all in flight at once, one way or both ways.
+template <transport::Element T>
+class Bandwidth final : public BenchOperation {
+ public:
+  explicit Bandwidth(const BenchSetting& setting)
+      : ranks_(*setting.ranks),
+        count_(setting.bytes / sizeof(T)),
+        window_(std::clamp<std::size_t>(most_in_flight_bytes / setting.bytes, 2, most_in_flight)),
+        peer_(ranks_.rank() == setting.first ? setting.second : setting.first),
+        both_ways_(setting.both_ways),
+        sends_(ranks_.rank() == setting.first || (both_ways_ && ranks_.rank() == setting.second)),
+        receives_(ranks_.rank() == setting.second ||
+                  (both_ways_ && ranks_.rank() == setting.first)),
+        out_(sends_ ? count_ : 0, T{}, setting.memory),
+        in_(receives_ ? count_ * window_ : 0, T{}, setting.memory),
+        pattern_(Pattern<T>::moved(ranks_.rank())),
+        expected_(Pattern<T>::moved(peer_)) {
+    requests_.reserve(2 * window_);
+  }
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = count_ * sizeof(T),
+            .count = count_,
+            .bus_factor = both_ways_ ? 2.0 : 1.0,
+            .calls = static_cast<int>(window_)};
+  }
+
+  void rewrite() override { pattern_.fill(out_); }
+
+  void run() override {
+    const std::span<T> in(in_);
+    requests_.clear();
+    for (std::size_t i = 0; i < window_; ++i) {
+      if (receives_) requests_.push_back(ranks_.recv(in.subspan(i * count_, count_), peer_));
+      if (sends_) requests_.push_back(ranks_.send(std::span<const T>(out_), peer_));
+    }
+    for (transport::Request& request : requests_) request.wait();
+    // One way: the sender's last message counts only once it has arrived.
+    if (both_ways_ || sends_ == receives_) return;
+    if (sends_) ranks_.recv(std::span<T>(&end_, 1), peer_, end_tag).wait();
+    if (receives_) ranks_.send(std::span<const T>(&end_, 1), peer_, end_tag).wait();
+  }
+
+  void read_back() override { read_ = read_all<T>(in_); }
+  void spoil() override {
+    tools::spoil<T>(out_);
+    tools::spoil<T>(in_);
+  }
+  [[nodiscard]] std::int64_t count_wrong() override {
+    const std::span<const T> in(in_);
+    std::int64_t wrong = 0;
+    for (std::size_t at = 0; at < in.size(); at += count_) {
+      wrong += expected_.count_wrong(in.subspan(at, count_));
+    }
+    return wrong;
+  }
+
+ private:
+  // Apart from the messages of the window.
+  static constexpr int end_tag = 1;
+
+  transport::Communicator& ranks_;
+  std::size_t count_;
+  std::size_t window_;
+  int peer_;
+  bool both_ways_;
+  bool sends_;
+  bool receives_;
+  std::pmr::vector<T> out_;
+  std::pmr::vector<T> in_;
+  T end_ = {};
+  Pattern<T> pattern_;
+  Pattern<T> expected_;
+  std::vector<transport::Request> requests_ = {};
+  volatile std::uint64_t read_ = 0;
+};
+
+// A number goes there and back; the time is that of one way.
+class Token final : public BenchOperation {
+ public:
+  explicit Token(const BenchSetting& setting)
+      : ranks_(*setting.ranks), first_(setting.first), second_(setting.second) {}
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = sizeof(std::uint64_t), .count = 1, .calls = 2 * round_trips};
+  }
+
+  void run() override {
+    const int rank = ranks_.rank();
+    for (int trip = 0; trip < round_trips; ++trip) {
+      ++number_;
+      if (rank == first_) {
+        put_token(second_);
+        await_token(second_);
+      } else if (rank == second_) {
+        await_token(first_);
+        put_token(first_);
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t count_wrong() override { return wrong_; }
+
+ private:
+  static constexpr int round_trips = 8;
+
+  void put_token(int peer) { ranks_.put_signal(peer, number_).wait(); }
+  void await_token(int peer) {
+    std::uint64_t value = 0;
+    ranks_.wait_signal(peer, value).wait();
+    if (value != number_) ++wrong_;
+  }
+
+  transport::Communicator& ranks_;
+  int first_;
+  int second_;
+  // Counts up, so that a token that is lost or repeated is seen.
+  std::uint64_t number_ = 0;
+  std::int64_t wrong_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<BenchOperation> make_latency(const BenchSetting& setting) {
+  return make_typed<Latency>(setting);
+}
+
+std::unique_ptr<BenchOperation> make_bandwidth(const BenchSetting& setting) {
+  return make_typed<Bandwidth>(setting);
+}
+
+std::unique_ptr<BenchOperation> make_token(const BenchSetting& setting) {
+  return std::make_unique<Token>(setting);
+}
+
+}  // namespace rondo::tools

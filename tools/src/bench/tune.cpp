@@ -1,0 +1,263 @@
+// `rondo bench tune`: what messages cost inside and between nodes, and which allreduce is best for
+// which size.
+//
+// A World's algorithms are fixed when it is made, so each algorithm is measured in a World of its
+// own: the ranks connect again, at another port.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/team.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "bench/fit.hpp"
+#include "bench/measure.hpp"
+#include "failure.hpp"
+#include "launch/bootstrap.hpp"
+#include "launch/launcher.hpp"
+#include "options.hpp"
+#include "world.hpp"
+
+namespace rondo::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What messages of one level cost: between ranks of a node, or between nodes.
+struct LevelCost {
+  std::string level = {};  // "node" or "fabric"
+  int first = 0;           // the ranks between which it was measured
+  int second = 0;
+  LineFit fit = {};
+  std::vector<TimedSize> samples = {};  // one way; medians
+};
+
+// What was found out about a job's links. The same on all ranks.
+struct Tuning {
+  int ranks = 1;
+  int nodes = 1;
+  std::string route = {};
+  std::string injected = {};            // delays that were injected into links; may be empty
+  std::vector<LevelCost> levels = {};   // those that the job has
+  std::vector<std::size_t> sizes = {};  // bytes that were reduced
+  std::vector<AlgorithmTimes> times = {};
+  std::string table = {};  // the best; empty on one node, where there is nothing to choose
+};
+
+// Makes a World whose allreduce between nodes follows `table`. Collective.
+using OpenWorld = std::function<transport::World(const std::string& table)>;
+
+// In the order in which they are good for ever larger sizes.
+constexpr const char* algorithms[] = {"rd", "ring"};
+
+const OperationKind& kind_of(std::string_view name) {
+  return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
+}
+
+// In the arena: that is where training has its buffers.
+std::vector<BenchRow> medians(transport::World& world, Bench bench, const char* sizes,
+                              int iterations) {
+  bench.sizes = byte_sizes(sizes);
+  bench.memories = {BenchMemory::arena};
+  bench.iterations = iterations;
+  return measure(world, bench);
+}
+
+// The first two ranks on the same node, or on different ones.
+std::optional<std::pair<int, int>> pair_of(const transport::World& world, bool same_node) {
+  const auto ranks = world.ranks();
+  for (int first = 0; first < world.size(); ++first) {
+    for (int second = first + 1; second < world.size(); ++second) {
+      const bool same = ranks[static_cast<std::size_t>(first)].node ==
+                        ranks[static_cast<std::size_t>(second)].node;
+      if (same == same_node) return std::pair(first, second);
+    }
+  }
+  return std::nullopt;
+}
+
+// Leaves the level out if the job has no two ranks on it.
+void measure_level(transport::World& world, const char* level, int iterations, Tuning& tuning) {
+  const auto pair = pair_of(world, level == std::string_view("node"));
+  if (!pair) return;
+  LevelCost cost{.level = level, .first = pair->first, .second = pair->second};
+  Bench bench;
+  bench.kind = &kind_of("latency");
+  bench.in_place = {false};
+  bench.first = pair->first;
+  bench.peer = pair->second;
+  for (const BenchRow& row : medians(world, bench, "8:2M", iterations)) {
+    cost.samples.push_back({.bytes = row.bytes, .seconds = row.time.median_us * 1e-6});
+  }
+  cost.fit = fit_line(cost.samples);
+  tuning.levels.push_back(std::move(cost));
+}
+
+// All ranks reduce with one algorithm for all sizes.
+void try_algorithm(transport::World& world, const char* algorithm, int iterations, Tuning& tuning) {
+  Bench bench;
+  bench.kind = &kind_of("allreduce");
+  bench.in_place = {true};
+  AlgorithmTimes times{.algorithm = algorithm};
+  tuning.sizes.clear();
+  for (const BenchRow& row : medians(world, bench, "256:4M", iterations)) {
+    tuning.sizes.push_back(row.bytes);
+    times.microseconds.push_back(row.time.median_us);
+  }
+  tuning.times.push_back(std::move(times));
+}
+
+// Measures point-to-point messages on each level, then allreduce with each algorithm in a World of
+// its own. `iterations` 0: as many as the sizes allow. Collective.
+Tuning tune(const OpenWorld& open, int iterations) {
+  Tuning tuning;
+  std::optional<transport::World> world = open("");
+  tuning.ranks = world->size();
+  tuning.nodes = world->nodes();
+  tuning.route = world->route();
+  if (tuning.nodes > 1) tuning.injected = injected_delays();
+  measure_level(*world, "node", iterations, tuning);
+  measure_level(*world, "fabric", iterations, tuning);
+  if (tuning.nodes == 1) return tuning;
+  for (const char* algorithm : algorithms) {
+    NextBootstrap next(*world);
+    world.reset();
+    next.prepare();
+    world = open(std::string(algorithm) + ":0-max");
+    try_algorithm(*world, algorithm, iterations, tuning);
+  }
+  // Rank 0's clock decides; times of others may differ in the last digit.
+  tuning.table = broadcast_text(*world, best_table(tuning.sizes, tuning.times));
+  return tuning;
+}
+
+// Alpha and beta of each level, with the samples that they were fitted to.
+Json levels_of(const Tuning& tuning) {
+  Json levels = Json::array();
+  for (const LevelCost& cost : tuning.levels) {
+    Json samples = Json::array();
+    for (const TimedSize& sample : cost.samples) {
+      samples.push_back({{"bytes", sample.bytes}, {"seconds", sample.seconds}});
+    }
+    levels.push_back({{"level", cost.level},
+                      {"alpha_seconds", cost.fit.alpha_seconds},
+                      {"beta_seconds_per_byte", cost.fit.beta_seconds_per_byte},
+                      {"ranks", {cost.first, cost.second}},
+                      {"samples", samples}});
+  }
+  return levels;
+}
+
+Json times_of(const Tuning& tuning) {
+  Json times = Json::array();
+  for (const AlgorithmTimes& algorithm : tuning.times) {
+    for (std::size_t s = 0; s < tuning.sizes.size(); ++s) {
+      times.push_back({{"algorithm", algorithm.algorithm},
+                       {"bytes", tuning.sizes[s]},
+                       {"seconds", algorithm.microseconds[s] * 1e-6}});
+    }
+  }
+  return times;
+}
+
+// For people.
+std::string as_text(const Tuning& tuning) {
+  std::string text;
+  for (const LevelCost& cost : tuning.levels) {
+    text += fmt::format("{:<8} alpha {:.3g} us, beta {:.3g} ns per KiB, between ranks {} and {}\n",
+                        cost.level, cost.fit.alpha_seconds * 1e6,
+                        cost.fit.beta_seconds_per_byte * 1024e9, cost.first, cost.second);
+  }
+  for (std::size_t s = 0; s < tuning.sizes.size(); ++s) {
+    text += fmt::format("allreduce of {:>8} bytes:", tuning.sizes[s]);
+    for (const AlgorithmTimes& algorithm : tuning.times) {
+      text += fmt::format("  {} {:.2f} us", algorithm.algorithm, algorithm.microseconds[s]);
+    }
+    text += "\n";
+  }
+  text += tuning.table.empty() ? "allreduce: one node, nothing to choose\n"
+                               : fmt::format("allreduce = \"{}\"\n", tuning.table);
+  if (!tuning.injected.empty()) {
+    text += fmt::format("with delays injected between nodes: {}\n", tuning.injected);
+  }
+  return text;
+}
+
+// For programs: one object, documented in docs/command-line.md.
+std::string as_json(const Tuning& tuning) {
+  const Json object = {{"format", 1},
+                       {"ranks", tuning.ranks},
+                       {"nodes", tuning.nodes},
+                       {"route", tuning.route},
+                       {"injected", tuning.injected},
+                       {"levels", levels_of(tuning)},
+                       {"allreduce", tuning.table},
+                       {"allreduce_times", times_of(tuning)}};
+  return object.dump(2) + "\n";
+}
+
+struct TuneOptions {
+  LaunchRequest launch = {};
+  Format format = Format::text;
+  int iterations = 0;
+};
+
+// Every World of the tuning has the same options but for its table.
+int tune_as_rank(const TuneOptions& options) {
+  const auto team = make_openmp_team(std::max(threads_from_environment(), 1));
+  const Tuning tuning = tune(
+      [&](const std::string& table) {
+        transport::WorldOptions with_table = world_options();
+        with_table.team = team.get();
+        with_table.fabric.allreduce = table;
+        return transport::World::attach(with_table);
+      },
+      options.iterations);
+  if (rank_name() != "0") return exit_done;
+  fmt::print("{}", options.format == Format::json ? as_json(tuning) : as_text(tuning));
+  return exit_done;
+}
+
+int run_tune(TuneOptions options, const CommandLine& line) {
+  PlacementRequest& placement = options.launch.placement;
+  if (is_rank()) {
+    refuse_other_job(placement.ranks, options.launch.fabric);
+    return tune_as_rank(options);
+  }
+  if (placement.ranks == 0) placement.ranks = 2;
+  return launch_again(line, place(read_machine(), placement), options.launch);
+}
+
+}  // namespace
+
+void add_bench_tune(Command& bench) {
+  Command command = bench.add(
+      "tune", "Measure what messages cost inside and between nodes, and choose algorithms");
+  command.alias("--tune");
+  auto options = std::make_shared<TuneOptions>();
+  add_format_option(command, options->format, text_or_json, "text, or json: one object");
+  command
+      .option("--iterations", options->iterations,
+              fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
+      .range(1, 1'000'000)
+      .value("I");
+  add_placement_options(command, options->launch.placement);
+  add_fabric_options(command, options->launch.fabric);
+  command.footer(
+      "Two ranks unless -n says otherwise. The table is for [transport] allreduce in the\n"
+      "configuration, or --algorithms of bench allreduce.");
+  command.does([options](const CommandLine& line) { return run_tune(*options, line); });
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,156 @@
+// The only place besides main.cpp that knows CLI11, whose header takes seconds to compile: each
+// function here stands for one of its features that the program uses, and nothing more.
+//
+// A choice is checked as a string and handed on as an index, so that help and messages show names
+// only, and the variable gets a typed value.
+
+#include "command.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "failure.hpp"
+#include "options.hpp"
+
+namespace rondo::tools {
+
+Option& Option::value(const char* name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::with_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::with_default(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Option& Option::range(int least, int most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Option& Option::range(double least, double most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::not_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
+}
+
+Option& Option::check(std::function<std::string(const std::string& value)> problem) {
+  option_->check(std::move(problem));
+  return *this;
+}
+
+// Without this CLI11 would take a positional behind the option for a second value.
+Option& Option::repeatable() {
+  option_->take_all()->expected(1)->allow_extra_args(false);
+  return *this;
+}
+
+Option& Option::separated_by(char separator) {
+  option_->delimiter(separator)->allow_extra_args(false);
+  return *this;
+}
+
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option& Option::needs(const Option& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
+Command Command::add(const std::string& name, const std::string& summary) {
+  return {*app_->add_subcommand(name, summary), *line_, *status_};
+}
+
+// CLI11 calls it after the whole command line was parsed, for the innermost command.
+void Command::does(Action action) {
+  app_->callback(
+      [action = std::move(action), line = line_, status = status_] { *status = action(*line); });
+}
+
+void Command::wants_subcommand() { app_->require_subcommand(1); }
+
+void Command::alias(const std::string& name) { app_->alias(name); }
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+
+template <class T>
+Option Command::option(const std::string& names, T& variable, const std::string& text) {
+  return Option(*app_->add_option(names, variable, text));
+}
+
+// All types that options have.
+template Option Command::option(const std::string&, int&, const std::string&);
+template Option Command::option(const std::string&, std::int64_t&, const std::string&);
+template Option Command::option(const std::string&, double&, const std::string&);
+template Option Command::option(const std::string&, std::string&, const std::string&);
+template Option Command::option(const std::string&, std::filesystem::path&, const std::string&);
+template Option Command::option(const std::string&, std::optional<int>&, const std::string&);
+template Option Command::option(const std::string&, std::optional<double>&, const std::string&);
+template Option Command::option(const std::string&, std::optional<std::string>&,
+                                const std::string&);
+template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Command::option(const std::string&, std::vector<std::int64_t>&, const std::string&);
+
+Option Command::flag(const std::string& names, bool& variable, const std::string& text) {
+  return Option(*app_->add_flag(names, variable, text));
+}
+
+// Help lists the names in their order, and the default among them.
+Option Command::choice(const std::string& names, std::vector<std::string> known,
+                       const std::string& otherwise, const std::string& text,
+                       std::function<void(std::size_t index)> choose) {
+  CLI::Option* const option = app_->add_option_function<std::string>(
+      names,
+      [known, choose = std::move(choose)](const std::string& name) {
+        choose(static_cast<std::size_t>(std::ranges::find(known, name) - known.begin()));
+      },
+      text);
+  option->check(CLI::IsMember(std::move(known)));
+  if (!otherwise.empty()) option->default_str(otherwise);
+  return Option(*option);
+}
+
+// Checked while parsing, so that a mistake is reported like any other of the command line.
+Option Command::bytes(const std::string& names, std::function<void(std::uint64_t)> set,
+                      const std::string& text) {
+  const auto problem = [](const std::string& value) {
+    try {
+      static_cast<void>(parse_bytes(value));
+      return std::string();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+  };
+  CLI::Option* const option = app_->add_option_function<std::string>(
+      names, [set = std::move(set)](const std::string& value) { set(parse_bytes(value)); }, text);
+  option->check(CLI::Validator(problem, "64K, 64KB, 64KiB, ..."));
+  return Option(*option);
+}
+
+}  // namespace rondo::tools

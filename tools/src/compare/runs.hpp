@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/training.hpp"
+
+namespace rondo::tools {
+
+/// One epoch of a run, of its "epoch" event.
+struct EpochRecord {
+  double accuracy = 0.0;  ///< percent; NaN when it could not be told
+  double seconds = 0.0;   ///< of training, evaluation excluded
+  double global_reductions = 0.0;
+  double local_reductions = 0.0;
+  double bytes_sent = 0.0;
+  std::optional<double> global_bytes = {};  ///< absent in runs of older versions; also below
+  std::optional<double> local_bytes = {};
+};
+
+/// What a run left behind in metrics.jsonl.
+struct RunRecord {
+  struct Start {
+    std::string config = {};  ///< as a TOML file
+    std::int64_t ranks = 0;
+    std::int64_t threads = 0;
+    std::int64_t nodes = 0;
+    std::string route = {};  ///< what joins nodes, and which delays were injected
+  };
+  std::optional<Start> start = {};
+  std::vector<EpochRecord> epochs = {};
+  std::string end_reason = {};  ///< empty: the run did not get as far as its end
+
+  /// Did it do all that its configuration asks for?
+  [[nodiscard]] bool completed() const;
+};
+
+/// Reads a metrics.jsonl. Lines that are damaged or unknown are passed over; a file that is not
+/// there gives an empty record.
+[[nodiscard]] RunRecord read_run_record(const std::filesystem::path& metrics);
+
+enum class RunState {
+  absent,      ///< nothing is there
+  incomplete,  ///< the same run began, but did not complete
+  completed,   ///< the same run completed
+  different,   ///< a run of another configuration, or with other ranks or threads
+};
+
+/// What is in a run folder, seen from the run that is to be there.
+struct FoundRun {
+  RunState state = RunState::absent;
+  std::string difference = {};  ///< of a different one: "update.period is 8, would be 16"
+  RunRecord record = {};
+};
+
+/// The first key in which two configurations differ, as "SECTION.KEY is OLD, would be NEW"; empty
+/// when they are the same. A key that `recorded` lacks has its default: it is younger than the run.
+/// Where `wanted` has grid.plan = "auto", what it chose in the run makes no difference.
+[[nodiscard]] std::string first_difference(const std::string& recorded,
+                                           const train::Experiment& wanted);
+
+/// Compares what is in `folder` with `training`.
+[[nodiscard]] FoundRun find_run(const std::filesystem::path& folder, const Training& training);
+
+/// Removes the files of a run from `folder`, and no others. Throws UsageError.
+void remove_run(const std::filesystem::path& folder);
+
+}  // namespace rondo::tools

@@ -1,0 +1,190 @@
+// What this machine has, as hwloc and the kernel tell it: cores, caches, memory, huge pages.
+//
+// Only what this process may use counts as a core: a launcher, a container or taskset may have left
+// it a part of the machine, and ranks must not be placed on the rest.
+
+#include "machine.hpp"
+
+#include <hwloc.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace rondo::tools {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology* topology) const noexcept { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+struct FreeBitmap {
+  void operator()(hwloc_bitmap_s* bitmap) const noexcept { hwloc_bitmap_free(bitmap); }
+};
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
+
+// hwloc reads what it needs at once; the object is a snapshot.
+Topology load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) throw std::runtime_error("hwloc cannot be initialised");
+  Topology topology(raw);
+  if (hwloc_topology_load(raw) != 0) throw std::runtime_error("hwloc cannot read the topology");
+  return topology;
+}
+
+// What affinity and cpuset leave to this process.
+Bitmap usable_cpus(hwloc_topology_t topology) {
+  Bitmap usable(hwloc_bitmap_alloc());
+  if (hwloc_get_cpubind(topology, usable.get(), HWLOC_CPUBIND_PROCESS) != 0) {
+    hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(topology));
+  }
+  hwloc_bitmap_and(usable.get(), usable.get(), hwloc_topology_get_allowed_cpuset(topology));
+  return usable;
+}
+
+// Numbers the NUMA nodes in use from 0, in the order of their first core.
+class DomainNumbers {
+ public:
+  int of(const hwloc_obj& core) {
+    const int node = core.nodeset != nullptr ? hwloc_bitmap_first(core.nodeset) : 0;
+    return numbers_.try_emplace(node, static_cast<int>(numbers_.size())).first->second;
+  }
+  [[nodiscard]] int count() const noexcept { return static_cast<int>(numbers_.size()); }
+
+ private:
+  std::map<int, int> numbers_;
+};
+
+// The hardware threads of a core that the process may use; none: the core is not ours.
+std::vector<int> cpus_of(const hwloc_obj& core, hwloc_const_bitmap_t usable) {
+  std::vector<int> cpus;
+  for (int cpu = hwloc_bitmap_first(core.cpuset); cpu >= 0;
+       cpu = hwloc_bitmap_next(core.cpuset, cpu)) {
+    if (hwloc_bitmap_isset(usable, static_cast<unsigned>(cpu)) != 0) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// Sorted by domain, then by number, so that neighbours in the list are neighbours in the hardware.
+void read_cores(hwloc_topology_t topology, Machine& machine) {
+  const Bitmap usable = usable_cpus(topology);
+  // Some virtual machines show hardware threads only.
+  const bool has_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0;
+  const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+  DomainNumbers domains;
+  for (hwloc_obj_t core = hwloc_get_next_obj_by_type(topology, type, nullptr); core != nullptr;
+       core = hwloc_get_next_obj_by_type(topology, type, core)) {
+    std::vector<int> cpus = cpus_of(*core, usable.get());
+    if (!cpus.empty()) machine.cores.push_back({domains.of(*core), std::move(cpus)});
+  }
+  machine.numa_domains = std::max(1, domains.count());
+  std::ranges::sort(machine.cores, [](const Core& a, const Core& b) {
+    return std::pair(a.numa_domain, a.cpus.front()) < std::pair(b.numa_domain, b.cpus.front());
+  });
+}
+
+// One entry for each level: caches of a level are alike.
+void read_caches(hwloc_topology_t topology, Machine& machine) {
+  for (const hwloc_obj_type_t type :
+       {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE}) {
+    hwloc_obj* const cache = hwloc_get_next_obj_by_type(topology, type, nullptr);
+    if (cache == nullptr) continue;
+    machine.caches.push_back({static_cast<int>(cache->attr->cache.depth), cache->attr->cache.size,
+                              hwloc_get_nbobjs_by_type(topology, type)});
+  }
+}
+
+// Virtual machines may hide it.
+std::string processor_of(hwloc_topology_t topology) {
+  hwloc_obj* const package = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, nullptr);
+  const char* model =
+      package != nullptr ? hwloc_obj_get_info_by_name(package, "CPUModel") : nullptr;
+  return model != nullptr ? model : "unknown";
+}
+
+std::uint64_t total_memory() {
+  struct sysinfo info{};
+  if (sysinfo(&info) != 0) throw std::system_error(errno, std::generic_category(), "sysinfo");
+  return std::uint64_t{info.totalram} * info.mem_unit;
+}
+
+// The kernel says what huge pages it has in a folder for each size.
+
+namespace fs = std::filesystem;
+
+const fs::path kernel_memory = "/sys/kernel/mm";
+
+std::uint64_t number_in(const fs::path& path) {
+  std::uint64_t value = 0;
+  std::ifstream(path) >> value;
+  return value;
+}
+
+// From a folder's name, such as hugepages-2048kB.
+std::uint64_t page_bytes_of(const std::string& name) {
+  std::uint64_t kibibytes = 0;
+  const std::size_t dash = name.find('-');
+  if (dash == std::string::npos) return 0;
+  std::from_chars(name.data() + dash + 1, name.data() + name.size(), kibibytes);
+  return kibibytes * 1024;
+}
+
+}  // namespace
+
+Machine read_machine() {
+  const Topology topology = load_topology();
+  Machine machine;
+  machine.processor = processor_of(topology.get());
+  machine.memory_bytes = total_memory();
+  machine.numa_memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
+  read_cores(topology.get(), machine);
+  read_caches(topology.get(), machine);
+  return machine;
+}
+
+// The set is allocated to fit the highest number: cpu_set_t itself ends at 1,024 CPUs.
+void bind_to(const std::vector<int>& cpus) {
+  const int highest = *std::ranges::max_element(cpus);
+  cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(highest) + 1);
+  const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(highest) + 1);
+  CPU_ZERO_S(bytes, set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
+  const int result = sched_setaffinity(0, bytes, set);
+  const int error = errno;
+  CPU_FREE(set);
+  if (result != 0) throw std::system_error(error, std::generic_category(), "sched_setaffinity");
+}
+
+std::vector<HugePagePool> huge_page_pools() {
+  std::vector<HugePagePool> pools;
+  std::error_code none;
+  for (const auto& folder : fs::directory_iterator(kernel_memory / "hugepages", none)) {
+    const fs::path& path = folder.path();
+    pools.push_back({page_bytes_of(path.filename().string()), number_in(path / "nr_hugepages"),
+                     number_in(path / "free_hugepages")});
+  }
+  std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
+  return pools;
+}
+
+// The kernel marks the setting in force: "always within_size [never]".
+std::string transparent_shared_pages() {
+  std::ifstream file(kernel_memory / "transparent_hugepage" / "shmem_enabled");
+  std::string entry;
+  while (file >> entry) {
+    if (entry.starts_with('[') && entry.ends_with(']')) return entry.substr(1, entry.size() - 2);
+  }
+  return "unknown";
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,166 @@
+// Options that several commands share, each declared once, and the one grammar of sizes.
+
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <limits>
+
+#include <rondo/transport/world.hpp>
+
+#include "failure.hpp"
+
+namespace rondo::tools {
+namespace {
+
+const Choices<Binding> bindings = {{"auto", Binding::automatic}, {"none", Binding::none}};
+
+// A bench of more than a TiB is a mistake.
+constexpr std::size_t largest_bench = std::size_t{1} << 40U;
+
+// What is wrong with `text` as a fabric's name.
+std::string check_fabric(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = std::string_view(text).substr(0, colon);
+  const bool alone = colon == std::string::npos;
+  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  if (known && (alone || colon + 1 < text.size())) return {};
+  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
+}
+
+[[noreturn]] void refuse_size(std::string_view text, std::string_view why) {
+  throw UsageError(
+      fmt::format("the size '{}' {}; write bytes as 4, 64K, 64KB or 64KiB (also M, G, T, P, E), "
+                  "and ranges as 4:64M",
+                  text, why));
+}
+
+// The power of 1024 that a suffix stands for; -1 when there is no such suffix.
+int power_of(std::string_view suffix) {
+  std::string unit(suffix);
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (unit.empty() || unit == "b") return 0;
+  const std::size_t power = std::string_view("kmgtpe").find(unit.front());
+  const std::string rest = unit.substr(1);
+  const bool known = rest.empty() || rest == "b" || rest == "i" || rest == "ib";
+  return known && power != std::string_view::npos ? static_cast<int>(power) + 1 : -1;
+}
+
+// A size of a bench: whole elements, at least one.
+std::size_t parse_bench_size(std::string_view text, std::size_t element_bytes) {
+  const std::uint64_t bytes = parse_bytes(text);
+  if (bytes == 0 || bytes > largest_bench) refuse_size(text, "is out of range");
+  if (bytes % element_bytes != 0) {
+    refuse_size(text, fmt::format("is not a multiple of {}", element_bytes));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const Choices<Format> text_or_json = {{"text", Format::text}, {"json", Format::json}};
+const Choices<Format> table_or_json = {{"table", Format::text}, {"json", Format::json}};
+const Choices<Format> table_csv_or_json = {
+    {"table", Format::text}, {"csv", Format::csv}, {"json", Format::json}};
+
+Option add_format_option(Command& command, Format& format, const Choices<Format>& formats,
+                         const std::string& text) {
+  return command.choice("--format", format, formats, text).value("FORMAT");
+}
+
+void add_experiment_options(Command& command, std::filesystem::path& config,
+                            std::vector<std::string>& settings, const std::string& about_config,
+                            const std::string& about_settings) {
+  command.option("config", config, "The experiment's TOML file" + about_config)
+      .required()
+      .value("CONFIG.toml");
+  command
+      .option("--set", settings,
+              "Overrides a key of the file" + about_settings + "; may be repeated")
+      .repeatable()
+      .value("SECTION.KEY=VALUE");
+}
+
+void add_placement_options(Command& command, PlacementRequest& request) {
+  command.option("-n,--ranks", request.ranks, "Ranks to start (default: one per NUMA domain)")
+      .range(1, 4096)
+      .value("N");
+  command
+      .option("-t,--threads", request.threads,
+              "Threads of each rank (default: its share of the cores)")
+      .range(1, 4096)
+      .value("T");
+  command.choice("--bind", request.binding, bindings, "Give each rank cores of its own: auto, none")
+      .value("HOW");
+  command.flag("--oversubscribe", request.oversubscribe, "Allow more threads than there are cores");
+}
+
+// All optional: what is not given is left to the environment or the configuration.
+void add_fabric_options(Command& command, FabricRequest& request) {
+  command
+      .option("--fake-nodes", request.fake_nodes,
+              "Let the ranks count as K nodes, joined by loopback")
+      .range(1, 4096)
+      .value("K");
+  command
+      .option("--fabric", request.fabric,
+              "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
+      .check(check_fabric)
+      .with_default(transport::FabricOptions{}.name)
+      .value("NAME");
+  command
+      .option("--interface", request.interface,
+              "Network interfaces by preference, as in ib0,eth*,^docker0,10.0.0.0/8")
+      .value("LIST");
+  command
+      .option("--latency-us", request.latency_us,
+              "Inject so much latency into messages between nodes")
+      .range(0.0, 1e7)
+      .value("X");
+  command
+      .option("--bandwidth-gbs", request.bandwidth_gbs,
+              "Slow the links between nodes to so many 1e9 bytes per second")
+      .range(1e-6, 1e6)
+      .value("X");
+}
+
+void add_flight_record_option(Command& command, std::filesystem::path& folder,
+                              const std::string& otherwise) {
+  command
+      .option("--flight-record", folder,
+              "Where the ranks' last operations are written when the job fails (default: " +
+                  otherwise + ")")
+      .value("DIR");
+}
+
+std::uint64_t parse_bytes(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto digits = static_cast<std::size_t>(end - text.data());
+  const int power = power_of(text.substr(digits));
+  if (digits == 0 || power < 0) refuse_size(text, "is not a number of bytes");
+  // The number may fit where number times unit does not.
+  const std::uint64_t unit = std::uint64_t{1} << (10 * static_cast<unsigned>(power));
+  if (error != std::errc{} || number > std::numeric_limits<std::uint64_t>::max() / unit) {
+    refuse_size(text, "is out of range");
+  }
+  return number * unit;
+}
+
+// Steps of four: fine enough to see where protocols change.
+std::vector<std::size_t> byte_sizes(std::string_view range, std::size_t element_bytes) {
+  const std::size_t colon = range.find(':');
+  const std::size_t first = parse_bench_size(range.substr(0, colon), element_bytes);
+  const std::size_t last = colon == std::string_view::npos
+                               ? first
+                               : parse_bench_size(range.substr(colon + 1), element_bytes);
+  if (last < first) refuse_size(range, "ends before it begins");
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = first; bytes <= last; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+}  // namespace rondo::tools
