@@ -75,8 +75,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Makes it one whose members are on several nodes; once, before the first operation. See
   /// MultiNode.
-  void span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_node,
-                  std::shared_ptr<CommunicatorCore> gather_on_node);
+  void span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
+                  std::shared_ptr<CommunicatorCore> node_gather);
   [[nodiscard]] bool spans_nodes() const noexcept { return multi_node_ != nullptr; }
   /// When it ends, its port is free again, unless it has failed: then messages may still come. The
   /// two communicators of its node share the port; once, before the first operation.

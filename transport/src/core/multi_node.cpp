@@ -122,19 +122,19 @@ Operation* algorithm_for(OperationRecord& record, Group& group, bool shared_node
 
 // There are as many shards as the smallest node has members: so every node has an owner for each.
 MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
-                     std::shared_ptr<CommunicatorCore> scatter_on_node,
-                     std::shared_ptr<CommunicatorCore> gather_on_node)
+                     std::shared_ptr<CommunicatorCore> node_scatter,
+                     std::shared_ptr<CommunicatorCore> node_gather)
     : channel_(&channel),
       previous_((flat.index() + flat.count() - 1) % flat.count()),
       next_((flat.index() + 1) % flat.count()),
       members_hash_(hash_of_members(flat)),
-      scatter_on_node_(std::move(scatter_on_node)),
-      gather_on_node_(std::move(gather_on_node)) {
+      node_scatter_(std::move(node_scatter)),
+      node_gather_(std::move(node_gather)) {
   const auto nodes = members_by_node(world, flat);
   const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
   shared_nodes_ = std::ranges::max(sizes) > 1;
-  levels_.down = scatter_on_node_.get();
-  levels_.up = gather_on_node_.get();
+  levels_.down = node_scatter_.get();
+  levels_.up = node_gather_.get();
   levels_.shards = std::ranges::min(sizes);
   const std::size_t shard = index_on_node(nodes, flat.index());
   if (shard < levels_.shards) levels_.holders = owners_of(shard, nodes, world, flat);
@@ -171,15 +171,15 @@ bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) con
 }
 
 void MultiNode::poison(const Error& error) {
-  scatter_on_node_->poison(error);
-  gather_on_node_->poison(error);
+  node_scatter_->poison(error);
+  node_gather_->poison(error);
 }
 
 // A mismatch may have been told before this rank had made the communicator.
-void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> scatter_on_node,
-                                  std::shared_ptr<CommunicatorCore> gather_on_node) {
-  multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(scatter_on_node),
-                                            std::move(gather_on_node));
+void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
+                                  std::shared_ptr<CommunicatorCore> node_gather) {
+  multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(node_scatter),
+                                            std::move(node_gather));
   for (const bootstrap::StatusMessage& news : world_->divergences()) handle_divergence(news);
 }
 

@@ -26,8 +26,8 @@ class MultiNode {
   /// `flat` is the group of all members, and gets its levels. The two communicators of this node
   /// take the operations before and after those between nodes; see Hierarchy.
   MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
-            std::shared_ptr<CommunicatorCore> scatter_on_node,
-            std::shared_ptr<CommunicatorCore> gather_on_node);
+            std::shared_ptr<CommunicatorCore> node_scatter,
+            std::shared_ptr<CommunicatorCore> node_gather);
 
   /// Sends the header of `record` and posts the receive of the previous rank's.
   void post_headers(OperationRecord& record) const;
@@ -56,8 +56,8 @@ class MultiNode {
   std::size_t next_;
   std::uint64_t members_hash_;
   bool shared_nodes_ = false;
-  std::shared_ptr<CommunicatorCore> scatter_on_node_;
-  std::shared_ptr<CommunicatorCore> gather_on_node_;
+  std::shared_ptr<CommunicatorCore> node_scatter_;
+  std::shared_ptr<CommunicatorCore> node_gather_;
   Hierarchy levels_;
 };
 

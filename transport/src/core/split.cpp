@@ -150,12 +150,12 @@ std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
 // The flat communicator has no block of its own: what it does inside the node goes through the two.
 std::shared_ptr<CommunicatorCore> make_between_nodes(WorldCore& world, const CommunicatorSpec& spec,
                                                      const std::vector<NewMember>& node) {
-  auto scatter_on_node = make_on_node(world, node, spec.context);
-  auto gather_on_node = make_on_node(world, with_second_blocks(node), spec.context);
+  auto node_scatter = make_on_node(world, node, spec.context);
+  auto node_gather = make_on_node(world, with_second_blocks(node), spec.context);
   auto core =
       std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, spec.members),
                                          CommunicatorCore::no_block, shm::slot_count, spec.context);
-  core->span_nodes(std::move(scatter_on_node), std::move(gather_on_node));
+  core->span_nodes(std::move(node_scatter), std::move(node_gather));
   return core;
 }
 
