@@ -1,9 +1,11 @@
-#include "node/rows.hpp"
+// Copies of parts of blocks with gaps between their rows.
 
 #include <cstddef>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "collective/blocks.hpp"
 
 namespace rondo::transport::rows_test {
 namespace {

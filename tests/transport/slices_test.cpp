@@ -1,6 +1,8 @@
-#include "node/slices.hpp"
+// Even slices, cut on whole units.
 
 #include <gtest/gtest.h>
+
+#include "collective/blocks.hpp"
 
 namespace rondo::transport::slices_test {
 namespace {

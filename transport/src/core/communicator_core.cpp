@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "api/arena_core.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/blocks.hpp"
 #include "core/multi_node.hpp"
 #include "core/world_core.hpp"
-#include "node/slots.hpp"
+#include "node/protocol.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/remote_access.hpp"
 
@@ -111,7 +113,7 @@ OperationRecord& CommunicatorCore::take_record() {
 
 void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
-  record.storage.emplace<std::monostate>();
+  record.storage.clear();
   record.operation = nullptr;
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
@@ -195,55 +197,25 @@ void CommunicatorCore::start(OperationRecord& record) {
   if (record.protocol != Protocol::small) {
     record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
   }
-  switch (record.protocol) {
-    case Protocol::small:
-      record.operation = &record.storage.emplace<SmallOperation>();
-      record.stage = Stage::running;  // until the end of this step: not worth an entry
-      return;
-    case Protocol::direct:
-      start_direct(record);
-      break;
-    case Protocol::staged:
-      start_staged(record);
-      break;
-  }
-  record.enter(Stage::running);
-}
-
-void CommunicatorCore::start_direct(OperationRecord& record) {
-  switch (record.posted.fingerprint.collective) {
-    case shm::Collective::allreduce:
-    case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
-      break;
-    case shm::Collective::reduce_scatter:
-      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
-      break;
-    default:
-      record.operation = &record.storage.emplace<DirectPull>();
+  start_algorithm(record, record.protocol);
+  if (record.protocol == Protocol::small) {
+    record.stage = Stage::running;  // until the end of this step: not worth an entry
+  } else {
+    record.enter(Stage::running);
   }
 }
 
-void CommunicatorCore::start_staged(OperationRecord& record) {
-  switch (record.posted.fingerprint.collective) {
-    case shm::Collective::allreduce:
-    case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
-      break;
-    case shm::Collective::reduce_scatter:
-    case shm::Collective::alltoall:
-      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
-      break;
-    default:
-      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
-  }
+void CommunicatorCore::start_algorithm(OperationRecord& record, Protocol protocol) {
+  const Algorithm& algorithm = choose(protocol, group_, record.posted);
+  record.operation = &record.storage.start(algorithm, group_, record.posted);
 }
 
 bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (span_) {
-      start_spanning(record);
+      start_algorithm(record, Protocol::links);
+      record.enter(Stage::running);
     } else {
       if (!gather(record)) return false;
       start(record);

@@ -18,8 +18,7 @@
 #include "bootstrap/side_channel.hpp"
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
-#include "fabric/group.hpp"
-#include "fabric/link_failure.hpp"
+#include "fabric/message.hpp"
 
 namespace rondo::transport {
 
@@ -149,8 +148,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void record_parts(OperationRecord& record) noexcept;
   [[nodiscard]] bool gather(OperationRecord& record);
   void start(OperationRecord& record);
-  void start_direct(OperationRecord& record);
-  void start_staged(OperationRecord& record);
+  void start_algorithm(OperationRecord& record, Protocol protocol);
   bool step_current();
   [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool drain();
@@ -163,7 +161,6 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   // Of communicators that span nodes.
   bool announce_queued();
-  void start_spanning(OperationRecord& record);
   bool drain_headers();
   void compare_header(OperationRecord& record);
   void compare_all_headers();

@@ -20,7 +20,8 @@
 #include "core/describe.hpp"
 #include "core/multi_node.hpp"
 #include "core/world_core.hpp"
-#include "node/slots.hpp"
+#include "collective/blocks.hpp"
+#include "node/protocol.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/remote_access.hpp"
 
@@ -96,7 +97,7 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   if (span_ && record.ordered) span_->forget(record);
   // No link may refer to the buffers any more: the caller gets them back.
   record.operation = nullptr;
-  record.storage.emplace<std::monostate>();
+  record.storage.clear();
   record.listed = false;
   recycle(record);
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "collective/blocks.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 
@@ -53,10 +54,6 @@ void check_rows(std::size_t rows, std::size_t row_bytes, std::size_t stride_byte
                 const char* operation, const char* name) {
   require(rows <= 1 || stride_bytes >= row_bytes, operation, "the rows of `", name,
           "` overlap: stride < row");
-}
-
-ConstBlock as_input(const Block& block) {
-  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
 }
 
 // Of `in` and `out`, one is `whole` and one `part`. Dense buffers are either apart, or `part` lies

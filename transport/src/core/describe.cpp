@@ -9,7 +9,7 @@
 #include "core/describe.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "node/slots.hpp"
+#include "node/protocol.hpp"
 
 namespace rondo::transport {
 

@@ -7,7 +7,7 @@
 
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
-#include "fabric/link_failure.hpp"
+#include "fabric/message.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -52,28 +52,28 @@ std::size_t place_on_node(const std::vector<std::vector<std::size_t>>& nodes, st
   return 0;
 }
 
-Hierarchy::ShardOwners holders_of(std::size_t shard,
-                                  const std::vector<std::vector<std::size_t>>& nodes,
-                                  const WorldCore& world, const Group& flat) {
-  Hierarchy::ShardOwners holders;
+Hierarchy::ShardOwners owners_of(std::size_t shard,
+                                 const std::vector<std::vector<std::size_t>>& nodes,
+                                 const WorldCore& world, const Group& flat) {
+  Hierarchy::ShardOwners owners;
   std::vector<Channel::Route> routes;
   for (const auto& node : nodes) {
     const std::size_t member = node[shard];
     const int rank = flat.members[member].world_rank;
-    if (member == flat.index()) holders.group.rank = holders.group.size();
-    holders.group.members.push_back({.world_rank = rank});
+    if (member == flat.index()) owners.group.rank = owners.group.size();
+    owners.group.members.push_back({.world_rank = rank});
     routes.push_back({.world_rank = rank,
                       .link = world.link_to(rank),
                       .leaves_node = true,
                       .port = flat.members[member].port});
   }
-  holders.channel =
+  owners.channel =
       std::make_unique<Channel>(std::move(routes), flat.members[flat.index()].port, *flat.counters);
-  holders.group.channel = holders.channel.get();
-  holders.group.counters = flat.counters;
-  holders.group.sources.resize(nodes.size());
-  holders.group.destinations.resize(nodes.size());
-  return holders;
+  owners.group.channel = owners.channel.get();
+  owners.group.counters = flat.counters;
+  owners.group.sources.resize(nodes.size());
+  owners.group.destinations.resize(nodes.size());
+  return owners;
 }
 
 }  // namespace
@@ -88,12 +88,12 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
       up_(std::move(up)) {
   const auto nodes = members_by_node(world, flat);
   const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
-  shared_nodes_ = std::ranges::max(sizes) > 1;
-  levels_.down = down_.get();
-  levels_.up = up_.get();
+  levels_.shares_nodes = std::ranges::max(sizes) > 1;
+  levels_.node_scatter = down_.get();
+  levels_.node_gather = up_.get();
   levels_.shards = std::ranges::min(sizes);
   const std::size_t place = place_on_node(nodes, flat.index());
-  if (place < levels_.shards) levels_.holders = holders_of(place, nodes, world, flat);
+  if (place < levels_.shards) levels_.owners = owners_of(place, nodes, world, flat);
   flat.levels = &levels_;
 }
 

@@ -4,7 +4,7 @@
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "collective/point_to_point.hpp"
+#include "fabric/point_to_point.hpp"
 #include "core/stage.hpp"
 #include "shm/layout.hpp"
 

@@ -83,7 +83,7 @@ struct alignas(128) ControlBlock {
   /// This rank reads and writes nothing of operations up to here any more.
   alignas(128) std::atomic<std::uint64_t> consumed{0};
 
-  /// Rounds of staged operations (see collective/staging.hpp) that this rank has filled its
+  /// Rounds of staged operations (see node/staged.cpp) that this rank has filled its
   /// buffer for, reduced its slice of, and read its peers' slices of.
   alignas(128) std::atomic<std::uint64_t> staged_filled{0};
   std::atomic<std::uint64_t> staged_reduced{0};

@@ -1,11 +1,13 @@
-#include "node/rows.hpp"
+// Copies between blocks with gaps between their rows and dense memory. A block without gaps is
+// copied as one long row, in a single call.
+
+#include "collective/blocks.hpp"
 
 #include <cstring>
 
 namespace rondo::transport {
 namespace {
 
-// What is dense is one long row.
 template <typename AnyBlock>
 std::size_t run_bytes(const AnyBlock& block) {
   return block.dense() ? block.bytes() : block.row_bytes;

@@ -3,17 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <rondo/transport/counters.hpp>
+
 #include "collective/operation.hpp"
 
 namespace rondo::transport {
 
-/// How an operation's bytes travel. The size alone decides for `small`; for the others, whether
-/// every rank's input lies in an arena.
-enum class Protocol : std::uint8_t {
-  small,   ///< in the slots: everyone writes its own, everyone reads all
-  direct,  ///< straight between the ranks' arenas
-  staged,  ///< through staging buffers
-};
+// What the three protocols inside a node have in common: the slots in which ranks show what they
+// have posted, and how many bytes each protocol moves.
 
 [[nodiscard]] inline shm::Slot& slot_of(shm::ControlBlock& block, std::uint64_t sequence) noexcept {
   return block.slots[sequence % shm::slot_count];
@@ -26,12 +23,10 @@ enum class Protocol : std::uint8_t {
   return block.bulk[sequence % shm::slot_count].data();
 }
 
-/// From the first byte of a block to its last.
-[[nodiscard]] inline std::size_t extent_of(const ConstBlock& block) noexcept {
-  return block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
-}
+/// Writes this rank's payload, as publishing a small operation does.
+void write_small_payload(Group& group, const Posted& posted) noexcept;
 
-/// Where member `rank` put the input of operation `sequence`, when it lies in an arena.
+/// Where member `rank` has its input of what was posted, when that lies in an arena.
 [[nodiscard]] inline ConstBlock remote_input(const Group& group, std::size_t rank,
                                              const Posted& posted) noexcept {
   const Member& member = group.members[rank];
@@ -49,5 +44,26 @@ enum class Protocol : std::uint8_t {
   return member.memory->arena().base() +
          slot_of(*member.block, posted.sequence).locator.output_offset;
 }
+
+/// Bytes of a staging buffer, and how many a rank has per communicator. Two large ones were
+/// measured fastest (of 32 to 512 KiB, one to four): both ranks of a pair keep all that they
+/// exchange in their second-level caches.
+inline constexpr std::size_t staging_bytes = std::size_t{256} << 10U;
+inline constexpr std::uint64_t staging_buffers = 2;
+
+/// What one rank moves for one operation.
+struct Traffic {
+  std::uint64_t loaded_bytes = 0;  ///< from memory that peers wrote
+  std::uint64_t stored_bytes = 0;  ///< into peers' memory
+
+  [[nodiscard]] bool operator==(const Traffic&) const noexcept = default;
+};
+
+/// In closed form; the counters equal it. `rank` of `ranks` posted `posted`.
+[[nodiscard]] Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
+                                 std::size_t ranks) noexcept;
+
+/// Counts an operation whose own part is over, and says so.
+[[nodiscard]] Progress finish(const Group& group, const Posted& posted, Protocol protocol) noexcept;
 
 }  // namespace rondo::transport

@@ -19,33 +19,33 @@ enum class PointToPointCall : std::uint8_t { send, recv, sendrecv, put_signal, w
 struct Part {
   std::size_t member = 0;
   MessageKind kind = MessageKind::point_to_point;
-  bool gives = false;
-  bool takes = false;
+  bool sends = false;
+  bool receives = false;
   std::uint32_t out_label = 0;
   std::uint32_t in_label = 0;
   ConstBlock out = {};
   Block in = {};
 
-  std::vector<std::byte> packed_out = {};  ///< rows put together, when they are apart in memory
+  std::vector<std::byte> packed_out = {};  ///< rows without gaps, where the block has some
   std::vector<std::byte> packed_in = {};
   std::uint64_t value = 0;          ///< of a signal
-  std::uint64_t* signal = nullptr;  ///< where it goes
+  std::uint64_t* signal = nullptr;  ///< where the value goes
   Transfer sent;
   Transfer received;
 
-  /// Takes over what was asked for, not what has become of it.
+  /// Copies what was asked for, not how far it has come.
   void describe_as(const Part& other) noexcept {
     member = other.member;
-    if (other.gives) give(other.out, other.out_label);
-    if (other.takes) take(other.in, other.in_label);
+    if (other.sends) send(other.out, other.out_label);
+    if (other.receives) receive(other.in, other.in_label);
   }
-  void give(ConstBlock block, std::uint32_t label) noexcept {
-    gives = true;
+  void send(ConstBlock block, std::uint32_t label) noexcept {
+    sends = true;
     out = block;
     out_label = label;
   }
-  void take(Block block, std::uint32_t label) noexcept {
-    takes = true;
+  void receive(Block block, std::uint32_t label) noexcept {
+    receives = true;
     in = block;
     in_label = label;
   }
@@ -53,13 +53,13 @@ struct Part {
     kind = MessageKind::signal;
     value = number;
     constexpr std::size_t bytes = sizeof value;
-    give({reinterpret_cast<const std::byte*>(&value), ElementType::i64, 1, bytes, bytes}, label);
+    send({reinterpret_cast<const std::byte*>(&value), ElementType::i64, 1, bytes, bytes}, label);
   }
   void wait_signal(std::uint64_t& number, std::uint32_t label) noexcept {
     kind = MessageKind::signal;
     signal = &number;
     constexpr std::size_t bytes = sizeof value;
-    take({reinterpret_cast<std::byte*>(&value), ElementType::i64, 1, bytes, bytes}, label);
+    receive({reinterpret_cast<std::byte*>(&value), ElementType::i64, 1, bytes, bytes}, label);
   }
 };
 
@@ -71,7 +71,7 @@ class Parts {
     if (used_ == all_.size()) all_.emplace_back();
     Part& part = all_[used_++];
     part.kind = MessageKind::point_to_point;
-    part.gives = part.takes = false;
+    part.sends = part.receives = false;
     part.signal = nullptr;
     return part;
   }

@@ -2,10 +2,43 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
 
-#include "node/slices.hpp"
+#include "collective/blocks.hpp"
+#include "core/channel.hpp"
 
 namespace rondo::transport {
+
+class CommunicatorCore;
+
+/// The two levels of a group whose ranks are on several nodes: the members on this node, and for
+/// each shard of the data its owners, one per node.
+///
+/// There are as many shards as the node with the fewest members has members; on every node, the
+/// i-th member (in the order of the group) owns shard i.
+struct Hierarchy {
+  /// Two communicators of the members on this node: on the first go the operations that come
+  /// before the exchange between nodes, on the second those after it, each in the same order on
+  /// all of them.
+  CommunicatorCore* node_scatter = nullptr;
+  CommunicatorCore* node_gather = nullptr;
+
+  std::size_t shards = 0;
+  /// Has some node several members?
+  bool shares_nodes = false;
+
+  /// The owners of this rank's shard, in the order of the nodes; nothing when it owns none.
+  struct ShardOwners {
+    std::unique_ptr<Channel> channel = {};
+    Group group = {};
+  };
+  std::optional<ShardOwners> owners = {};
+
+  /// Scratch: elements of each member on this node.
+  std::vector<std::size_t> shares = {};
+};
 
 /// How a hierarchical allreduce cuts its data: into blocks, and each block into one shard per
 /// exchange between nodes. The same on all ranks.
@@ -27,7 +60,7 @@ class HierarchyPlan {
   [[nodiscard]] constexpr Range shard(std::size_t index, std::size_t shard) const noexcept {
     const Range whole = block(index);
     if (shard >= shards_) return {whole.end, whole.end};
-    const Range part = slice(whole.size(), shards_, shard, 64);
+    const Range part = slice(whole.size(), shards_, shard, cache_line_bytes);
     return {whole.begin + part.begin, whole.begin + part.end};
   }
 

@@ -1,21 +1,24 @@
-#include "collective/point_to_point.hpp"
+// Messages between two ranks. Blocks with gaps between their rows are packed before they are sent,
+// and unpacked when they have been received; others are sent and received where they lie.
+
+#include "fabric/point_to_point.hpp"
 
 #include <span>
 
-#include "fabric/link_failure.hpp"
-#include "node/rows.hpp"
+#include "collective/blocks.hpp"
+#include "fabric/message.hpp"
 
 namespace rondo::transport {
 namespace {
 
-std::span<const std::byte> dense(Part& part) {
+std::span<const std::byte> outgoing(Part& part) {
   if (part.out.dense()) return {part.out.data, part.out.bytes()};
   part.packed_out.resize(part.out.bytes());
   copy_from_rows(part.packed_out.data(), part.out, 0, part.out.bytes());
   return part.packed_out;
 }
 
-std::span<std::byte> room(Part& part) {
+std::span<std::byte> incoming(Part& part) {
   if (part.in.dense()) return {part.in.data, part.in.bytes()};
   part.packed_in.resize(part.in.bytes());
   return part.packed_in;
@@ -23,26 +26,26 @@ std::span<std::byte> room(Part& part) {
 
 void unpack(Part& part) {
   if (part.signal != nullptr) *part.signal = part.value;
-  if (!part.takes || part.in.dense()) return;
+  if (!part.receives || part.in.dense()) return;
   copy_into_rows(part.in, 0, part.packed_in.data(), part.in.bytes());
 }
 
 }  // namespace
 
-// Receives first: a message whose receive is posted goes straight to its place.
+// Receives first: a message whose receive is posted is stored where it belongs at once.
 PointToPoint::PointToPoint(const Group& group, Parts& parts)
     : channel_(group.channel), parts_(&parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
     part.sent.state = part.received.state = rondo_transfer_idle;
-    if (part.takes) {
-      channel_->recv_labelled(part.member, part.kind, part.in_label, room(part), part.received);
+    if (part.receives) {
+      channel_->recv_labelled(part.member, part.kind, part.in_label, incoming(part), part.received);
     }
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
-    if (part.gives) {
-      channel_->send_labelled(part.member, part.kind, part.out_label, dense(part), part.sent);
+    if (part.sends) {
+      channel_->send_labelled(part.member, part.kind, part.out_label, outgoing(part), part.sent);
     }
   }
 }
