@@ -59,6 +59,7 @@ PairwiseAlltoall::PairwiseAlltoall(Group& group, const Posted& posted)
   if (in_place_ && end_ > 0) scratch_ = group.scratch.take(window * segments_.segment_bytes());
 }
 
+// Swaps are numbered: all segments of the first partner, then those of the second, and so on.
 PairwiseAlltoall::Swap PairwiseAlltoall::swap_of(const Group& group,
                                                  std::size_t number) const noexcept {
   const std::size_t partner =
@@ -68,6 +69,7 @@ PairwiseAlltoall::Swap PairwiseAlltoall::swap_of(const Group& group,
   return {.partner = partner, .bytes = {begin + range.begin, begin + range.end}};
 }
 
+// Where a swap receives.
 std::span<std::byte> PairwiseAlltoall::target(const Posted& posted, std::size_t number,
                                               const Range& bytes) const noexcept {
   if (!in_place_) return {posted.output.data + bytes.begin, bytes.size()};
@@ -84,6 +86,7 @@ Progress PairwiseAlltoall::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
+// The swap of a rank with itself has no messages: `own_` copies that part.
 bool PairwiseAlltoall::post(Group& group, const Posted& posted) {
   bool moved = false;
   for (; posted_ < end_ && posted_ < finished_ + window; ++posted_) {
@@ -134,6 +137,8 @@ class DisseminationBarrier final : public Operation {
   std::array<Message, most_rounds> receives_;
 };
 
+// All receives are posted at once, because their sources are known; a message is sent when those of
+// the rounds before it have come.
 DisseminationBarrier::DisseminationBarrier(Group& group, const Posted& posted)
     : rounds_(schedule::dissemination_rounds(group.count())) {
   for (std::size_t round = 0; round < rounds_; ++round) {

@@ -101,6 +101,7 @@ Progress Doubling::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
+// A folded rank sends its data to its proxy and waits for the result; all others exchange.
 Doubling::State Doubling::begin(Group& group, const Posted& posted) {
   if (bytes_ == 0) return State::done;
   if (group.count() == 1) return State::copy;
@@ -119,6 +120,7 @@ Doubling::State Doubling::begin(Group& group, const Posted& posted) {
   return exchange(group, posted);
 }
 
+// Both of a pair send what they hold, and receive into scratch.
 Doubling::State Doubling::exchange(Group& group, const Posted& posted) {
   const std::size_t partner = folding_.partner_of(group.index(), round_);
   receive_.receive(*group.channel, partner, posted.sequence, round_, received_);
@@ -127,6 +129,7 @@ Doubling::State Doubling::exchange(Group& group, const Posted& posted) {
   return State::exchange;
 }
 
+// What follows when the messages of a state have ended.
 Doubling::State Doubling::after_messages(Group& group, const Posted& posted) {
   if (state_ == State::receive_folded || state_ == State::exchange) {
     if (state_ == State::exchange) round_ += 1;
@@ -139,7 +142,8 @@ Doubling::State Doubling::after_messages(Group& group, const Posted& posted) {
   return State::receive_result;
 }
 
-// Joins a part of what was received, and goes on when all is joined.
+// Joins a part of what was received with what is held, the lower run of ranks first, and goes on
+// when all is joined. From the first join on the output holds the result so far.
 Doubling::State Doubling::join(Group& group, const Posted& posted) {
   const std::size_t element_bytes = size_of(posted.fingerprint.type);
   const std::size_t end = std::min(bytes_, joined_ + join_bytes);
@@ -151,6 +155,7 @@ Doubling::State Doubling::join(Group& group, const Posted& posted) {
   return joined_ < bytes_ ? State::join : next_round(group, posted);
 }
 
+// After the last round a proxy still sends the result to the rank that it stood for.
 Doubling::State Doubling::next_round(Group& group, const Posted& posted) {
   held_ = posted.output.data;
   joined_ = 0;

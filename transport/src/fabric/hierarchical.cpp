@@ -31,7 +31,10 @@ class HierarchicalAllreduce final : public Operation {
 
  private:
   static constexpr std::size_t blocks_under_way = 2;
+  using Requests = std::array<Request, blocks_under_way>;
 
+  static bool end_oldest(const Group& group, const CommunicatorCore& node, Requests& requests,
+                         std::size_t posted, std::size_t& ended);
   bool scatter(Group& group, const Posted& posted);
   bool exchange(Group& group, const Posted& posted);
   bool gather(Group& group, const Posted& posted);
@@ -50,17 +53,13 @@ class HierarchicalAllreduce final : public Operation {
   std::size_t exchanged_ = 0;
   std::size_t gathers_posted_ = 0;
   std::size_t gathered_ = 0;
-  std::array<Request, blocks_under_way> scatters_;
-  std::array<Request, blocks_under_way> gathers_;
+  Requests scatters_;
+  Requests gathers_;
   Posted exchange_;
   OperationStorage<2048> exchanging_;
 };
 
-bool is_over(const CommunicatorCore& core, const Request& request) {
-  if (core.failure()) throw Error(*core.failure());
-  return CommunicatorCore::finished(request);
-}
-
+// Short data is not cut: its bytes are few, and each exchange costs messages.
 std::size_t shards_of(const Group& group, std::size_t bytes) noexcept {
   const bool is_short = group.allreduce_table.pick(bytes) == AllreduceAlgorithm::doubling;
   return is_short ? 1 : group.levels->shards;
@@ -97,15 +96,23 @@ Progress HierarchicalAllreduce::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
+// Has the oldest operation of those under way on the node ended? Throws its failure.
+bool HierarchicalAllreduce::end_oldest(const Group& group, const CommunicatorCore& node,
+                                       Requests& requests, std::size_t posted, std::size_t& ended) {
+  if (ended == posted) return false;
+  if (node.failure()) throw Error(*node.failure());
+  Request& oldest = requests[ended % blocks_under_way];
+  if (!CommunicatorCore::finished(oldest)) return false;
+  oldest = Request();
+  group.counters->operations -= 1;  // the node has counted it, but it is a part of this one
+  ended += 1;
+  return true;
+}
+
+// The first stage of a block. It begins when the block two before it is complete.
 bool HierarchicalAllreduce::scatter(Group& group, const Posted& posted) {
-  bool moved = false;
-  if (scattered_ < scatters_posted_ &&
-      is_over(*group.levels->node_scatter, scatters_[scattered_ % blocks_under_way])) {
-    scatters_[scattered_ % blocks_under_way] = Request();
-    group.counters->operations -= 1;  // a part of this one
-    scattered_ += 1;
-    moved = true;
-  }
+  bool moved =
+      end_oldest(group, *group.levels->node_scatter, scatters_, scatters_posted_, scattered_);
   if (scatters_posted_ < plan_.blocks() && scatters_posted_ < gathered_ + blocks_under_way) {
     post_scatter(group, posted);
     moved = true;
@@ -148,6 +155,7 @@ bool HierarchicalAllreduce::exchange(Group& group, const Posted& posted) {
   return true;
 }
 
+// The exchange is an allreduce of its own, in place, among the owners of the shard.
 void HierarchicalAllreduce::begin_exchange(Group& group, const Posted& posted) {
   const Range shard = plan_.shard(exchanged_, node_rank_);
   if (!owns_ || shard.size() == 0) {
@@ -166,14 +174,7 @@ void HierarchicalAllreduce::begin_exchange(Group& group, const Posted& posted) {
 // The rank sends its shard from the output, and receives the others around it. It does so only when
 // all of its node have reduced the block: they read the input, which may be the same memory.
 bool HierarchicalAllreduce::gather(Group& group, const Posted& posted) {
-  bool moved = false;
-  if (gathered_ < gathers_posted_ &&
-      is_over(*group.levels->node_gather, gathers_[gathered_ % blocks_under_way])) {
-    gathers_[gathered_ % blocks_under_way] = Request();
-    group.counters->operations -= 1;  // a part of this one
-    gathered_ += 1;
-    moved = true;
-  }
+  bool moved = end_oldest(group, *group.levels->node_gather, gathers_, gathers_posted_, gathered_);
   if (gathers_posted_ < exchanged_) {
     post_gather(group, posted);
     moved = true;
@@ -190,6 +191,7 @@ void HierarchicalAllreduce::post_gather(Group& group, const Posted& posted) {
   gathers_posted_ += 1;
 }
 
+// What is waited for on the node is reported by the node's communicators.
 bool HierarchicalAllreduce::waits_for(const Group& group, std::size_t member) const {
   const Operation* const operation = exchanging_.operation();
   if (operation == nullptr) return false;

@@ -95,4 +95,13 @@ template <typename Messages>
   return std::ranges::all_of(messages, [](const Message& message) { return message.ended(); });
 }
 
+/// Counts in `ended` those of the messages numbered below `posted` that have ended, the oldest
+/// first. Message k is window[k % size]. True when it counted any.
+template <typename Window>
+bool count_ended(const Window& window, std::size_t size, std::size_t posted, std::size_t& ended) {
+  const std::size_t before = ended;
+  while (ended < posted && window[ended % size].ended()) ended += 1;
+  return ended > before;
+}
+
 }  // namespace rondo::transport

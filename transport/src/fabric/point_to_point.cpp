@@ -11,6 +11,7 @@
 namespace rondo::transport {
 namespace {
 
+// The bytes to send.
 std::span<const std::byte> outgoing(Part& part) {
   if (part.out.dense()) return {part.out.data, part.out.bytes()};
   part.packed_out.resize(part.out.bytes());
@@ -18,12 +19,14 @@ std::span<const std::byte> outgoing(Part& part) {
   return part.packed_out;
 }
 
+// Where to receive.
 std::span<std::byte> incoming(Part& part) {
   if (part.in.dense()) return {part.in.data, part.in.bytes()};
   part.packed_in.resize(part.in.bytes());
   return part.packed_in;
 }
 
+// What is left to do for a message that has been received.
 void unpack(Part& part) {
   if (part.signal != nullptr) *part.signal = part.value;
   if (!part.receives || part.in.dense()) return;
@@ -50,6 +53,7 @@ PointToPoint::PointToPoint(const Group& group, Parts& parts)
   }
 }
 
+// The caller may have given the operation up: no link may refer to its parts any more.
 PointToPoint::~PointToPoint() {
   for (std::size_t i = 0; i < parts_->size(); ++i) {
     Part& part = (*parts_)[i];
@@ -58,6 +62,7 @@ PointToPoint::~PointToPoint() {
   }
 }
 
+// Short sends often end while they are posted, and so do receives whose message was there.
 bool PointToPoint::is_done() {
   for (std::size_t i = 0; i < parts_->size(); ++i) {
     const Part& part = (*parts_)[i];

@@ -23,7 +23,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "collective/algorithms.hpp"
@@ -55,9 +54,9 @@ class Ring final : public Operation {
     std::size_t send_chunk = 0;
     std::size_t receive_chunk = 0;
   };
-  [[nodiscard]] Item item(const Group& group, std::uint64_t number) const noexcept;
+  [[nodiscard]] Item item(const Group& group, std::size_t number) const noexcept;
   [[nodiscard]] bool reduces(std::size_t step) const noexcept { return step < half_; }
-  [[nodiscard]] std::span<std::byte> slot(std::uint64_t number, std::size_t bytes) const noexcept;
+  [[nodiscard]] std::span<std::byte> slot(std::size_t number, std::size_t bytes) const noexcept;
 
   [[nodiscard]] static std::size_t longest_chunk(const Group& group, const Posted& posted) noexcept;
   [[nodiscard]] static ConstBlock input_of(const Group& group, const Posted& posted,
@@ -65,7 +64,6 @@ class Ring final : public Operation {
   [[nodiscard]] static Block output_of(const Group& group, const Posted& posted,
                                        std::size_t chunk) noexcept;
 
-  bool end_sends();
   bool post_sends(Group& group, const Posted& posted);
   bool post_receives(Group& group, const Posted& posted);
   bool use_received(Group& group, const Posted& posted);
@@ -73,9 +71,9 @@ class Ring final : public Operation {
   bool copy_own(const Group& group, const Posted& posted);
 
   [[nodiscard]] std::span<const std::byte> source(const Group& group, const Posted& posted,
-                                                  std::uint64_t number) const;
+                                                  std::size_t number) const;
   [[nodiscard]] std::span<std::byte> target(const Group& group, const Posted& posted,
-                                            std::uint64_t number) const;
+                                            std::size_t number) const;
 
   Reduction reduce_;
   std::size_t half_;
@@ -84,15 +82,15 @@ class Ring final : public Operation {
   bool copies_own_;
   Segments segments_;
   std::size_t lanes_;
-  std::uint64_t end_;
+  std::size_t end_;
   std::span<std::byte> scratch_;
   OwnCopy own_;
 
   // Messages below these numbers are being sent, are sent, are being received, are received.
-  std::uint64_t sends_posted_ = 0;
-  std::uint64_t sends_ended_ = 0;
-  std::uint64_t receives_posted_ = 0;
-  std::uint64_t received_ = 0;
+  std::size_t sends_posted_ = 0;
+  std::size_t sends_ended_ = 0;
+  std::size_t receives_posted_ = 0;
+  std::size_t received_ = 0;
   std::array<Message, segment_window> sends_;
   std::array<Message, segment_window> receives_;
 };
@@ -158,8 +156,8 @@ Block Ring::output_of(const Group& group, const Posted& posted, std::size_t chun
   }
 }
 
-Ring::Item Ring::item(const Group& group, std::uint64_t number) const noexcept {
-  const std::uint64_t block = number / (lanes_ * steps_);
+Ring::Item Ring::item(const Group& group, std::size_t number) const noexcept {
+  const std::size_t block = number / (lanes_ * steps_);
   const std::size_t step = first_step_ + number / lanes_ % steps_;
   const schedule::RingStep chunks = schedule::ring_step(group.index(), group.count(), step);
   return {.step = step,
@@ -168,14 +166,14 @@ Ring::Item Ring::item(const Group& group, std::uint64_t number) const noexcept {
           .receive_chunk = chunks.receive_chunk};
 }
 
-std::span<std::byte> Ring::slot(std::uint64_t number, std::size_t bytes) const noexcept {
+std::span<std::byte> Ring::slot(std::size_t number, std::size_t bytes) const noexcept {
   const std::size_t index = number % (2 * lanes_);
   return scratch_.subspan(index * segments_.segment_bytes(), bytes);
 }
 
 // Joins at most one segment: that is where the work is.
 Progress Ring::step(Group& group, const Posted& posted) {
-  bool moved = end_sends();
+  bool moved = count_ended(sends_, lanes_, sends_posted_, sends_ended_);
   moved = post_receives(group, posted) || moved;
   moved = use_received(group, posted) || moved;
   moved = post_sends(group, posted) || moved;
@@ -184,15 +182,6 @@ Progress Ring::step(Group& group, const Posted& posted) {
     return moved || copied ? Progress::moved : Progress::idle;
   }
   return Progress::done;
-}
-
-bool Ring::end_sends() {
-  bool moved = false;
-  while (sends_ended_ < sends_posted_ && sends_[sends_ended_ % lanes_].ended()) {
-    sends_ended_ += 1;
-    moved = true;
-  }
-  return moved;
 }
 
 bool Ring::post_sends(Group& group, const Posted& posted) {
@@ -277,7 +266,7 @@ bool Ring::copy_own(const Group& group, const Posted& posted) {
 // was the last of its chunk. In later steps it is what was received a step ago: a partial sum from
 // its slot, a finished chunk from the output (from its slot where the output has gaps).
 std::span<const std::byte> Ring::source(const Group& group, const Posted& posted,
-                                        std::uint64_t number) const {
+                                        std::size_t number) const {
   const Item at = item(group, number);
   if (at.step == first_step_) {
     const ConstBlock own = input_of(group, posted, at.send_chunk);
@@ -300,7 +289,7 @@ std::span<const std::byte> Ring::source(const Group& group, const Posted& posted
 // Where message `number` is received: a partial sum in its slot, a finished chunk in the output (in
 // its slot where the output has gaps).
 std::span<std::byte> Ring::target(const Group& group, const Posted& posted,
-                                  std::uint64_t number) const {
+                                  std::size_t number) const {
   const Item at = item(group, number);
   if (reduces(at.step)) {
     const std::size_t bytes = input_of(group, posted, at.receive_chunk).bytes();

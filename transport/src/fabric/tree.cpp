@@ -67,12 +67,9 @@ Progress TreeBroadcast::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
+// Posts the receives of a window of segments ahead of their arrival.
 bool TreeBroadcast::receive(Group& group, const Posted& posted) {
-  bool moved = false;
-  while (received_ < receives_posted_ && receives_[received_ % segment_window].ended()) {
-    received_ += 1;
-    moved = true;
-  }
+  bool moved = count_ended(receives_, segment_window, receives_posted_, received_);
   while (receives_posted_ < segments_.count() && receives_posted_ < received_ + segment_window) {
     const Range range = segments_.range(receives_posted_, bytes_);
     receives_[receives_posted_ % segment_window].receive(
@@ -84,6 +81,7 @@ bool TreeBroadcast::receive(Group& group, const Posted& posted) {
   return moved;
 }
 
+// Sends a segment that is here to all children. A window entry is free when all of them have it.
 bool TreeBroadcast::pass_on(Group& group, const Posted& posted) {
   bool moved = false;
   while (sends_ended_ < sends_posted_ && all_ended(sends_[sends_ended_ % segment_window])) {
@@ -125,7 +123,6 @@ class TreeReduce final : public Operation {
   }
 
  private:
-  bool end_sends();
   bool post_receives(Group& group, const Posted& posted);
   bool join_one(const Posted& posted);
   bool post_sends(Group& group, const Posted& posted);
@@ -172,7 +169,7 @@ std::byte* TreeReduce::sum_of(const Posted& posted, std::size_t segment) const n
 }
 
 Progress TreeReduce::step(Group& group, const Posted& posted) {
-  bool moved = end_sends();
+  bool moved = count_ended(sends_, segment_window, sends_posted_, sends_ended_);
   moved = post_receives(group, posted) || moved;
   moved = join_one(posted) || moved;
   moved = (!tree_.is_root() && post_sends(group, posted)) || moved;
@@ -184,15 +181,7 @@ Progress TreeReduce::step(Group& group, const Posted& posted) {
   return Progress::done;
 }
 
-bool TreeReduce::end_sends() {
-  bool moved = false;
-  while (sends_ended_ < sends_posted_ && sends_[sends_ended_ % segment_window].ended()) {
-    sends_ended_ += 1;
-    moved = true;
-  }
-  return moved;
-}
-
+// Posts the receives of a window of messages from children ahead of their arrival.
 bool TreeReduce::post_receives(Group& group, const Posted& posted) {
   bool moved = false;
   while (receives_posted_ < end_ && receives_posted_ < joined_ + segment_window) {
@@ -206,6 +195,8 @@ bool TreeReduce::post_receives(Group& group, const Posted& posted) {
   return moved;
 }
 
+// Joins the next message in the order of the numbers, whatever came first: so the order of
+// summation is fixed.
 bool TreeReduce::join_one(const Posted& posted) {
   if (joined_ == receives_posted_) return false;
   const std::size_t segment = joined_ / children_;
@@ -222,6 +213,7 @@ bool TreeReduce::join_one(const Posted& posted) {
   return true;
 }
 
+// A rank without children sends its input; others the segments whose sums are complete.
 bool TreeReduce::post_sends(Group& group, const Posted& posted) {
   bool moved = false;
   const std::size_t ready = children_ == 0 ? segments_.count() : joined_ / children_;

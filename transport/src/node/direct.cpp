@@ -67,6 +67,7 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
   }
 }
 
+// With a team every thread reduces a tile of its own in each step.
 Progress DirectReduce::step(Group& group, const Posted& posted) {
   const std::size_t threads =
       group.team == nullptr ? 1 : static_cast<std::size_t>(group.team->size());
@@ -127,6 +128,7 @@ class DirectPull final : public Operation {
   std::size_t position_ = 0;  // bytes of that member's share
 };
 
+// What this rank copies from `member`, and where to.
 DirectPull::Copy DirectPull::copy_from(const Group& group, const Posted& posted,
                                        std::size_t member) {
   const ConstBlock input = remote_input(group, member, posted);
@@ -140,6 +142,7 @@ DirectPull::Copy DirectPull::copy_from(const Group& group, const Posted& posted,
   }
 }
 
+// One tile of one member; the root of a broadcast has nothing to copy.
 Progress DirectPull::step(Group& group, const Posted& posted) {
   const bool one_sends = posted.fingerprint.collective == Collective::broadcast;
   const auto root = static_cast<std::size_t>(posted.fingerprint.root);

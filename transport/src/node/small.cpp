@@ -30,6 +30,8 @@ class SmallOperation final : public Operation {
   static void exchange_all(const Group& group, const Posted& posted);
 };
 
+// Every rank that wants the result reduces all payloads itself: for so few bytes that is faster
+// than a second synchronisation.
 void SmallOperation::reduce_all(Group& group, const Posted& posted) {
   if (posted.fingerprint.count == 0) return;
   const std::size_t bytes = posted.input.bytes();
@@ -41,6 +43,7 @@ void SmallOperation::reduce_all(Group& group, const Posted& posted) {
       group.sources.data(), group.count(), &destination, 1, 0, posted.fingerprint.count);
 }
 
+// Payloads are packed: their rows have no gaps, whatever the input had.
 void SmallOperation::reduce_own_columns(Group& group, const Posted& posted) {
   const ConstBlock& input = posted.input;
   reduce_columns(group, posted, find_reduction(posted.fingerprint.type, posted.fingerprint.op),
@@ -59,6 +62,7 @@ void SmallOperation::copy_from_root(const Group& group, const Posted& posted) {
   copy_into_rows(posted.output, 0, payload(group, posted, root, bytes), bytes);
 }
 
+// The shares stand side by side in each row of the output, in rank order.
 void SmallOperation::gather_all(const Group& group, const Posted& posted) {
   if (posted.output.bytes() == 0) return;
   Block column = posted.output;
@@ -70,6 +74,7 @@ void SmallOperation::gather_all(const Group& group, const Posted& posted) {
   }
 }
 
+// A payload is all that its rank sends: this rank copies out its own part of each.
 void SmallOperation::exchange_all(const Group& group, const Posted& posted) {
   const std::size_t bytes = posted.input.bytes();
   const std::size_t share = posted.row_bytes_each;
@@ -112,6 +117,7 @@ bool suits_any(const Group& /*group*/, const Posted& /*posted*/) { return true; 
 
 constexpr Algorithm algorithms::small = algorithm_of<SmallOperation>(Protocol::small, &suits_any);
 
+// A barrier has no bytes, and of a broadcast the root alone sends.
 void write_small_payload(Group& group, const Posted& posted) noexcept {
   const bool sends =
       posted.fingerprint.collective != shm::Collective::broadcast || posted.is_root(group.index());
