@@ -14,8 +14,8 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "fabric/link_traffic.hpp"
 #include "support/link_ranks.hpp"
+#include "support/link_traffic.hpp"
 
 namespace rondo::test {
 
@@ -110,13 +110,13 @@ inline transport::Posted posted_of(transport::shm::Collective collective,
 }
 
 /// Has every rank sent what the closed form says?
-inline void expect_link_traffic(LinkRanks& links, transport::LinkAlgorithm algorithm,
+inline void expect_link_traffic(LinkRanks& links, LinkAlgorithm algorithm,
                                 const std::vector<transport::Posted>& posted,
                                 std::size_t segment_bytes) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     const transport::Counters& counters = links.counters(r);
-    EXPECT_EQ((transport::LinkTraffic{counters.sent_messages, counters.sent_bytes}),
-              transport::link_traffic_of(algorithm, posted[r], r, links.size(), segment_bytes))
+    EXPECT_EQ((LinkTraffic{counters.sent_messages, counters.sent_bytes}),
+              link_traffic_of(algorithm, posted[r], r, links.size(), segment_bytes))
         << "rank " << r;
     EXPECT_EQ(counters.fabric_bytes, counters.sent_bytes);
   }

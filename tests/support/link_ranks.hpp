@@ -11,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "core/channel.hpp"
-#include "fabric/group.hpp"
 #include "support/memory_link.hpp"
 
 namespace rondo::test {
@@ -51,9 +50,9 @@ class LinkRanks {
 
   /// Runs one operation; rank r posted posted[r], `late` * r rounds after rank 0. Throws what a
   /// rank's step throws, and std::runtime_error if nothing moves any more.
-  template <typename Op>
-  void run(const std::vector<transport::Posted>& posted, std::size_t late = 0) {
-    std::vector<std::unique_ptr<Op>> operations(size());
+  void run(const transport::Algorithm& algorithm, const std::vector<transport::Posted>& posted,
+           std::size_t late = 0) {
+    std::deque<transport::OperationStorage<>> operations(size());
     std::vector<bool> done(size(), false);
     std::size_t left = size();
     for (std::size_t round = 0, still = 0; left > 0; ++round) {
@@ -61,10 +60,11 @@ class LinkRanks {
       for (std::size_t r = 0; r < size(); ++r) {
         moved = fabric_.link(static_cast<int>(r)).progress() || moved;
         if (done[r] || round < late * r) continue;
-        if (operations[r] == nullptr) {
-          operations[r] = std::make_unique<Op>(ranks_[r].group, posted[r]);
+        transport::Operation* operation = operations[r].operation();
+        if (operation == nullptr) {
+          operation = &operations[r].start(algorithm, ranks_[r].group, posted[r]);
         }
-        const transport::Progress progress = operations[r]->step(ranks_[r].group, posted[r]);
+        const transport::Progress progress = operation->step(ranks_[r].group, posted[r]);
         moved = progress != transport::Progress::idle || moved;
         if (progress != transport::Progress::done) continue;
         done[r] = true;
@@ -82,15 +82,15 @@ class LinkRanks {
     transport::Group group = {};
   };
 
-  template <typename Op>
-  [[nodiscard]] std::string stall(const std::vector<std::unique_ptr<Op>>& operations,
+  [[nodiscard]] std::string stall(const std::deque<transport::OperationStorage<>>& operations,
                                   const std::vector<bool>& done) const {
     std::string text = "stalled:";
     for (std::size_t r = 0; r < size(); ++r) {
       if (done[r]) continue;
       text += " rank " + std::to_string(r) + " waits for";
       for (std::size_t peer = 0; peer < size(); ++peer) {
-        if (operations[r]->waits_for(ranks_[r].group, peer)) text += " " + std::to_string(peer);
+        if (operations[r].operation()->waits_for(ranks_[r].group, peer))
+          text += " " + std::to_string(peer);
       }
       text += ";";
     }

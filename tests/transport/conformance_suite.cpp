@@ -109,7 +109,7 @@ TEST_P(ConformanceTest, AllgatherOfEqualAndUnevenShares) {
   });
 }
 
-// The channels of NHWC pictures: every rank has two of them.
+// The channels of NHWC images: every rank has two of them.
 TEST_P(ConformanceTest, AllgatherAndReduceScatterOfStridedRows) {
   world().run([&](transport::World& world) {
     constexpr std::size_t pixels = 700;

@@ -13,7 +13,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "fabric/link_traffic.hpp"
+#include "support/link_traffic.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::hierarchical_allreduce_test {
@@ -71,10 +71,10 @@ TEST_P(HierarchicalAllreduceTest, SendsBetweenNodesWhatTheClosedFormSays) {
   const int nodes = std::get<2>(GetParam());
   world().run([nodes](World& world) {
     std::vector<int> members(static_cast<std::size_t>(nodes));
-    std::size_t place = 0;
+    std::size_t node_rank = 0;
     for (int r = 0; r < world.size(); ++r) {
       const auto node = static_cast<std::size_t>(world.ranks()[static_cast<std::size_t>(r)].node);
-      if (r == world.rank()) place = static_cast<std::size_t>(members[node]);
+      if (r == world.rank()) node_rank = static_cast<std::size_t>(members[node]);
       members[node] += 1;
     }
     const auto node =
@@ -90,10 +90,10 @@ TEST_P(HierarchicalAllreduceTest, SendsBetweenNodesWhatTheClosedFormSays) {
       posted.fingerprint = {.collective = shm::Collective::allreduce, .type = ElementType::i32};
       posted.input = {.rows = 1, .row_bytes = count * sizeof(std::int32_t)};
       const Counters after = world.counters();
-      EXPECT_EQ((LinkTraffic{after.fabric_messages - before.fabric_messages,
-                             after.fabric_bytes - before.fabric_bytes}),
-                hierarchical_traffic_of(posted, AlgorithmTable(), shards, place, node,
-                                        members.size(), Group().segment_bytes));
+      EXPECT_EQ((test::LinkTraffic{after.fabric_messages - before.fabric_messages,
+                                   after.fabric_bytes - before.fabric_bytes}),
+                test::hierarchical_traffic_of(posted, AlgorithmTable(), shards, node_rank, node,
+                                              members.size(), Group().segment_bytes));
     }
   });
 }

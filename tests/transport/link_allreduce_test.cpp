@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric/doubling_allreduce.hpp"
-#include "fabric/ring_allreduce.hpp"
+#include "collective/algorithms.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_allreduce_test {
@@ -29,35 +28,32 @@ std::vector<Posted> post(const Buffers<T>& in, Buffers<T>& out) {
 
 class LinkAllreduceTest : public test::LinkCollectiveTest {
  protected:
-  template <typename Op>
-  void sums_in_place(LinkAlgorithm algorithm) {
+  void sums_in_place(const Algorithm& algorithm, test::LinkAlgorithm closed_form) {
     LinkRanks links(ranks(), script(), segment_bytes());
     Buffers<std::int32_t> data = test::link_inputs(ranks(), elements());
     const std::vector<Posted> posted = post(data, data);
 
-    links.run<Op>(posted, late());
+    links.run(algorithm, posted, late());
 
     const Ints sums = test::link_sums(ranks(), elements());
     for (const Ints& mine : data) EXPECT_EQ(mine, sums);
     EXPECT_EQ(links.fabric().pending(), 0U);
-    test::expect_link_traffic(links, algorithm, posted, segment_bytes());
+    test::expect_link_traffic(links, closed_form, posted, segment_bytes());
   }
 
-  template <typename Op>
-  void sums_out_of_place() {
+  void sums_out_of_place(const Algorithm& algorithm) {
     LinkRanks links(ranks(), script(), segment_bytes());
     const Buffers<std::int32_t> in = test::link_inputs(ranks(), elements());
     Buffers<std::int32_t> out(ranks(), Ints(elements(), -1));
 
-    links.run<Op>(post(in, out), late());
+    links.run(algorithm, post(in, out), late());
 
     const Ints sums = test::link_sums(ranks(), elements());
     for (const Ints& mine : out) EXPECT_EQ(mine, sums);
     EXPECT_EQ(in, test::link_inputs(ranks(), elements()));
   }
 
-  template <typename Op>
-  void gives_all_the_same_bits() {
+  void gives_all_the_same_bits(const Algorithm& algorithm) {
     LinkRanks links(ranks(), script(), segment_bytes());
     Buffers<float> data(ranks(), std::vector<float>(elements()));
     for (std::size_t r = 0; r < ranks(); ++r) {
@@ -66,7 +62,7 @@ class LinkAllreduceTest : public test::LinkCollectiveTest {
       }
     }
 
-    links.run<Op>(post(data, data), late());
+    links.run(algorithm, post(data, data), late());
 
     for (const auto& mine : data) EXPECT_EQ(mine, data[0]);
   }
@@ -75,10 +71,10 @@ class LinkAllreduceTest : public test::LinkCollectiveTest {
 using RingAllreduceTest = LinkAllreduceTest;
 
 TEST_P(RingAllreduceTest, SumsInPlaceWithTheClosedFormsMessages) {
-  sums_in_place<RingAllreduce>(LinkAlgorithm::ring);
+  sums_in_place(algorithms::ring, test::LinkAlgorithm::ring);
 }
-TEST_P(RingAllreduceTest, SumsOutOfPlaceAndLeavesTheInput) { sums_out_of_place<RingAllreduce>(); }
-TEST_P(RingAllreduceTest, GivesAllTheSameBits) { gives_all_the_same_bits<RingAllreduce>(); }
+TEST_P(RingAllreduceTest, SumsOutOfPlaceAndLeavesTheInput) { sums_out_of_place(algorithms::ring); }
+TEST_P(RingAllreduceTest, GivesAllTheSameBits) { gives_all_the_same_bits(algorithms::ring); }
 
 INSTANTIATE_TEST_SUITE_P(Memory, RingAllreduceTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);
@@ -86,12 +82,14 @@ INSTANTIATE_TEST_SUITE_P(Memory, RingAllreduceTest, testing::ValuesIn(test::link
 using DoublingAllreduceTest = LinkAllreduceTest;
 
 TEST_P(DoublingAllreduceTest, SumsInPlaceWithTheClosedFormsMessages) {
-  sums_in_place<DoublingAllreduce>(LinkAlgorithm::doubling);
+  sums_in_place(algorithms::doubling_allreduce, test::LinkAlgorithm::doubling);
 }
 TEST_P(DoublingAllreduceTest, SumsOutOfPlaceAndLeavesTheInput) {
-  sums_out_of_place<DoublingAllreduce>();
+  sums_out_of_place(algorithms::doubling_allreduce);
 }
-TEST_P(DoublingAllreduceTest, GivesAllTheSameBits) { gives_all_the_same_bits<DoublingAllreduce>(); }
+TEST_P(DoublingAllreduceTest, GivesAllTheSameBits) {
+  gives_all_the_same_bits(algorithms::doubling_allreduce);
+}
 
 INSTANTIATE_TEST_SUITE_P(Memory, DoublingAllreduceTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);

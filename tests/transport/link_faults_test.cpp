@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,14 +14,8 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric/dissemination_barrier.hpp"
-#include "fabric/doubling_allreduce.hpp"
-#include "fabric/pairwise_alltoall.hpp"
-#include "fabric/ring_allgather.hpp"
-#include "fabric/ring_allreduce.hpp"
-#include "fabric/ring_reduce_scatter.hpp"
-#include "fabric/tree_broadcast.hpp"
-#include "fabric/tree_reduce.hpp"
+#include "collective/algorithms.hpp"
+#include "fabric/message.hpp"
 #include "support/allocations.hpp"
 #include "support/link_collective_test.hpp"
 
@@ -37,32 +30,24 @@ constexpr std::size_t ranks = 4;
 constexpr std::size_t elements = 4096;  // of the longer side
 constexpr std::size_t segment_bytes = 512;
 
-// Which collective an algorithm runs.
-template <typename Op>
-constexpr Collective collective_of = Collective::allreduce;
-template <>
-constexpr Collective collective_of<RingReduceScatter> = Collective::reduce_scatter;
-template <>
-constexpr Collective collective_of<RingAllgather> = Collective::allgather;
-template <>
-constexpr Collective collective_of<TreeBroadcast> = Collective::broadcast;
-template <>
-constexpr Collective collective_of<TreeReduce> = Collective::reduce;
-template <>
-constexpr Collective collective_of<PairwiseAlltoall> = Collective::alltoall;
-template <>
-constexpr Collective collective_of<DisseminationBarrier> = Collective::barrier;
+// An algorithm, and the collective that it runs here.
+struct Run {
+  const char* name;
+  const Algorithm* algorithm;
+  Collective collective;
+};
+
+using Operations = std::deque<OperationStorage<>>;
 
 // Out of place, with root 0 and equal shares.
-template <typename Op>
-class LinkFaultsTest : public testing::Test {
+class LinkFaultsTest : public testing::TestWithParam<Run> {
  protected:
   LinkFaultsTest() {
     for (std::size_t r = 0; r < ranks; ++r) posted_.push_back(post(r));
   }
 
   Posted post(std::size_t rank) {
-    constexpr Collective collective = collective_of<Op>;
+    const Collective collective = GetParam().collective;
     if (collective == Collective::barrier) return test::posted_of(collective, {}, {});
     ConstBlock input = test::input_of(in_[rank]);
     Block output = test::output_of(out_[rank]);
@@ -78,19 +63,15 @@ class LinkFaultsTest : public testing::Test {
 
   // A bounded number of steps of every rank; those that have failed are stepped no more.
   // Returns how many have failed.
-  static std::size_t drive(LinkRanks& links, std::vector<std::unique_ptr<Op>>& operations,
-                           const std::vector<Posted>& posted, std::vector<std::size_t>& blamed) {
+  std::size_t drive(LinkRanks& links, Operations& operations, std::vector<std::size_t>& blamed) {
     for (std::size_t round = 0; round < 2000; ++round) {
       for (std::size_t r = 0; r < ranks; ++r) {
         links.fabric().link(static_cast<int>(r)).progress();
-        if (operations[r] == nullptr) continue;
         try {
-          if (operations[r]->step(links.group(r), posted[r]) == Progress::done) {
-            operations[r].reset();
-          }
+          step(links, operations, r);
         } catch (const LinkFailure& failure) {
           blamed[r] = failure.member();
-          operations[r].reset();
+          operations[r].clear();
         }
       }
     }
@@ -99,13 +80,19 @@ class LinkFaultsTest : public testing::Test {
     return failed;
   }
 
-  static std::vector<std::unique_ptr<Op>> start(LinkRanks& links,
-                                                const std::vector<Posted>& posted) {
-    std::vector<std::unique_ptr<Op>> operations;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      operations.push_back(std::make_unique<Op>(links.group(r), posted[r]));
+  // One step of a rank whose operation is not over.
+  void step(LinkRanks& links, Operations& operations, std::size_t rank) {
+    Operation* const operation = operations[rank].operation();
+    if (operation == nullptr) return;
+    if (operation->step(links.group(rank), posted_[rank]) == Progress::done) {
+      operations[rank].clear();
     }
-    return operations;
+  }
+
+  void start(LinkRanks& links, Operations& operations) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      operations[r].start(*GetParam().algorithm, links.group(r), posted_[r]);
+    }
   }
 
   test::Buffers<std::int32_t> in_ = test::link_inputs(ranks, elements);
@@ -113,33 +100,30 @@ class LinkFaultsTest : public testing::Test {
   std::vector<Posted> posted_;
 };
 
-using Algorithms =
-    testing::Types<RingAllreduce, RingReduceScatter, RingAllgather, DoublingAllreduce,
-                   TreeBroadcast, TreeReduce, PairwiseAlltoall, DisseminationBarrier>;
-TYPED_TEST_SUITE(LinkFaultsTest, Algorithms);
-
-TYPED_TEST(LinkFaultsTest, BlamesTheRankAtTheOtherEndOfACutWire) {
+TEST_P(LinkFaultsTest, BlamesTheRankAtTheOtherEndOfACutWire) {
   LinkRanks links(ranks, {}, segment_bytes);
-  auto operations = this->start(links, this->posted_);
+  Operations operations(ranks);
+  start(links, operations);
   links.fabric().cut(0, 1);
 
   std::vector<std::size_t> blamed(ranks, ranks);
-  const std::size_t failed = this->drive(links, operations, this->posted_, blamed);
+  const std::size_t failed = drive(links, operations, blamed);
 
   EXPECT_GE(failed, 2U);
   EXPECT_EQ(blamed[0], 1U);
   EXPECT_EQ(blamed[1], 0U);
 }
 
-TYPED_TEST(LinkFaultsTest, BlamesARankThatIsLostOnTheWay) {
+TEST_P(LinkFaultsTest, BlamesARankThatIsLostOnTheWay) {
   for (std::uint64_t messages = 0; messages < 3; ++messages) {
     LinkRanks links(ranks, {}, segment_bytes);
     links.fabric().cut_after(1, 0, messages);
     links.fabric().cut_after(0, 1, messages);
-    auto operations = this->start(links, this->posted_);
+    Operations operations(ranks);
+    start(links, operations);
 
     std::vector<std::size_t> blamed(ranks, ranks);
-    this->drive(links, operations, this->posted_, blamed);
+    drive(links, operations, blamed);
 
     if (blamed[0] < ranks) {
       EXPECT_EQ(blamed[0], 1U);
@@ -150,17 +134,15 @@ TYPED_TEST(LinkFaultsTest, BlamesARankThatIsLostOnTheWay) {
   }
 }
 
-TYPED_TEST(LinkFaultsTest, LeavesNothingBehindWhenGivenUp) {
+TEST_P(LinkFaultsTest, LeavesNothingBehindWhenGivenUp) {
   for (std::size_t steps = 0; steps < 12; ++steps) {
     LinkRanks links(ranks, {}, segment_bytes);
-    auto operations = this->start(links, this->posted_);
+    Operations operations(ranks);
+    start(links, operations);
     for (std::size_t i = 0; i < steps; ++i) {
       for (std::size_t r = 0; r < ranks; ++r) {
         links.fabric().link(static_cast<int>(r)).progress();
-        if (operations[r] == nullptr) continue;
-        if (operations[r]->step(links.group(r), this->posted_[r]) == Progress::done) {
-          operations[r].reset();
-        }
+        step(links, operations, r);
       }
     }
 
@@ -170,11 +152,12 @@ TYPED_TEST(LinkFaultsTest, LeavesNothingBehindWhenGivenUp) {
   }
 }
 
-TYPED_TEST(LinkFaultsTest, NamesWhomItWaitsFor) {
+TEST_P(LinkFaultsTest, NamesWhomItWaitsFor) {
   LinkRanks links(ranks, {}, segment_bytes);
-  TypeParam operation(links.group(0), this->posted_[0]);
+  OperationStorage<> storage;
+  Operation& operation = storage.start(*GetParam().algorithm, links.group(0), posted_[0]);
 
-  for (int i = 0; i < 10; ++i) operation.step(links.group(0), this->posted_[0]);
+  for (int i = 0; i < 10; ++i) operation.step(links.group(0), posted_[0]);
 
   std::size_t waited_for = 0;
   for (std::size_t peer = 0; peer < ranks; ++peer) {
@@ -222,9 +205,9 @@ class AccountedLink final : public Link {
   std::size_t allocated_ = 0;
 };
 
-TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
+TEST_P(LinkFaultsTest, AllocatesNothingTheSecondTime) {
   LinkRanks links(ranks, {}, segment_bytes);
-  links.run<TypeParam>(this->posted_);
+  links.run(*GetParam().algorithm, posted_);
   std::deque<AccountedLink> wires;
   std::deque<Channel> channels;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -236,7 +219,7 @@ TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
     links.group(r).channel =
         &channels.emplace_back(std::move(routes), std::uint16_t{4}, *links.group(r).counters);
   }
-  std::array<std::optional<TypeParam>, ranks> operations;
+  Operations operations(ranks);
   std::array<bool, ranks> done{};
 
   std::size_t allocated = 0;
@@ -245,8 +228,11 @@ TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
       links.fabric().link(static_cast<int>(r)).progress();
       if (done[r]) continue;
       const std::size_t before = test::allocations_of_this_thread();
-      if (!operations[r]) operations[r].emplace(links.group(r), this->posted_[r]);
-      done[r] = operations[r]->step(links.group(r), this->posted_[r]) == Progress::done;
+      Operation* operation = operations[r].operation();
+      if (operation == nullptr) {
+        operation = &operations[r].start(*GetParam().algorithm, links.group(r), posted_[r]);
+      }
+      done[r] = operation->step(links.group(r), posted_[r]) == Progress::done;
       allocated += test::allocations_of_this_thread() - before;
     }
   }
@@ -256,6 +242,19 @@ TYPED_TEST(LinkFaultsTest, AllocatesNothingTheSecondTime) {
   EXPECT_EQ(allocated, by_wires);
   EXPECT_GT(by_wires, 0U);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Memory, LinkFaultsTest,
+    testing::Values(
+        Run{"RingAllreduce", &algorithms::ring, Collective::allreduce},
+        Run{"RingReduceScatter", &algorithms::ring, Collective::reduce_scatter},
+        Run{"RingAllgather", &algorithms::ring, Collective::allgather},
+        Run{"DoublingAllreduce", &algorithms::doubling_allreduce, Collective::allreduce},
+        Run{"TreeBroadcast", &algorithms::tree_broadcast, Collective::broadcast},
+        Run{"TreeReduce", &algorithms::tree_reduce, Collective::reduce},
+        Run{"PairwiseAlltoall", &algorithms::pairwise_alltoall, Collective::alltoall},
+        Run{"DisseminationBarrier", &algorithms::dissemination_barrier, Collective::barrier}),
+    [](const testing::TestParamInfo<Run>& run) { return std::string(run.param.name); });
 
 }  // namespace
 }  // namespace rondo::transport::link_faults_test

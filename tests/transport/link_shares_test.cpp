@@ -8,9 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric/pairwise_alltoall.hpp"
-#include "fabric/ring_allgather.hpp"
-#include "fabric/ring_reduce_scatter.hpp"
+#include "collective/algorithms.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_shares_test {
@@ -73,10 +71,6 @@ void set_shares(Posted& posted, const Layout& layout) {
   for (const std::size_t share : layout.shares) posted.row_bytes_of.push_back(share * element);
 }
 
-ConstBlock as_input(const Block& block) {
-  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
-}
-
 class LinkSharesTest : public test::LinkCollectiveTest {
  protected:
   // Equal shares of a dense array; unequal ones; rows with gaps between them.
@@ -125,10 +119,10 @@ TEST_P(RingAllgatherTest, PutsAllSharesTogetherWithTheClosedFormsMessages) {
       set_shares(posted[r], layout);
     }
 
-    links.run<RingAllgather>(posted, late());
+    links.run(algorithms::ring, posted, late());
 
     for (const Ints& mine : out) EXPECT_EQ(mine, gathered(layout));
-    test::expect_link_traffic(links, LinkAlgorithm::ring, posted, segment_bytes());
+    test::expect_link_traffic(links, test::LinkAlgorithm::ring, posted, segment_bytes());
   }
 }
 
@@ -148,7 +142,7 @@ TEST_P(RingAllgatherTest, TakesTheOwnShareFromWhereItGoes) {
       set_shares(posted[r], layout);
     }
 
-    links.run<RingAllgather>(posted, late());
+    links.run(algorithms::ring, posted, late());
 
     for (const Ints& mine : data) EXPECT_EQ(mine, all);
   }
@@ -178,7 +172,7 @@ TEST_P(RingReduceScatterTest, GivesEachRankTheSumOfItsShareWithTheClosedFormsMes
       set_shares(posted[r], layout);
     }
 
-    links.run<RingReduceScatter>(posted, late());
+    links.run(algorithms::ring, posted, late());
 
     for (std::size_t r = 0; r < ranks(); ++r) {
       for (std::size_t i = 0; i < out[r].size(); ++i) {
@@ -188,7 +182,7 @@ TEST_P(RingReduceScatterTest, GivesEachRankTheSumOfItsShareWithTheClosedFormsMes
       }
     }
     EXPECT_EQ(in, test::link_inputs(ranks(), layout.rows * layout.stride()));
-    test::expect_link_traffic(links, LinkAlgorithm::ring, posted, segment_bytes());
+    test::expect_link_traffic(links, test::LinkAlgorithm::ring, posted, segment_bytes());
   }
 }
 
@@ -204,7 +198,7 @@ TEST_P(RingReduceScatterTest, PutsTheSumWhereTheOwnShareWasAndLeavesTheRest) {
       set_shares(posted[r], layout);
     }
 
-    links.run<RingReduceScatter>(posted, late());
+    links.run(algorithms::ring, posted, late());
 
     for (std::size_t r = 0; r < ranks(); ++r) {
       for (std::size_t i = 0; i < data[r].size(); ++i) {
@@ -246,11 +240,11 @@ TEST_P(PairwiseAlltoallTest, SwapsPartsWithTheClosedFormsMessages) {
   Buffers<std::int32_t> out(ranks(), Ints(part * ranks(), -1));
   const std::vector<Posted> posted = post_alltoall(in, out);
 
-  links.run<PairwiseAlltoall>(posted, late());
+  links.run(algorithms::pairwise_alltoall, posted, late());
 
   expect_swapped(out, part);
   EXPECT_EQ(in, test::link_inputs(ranks(), part * ranks()));
-  test::expect_link_traffic(links, LinkAlgorithm::pairwise, posted, segment_bytes());
+  test::expect_link_traffic(links, test::LinkAlgorithm::pairwise, posted, segment_bytes());
 }
 
 TEST_P(PairwiseAlltoallTest, SwapsPartsWhereTheyLie) {
@@ -258,7 +252,7 @@ TEST_P(PairwiseAlltoallTest, SwapsPartsWhereTheyLie) {
   const std::size_t part = elements() / 3;
   Buffers<std::int32_t> data = test::link_inputs(ranks(), part * ranks());
 
-  links.run<PairwiseAlltoall>(post_alltoall(data, data), late());
+  links.run(algorithms::pairwise_alltoall, post_alltoall(data, data), late());
 
   expect_swapped(data, part);
 }

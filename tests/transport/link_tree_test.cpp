@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "fabric/dissemination_barrier.hpp"
-#include "fabric/tree_broadcast.hpp"
-#include "fabric/tree_reduce.hpp"
+#include "collective/algorithms.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::link_tree_test {
@@ -40,11 +38,11 @@ TEST_P(TreeBroadcastTest, GivesAllTheRootsDataWithTheClosedFormsMessages) {
       posted.back().fingerprint.root = static_cast<std::int32_t>(root);
     }
 
-    links.run<TreeBroadcast>(posted, late());
+    links.run(algorithms::tree_broadcast, posted, late());
 
     const Ints expected = test::link_inputs(ranks(), elements())[root];
     for (const Ints& mine : data) EXPECT_EQ(mine, expected);
-    test::expect_link_traffic(links, LinkAlgorithm::tree, posted, segment_bytes());
+    test::expect_link_traffic(links, test::LinkAlgorithm::tree, posted, segment_bytes());
   }
 }
 
@@ -70,11 +68,11 @@ TEST_P(TreeReduceTest, GivesTheRootTheSumWithTheClosedFormsMessages) {
     Ints out(elements(), -1);
     const std::vector<Posted> posted = post_reduce(in, out, root);
 
-    links.run<TreeReduce>(posted, late());
+    links.run(algorithms::tree_reduce, posted, late());
 
     EXPECT_EQ(out, test::link_sums(ranks(), elements()));
     EXPECT_EQ(in, test::link_inputs(ranks(), elements()));
-    test::expect_link_traffic(links, LinkAlgorithm::tree, posted, segment_bytes());
+    test::expect_link_traffic(links, test::LinkAlgorithm::tree, posted, segment_bytes());
   }
 }
 
@@ -83,7 +81,7 @@ TEST_P(TreeReduceTest, SumsWhereTheRootsDataIs) {
     LinkRanks links(ranks(), script(), segment_bytes());
     Buffers<std::int32_t> data = test::link_inputs(ranks(), elements());
 
-    links.run<TreeReduce>(post_reduce(data, data[root], root), late());
+    links.run(algorithms::tree_reduce, post_reduce(data, data[root], root), late());
 
     for (std::size_t r = 0; r < ranks(); ++r) {
       EXPECT_EQ(data[r], r == root ? test::link_sums(ranks(), elements())
@@ -103,9 +101,9 @@ TEST_P(DisseminationBarrierTest, SendsTheClosedFormsMessages) {
     LinkRanks links(GetParam(), test::script_of(wire));
     const std::vector<Posted> posted(GetParam(), test::posted_of(Collective::barrier, {}, {}));
 
-    links.run<DisseminationBarrier>(posted, 5);
+    links.run(algorithms::dissemination_barrier, posted, 5);
 
-    test::expect_link_traffic(links, LinkAlgorithm::dissemination, posted, 0);
+    test::expect_link_traffic(links, test::LinkAlgorithm::dissemination, posted, 0);
   }
 }
 
@@ -114,9 +112,9 @@ TEST_P(DisseminationBarrierTest, HoldsEveryoneUntilTheLastHasCome) {
   const Posted posted = test::posted_of(Collective::barrier, {}, {});
   for (std::size_t last = 0; last < ranks; ++last) {
     LinkRanks links(ranks, test::script_of(test::Wire::eager));
-    std::vector<std::unique_ptr<DisseminationBarrier>> barriers;
+    std::deque<OperationStorage<>> barriers(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
-      barriers.push_back(std::make_unique<DisseminationBarrier>(links.group(r), posted));
+      barriers[r].start(algorithms::dissemination_barrier, links.group(r), posted);
     }
 
     bool any_done = false;
@@ -124,7 +122,8 @@ TEST_P(DisseminationBarrierTest, HoldsEveryoneUntilTheLastHasCome) {
       for (std::size_t r = 0; r < ranks; ++r) {
         if (r == last) continue;
         links.fabric().link(static_cast<int>(r)).progress();
-        any_done = any_done || barriers[r]->step(links.group(r), posted) == Progress::done;
+        any_done =
+            any_done || barriers[r].operation()->step(links.group(r), posted) == Progress::done;
       }
     }
 

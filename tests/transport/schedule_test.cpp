@@ -6,11 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric/binomial_schedule.hpp"
-#include "fabric/dissemination_schedule.hpp"
-#include "fabric/doubling_schedule.hpp"
-#include "fabric/pairwise_schedule.hpp"
-#include "fabric/ring_schedule.hpp"
+#include "fabric/schedules.hpp"
 
 namespace rondo::transport::schedule::schedule_test {
 namespace {
@@ -81,13 +77,13 @@ std::vector<Joined> doubled(std::size_t size) {
   const Folding folding = fold(size);
   std::vector<Joined> held(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
-    if (folding.role_of(rank) == FoldRole::guest) continue;
-    held[rank] = run_of(rank, folding.role_of(rank) == FoldRole::keeper ? 2 : 1, size);
+    if (folding.role_of(rank) == FoldRole::folded) continue;
+    held[rank] = run_of(rank, folding.role_of(rank) == FoldRole::proxy ? 2 : 1, size);
   }
   for (std::size_t round = 0; round < folding.rounds(); ++round) {
     const std::vector<Joined> before = held;
     for (std::size_t rank = 0; rank < size; ++rank) {
-      if (folding.role_of(rank) == FoldRole::guest) continue;
+      if (folding.role_of(rank) == FoldRole::folded) continue;
       const std::size_t partner = folding.partner_of(rank, round);
       EXPECT_EQ(folding.partner_of(partner, round), rank);
       held[rank] = partner < rank ? join(before[partner], before[rank])
@@ -101,20 +97,20 @@ TEST(DoublingScheduleTest, JoinsAllRanksInOrderOnEveryRank) {
   for (std::size_t size = 1; size <= largest; ++size) {
     const std::vector<Joined> held = doubled(size);
     for (std::size_t rank = 0; rank < size; ++rank) {
-      if (fold(size).role_of(rank) == FoldRole::guest) continue;
+      if (fold(size).role_of(rank) == FoldRole::folded) continue;
       ASSERT_EQ(held[rank], run_of(0, size, size)) << "rank " << rank << " of " << size;
     }
   }
 }
 
-TEST(DoublingScheduleTest, EveryGuestFollowsItsKeeper) {
+TEST(DoublingScheduleTest, EveryFoldedRankFollowsItsProxy) {
   for (std::size_t size = 1; size <= largest; ++size) {
     const Folding folding = fold(size);
     ASSERT_EQ(folding.positions + folding.extra, size);
     ASSERT_LT(folding.extra, folding.positions);
     for (std::size_t rank = 0; rank < size; ++rank) {
-      if (folding.role_of(rank) == FoldRole::guest) {
-        ASSERT_EQ(folding.role_of(rank - 1), FoldRole::keeper);
+      if (folding.role_of(rank) == FoldRole::folded) {
+        ASSERT_EQ(folding.role_of(rank - 1), FoldRole::proxy);
       } else {
         ASSERT_EQ(folding.rank_at(folding.position_of(rank)), rank);
       }

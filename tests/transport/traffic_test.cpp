@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/traffic.hpp"
+#include "node/protocol.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::traffic_test {

@@ -1,3 +1,6 @@
+// The table of sizes as text ("rd:0-16k;ring:16k-max"): every part names an algorithm and a range
+// of bytes. The ranges must follow each other without gaps, so that every size has one algorithm.
+
 #include "collective/choice.hpp"
 
 #include <algorithm>
@@ -24,6 +27,7 @@ AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
   reject(text, "no algorithm " + quoted(name) + ", there are rd and ring");
 }
 
+// 0: no such suffix.
 unsigned shift_of(std::string_view suffix) {
   if (suffix == "k") return 10;
   if (suffix == "m") return 20;
@@ -43,6 +47,7 @@ std::size_t bytes_of(std::string_view number, std::string_view text) {
   return value << shift;
 }
 
+// With the largest unit that divides it.
 std::string print_bytes(std::size_t bytes) {
   if (bytes == max_bytes) return "max";
   for (const char* unit : {"g", "m", "k"}) {
@@ -61,6 +66,7 @@ AlgorithmTable::AlgorithmTable() noexcept
                {AllreduceAlgorithm::ring, max_bytes}}},
       count_(2) {}
 
+// Checks every range against the end of the one before it.
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable table;
   table.count_ = 0;

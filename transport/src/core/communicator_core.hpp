@@ -16,9 +16,9 @@
 #include <rondo/transport/request.hpp>
 
 #include "bootstrap/side_channel.hpp"
+#include "collective/operation.hpp"
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
-#include "fabric/group.hpp"
 
 namespace rondo::transport {
 
@@ -152,8 +152,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void publish(OperationRecord& record);
   [[nodiscard]] bool all_have_posted(OperationRecord& record);
   void start(OperationRecord& record);
-  void start_direct(OperationRecord& record);
-  void start_staged(OperationRecord& record);
+  void start_algorithm(OperationRecord& record, Protocol protocol);
   bool step_current();
   [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool step_parts();
@@ -167,7 +166,6 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   // The queue of a communicator that spans nodes (multi_node.cpp).
   bool post_queued_headers();
-  void start_between_nodes(OperationRecord& record);
   [[nodiscard]] Progress step_between_nodes(OperationRecord& record);
   bool drain_headers();
   void compare_header(OperationRecord& record);

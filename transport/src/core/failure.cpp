@@ -16,12 +16,13 @@
 #include <thread>
 #include <utility>
 
+#include "collective/blocks.hpp"
 #include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "fabric/link_failure.hpp"
-#include "node/slots.hpp"
+#include "fabric/message.hpp"
+#include "node/protocol.hpp"
 #include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/memory.hpp"
@@ -98,7 +99,7 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   if (multi_node_ && record.ordered) multi_node_->cancel_headers(record);
   // No link may refer to the buffers any more: the caller gets them back.
   record.operation = nullptr;
-  record.storage.emplace<std::monostate>();
+  record.storage.clear();
   record.listed = false;
   recycle(record);
 }

@@ -13,7 +13,7 @@
 
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
-#include "fabric/link_failure.hpp"
+#include "fabric/message.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -83,41 +83,6 @@ Hierarchy::ShardOwners owners_of(std::size_t shard,
   return owners;
 }
 
-template <typename Algorithm>
-Operation* emplace(OperationRecord& record, Group& group) {
-  return &record.storage.emplace<Algorithm>(group, record.posted);
-}
-
-// With several ranks on a node most bytes stay inside nodes; else the table says how many bytes are
-// reduced by doubling and how many by a ring.
-Operation* allreduce_for(OperationRecord& record, Group& group, bool shared_nodes) {
-  if (shared_nodes) return emplace<HierarchicalAllreduce>(record, group);
-  if (group.allreduce_table.pick(record.posted.input.bytes()) == AllreduceAlgorithm::ring) {
-    return emplace<RingAllreduce>(record, group);
-  }
-  return emplace<DoublingAllreduce>(record, group);
-}
-
-Operation* algorithm_for(OperationRecord& record, Group& group, bool shared_nodes) {
-  switch (record.posted.fingerprint.collective) {
-    case shm::Collective::allreduce:
-      return allreduce_for(record, group, shared_nodes);
-    case shm::Collective::reduce_scatter:
-      return emplace<RingReduceScatter>(record, group);
-    case shm::Collective::allgather:
-      return emplace<RingAllgather>(record, group);
-    case shm::Collective::broadcast:
-      return emplace<TreeBroadcast>(record, group);
-    case shm::Collective::reduce:
-      return emplace<TreeReduce>(record, group);
-    case shm::Collective::alltoall:
-      return emplace<PairwiseAlltoall>(record, group);
-    case shm::Collective::barrier:
-      return emplace<DisseminationBarrier>(record, group);
-  }
-  throw std::logic_error("unknown collective");
-}
-
 }  // namespace
 
 // There are as many shards as the smallest node has members: so every node has an owner for each.
@@ -132,12 +97,12 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
       node_gather_(std::move(node_gather)) {
   const auto nodes = members_by_node(world, flat);
   const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
-  shared_nodes_ = std::ranges::max(sizes) > 1;
-  levels_.down = node_scatter_.get();
-  levels_.up = node_gather_.get();
+  levels_.shares_nodes = std::ranges::max(sizes) > 1;
+  levels_.node_scatter = node_scatter_.get();
+  levels_.node_gather = node_gather_.get();
   levels_.shards = std::ranges::min(sizes);
   const std::size_t shard = index_on_node(nodes, flat.index());
-  if (shard < levels_.shards) levels_.holders = owners_of(shard, nodes, world, flat);
+  if (shard < levels_.shards) levels_.owners = owners_of(shard, nodes, world, flat);
   flat.levels = &levels_;
 }
 
@@ -232,13 +197,6 @@ Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
     defer_failure(error);
     return Progress::idle;
   }
-}
-
-// There is nothing to wait for: messages of ranks that are not there yet are matched when they
-// come.
-void CommunicatorCore::start_between_nodes(OperationRecord& record) {
-  record.operation = algorithm_for(record, group_, multi_node_->has_shared_nodes());
-  record.enter(Stage::running);
 }
 
 }  // namespace rondo::transport

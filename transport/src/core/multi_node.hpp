@@ -7,8 +7,7 @@
 
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
-#include "fabric/group.hpp"
-#include "fabric/levels.hpp"
+#include "fabric/hierarchical.hpp"
 
 namespace rondo::transport {
 
@@ -47,15 +46,11 @@ class MultiNode {
   /// A hash of the members' ranks.
   [[nodiscard]] std::uint64_t members_hash() const noexcept { return members_hash_; }
 
-  /// Does some node have several members?
-  [[nodiscard]] bool has_shared_nodes() const noexcept { return shared_nodes_; }
-
  private:
   const Channel* channel_;
   std::size_t previous_;
   std::size_t next_;
   std::uint64_t members_hash_;
-  bool shared_nodes_ = false;
   std::shared_ptr<CommunicatorCore> node_scatter_;
   std::shared_ptr<CommunicatorCore> node_gather_;
   Hierarchy levels_;

@@ -7,8 +7,8 @@
 #include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "collective/point_to_point.hpp"
 #include "core/stage.hpp"
+#include "fabric/point_to_point.hpp"
 #include "shm/control_block.hpp"
 
 // What things are called in messages and flight records.

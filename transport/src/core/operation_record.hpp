@@ -3,29 +3,11 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <variant>
 
 #include "collective/operation.hpp"
-#include "collective/point_to_point.hpp"
 #include "core/stage.hpp"
-#include "fabric/dissemination_barrier.hpp"
-#include "fabric/doubling_allreduce.hpp"
-#include "fabric/hierarchical_allreduce.hpp"
-#include "fabric/pairwise_alltoall.hpp"
-#include "fabric/ring_allgather.hpp"
-#include "fabric/ring_allreduce.hpp"
-#include "fabric/ring_reduce_scatter.hpp"
-#include "fabric/tree_broadcast.hpp"
-#include "fabric/tree_reduce.hpp"
+#include "fabric/point_to_point.hpp"
 #include "links/link.hpp"
-#include "node/direct_pull.hpp"
-#include "node/direct_reduce.hpp"
-#include "node/direct_reduce_scatter.hpp"
-#include "node/slots.hpp"
-#include "node/small.hpp"
-#include "node/staged_exchange.hpp"
-#include "node/staged_pull.hpp"
-#include "node/staged_reduce.hpp"
 #include "recorder/log.hpp"
 
 namespace rondo::transport {
@@ -66,11 +48,7 @@ struct OperationRecord {
   Parts parts;  ///< of a point-to-point operation
   PointToPointCall call = PointToPointCall::send;
 
-  std::variant<std::monostate, SmallOperation, DirectPull, DirectReduce, DirectReduceScatter,
-               StagedExchange, StagedPull, StagedReduce, PointToPoint, RingAllreduce,
-               RingReduceScatter, RingAllgather, DoublingAllreduce, HierarchicalAllreduce,
-               TreeBroadcast, TreeReduce, PairwiseAlltoall, DisseminationBarrier>
-      storage = {};
+  OperationStorage<> storage;
   Operation* operation = nullptr;  ///< in `storage`, while running
 
   /// Also told to the flight recorder.

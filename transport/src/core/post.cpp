@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 
+#include "collective/blocks.hpp"
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
@@ -302,12 +303,12 @@ Request CommunicatorCore::post_one(PointToPointCall call, int peer, int tag, Des
 
 Request CommunicatorCore::send(ConstBlock data, int peer, int tag) {
   return post_one(PointToPointCall::send, peer, tag,
-                  [&](Part& part, std::uint32_t label) { part.give(data, label); });
+                  [&](Part& part, std::uint32_t label) { part.send(data, label); });
 }
 
 Request CommunicatorCore::recv(Block data, int peer, int tag) {
   return post_one(PointToPointCall::recv, peer, tag,
-                  [&](Part& part, std::uint32_t label) { part.take(data, label); });
+                  [&](Part& part, std::uint32_t label) { part.receive(data, label); });
 }
 
 Request CommunicatorCore::put_signal(int peer, std::uint64_t value, int tag) {
@@ -327,8 +328,8 @@ OperationRecord& CommunicatorCore::prepare_sendrecv(std::span<const Neighbour> n
   for (const Neighbour& neighbour : neighbours) {
     Part& part = record.parts.add();
     part.member = static_cast<std::size_t>(neighbour.rank);
-    if (neighbour.out.bytes() > 0) part.give(neighbour.out, label_for(neighbour.out_tag, ""));
-    if (neighbour.in.bytes() > 0) part.take(neighbour.in, label_for(neighbour.in_tag, ""));
+    if (neighbour.out.bytes() > 0) part.send(neighbour.out, label_for(neighbour.out_tag, ""));
+    if (neighbour.in.bytes() > 0) part.receive(neighbour.in, label_for(neighbour.in_tag, ""));
   }
   return record;
 }

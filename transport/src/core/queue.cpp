@@ -5,6 +5,8 @@
 // compared, the protocol is known, and the operation runs, one step per call of progress(). It has
 // drained when all members have consumed it. Between nodes there are no slots: see multi_node.cpp.
 
+#include "collective/algorithms.hpp"
+#include "collective/blocks.hpp"
 #include "core/communicator_core.hpp"
 
 #include <algorithm>
@@ -15,8 +17,8 @@
 #include "core/multi_node.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "fabric/link_failure.hpp"
-#include "node/slots.hpp"
+#include "fabric/message.hpp"
+#include "node/protocol.hpp"
 #include "shm/arena.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/memory.hpp"
@@ -130,7 +132,7 @@ OperationRecord& CommunicatorCore::take_record() {
 // A record is free when neither a Request nor the queue refers to it: either may be the last.
 void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
-  record.storage.emplace<std::monostate>();
+  record.storage.clear();
   record.operation = nullptr;
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
@@ -223,48 +225,17 @@ void CommunicatorCore::start(OperationRecord& record) {
   if (record.protocol != Protocol::small) {
     record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
   }
-  switch (record.protocol) {
-    case Protocol::small:
-      record.operation = &record.storage.emplace<SmallOperation>();
-      record.stage = Stage::running;  // until the end of this step: not worth an entry
-      return;
-    case Protocol::direct:
-      start_direct(record);
-      break;
-    case Protocol::staged:
-      start_staged(record);
-      break;
-  }
-  record.enter(Stage::running);
-}
-
-void CommunicatorCore::start_direct(OperationRecord& record) {
-  switch (record.posted.fingerprint.collective) {
-    case shm::Collective::allreduce:
-    case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<DirectReduce>(group_, record.posted);
-      break;
-    case shm::Collective::reduce_scatter:
-      record.operation = &record.storage.emplace<DirectReduceScatter>(record.posted);
-      break;
-    default:
-      record.operation = &record.storage.emplace<DirectPull>();
+  start_algorithm(record, record.protocol);
+  if (record.protocol == Protocol::small) {
+    record.stage = Stage::running;  // until the end of this step: not worth an entry
+  } else {
+    record.enter(Stage::running);
   }
 }
 
-void CommunicatorCore::start_staged(OperationRecord& record) {
-  switch (record.posted.fingerprint.collective) {
-    case shm::Collective::allreduce:
-    case shm::Collective::reduce:
-      record.operation = &record.storage.emplace<StagedReduce>(group_, record.posted);
-      break;
-    case shm::Collective::reduce_scatter:
-    case shm::Collective::alltoall:
-      record.operation = &record.storage.emplace<StagedExchange>(group_, record.posted);
-      break;
-    default:
-      record.operation = &record.storage.emplace<StagedPull>(group_, record.posted);
-  }
+void CommunicatorCore::start_algorithm(OperationRecord& record, Protocol protocol) {
+  const Algorithm& algorithm = choose(protocol, group_, record.posted);
+  record.operation = &record.storage.start(algorithm, group_, record.posted);
 }
 
 // Starts the current operation when all have posted it, and does one step. Small operations are not
@@ -273,7 +244,8 @@ bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (multi_node_) {
-      start_between_nodes(record);
+      start_algorithm(record, Protocol::links);
+      record.enter(Stage::running);
     } else {
       if (!all_have_posted(record)) return false;
       start(record);

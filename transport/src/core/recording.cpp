@@ -62,15 +62,15 @@ void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
   std::uint64_t received = 0;
   for (std::size_t i = 0; i < record.parts.size(); ++i) {
     const Part& part = record.parts[i];
-    if (part.gives) facts.bytes += part.out.bytes();
-    if (part.takes) received += part.in.bytes();
+    if (part.sends) facts.bytes += part.out.bytes();
+    if (part.receives) received += part.in.bytes();
   }
   // What is sent counts; a pure receive tells how much it may take.
   if (facts.bytes == 0) facts.bytes = received;
   if (record.parts.size() > 0) {
     const Part& first = record.parts[0];
-    const ElementType type = first.gives ? first.out.type : first.in.type;
-    facts.number = first.gives ? first.out_label : first.in_label;
+    const ElementType type = first.sends ? first.out.type : first.in.type;
+    facts.number = first.sends ? first.out_label : first.in_label;
     facts.partner = static_cast<std::int32_t>(first.member);
     facts.type = static_cast<std::uint8_t>(type);
     facts.count = facts.bytes / size_of(type);

@@ -1,0 +1,137 @@
+#pragma once
+
+// What one rank sends for one operation over links, in closed form. The counters must equal it.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/operation.hpp"
+#include "fabric/hierarchical.hpp"
+#include "fabric/schedules.hpp"
+
+namespace rondo::test {
+
+/// How an operation runs over links.
+enum class LinkAlgorithm : std::uint8_t { ring, doubling, tree, dissemination, pairwise };
+
+/// What one rank sends for one operation.
+struct LinkTraffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] bool operator==(const LinkTraffic&) const noexcept = default;
+};
+
+// Bytes of chunk `chunk` of a ring.
+inline std::size_t ring_chunk_bytes(const transport::Posted& posted, std::size_t ranks,
+                                    std::size_t chunk) {
+  if (posted.fingerprint.collective == transport::shm::Collective::allreduce) {
+    return transport::schedule::ring_chunk(posted.input.bytes(), ranks, chunk).size();
+  }
+  return posted.share_row_bytes(chunk) * posted.input.rows;
+}
+
+// Of allreduce, reduce_scatter and allgather.
+inline LinkTraffic ring_traffic_of(const transport::Posted& posted, std::size_t rank,
+                                   std::size_t ranks, std::size_t segment_bytes) {
+  using transport::schedule::ring_half;
+  using transport::shm::Collective;
+  std::size_t longest = 0;
+  for (std::size_t chunk = 0; chunk < ranks; ++chunk) {
+    longest = std::max(longest, ring_chunk_bytes(posted, ranks, chunk));
+  }
+  const Collective collective = posted.fingerprint.collective;
+  const std::size_t half = ring_half(ranks);
+  const std::size_t first = collective == Collective::allgather ? half : 0;
+  const std::size_t last = collective == Collective::reduce_scatter ? half : 2 * half;
+  const transport::schedule::Segments segments(longest, segment_bytes);
+  LinkTraffic traffic;
+  for (std::size_t step = first; step < last; ++step) {
+    const std::size_t chunk = transport::schedule::ring_step(rank, ranks, step).send_chunk;
+    const std::size_t bytes = ring_chunk_bytes(posted, ranks, chunk);
+    traffic.messages += segments.count_in(bytes);
+    traffic.bytes += bytes;
+  }
+  return traffic;
+}
+
+inline LinkTraffic doubling_traffic_of(std::size_t bytes, std::size_t rank, std::size_t ranks) {
+  using transport::schedule::FoldRole;
+  if (bytes == 0) return {};
+  const transport::schedule::Folding folding = transport::schedule::fold(ranks);
+  const std::size_t rounds = folding.rounds();
+  switch (folding.role_of(rank)) {
+    case FoldRole::single:
+      return {.messages = rounds, .bytes = rounds * bytes};
+    case FoldRole::proxy:
+      return {.messages = rounds + 1, .bytes = (rounds + 1) * bytes};
+    case FoldRole::folded:
+      return {.messages = 1, .bytes = bytes};
+  }
+  return {};
+}
+
+// A broadcast goes to all children, a reduction to the parent.
+inline LinkTraffic tree_traffic_of(const transport::Posted& posted, std::size_t rank,
+                                   std::size_t ranks, std::size_t segment_bytes) {
+  const auto root = static_cast<std::size_t>(posted.fingerprint.root);
+  const transport::schedule::Binomial tree(rank, root, ranks);
+  const bool broadcast = posted.fingerprint.collective == transport::shm::Collective::broadcast;
+  const std::size_t times = broadcast ? tree.children() : tree.is_root() ? 0 : 1;
+  const std::size_t bytes = posted.input.bytes();
+  const transport::schedule::Segments segments(bytes, segment_bytes);
+  return {.messages = times * segments.count(), .bytes = times * bytes};
+}
+
+inline LinkTraffic pairwise_traffic_of(const transport::Posted& posted, std::size_t ranks,
+                                       std::size_t segment_bytes) {
+  const std::size_t part = posted.input.bytes() / ranks;
+  const transport::schedule::Segments segments(part, segment_bytes);
+  return {.messages = (ranks - 1) * segments.count(), .bytes = (ranks - 1) * part};
+}
+
+/// `rank` of `ranks` posted `posted`, with segments of up to `segment_bytes`.
+inline LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const transport::Posted& posted,
+                                   std::size_t rank, std::size_t ranks, std::size_t segment_bytes) {
+  switch (algorithm) {
+    case LinkAlgorithm::ring:
+      return ring_traffic_of(posted, rank, ranks, segment_bytes);
+    case LinkAlgorithm::doubling:
+      return doubling_traffic_of(posted.input.bytes(), rank, ranks);
+    case LinkAlgorithm::tree:
+      return tree_traffic_of(posted, rank, ranks, segment_bytes);
+    case LinkAlgorithm::dissemination:
+      return {.messages = transport::schedule::dissemination_rounds(ranks)};
+    case LinkAlgorithm::pairwise:
+      return pairwise_traffic_of(posted, ranks, segment_bytes);
+  }
+  return {};
+}
+
+/// Of a hierarchical allreduce (the messages between nodes): this rank is member `node_rank` of its
+/// node, one of `nodes` in the order of the group; `shards` as in Hierarchy.
+inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
+                                           const transport::AlgorithmTable& table,
+                                           std::size_t shards, std::size_t node_rank,
+                                           std::size_t node, std::size_t nodes,
+                                           std::size_t segment_bytes) {
+  using transport::AllreduceAlgorithm;
+  const std::size_t bytes = posted.input.bytes();
+  const bool is_short = table.pick(bytes) == AllreduceAlgorithm::doubling;
+  const transport::HierarchyPlan plan(bytes, is_short ? 1 : shards);
+  LinkTraffic sum;
+  for (std::size_t block = 0; block < plan.blocks(); ++block) {
+    transport::Posted shard;
+    shard.fingerprint = posted.fingerprint;
+    shard.input = {.rows = 1, .row_bytes = plan.shard(block, node_rank).size()};
+    const bool rings = table.pick(shard.input.row_bytes) == AllreduceAlgorithm::ring;
+    const LinkTraffic traffic = link_traffic_of(
+        rings ? LinkAlgorithm::ring : LinkAlgorithm::doubling, shard, node, nodes, segment_bytes);
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+  }
+  return sum;
+}
+
+}  // namespace rondo::test

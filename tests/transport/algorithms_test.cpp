@@ -1,0 +1,166 @@
+// Which algorithm runs what: the table of sizes as text, and the list of algorithms, to which one
+// more is a class and a constant.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collective/algorithms.hpp"
+#include "collective/choice.hpp"
+#include "fabric/message.hpp"
+#include "support/link_collective_test.hpp"
+
+namespace rondo::transport::algorithms_test {
+namespace {
+
+using shm::Collective;
+using test::Buffers;
+using test::Ints;
+using test::LinkRanks;
+
+TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
+  const AlgorithmTable table;
+
+  EXPECT_EQ(table.print(), "rd:0-16k;ring:16k-max");
+  EXPECT_EQ(table.pick(0), AllreduceAlgorithm::doubling);
+  EXPECT_EQ(table.pick((16U << 10U) - 1), AllreduceAlgorithm::doubling);
+  EXPECT_EQ(table.pick(16U << 10U), AllreduceAlgorithm::ring);
+  EXPECT_EQ(table.pick(~std::size_t{0}), AllreduceAlgorithm::ring);
+}
+
+TEST(AlgorithmTableTest, PrintsWhatItParsed) {
+  for (const char* text : {"ring:0-max", "rd:0-max", "rd:0-100;ring:100-2m;rd:2m-1g;ring:1g-max",
+                           "ring:0-1;rd:1-1025;ring:1025-max"}) {
+    EXPECT_EQ(AlgorithmTable::parse(text).print(), text);
+  }
+}
+
+TEST(AlgorithmTableTest, ChoosesByTheRangeThatHoldsTheBytes) {
+  const AlgorithmTable table = AlgorithmTable::parse("ring:0-1k;rd:1k-1m;ring:1m-max");
+
+  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::ring);
+  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
+  EXPECT_EQ(table.pick((1U << 20U) - 1), AllreduceAlgorithm::doubling);
+  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
+}
+
+struct Wrong {
+  const char* text;
+  const char* why;
+};
+
+class WrongTableTest : public testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongTableTest, IsRejectedWithWhatIsWrong) {
+  try {
+    static_cast<void>(AlgorithmTable::parse(GetParam().text));
+    FAIL() << "took " << GetParam().text;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().why));
+    EXPECT_THAT(error.what(), testing::HasSubstr("expected something like"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Texts, WrongTableTest,
+    testing::Values(Wrong{"", "it ends before max"}, Wrong{"rd:0-16k", "it ends before max"},
+                    Wrong{"tree:0-max", "no algorithm \"tree\""},
+                    Wrong{"rd:0-16k;ring:17k-max", "must begin at 16k"},
+                    Wrong{"rd:1-max", "must begin at 0"}, Wrong{"rd:0-0;ring:0-max", "is empty"},
+                    Wrong{"rd:0-16q;ring:16q-max", "\"16q\" is not a number of bytes"},
+                    Wrong{"rd:0-;ring:0-max", "\"\" is not a number of bytes"},
+                    Wrong{"rd:0-99999999999999g;ring:1-max", "is not a number of bytes"},
+                    Wrong{"rd", "\"rd\" is not NAME:FROM-TO"},
+                    Wrong{"rd:0-max;ring:1-max", "comes after max"},
+                    Wrong{"rd:0-1;rd:1-2;rd:2-3;rd:3-4;rd:4-5;rd:5-6;rd:6-7;rd:7-8;rd:8-max",
+                          "more than 8 ranges"}));
+
+Posted posted(Collective collective, std::size_t bytes = 0) {
+  Posted posted;
+  posted.fingerprint.collective = collective;
+  posted.input = {.rows = 1, .row_bytes = bytes};
+  return posted;
+}
+
+const Algorithm* chosen(Protocol protocol, Collective collective, std::size_t bytes = 0) {
+  return &choose(protocol, Group(), posted(collective, bytes));
+}
+
+TEST(AlgorithmsTest, EveryCollectiveRunsByEveryProtocolThatItNeeds) {
+  for (const Collective collective :
+       {Collective::allreduce, Collective::broadcast, Collective::allgather, Collective::barrier,
+        Collective::reduce_scatter, Collective::reduce, Collective::alltoall}) {
+    EXPECT_EQ(chosen(Protocol::small, collective), &algorithms::small);
+    EXPECT_EQ(chosen(Protocol::links, collective)->protocol, Protocol::links);
+    if (collective == Collective::barrier) continue;  // moves no bytes
+    EXPECT_EQ(chosen(Protocol::direct, collective)->protocol, Protocol::direct);
+    EXPECT_EQ(chosen(Protocol::staged, collective)->protocol, Protocol::staged);
+  }
+}
+
+TEST(AlgorithmsTest, TheTableOfSizesDecidesHowAnAllreduceRuns) {
+  EXPECT_EQ(chosen(Protocol::links, Collective::allreduce, 100), &algorithms::doubling_allreduce);
+  EXPECT_EQ(chosen(Protocol::links, Collective::allreduce, 1U << 20U), &algorithms::ring);
+}
+
+TEST(AlgorithmsTest, WhatNoAlgorithmRunsIsAnError) {
+  EXPECT_THROW((void)choose(Protocol::direct, Group(), posted(Collective::barrier)),
+               std::logic_error);
+}
+
+// A broadcast in which the root sends to everyone itself.
+class StarBroadcast final : public Operation {
+ public:
+  StarBroadcast(Group& group, const Posted& posted) {
+    const auto root = static_cast<std::size_t>(posted.fingerprint.root);
+    if (group.index() != root) {
+      messages_[0].receive(*group.channel, root, posted.sequence, 0,
+                           {posted.output.data, posted.output.bytes()});
+      return;
+    }
+    for (std::size_t r = 0; r < group.count(); ++r) {
+      if (r == root) continue;
+      messages_[r].send(*group.channel, r, posted.sequence, 0,
+                        {posted.input.data, posted.input.bytes()});
+    }
+  }
+  Progress step(Group& /*group*/, const Posted& /*posted*/) override {
+    return all_ended(messages_) ? Progress::done : Progress::idle;
+  }
+
+ private:
+  std::array<Message, 8> messages_;
+};
+
+constexpr Algorithm star_broadcast =
+    algorithm_of<StarBroadcast>(Protocol::links, &is_one_of<Collective::broadcast>);
+
+TEST(AlgorithmsTest, AnAlgorithmFromOutsideRunsWhenItIsListedFirst) {
+  LinkRanks links(5);
+  Buffers<std::int32_t> data = test::link_inputs(5, 1000);
+  std::vector<Posted> posted;
+  for (Ints& mine : data) {
+    posted.push_back(
+        test::posted_of(Collective::broadcast, test::input_of(mine), test::output_of(mine)));
+    posted.back().fingerprint.root = 2;
+  }
+  std::vector<const Algorithm*> list{&star_broadcast};
+  list.insert(list.end(), std::begin(all_algorithms), std::end(all_algorithms));
+
+  const Algorithm& chosen = choose(Protocol::links, links.group(0), posted[0], list);
+  links.run(chosen, posted);
+
+  EXPECT_EQ(&chosen, &star_broadcast);
+  const Ints expected = test::link_inputs(5, 1000)[2];
+  for (const Ints& mine : data) EXPECT_EQ(mine, expected);
+  EXPECT_EQ(links.fabric().pending(), 0U);
+}
+
+}  // namespace
+}  // namespace rondo::transport::algorithms_test

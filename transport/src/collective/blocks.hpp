@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <rondo/transport/block.hpp>
+
+#include "collective/operation.hpp"
+#include "reduce/reduce.hpp"
+
+namespace rondo::transport {
+
+// Parts of blocks: ranges and even slices of them, rows, and the columns that hold a rank's share.
+// The bytes of a block are numbered row by row, and the gaps between rows are left out.
+
+/// A half-open range of elements or bytes.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
+};
+
+/// No two ranks store into the same cache line, so slices are cut at multiples of it.
+inline constexpr std::size_t cache_line_bytes = 64;
+
+/// Part `index` of `parts` of `count` elements: as even as whole units of `unit` elements allow
+/// (a cache line, so that no two ranks store into the same one).
+[[nodiscard]] constexpr Range slice(std::size_t count, std::size_t parts, std::size_t index,
+                                    std::size_t unit) noexcept {
+  const std::size_t units = (count + unit - 1) / unit;
+  const std::size_t begin = units * index / parts * unit;
+  const std::size_t end = units * (index + 1) / parts * unit;
+  return {std::min(begin, count), std::min(end, count)};
+}
+
+/// `block` as something that is only read.
+[[nodiscard]] inline ConstBlock as_input(const Block& block) noexcept {
+  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
+}
+
+/// From the first byte of a block to its last, gaps included.
+[[nodiscard]] inline std::size_t extent_of(const ConstBlock& block) noexcept {
+  return block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;
+}
+
+/// The bytes `range` of a block whose rows have no gaps between them, as one row.
+template <typename AnyBlock>
+[[nodiscard]] AnyBlock part_of(AnyBlock block, const Range& range) noexcept {
+  if (range.begin > 0) block.data += range.begin;
+  block.rows = 1;
+  block.row_bytes = block.stride_bytes = range.size();
+  return block;
+}
+
+/// Of a block whose rows hold the shares of all ranks side by side, those of `member`.
+template <typename AnyBlock>
+[[nodiscard]] AnyBlock column_of(AnyBlock block, const Posted& posted,
+                                 std::size_t member) noexcept {
+  std::size_t before = 0;
+  for (std::size_t r = 0; r < member; ++r) before += posted.share_row_bytes(r);
+  if (block.data != nullptr) block.data += before;  // null: no rows
+  block.row_bytes = posted.share_row_bytes(member);
+  return block;
+}
+
+/// Calls visit(row, column, offset in the range, bytes) for each row's part of
+/// [begin, begin + bytes), where rows have `row_bytes` bytes.
+template <typename Visit>
+void for_each_run(std::size_t row_bytes, std::size_t begin, std::size_t bytes, Visit visit) {
+  if (bytes == 0) return;
+  std::size_t row = begin / row_bytes;
+  std::size_t column = begin % row_bytes;
+  for (std::size_t done = 0; done < bytes; ++row, column = 0) {
+    const std::size_t length = std::min(row_bytes - column, bytes - done);
+    visit(row, column, done, length);
+    done += length;
+  }
+}
+
+/// Copies dense memory into block[begin, begin + bytes).
+void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
+                    std::size_t bytes) noexcept;
+
+/// Copies block[begin, begin + bytes) into dense memory.
+void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
+                    std::size_t bytes) noexcept;
+
+/// Copies the bytes [begin, begin + bytes) of `from` into the same bytes of `into`, unless they
+/// are the same memory. Both have the same rows and row_bytes.
+void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
+               std::size_t bytes) noexcept;
+
+/// Reduces bytes `range` of this rank's columns, source_of(r) being those of member r, into the
+/// same bytes of the output.
+template <typename SourceOf>
+void reduce_columns(Group& group, const Posted& posted, Reduction reduce, Range range,
+                    SourceOf source_of) {
+  const Block& output = posted.output;
+  const std::size_t run = output.rows <= 1 ? output.bytes() : output.row_bytes;
+  const std::size_t element_bytes = size_of(posted.fingerprint.type);
+  for_each_run(run, range.begin, range.size(),
+               [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                 for (std::size_t r = 0; r < group.count(); ++r) {
+                   const ConstBlock source = source_of(r);
+                   group.sources[r] = source.data + row * source.stride_bytes + column;
+                 }
+                 std::byte* const into = output.data + row * output.stride_bytes + column;
+                 reduce(group.sources.data(), group.count(), &into, 1, 0, length / element_bytes);
+               });
+}
+
+/// Copies what an operation only moves from a rank to itself, a part per step.
+class OwnCopy {
+ public:
+  /// Copies some of `from`, which has as many rows and row bytes, into `into`. True if it did;
+  /// false when all is there, or they are the same memory.
+  bool step(const Block& into, const ConstBlock& from) noexcept {
+    if (copied_ == from.bytes() || into.data == from.data) return false;
+    const std::size_t bytes = std::min(step_bytes, from.bytes() - copied_);
+    copy_rows(into, from, copied_, bytes);
+    copied_ += bytes;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t step_bytes = std::size_t{256} << 10U;
+  std::size_t copied_ = 0;
+};
+
+}  // namespace rondo::transport

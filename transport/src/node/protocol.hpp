@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <rondo/transport/counters.hpp>
+
+#include "collective/operation.hpp"
+
+namespace rondo::transport {
+
+// What the three protocols inside a node have in common: the slots in which ranks show what they
+// have posted, and how many bytes each protocol moves.
+
+[[nodiscard]] inline shm::Slot& slot_of(shm::ControlBlock& block, std::uint64_t sequence) noexcept {
+  return block.slots[sequence % shm::slot_count];
+}
+
+/// The payload of a small operation in `block`.
+[[nodiscard]] inline std::byte* payload_of(shm::ControlBlock& block, std::uint64_t sequence,
+                                           std::size_t bytes) noexcept {
+  if (bytes <= shm::inline_bytes) return slot_of(block, sequence).payload.data();
+  return block.bulk[sequence % shm::slot_count].data();
+}
+
+/// Writes this rank's payload, as publishing a small operation does.
+void write_small_payload(Group& group, const Posted& posted) noexcept;
+
+/// Where member `rank` has its input of what was posted, when that lies in an arena.
+[[nodiscard]] inline ConstBlock remote_input(const Group& group, std::size_t rank,
+                                             const Posted& posted) noexcept {
+  const Member& member = group.members[rank];
+  const shm::Locator& locator = slot_of(*member.block, posted.sequence).locator;
+  // What is empty may lie anywhere; nobody touches it.
+  const bool reachable = locator.offset != shm::private_memory;
+  return {reachable ? member.memory->arena().base() + locator.offset : nullptr,
+          posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride_bytes};
+}
+
+/// Where it wants the result, if peers store it there.
+[[nodiscard]] inline std::byte* remote_output(const Group& group, std::size_t rank,
+                                              const Posted& posted) noexcept {
+  const Member& member = group.members[rank];
+  return member.memory->arena().base() +
+         slot_of(*member.block, posted.sequence).locator.output_offset;
+}
+
+/// Bytes of a staging buffer, and how many a rank has per communicator. Two large ones were
+/// measured fastest (of 32 to 512 KiB, one to four): both ranks of a pair keep all that they
+/// exchange in their second-level caches.
+inline constexpr std::size_t staging_bytes = std::size_t{256} << 10U;
+inline constexpr std::uint64_t staging_buffers = 2;
+
+/// What one rank moves for one operation.
+struct Traffic {
+  std::uint64_t loaded_bytes = 0;  ///< from memory that peers wrote
+  std::uint64_t stored_bytes = 0;  ///< into peers' memory
+
+  [[nodiscard]] bool operator==(const Traffic&) const noexcept = default;
+};
+
+/// In closed form; the counters equal it. `rank` of `ranks` posted `posted`.
+[[nodiscard]] Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
+                                 std::size_t ranks) noexcept;
+
+/// Counts an operation whose own part is over, and says so.
+[[nodiscard]] Progress finish(const Group& group, const Posted& posted, Protocol protocol) noexcept;
+
+}  // namespace rondo::transport
