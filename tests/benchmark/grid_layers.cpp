@@ -36,7 +36,7 @@
 
 #include "layers/layer_kernel.hpp"
 #include "layers/split_kernels.hpp"
-#include "plan/split_cost.hpp"
+#include "plan/layer_costs.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/train/optimizer_words.hpp>
+#include <rondo/train/plan.hpp>
 
 namespace rondo::train::optimizer_words_test {
 namespace {

@@ -9,8 +9,8 @@
 #include <rondo/train/halo.hpp>
 #include <rondo/train/redistribution.hpp>
 
-#include "plan/halo_cost.hpp"
-#include "plan/value_layout.hpp"
+#include "plan/grid_job.hpp"
+#include "plan/layer_costs.hpp"
 
 namespace rondo::train::plan_layouts_test {
 namespace {

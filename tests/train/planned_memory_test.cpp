@@ -11,7 +11,6 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/train/optimizer_words.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/arena.hpp>

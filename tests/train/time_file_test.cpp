@@ -1,4 +1,4 @@
-#include "plan/time_file.hpp"
+#include "plan/compute_table.hpp"
 
 #include <limits>
 #include <map>

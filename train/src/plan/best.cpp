@@ -1,3 +1,6 @@
+// The best split of each layer on every grid (plan_best.hpp): the search on each grid, the times
+// that are measured for it, and the [grid] section that makes a run train so.
+
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
@@ -7,20 +10,19 @@
 
 #include <fmt/format.h>
 
+#include <rondo/train/compute_table.hpp>
 #include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
 
+#include "config/split_text.hpp"
 #include "layers/layer_type.hpp"
-#include "plan/check_options.hpp"
+#include "plan/closed_forms.hpp"
+#include "plan/collective_cost.hpp"
 #include "plan/grid_job.hpp"
-#include "plan/layer_cost.hpp"
+#include "plan/layer_costs.hpp"
 #include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
-#include "plan/local_work.hpp"
 #include "plan/memory_search.hpp"
-#include "plan/open_values.hpp"
-#include "plan/rank_memory.hpp"
-#include "plan/weight_layer.hpp"
-#include "plan/word_bytes.hpp"
 
 namespace rondo::train {
 namespace {
@@ -215,6 +217,55 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
     if (gathers || connects) split[i + 1] = {.kind = SplitKind::group};
   }
   return work;
+}
+
+std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions& options,
+                                          ComputeTable& table, int most_measurements) {
+  const std::int64_t samples = (options.batch + options.ranks - 1) / options.ranks;
+  for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
+  while (true) {
+    std::vector<BestPlan> plans = best_plans(model, options, table);
+    bool all_known = true;
+    for (const LocalWork& work : work_of(model, options, plans.front())) {
+      const bool known = table.knows(work);
+      if (!known && table.measurements() >= most_measurements) return plans;
+      all_known = all_known && known;
+      table.measure(work);  // what is known still teaches the layer's rate
+    }
+    if (all_known) return plans;
+  }
+}
+
+std::vector<LayerSplit> layer_splits(const Model& model, const BestPlan& plan) {
+  std::vector<LayerSplit> splits(model.layers.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < model.layers.size() && next < plan.layers.size(); ++i) {
+    if (model.layers[i].name == plan.layers[next].name) splits[i] = plan.layers[next++].split;
+  }
+  return splits;
+}
+
+std::string split_text(const LayerSplit& split) { return to_text(split); }
+
+Experiment::Grid grid_keys(const BestPlan& plan) {
+  Experiment::Grid grid;
+  grid.sample = plan.grid.pc;
+  if (plan.grid.pr == 1) return grid;
+  grid.filter = plan.grid.pr;
+  for (const BestLayer& layer : plan.layers) {
+    grid.layers.emplace_back(layer.name, to_text(layer.split));
+  }
+  return grid;
+}
+
+std::string grid_section(const BestPlan& plan) {
+  const Experiment::Grid grid = grid_keys(plan);
+  std::string text = fmt::format("[grid]\nsample = {}\n", grid.sample);
+  if (grid.layers.empty()) return text;
+  text += fmt::format("filter = {}\n\n[grid.layers]\n", grid.filter);
+  for (const auto& [name, split] : grid.layers)
+    text += fmt::format("\"{}\" = \"{}\"\n", name, split);
+  return text;
 }
 
 }  // namespace rondo::train

@@ -1,9 +1,9 @@
+// What a collective or a message costs between ranks that may be on one node or on several.
+
 #include "plan/collective_cost.hpp"
 
 #include <bit>
 #include <numeric>
-
-#include "plan/word_bytes.hpp"
 
 namespace rondo::train {
 namespace {

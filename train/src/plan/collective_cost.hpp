@@ -6,6 +6,9 @@
 
 namespace rondo::train {
 
+// The planner counts words: numbers in fp32.
+inline constexpr int word_bytes = 4;
+
 // Ranks of one collective: `size` of them, numbers `stride` apart.
 struct Group {
   int size = 1;

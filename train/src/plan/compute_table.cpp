@@ -1,18 +1,115 @@
+// How long a rank computes a layer: measured here once per shape, kept in a file under the name of
+// the machine, and estimated by the rates of similar layers where nothing was measured.
+
+#include "plan/compute_table.hpp"
+
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/engine.hpp>
+#include <rondo/train/compute_costs.hpp>
 #include <rondo/train/compute_table.hpp>
 
 #include "benchmark/model_benchmark.hpp"
 #include "layers/layer_type.hpp"
-#include "plan/time_file.hpp"
-#include "plan/work_key.hpp"
 
 namespace rondo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int format = 1;
+
+// JSON knows no infinity.
+Json to_json(double seconds) {
+  return seconds == std::numeric_limits<double>::infinity() ? Json(nullptr) : Json(seconds);
+}
+
+double from_json(const Json& seconds) {
+  return seconds.is_null() ? std::numeric_limits<double>::infinity() : seconds.get<double>();
+}
+
+}  // namespace
+
+std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file) {
+  std::map<std::string, WorkSeconds> times;
+  std::ifstream in(file);
+  try {
+    const Json object = Json::parse(in);
+    if (object.at("format") != format) return {};
+    for (const auto& [key, seconds] : object.at("seconds").items()) {
+      times[key] = {.forward = from_json(seconds.at(0)),
+                    .backward_weights = from_json(seconds.at(1)),
+                    .backward_data = from_json(seconds.at(2))};
+    }
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return times;
+}
+
+void write_times(const std::filesystem::path& file,
+                 const std::map<std::string, WorkSeconds>& times) {
+  Json seconds = Json::object();
+  for (const auto& [key, work] : times) {
+    seconds[key] = {to_json(work.forward), to_json(work.backward_weights),
+                    to_json(work.backward_data)};
+  }
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  const std::filesystem::path aside = file.string() + "." + std::to_string(getpid());
+  std::ofstream out(aside);
+  out << Json{{"format", format}, {"seconds", seconds}}.dump(1) << "\n";
+  out.close();
+  if (!out) throw std::runtime_error(aside.string() + ": cannot be written");
+  std::filesystem::rename(aside, file);
+}
+
+namespace {
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+std::string key_of(const LocalWork& work) {
+  return fmt::format("{} on {}x{}x{}x{}{}", work.kind->text(), work.input.n, work.input.h,
+                     work.input.w, work.input.c, work.input_gradient ? "" : " without dx");
+}
+
+std::string machine_key(int threads) {
+  return fmt::format("oneDNN {}, {}, {} threads: ", tensor::onednn_version(), processor(), threads);
+}
+
+ComputeCosts::~ComputeCosts() = default;
+
+double pass_flops(const LocalWork& work) { return work.kind->flops(work.input); }
+
+FlopRate::FlopRate(double flops) : flops_(flops) {
+  if (!(flops > 0.0)) throw std::invalid_argument("flop rate: must be greater than 0");
+}
+
+WorkSeconds FlopRate::seconds(const LocalWork& work) const {
+  const double pass = pass_flops(work) / flops_;
+  return {
+      .forward = pass, .backward_weights = pass, .backward_data = work.input_gradient ? pass : 0.0};
+}
+
+double FlopRate::update_seconds(std::size_t /*parameters*/) const { return 0.0; }
+
 namespace {
 
 constexpr double most_flops = 1e9;  // of a pass that is measured

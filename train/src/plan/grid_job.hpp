@@ -2,17 +2,54 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
+#include <rondo/tensor/shape.hpp>
+#include <rondo/train/box.hpp>
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/halo.hpp>
+#include <rondo/train/layer_split.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 
 #include "layers/layer_type.hpp"
-#include "plan/value_layout.hpp"
+#include "plan/collective_cost.hpp"
 
 namespace rondo::train {
+
+// How a value lies on a grid: the Partition that a layer split so reads or writes, without its
+// map of all ranks, for thousands of them.
+//
+// Channel blocks behind stationary-W layers are transposed. Transposing p_C x p_F brings block b to
+// b p_C mod (p - 1), and the last to itself; so after several layers, position q of a group holds
+// block q * turn mod (p - 1), where turn is the product of all p_C modulo p - 1; 1 is in order.
+struct ValueLayout {
+  SplitKind kind = SplitKind::sample;
+  int h = 1;
+  int w = 1;
+  int turn = 1;
+
+  [[nodiscard]] bool operator==(const ValueLayout&) const noexcept = default;
+};
+
+// Layout of y where x lies as `x` and the layer is split `channels`.
+[[nodiscard]] ValueLayout turned(const ValueLayout& x, ChannelGrid channels);
+
+// What a rank holds.
+[[nodiscard]] Box box_of(const ValueLayout& layout, const tensor::Shape& extents,
+                         const ProcessGrid& grid, int rank);
+
+// Extents of the largest box.
+[[nodiscard]] tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,
+                                        const ProcessGrid& grid);
+
+// What the rank that receives most receives when a value changes its layout. A few ranks of the
+// last group stand for all: it has most samples.
+[[nodiscard]] Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
+                                         const tensor::Shape& extents, const ProcessGrid& grid);
 
 // What is searched on one grid.
 struct GridJob {
@@ -83,5 +120,30 @@ struct JobLayer {
   }
   return {.kind = split.kind, .h = split.h, .w = split.w};
 }
+
+// Seconds of bringing values from one layout to another and their gradients back, by the numbers
+// of the layouts; the model's input has no gradient. Values of equal extents share a table.
+class RelayoutTable {
+ public:
+  RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts);
+
+  [[nodiscard]] double seconds(ValueId value, int from, int to) const {
+    const double back = value == 0 ? 0.0 : one_way(value, to, from);
+    return one_way(value, from, to) + back;
+  }
+
+ private:
+  using Table = std::vector<double>;
+  using Extents = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+  [[nodiscard]] double one_way(ValueId value, int from, int to) const {
+    const std::size_t row = static_cast<std::size_t>(from) * layouts_;
+    return (*tables_[value])[row + static_cast<std::size_t>(to)];
+  }
+
+  std::size_t layouts_;
+  std::map<Extents, Table> by_extents_;
+  std::vector<const Table*> tables_;  // by value
+};
 
 }  // namespace rondo::train

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "plan/halo_cost.hpp"
-#include "plan/least_channels.hpp"
-#include "plan/local_work.hpp"
-#include "plan/split_cost.hpp"
+#include "plan/layer_costs.hpp"
 
 namespace rondo::train {
 namespace {

@@ -1,13 +1,98 @@
+// The fastest split of every layer on one grid, by dynamic programming over the layers in order. A
+// state is how all values that are still to be read are laid out; for each, a pareto front of
+// seconds and words is kept.
+
 #include "plan/layout_search.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <map>
-
-#include "plan/label_front.hpp"
-#include "plan/open_values.hpp"
+#include <stdexcept>
 
 namespace rondo::train {
+namespace {
+
+constexpr std::size_t most_labels = 64;
+
+}  // namespace
+
+bool LabelFront::wants(double seconds, std::uint64_t words, bool words_matter) const noexcept {
+  return std::ranges::none_of(labels_, [&](const Label& label) {
+    return label.seconds <= seconds && (!words_matter || label.words <= words);
+  });
+}
+
+void LabelFront::insert(const Label& label, bool words_matter) {
+  std::erase_if(labels_, [&](const Label& other) {
+    return label.seconds <= other.seconds && (!words_matter || label.words <= other.words);
+  });
+  labels_.insert(std::ranges::upper_bound(labels_, label.seconds, {}, &Label::seconds), label);
+  if (labels_.size() > most_labels) thin_out();
+}
+
+void LabelFront::thin_out() {
+  std::vector<Label> thinned;
+  for (std::size_t i = 0; i + 1 < labels_.size(); i += 2) thinned.push_back(labels_[i]);
+  thinned.push_back(labels_.back());
+  labels_ = std::move(thinned);
+}
+
+namespace {
+
+// By value: the last layer that reads it; of the last value none does, so that it stays open.
+std::vector<std::size_t> last_readers(const Model& model) {
+  std::vector<std::size_t> last(model.layers.size() + 1, 0);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    for (const ValueId value : model.layers[i].inputs) last[value] = i;
+  }
+  last.back() = model.layers.size();
+  return last;
+}
+
+std::size_t slot_of(ValueId value, const std::vector<ValueId>& open) {
+  return static_cast<std::size_t>(std::ranges::find(open, value) - open.begin());
+}
+
+}  // namespace
+
+OpenLayouts OpenStep::apply(OpenLayouts state, int y) const noexcept {
+  OpenLayouts after = 0;
+  for (std::size_t slot = 0; slot < next.size(); ++slot) {
+    const std::optional<std::size_t>& from = next[slot];
+    after |= from ? open_value(layout_in(state, *from), copy_in(state, *from), slot)
+                  : open_value(y, no_copy, slot);
+  }
+  return after;
+}
+
+std::vector<OpenStep> open_steps(const Model& model) {
+  const std::vector<std::size_t> last = last_readers(model);
+  std::vector<OpenStep> steps;
+  std::vector<ValueId> open = {0};
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::vector<ValueId>& inputs = model.layers[i].inputs;
+    OpenStep step{.x = slot_of(inputs[0], open)};
+    if (inputs.size() > 1) step.residual = slot_of(inputs[1], open);
+    std::vector<ValueId> after;
+    for (const ValueId value : open) {
+      if (last[value] <= i) continue;
+      step.next.emplace_back(slot_of(value, open));
+      after.push_back(value);
+    }
+    if (last[i + 1] > i) {
+      step.next.emplace_back(std::nullopt);
+      after.push_back(i + 1);
+    }
+    if (after.size() > most_open_values) {
+      throw std::invalid_argument("plan: behind " + model.layers[i].name +
+                                  " more than 4 values are still to be read");
+    }
+    steps.push_back(std::move(step));
+    open = std::move(after);
+  }
+  return steps;
+}
+
 namespace {
 
 constexpr int as_wanted = 0xFF;  // the layout of the model's input: what its readers wish

@@ -17,7 +17,7 @@
 
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/dataset.hpp>
-#include <rondo/train/optimizer_words.hpp>
+#include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include <rondo/train/optimizer_words.hpp>
+#include <rondo/train/plan.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
 
@@ -119,5 +120,9 @@ struct GridPlan {
 
 /// Brings usable grids before refused ones, and the fastest first; equal ones by strategy and P_r.
 RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
+
+/// Words that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd", whose
+/// momenta are kept without momentum, too, and 2 of "adam" and "adamw".
+[[nodiscard]] RONDO_TRAIN_API int optimizer_words(const Experiment::Optimizer& optimizer);
 
 }  // namespace rondo::train

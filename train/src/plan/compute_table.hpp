@@ -17,4 +17,10 @@ namespace rondo::train {
 void write_times(const std::filesystem::path& file,
                  const std::map<std::string, WorkSeconds>& times);
 
+// The layer's numbers, but not its name: what its time depends on.
+[[nodiscard]] std::string key_of(const LocalWork& work);
+
+// oneDNN's version, the processor and the threads.
+[[nodiscard]] std::string machine_key(int threads);
+
 }  // namespace rondo::train

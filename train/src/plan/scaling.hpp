@@ -5,7 +5,9 @@
 #include <vector>
 
 #include <rondo/train/compute_costs.hpp>
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/scaling.hpp>
 
 namespace rondo::train {
 
@@ -31,5 +33,19 @@ using Allreduce = std::function<double(double words)>;
 // if there are none.
 [[nodiscard]] double reductions_end(const Backward& backward, std::size_t first,
                                     std::size_t bucket_words, const Allreduce& allreduce);
+
+// What a step's time depends on.
+struct SchemeJob {
+  const Model& model;
+  const Experiment::Update& update;
+  const ScalingOptions& options;
+  const Backward& backward;
+  int ranks = 1;
+  double update_seconds = 0.0;  // U
+};
+
+// The seconds of scaling.hpp for the scheme that update.scheme names, in which a rank trains its
+// samples once. Throws std::invalid_argument for a name that is none.
+[[nodiscard]] double step_seconds(const SchemeJob& job);
 
 }  // namespace rondo::train

@@ -1,0 +1,291 @@
+// The closed forms of plan.hpp: what each strategy communicates for each layer with weights, which
+// grids are refused and why, and the order in which grids are shown.
+
+#include "plan/closed_forms.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <rondo/train/plan.hpp>
+
+#include "layers/layer_type.hpp"
+#include "plan/collective_cost.hpp"
+#include "plan/layer_costs.hpp"
+#include "plan/memory_search.hpp"
+
+namespace rondo::train {
+namespace {
+
+void require(bool possible, const char* what) {
+  if (!possible) throw std::invalid_argument(std::string("plan: ") + what);
+}
+
+void check(const LinkCost& link) {
+  const bool possible = std::isfinite(link.alpha_seconds) && link.alpha_seconds >= 0.0;
+  require(possible, "alpha must be a number of seconds, at least 0");
+  require(link.bandwidth > 0.0, "bandwidth must be greater than 0");
+}
+
+}  // namespace
+
+void check(const PlanOptions& options) {
+  check(options.fabric);
+  check(options.node);
+  require(options.ranks >= 1, "needs at least one rank");
+  require(options.batch >= 1, "needs at least one sample in a step");
+  require(options.flops >= 0.0, "flops must be at least 0");
+  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
+  require(options.pieces >= 1, "needs at least one piece of a batch");
+  require(options.threads >= 1, "needs at least one thread of a rank");
+  require(options.ranks_per_node >= 1, "needs at least one rank per node");
+  require(options.ranks % options.ranks_per_node == 0,
+          "ranks must be a multiple of the ranks per node");
+}
+
+std::vector<WeightLayer> weight_layers(const Model& model) {
+  const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
+  std::vector<WeightLayer> layers;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerSpec& spec = model.layers[i];
+    if (!has_weights(spec)) continue;
+    const tensor::Shape& x = shapes[spec.inputs[0]];
+    WeightLayer layer{.weights = spec.kind->weights(x), .x = x, .y = shapes[i + 1]};
+    if (const auto windows = spec.kind->windows()) layer.kernel = windows->h.kernel;
+    if (is_fully_connected(spec)) {  // it sees its input as one pixel
+      layer.fully_connected = true;
+      layer.x = {1, 1, 1, x.image()};
+    }
+    layer.name = spec.name;
+    layer.first = layers.empty();
+    layer.inputs = layer.x.image();
+    layer.outputs = layer.y.image();
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+namespace {
+
+// Samples of a column of the grid, on average.
+double samples_of(const FormSplit& split, const PlanOptions& options) {
+  return static_cast<double>(options.batch) / split.pc;
+}
+
+// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others.
+double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
+  const Group rows{.size = split.pr, .stride = 1};
+  const Group columns{.size = split.pc, .stride = split.pr};
+  const double samples = samples_of(split, options);
+  const auto words = [&](std::int64_t per_sample) {
+    return samples * static_cast<double>(per_sample);
+  };
+  double seconds = collective_seconds(words(layer.outputs), rows, options);
+  if (!layer.first) seconds += 2.0 * collective_seconds(words(layer.inputs), rows, options);
+  const double weights = static_cast<double>(layer.weights) / split.pr;
+  return seconds + 2.0 * collective_seconds(weights, columns, options);
+}
+
+// Halos of x before forward, of dy before backward-data; dW over all ranks.
+double domain_seconds(const WeightLayer& layer, const FormSplit& split,
+                      const PlanOptions& options) {
+  const Group rows{.size = split.pr, .stride = 1};
+  const double samples = samples_of(split, options);
+  const auto halo = [&](const tensor::Shape& shape) {
+    return samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2));
+  };
+  double seconds = halo_seconds(halo(layer.x), rows, options);
+  if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);
+  const Group all{.size = options.ranks, .stride = 1};
+  return seconds + 2.0 * collective_seconds(static_cast<double>(layer.weights), all, options);
+}
+
+}  // namespace
+
+double layer_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
+  return split.domain ? domain_seconds(layer, split, options) : grid_seconds(layer, split, options);
+}
+
+double layer_flops(const WeightLayer& layer) {
+  const double pass = 2.0 * static_cast<double>(layer.weights * layer.y.h * layer.y.w);
+  return layer.first ? 2.0 * pass : 3.0 * pass;
+}
+
+FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
+                   const PlanOptions& options) {
+  const FormSplit grid{.domain = false, .pr = pr, .pc = pc};
+  if (strategy == Strategy::domain) return {.domain = true, .pr = pr, .pc = pc};
+  if (strategy != Strategy::integrated || layer.fully_connected) return grid;
+  if (options.ranks <= options.batch) return {.domain = false, .pr = 1, .pc = options.ranks};
+  return {.domain = true, .pr = pr, .pc = pc};
+}
+
+std::vector<int> grid_rows(const PlanOptions& options) {
+  std::vector<int> rows;
+  for (int pr = 1; pr <= options.ranks; ++pr) {
+    if (options.ranks % pr == 0 && options.ranks / pr <= options.batch) rows.push_back(pr);
+  }
+  return rows;
+}
+
+int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
+  int best = options.ranks;
+  double least = std::numeric_limits<double>::infinity();
+  for (const int pr : grid_rows(options)) {
+    const FormSplit split{.domain = false, .pr = pr, .pc = options.ranks / pr};
+    const double seconds = layer_seconds(layer, split, options);
+    if (seconds < least) {
+      least = seconds;
+      best = pr;
+    }
+  }
+  return best;
+}
+
+namespace {
+
+// A layer that is not split has as few filters as the model says; nothing better is to be had.
+std::string complaint(const WeightLayer& layer, const FormSplit& split) {
+  if (split.pr == 1) return {};
+  if (!split.domain) {
+    const std::int64_t filters = layer.y.c / split.pr;
+    if (filters >= least_channels) return {};
+    return fmt::format("{}: {} filters over {} ranks leave {} each, fewer than {}", layer.name,
+                       layer.y.c, split.pr, filters, least_channels);
+  }
+  if (layer.fully_connected) return {};
+  const std::int64_t halo = layer.kernel / 2;
+  const std::int64_t rows = std::min(layer.x.h, layer.y.h);
+  if (rows / split.pr >= std::max<std::int64_t>(halo, 1)) return {};
+  return fmt::format("{}: {} rows over {} ranks leave {} each, and the halo has {}", layer.name,
+                     rows, split.pr, rows / split.pr, halo);
+}
+
+}  // namespace
+
+std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& grid,
+                       const PlanOptions& options) {
+  if (grid.pc > options.batch) {
+    return fmt::format("a batch of {} leaves some of {} columns without a sample", options.batch,
+                       grid.pc);
+  }
+  for (const WeightLayer& layer : layers) {
+    std::string reason =
+        complaint(layer, split_of(layer, grid.strategy, grid.pr, grid.pc, options));
+    if (!reason.empty()) return reason;
+  }
+  if (options.memory_limit > 0 && grid.bytes_per_rank > options.memory_limit) {
+    return fmt::format("needs {} bytes on a rank, more than the {} allowed", grid.bytes_per_rank,
+                       options.memory_limit);
+  }
+  return {};
+}
+
+namespace {
+
+// The values of P_r that a strategy allows.
+std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
+  if (strategy == Strategy::batch) return {1};
+  if (strategy == Strategy::model || strategy == Strategy::domain) return {options.ranks};
+  return grid_rows(options);
+}
+
+LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanOptions& options) {
+  const FormSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
+  return {.name = layer.name,
+          .domain = split.domain,
+          .pr = split.pr,
+          .pc = split.pc,
+          .communication_seconds = layer_seconds(layer, split, options)};
+}
+
+double compute_seconds(const std::vector<WeightLayer>& layers, const PlanOptions& options) {
+  double flops = 0.0;
+  for (const WeightLayer& layer : layers) flops += layer_flops(layer);
+  return flops * static_cast<double>(options.batch) / options.ranks / options.flops;
+}
+
+// The same as splits of single layers, as far as a run knows it: a fully connected layer has no
+// rows and columns, and is split by samples where the form has a domain.
+LayerSplit split_on_grid(const LayerSpec& layer, const FormSplit& form, int pr) {
+  if (pr == 1 || form.pr == 1) return {.kind = SplitKind::sample};
+  if (!form.domain) return {.kind = SplitKind::channel, .channels = {1, pr}};
+  if (is_fully_connected(layer)) return {.kind = SplitKind::sample};
+  return {.kind = SplitKind::space, .h = pr, .w = 1};
+}
+
+std::uint64_t bytes_on(const Model& model, const std::vector<WeightLayer>& layers,
+                       const GridPlan& grid, const PlanOptions& options, KernelMemories& kernels) {
+  std::vector<LayerSplit> splits(model.layers.size());
+  auto next = layers.begin();
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (!has_weights(model.layers[i])) continue;
+    const FormSplit form = split_of(*next++, grid.strategy, grid.pr, grid.pc, options);
+    splits[i] = split_on_grid(model.layers[i], form, grid.pr);
+  }
+  return rank_bytes(kernels, model, splits, {.pr = grid.pr, .pc = grid.pc}, options);
+}
+
+GridPlan plan_grid(const Model& model, const std::vector<WeightLayer>& layers, Strategy strategy,
+                   int pr, const PlanOptions& options, KernelMemories& kernels) {
+  GridPlan grid{.strategy = strategy, .pr = pr, .pc = options.ranks / pr};
+  for (const WeightLayer& layer : layers) {
+    grid.layers.push_back(plan_layer(layer, grid, options));
+    grid.communication_seconds += grid.layers.back().communication_seconds;
+  }
+  if (options.flops > 0.0) grid.compute_seconds = compute_seconds(layers, options);
+  grid.bytes_per_rank = bytes_on(model, layers, grid, options, kernels);
+  grid.refused = refusal_of(layers, grid, options);
+  return grid;
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) noexcept {
+  switch (strategy) {
+    case Strategy::batch:
+      return "batch";
+    case Strategy::model:
+      return "model";
+    case Strategy::grid:
+      return "grid";
+    case Strategy::domain:
+      return "domain";
+    case Strategy::integrated:
+      break;
+  }
+  return "integrated";
+}
+
+std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOptions& options) {
+  check(options);
+  const std::vector<WeightLayer> layers = weight_layers(model);
+  std::vector<GridPlan> plans;
+  KernelMemories kernels(options.threads);
+  for (const int pr : rows_of(strategy, options)) {
+    plans.push_back(plan_grid(model, layers, strategy, pr, options, kernels));
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const int cheapest = cheapest_pr(layers[i], options);
+    for (GridPlan& grid : plans) grid.layers[i].cheapest_pr = cheapest;
+  }
+  return plans;
+}
+
+void rank(std::vector<GridPlan>& plans) {
+  std::ranges::sort(plans, {}, [](const GridPlan& plan) {
+    return std::tuple(!plan.refused.empty(), plan.seconds(), plan.strategy, plan.pr);
+  });
+}
+
+int optimizer_words(const Experiment::Optimizer& optimizer) {
+  return optimizer.name == "sgd" ? 1 : 2;
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,189 @@
+// What one layer costs that is split in one way: the work of the rank that has most, the exchange
+// of activations and halos, the reduction of gradients.
+
+#include "plan/layer_costs.hpp"
+
+#include <algorithm>
+#include <compare>
+#include <optional>
+#include <vector>
+
+#include <rondo/train/halo.hpp>
+
+namespace rondo::train {
+namespace {
+
+// Inputs that make so many outputs where both ends are padded.
+std::int64_t inputs_for(std::int64_t outputs, const Window& window) {
+  const std::int64_t padding = window.before + window.after;
+  return std::max<std::int64_t>((outputs - 1) * window.stride + window.kernel - padding, 1);
+}
+
+void take_part_of_image(const JobLayer& layer, const LayerSplit& split, tensor::Shape& input) {
+  const std::optional<Windows> windows = windows_if_any(layer);
+  if (!windows) {
+    input.h = largest_part(layer.x.h, split.h);
+    input.w = largest_part(layer.x.w, split.w);
+    return;
+  }
+  if (split.h > 1) input.h = inputs_for(largest_part(layer.y.h, split.h), windows->h);
+  if (split.w > 1) input.w = inputs_for(largest_part(layer.y.w, split.w), windows->w);
+}
+
+}  // namespace
+
+LocalWork local_work(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  LocalWork work{.layer = layer.spec.name,
+                 .kind = layer.spec.kind,
+                 .input = layer.x,
+                 .input_gradient = layer.input_gradient};
+  const bool by_sample = split.kind == SplitKind::sample;
+  work.input.n = largest_part(layer.x.n, by_sample ? job.grid.ranks() : job.grid.pc);
+  if (split.kind == SplitKind::space) take_part_of_image(layer, split, work.input);
+  if (split.kind != SplitKind::channel) return work;
+  const std::optional<LayerKind> part =
+      layer.spec.kind->part_by_channel(split.channels, job.grid.pr, work.input);
+  if (part) work.kind = *part;
+  return work;
+}
+
+namespace {
+
+// What one part along a dimension needs: so many indices, of which so many are its own; the rest
+// lies on one side of it or on both.
+struct Need {
+  std::int64_t all = 0;
+  std::int64_t own = 0;
+  std::int64_t sides = 0;
+
+  [[nodiscard]] auto operator<=>(const Need&) const = default;
+};
+
+Need need_of(Range held, Range wanted) {
+  return {.all = wanted.size(),
+          .own = intersection(held, wanted).size(),
+          .sides = (wanted.first < held.first ? 1 : 0) + (wanted.last > held.last ? 1 : 0)};
+}
+
+enum class Direction { forward, backward };
+
+// The different needs of all parts.
+std::vector<Need> needs_of(const Window& window, std::int64_t x, std::int64_t y, int parts,
+                           Direction direction) {
+  std::vector<Need> needs;
+  for (int part = 0; part < parts; ++part) {
+    const Range inputs = even_range(x, parts, part);
+    const Range outputs = even_range(y, parts, part);
+    needs.push_back(direction == Direction::forward
+                        ? need_of(inputs, inputs_read(window, outputs, x).range)
+                        : need_of(outputs, outputs_fed(window, inputs, y).range));
+  }
+  std::ranges::sort(needs);
+  const auto repeated = std::ranges::unique(needs);
+  needs.erase(repeated.begin(), repeated.end());
+  return needs;
+}
+
+// Of the rank that receives most; `depth` are samples times channels.
+Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns,
+                 std::int64_t depth) {
+  Messages most;
+  for (const Need& h : rows) {
+    for (const Need& w : columns) {
+      most.count = std::max(most.count, (h.sides + 1) * (w.sides + 1) - 1);
+      most.words = std::max(most.words, depth * (h.all * w.all - h.own * w.own));
+    }
+  }
+  return most;
+}
+
+double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
+                      const Windows& windows) {
+  const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
+  const auto seconds = [&](Direction direction, std::int64_t channels) {
+    const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
+    const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
+    return messages_seconds(halo_of(rows, columns, samples * channels), job.group(), job.options);
+  };
+  const double forward = seconds(Direction::forward, layer.x.c);
+  return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
+}
+
+bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {
+  return parts == 1 || std::min(x, y) / parts >= std::max<std::int64_t>(halo, 1);
+}
+
+}  // namespace
+
+double halo_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (layer.averages_images()) {
+    const double words = static_cast<double>(layer.y.size()) / job.grid.pc;
+    return 2.0 * collective_seconds(words, job.group(), job.options);
+  }
+  const std::optional<Windows> windows = windows_if_any(layer);
+  return windows ? window_seconds(job, layer, split, *windows) : 0.0;
+}
+
+bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
+  if (layer.averages_images()) return layer.x.h >= split.h && layer.x.w >= split.w;
+  const std::optional<Windows> windows = windows_if_any(layer);
+  const Windows w = windows.value_or(Windows{});
+  return is_thick_enough(layer.x.h, layer.y.h, split.h, w.h.kernel / 2) &&
+         is_thick_enough(layer.x.w, layer.y.w, split.w, w.w.kernel / 2);
+}
+
+namespace {
+
+// Words of a group of ranks, on average.
+double words_of(const GridJob& job, const tensor::Shape& value) {
+  return static_cast<double>(value.size()) / job.grid.pc;
+}
+
+double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid channels) {
+  // Those that share a block of channels are adjacent, where blocks are in order.
+  const Group gathering{.size = channels.filters, .stride = 1};
+  const Group scattering{.size = channels.channels, .stride = channels.filters};
+  const double x = words_of(job, layer.x) / channels.channels;
+  const double y = words_of(job, layer.y) / channels.filters;
+  const double of_x = collective_seconds(x, gathering, job.options);
+  const double of_y = collective_seconds(y, scattering, job.options);
+  return (layer.input_gradient ? 2.0 : 1.0) * of_x + 2.0 * of_y;
+}
+
+double by_output_seconds(const GridJob& job, const JobLayer& layer) {
+  const double y = collective_seconds(words_of(job, layer.y), job.group(), job.options);
+  if (!layer.input_gradient) return y;
+  return y + 2.0 * collective_seconds(words_of(job, layer.x), job.group(), job.options);
+}
+
+}  // namespace
+
+double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (split.kind == SplitKind::space) return halo_seconds(job, layer, split);
+  if (split.kind != SplitKind::channel) return 0.0;
+  if (layer.is_fully_connected()) return by_output_seconds(job, layer);
+  return layer.is_convolution() ? by_channel_seconds(job, layer, split.channels) : 0.0;
+}
+
+double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (!layer.has_split()) return 0.0;
+  const auto words = static_cast<double>(weights_of(layer)) / weight_parts(job, split);
+  const bool repeated = split.kind == SplitKind::group || split.kind == SplitKind::channel;
+  return 2.0 * collective_seconds(words, repeated ? job.across() : job.all(), job.options);
+}
+
+std::int64_t gathered_words(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (split.kind != SplitKind::channel || !layer.is_convolution()) return 0;
+  const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.pieces;
+  const std::int64_t samples = (layer.x.n + parts - 1) / parts;
+  std::int64_t words = 0;
+  if (split.channels.filters > 1) words += samples * layer.x.image() / split.channels.channels;
+  if (split.channels.channels > 1) words += samples * layer.y.image() / split.channels.filters;
+  return words;
+}
+
+int weight_parts(const GridJob& job, const LayerSplit& split) {
+  return split.kind == SplitKind::channel ? job.grid.pr : 1;
+}
+
+}  // namespace rondo::train

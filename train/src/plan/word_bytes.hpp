@@ -1,8 +1,0 @@
-#pragma once
-
-namespace rondo::train {
-
-// The planner counts words: numbers in fp32.
-inline constexpr int word_bytes = 4;
-
-}  // namespace rondo::train
