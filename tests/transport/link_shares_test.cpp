@@ -137,7 +137,8 @@ TEST_P(RingAllgatherTest, TakesTheOwnShareFromWhereItGoes) {
         const std::size_t at = row * layout.stride() + layout.before(r);
         for (std::size_t i = at; i < at + layout.shares[r]; ++i) data[r][i] = all[i];
       }
-      posted.push_back(test::posted_of(Collective::allgather, as_input(layout.columns(data[r], r)),
+      posted.push_back(test::posted_of(Collective::allgather,
+                                       as_const_block(layout.columns(data[r], r)),
                                        layout.whole(data[r])));
       set_shares(posted[r], layout);
     }

@@ -34,11 +34,6 @@ inline constexpr std::size_t cache_line_bytes = 64;
   return {std::min(begin, count), std::min(end, count)};
 }
 
-/// `block` as something that is only read.
-[[nodiscard]] inline ConstBlock as_input(const Block& block) noexcept {
-  return {block.data, block.type, block.rows, block.row_bytes, block.stride_bytes};
-}
-
 /// From the first byte of a block to its last, gaps included.
 [[nodiscard]] inline std::size_t extent_of(const ConstBlock& block) noexcept {
   return block.rows == 0 ? 0 : (block.rows - 1) * block.stride_bytes + block.row_bytes;

@@ -167,7 +167,7 @@ void HierarchicalAllreduce::begin_exchange(Group& group, const Posted& posted) {
   exchange_.fingerprint = posted.fingerprint;
   exchange_.fingerprint.count = shard.size() / element_bytes_;
   exchange_.output = part_of(posted.output, shard);
-  exchange_.input = as_input(exchange_.output);
+  exchange_.input = as_const_block(exchange_.output);
   exchanging_.start(choose(Protocol::links, owners, exchange_), owners, exchange_);
 }
 
@@ -186,7 +186,7 @@ void HierarchicalAllreduce::post_gather(Group& group, const Posted& posted) {
   CommunicatorCore& node = *group.levels->node_gather;
   count_shares(group, gathers_posted_);
   gathers_[gathers_posted_ % blocks_under_way] = node.post(node.prepare_allgather(
-      as_input(part_of(posted.output, plan_.shard(gathers_posted_, node_rank_))),
+      as_const_block(part_of(posted.output, plan_.shard(gathers_posted_, node_rank_))),
       part_of(posted.output, plan_.block(gathers_posted_)), group.levels->shares));
   gathers_posted_ += 1;
 }
