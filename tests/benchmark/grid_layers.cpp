@@ -104,7 +104,7 @@ std::vector<Way> ways_of(const LayerKind& kind) {
 
 bool is_convolution(const LayerKind& kind) { return kind.get_if<ConvolutionLayer>() != nullptr; }
 
-// Of the convolutions above, which keep the size of the picture.
+// Of the convolutions above, which keep the size of the image.
 Shape output_shape(const LayerKind& kind, Shape x) {
   if (const auto* convolution = kind.get_if<ConvolutionLayer>()) {
     return {x.n, x.h, x.w, convolution->filters};

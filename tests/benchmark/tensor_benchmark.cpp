@@ -1,4 +1,4 @@
-// The kernels of ResNet-20 on 64 pictures, one by one. Arguments in a name: the layer (see
+// The kernels of ResNet-20 on 64 images, one by one. Arguments in a name: the layer (see
 // `layers`), then threads.
 
 #include <algorithm>

@@ -147,7 +147,7 @@ TEST_F(ConvolutionBatchTest, AnotherBatchSizeSharesTheWeights) {
   data.expect_exact(last, data.x.view(), data.dy.view());
 }
 
-TEST_F(ConvolutionBatchTest, PicturesOfAnotherSizeShareTheWeights) {
+TEST_F(ConvolutionBatchTest, ImagesOfAnotherSizeShareTheWeights) {
   ConvolutionSpec other = square(3, 5, 6, 16, 3, 2, 0);
   other.pad_top = 1;
   Convolution first(engine, spec);

@@ -86,7 +86,7 @@ TEST(CrossEntropyEdgeTest, EqualLogitsLoseTheLogarithmOfTheClasses) {
   EXPECT_NEAR(loss.sum, 3.0 * std::numbers::ln10, rounding);
 }
 
-TEST(CrossEntropyEdgeTest, CountsPicturesWhoseLabelIsOnTop) {
+TEST(CrossEntropyEdgeTest, CountsImagesWhoseLabelIsOnTop) {
   Engine engine;
   Tensor logits({3, 1, 1, 2});
   logits.span()[0] = 1.0F;

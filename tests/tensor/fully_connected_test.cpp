@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Vectors, FullyConnectedTest,
                          testing::Combine(Values(Shape{1, 1, 1, 120}, Shape{1, 1, 1, 64},
                                                  Shape{1, 1, 1, 7}),
                                           Values(10, 84, 1), Values(1, 64)));
-INSTANTIATE_TEST_SUITE_P(OddPictures, FullyConnectedTest,
+INSTANTIATE_TEST_SUITE_P(OddImages, FullyConnectedTest,
                          testing::Combine(Values(Shape{1, 3, 2, 5}, Shape{1, 4, 1, 3}), Values(9),
                                           Values(2)));
 

@@ -25,7 +25,7 @@ struct Case {
   tensor::Shape x;
 };
 
-// Pictures and vectors; outputs that no group divides evenly, and fewer than ranks.
+// Images and vectors; outputs that no group divides evenly, and fewer than ranks.
 const Case cases[] = {{{.outputs = 24, .activation = Activation::relu}, {6, 1, 1, 32}},
                       {{.outputs = 19}, {5, 3, 2, 16}},
                       {{.outputs = 2, .activation = Activation::relu}, {1, 2, 2, 8}}};
@@ -124,7 +124,7 @@ TEST(ConnectedByOutputTest, EqualsTheUnsplitLayer) {
   }
 }
 
-// With one picture and two groups, the ranks of one group have none.
+// With one image and two groups, the ranks of one group have none.
 TEST(ConnectedByOutputTest, EqualsTheUnsplitLayerOnSeveralGroups) {
   for (const int pr : {2, 3}) {
     for (const Case& given : cases) expect_equal({.pr = pr, .pc = 2}, given, Numbers::whole);

@@ -16,7 +16,7 @@ using test::Chain;
 using test::Measured;
 
 // Kernels of 1, 3, 5, 7, each with strides of 1 and 2; with and without padding, bias and ReLU; one
-// picture and several; channels and filters that few grids divide evenly.
+// image and several; channels and filters that few grids divide evenly.
 const std::vector<Measured>& layers() {
   static const std::vector<Measured> all = [] {
     const ConvolutionLayer plain[] = {

@@ -52,7 +52,7 @@ std::vector<Case> squares(tensor::Shape x, std::int64_t filters) {
   return cases;
 }
 
-/// What other layers of networks add: a bias and an activation, pictures in colour, and channels
+/// What other layers of networks add: a bias and an activation, images in colour, and channels
 /// enough for the kernels of large layers.
 std::vector<Case> others() {
   const auto relu = tensor::Activation::relu;

@@ -177,12 +177,12 @@ TEST(CustomModelTest, OtherModelsDoNotLookAtTheLayers) {
   EXPECT_EQ(model_of(experiment).name, "lenet5");
 }
 
-TEST(CustomModelTest, SyntheticPicturesTakeItsShape) {
+TEST(CustomModelTest, SyntheticImagesTakeItsShape) {
   EXPECT_EQ(load_run(parse(std::string(classifier))).dataset->training.shape,
             (tensor::Shape{20, 8, 8, 2}));
 }
 
-TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
+TEST(CustomModelTest, RefusesImagesOfAnotherShape) {
   Experiment experiment = parse(std::string(classifier));
   experiment.data.shape = {8, 9, 2};
 
@@ -191,7 +191,7 @@ TEST(CustomModelTest, RefusesPicturesOfAnotherShape) {
                     "data are 8x9x2"));
 }
 
-// The pictures have ten classes, so that a tenth is what guessing gets right.
+// The images have ten classes, so that a tenth is what guessing gets right.
 TEST(CustomModelTest, TheExampleLearns) {
   const Experiment experiment =
       read_experiment(rondo::test::sources() / "examples" / "custom-model.toml",

@@ -114,7 +114,7 @@ TEST(DamagedFilesTest, CifarFilesCutAnywhereAreRefused) {
   }
 }
 
-TEST(DamagedFilesTest, RandomBytesAreNoPictures) {
+TEST(DamagedFilesTest, RandomBytesAreNoImages) {
   const rondo::test::ScratchFolder folder;
   rondo::test::write_idx_files(folder);
   rondo::test::write_cifar_files(folder);

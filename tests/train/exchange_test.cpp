@@ -25,7 +25,7 @@ constexpr ProcessGrid grid{.pr = 6};
 constexpr Windows windows{{.kernel = 3, .before = 1, .after = 1},
                           {.kernel = 5, .before = 2, .after = 2}};
 
-/// A picture in 3 x 2 parts, and what each rank needs of it.
+/// A image in 3 x 2 parts, and what each rank needs of it.
 struct Cut {
   Partition x = by_space(extents, grid, 3, 2);
   std::vector<Box> needs = forward_needs(x, x, windows);

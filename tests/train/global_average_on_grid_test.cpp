@@ -1,4 +1,4 @@
-// The mean of every channel of pictures that are split gives what that of whole ones does.
+// The mean of every channel of images that are split gives what that of whole ones does.
 
 #include <stdexcept>
 #include <string>
@@ -29,7 +29,7 @@ void expect_agreement(ProcessGrid grid, const Partition& x, const Partition& y, 
   });
 }
 
-TEST(GlobalAverageOnGridTest, MeansOfPicturesSplitInSpaceAreThoseOfWholeOnes) {
+TEST(GlobalAverageOnGridTest, MeansOfImagesSplitInSpaceAreThoseOfWholeOnes) {
   for (const Numbers numbers : {Numbers::whole, Numbers::real}) {
     for (const int groups : {1, 2}) {
       for (const std::int64_t n : {1, 3}) {

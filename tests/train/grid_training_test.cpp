@@ -31,7 +31,7 @@ constexpr std::int64_t images = 8;
 constexpr int steps = 5;
 constexpr double tolerance = 1e-4;  // ||a - b|| / ||b||, of every parameter
 
-/// AlexNet's layers, a quarter as wide, for smaller pictures.
+/// AlexNet's layers, a quarter as wide, for smaller images.
 Model small_alexnet() {
   const auto convolution = [](std::int64_t filters, std::int64_t kernel, std::int64_t padding,
                               std::int64_t stride) {

@@ -1,4 +1,4 @@
-// Halos of pictures that are split over ranks: the exchange and the local kernels play through a
+// Halos of images that are split over ranks: the exchange and the local kernels play through a
 // convolution, and give what the unsplit one gives.
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Picture = test::ElementArray<std::int64_t>;
+using Image = test::ElementArray<std::int64_t>;
 
 Windows square(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
   return windows_of(ConvolutionLayer{.kernel = kernel, .stride = stride, .padding = padding});
@@ -31,7 +31,7 @@ tensor::Shape output_of(const tensor::Shape& x, const Windows& windows) {
   return {x.n, windows.h.outputs(x.h), windows.w.outputs(x.w), x.c};
 }
 
-/// Calls visit(input row, input column, weight) for each tap of an output that is in the picture.
+/// Calls visit(input row, input column, weight) for each tap of an output that is in the image.
 template <class Visit>
 void for_each_tap(const Windows& windows, const tensor::Shape& x, std::int64_t h, std::int64_t w,
                   Visit visit) {
@@ -46,9 +46,9 @@ void for_each_tap(const Windows& windows, const tensor::Shape& x, std::int64_t h
 }
 
 /// Every channel by itself, tap (i, j) weighted by its number.
-Picture forward(const Windows& windows, Picture& x, const tensor::Shape& extents,
-                const tensor::Shape& outputs) {
-  Picture y(outputs);
+Image forward(const Windows& windows, Image& x, const tensor::Shape& extents,
+              const tensor::Shape& outputs) {
+  Image y(outputs);
   test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
     for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
       y.at(n, h, w, c) += weight * x.at(n, row, column, c);
@@ -57,9 +57,9 @@ Picture forward(const Windows& windows, Picture& x, const tensor::Shape& extents
   return y;
 }
 
-Picture backward(const Windows& windows, Picture& dy, const tensor::Shape& outputs,
-                 const tensor::Shape& extents) {
-  Picture dx(extents);
+Image backward(const Windows& windows, Image& dy, const tensor::Shape& outputs,
+               const tensor::Shape& extents) {
+  Image dx(extents);
   test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
     for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
       dx.at(n, row, column, c) += weight * dy.at(n, h, w, c);
@@ -68,18 +68,18 @@ Picture backward(const Windows& windows, Picture& dy, const tensor::Shape& outpu
   return dx;
 }
 
-Picture numbers(const tensor::Shape& extents) {
-  Picture picture(extents);
+Image numbers(const tensor::Shape& extents) {
+  Image image(extents);
   std::int64_t next = 1;
   test::for_each_element(whole(extents), [&](auto... index) {
-    picture.at(index...) = next * next % 1009;
+    image.at(index...) = next * next % 1009;
     ++next;
   });
-  return picture;
+  return image;
 }
 
-/// Copies `box` of `all` to where it lies in an array of `local` alone.
-void copy(Picture& all, const Box& box, Picture& into, const Box& local) {
+/// Copies `box` of `all` to its position in an array of `local` alone.
+void copy(Image& all, const Box& box, Image& into, const Box& local) {
   test::for_each_element(box, [&](auto n, auto h, auto w, auto c) {
     into.at(n - local.n.first, h - local.h.first, w - local.w.first, c - local.c.first) =
         all.at(n, h, w, c);
@@ -87,9 +87,9 @@ void copy(Picture& all, const Box& box, Picture& into, const Box& local) {
 }
 
 /// What a rank has after the exchange: its needed box, from its own block and from its peers.
-Picture exchanged(Picture& all, const Partition& from, const std::vector<Box>& needs, int rank) {
+Image exchanged(Image& all, const Partition& from, const std::vector<Box>& needs, int rank) {
   const Box& needed = needs[static_cast<std::size_t>(rank)];
-  Picture local(needed.shape(), -1);
+  Image local(needed.shape(), -1);
   const Redistribution plan = redistribution(from, needs, rank);
   copy(all, plan.kept, local, needed);
   for (const Transfer& received : plan.receives) copy(all, received.box, local, needed);
@@ -124,16 +124,16 @@ void for_each_split(Check check) {
 
 TEST(HaloTest, SplitForwardGivesTheOutputsOfTheUnsplitLayer) {
   for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    Picture pictures = numbers(x.extents());
-    Picture expected = forward(windows, pictures, x.extents(), y.extents());
+    Image images = numbers(x.extents());
+    Image expected = forward(windows, images, x.extents(), y.extents());
     const std::vector<Box> needs = forward_needs(x, y, windows);
     for (int rank = 0; rank < x.ranks(); ++rank) {
       const Halo halo = forward_halo(x, y, windows, rank);
       if (halo.own.empty()) continue;
-      Picture local = exchanged(pictures, x, needs, rank);
-      Picture own(halo.own.shape());
+      Image local = exchanged(images, x, needs, rank);
+      Image own(halo.own.shape());
       copy(expected, halo.own, own, halo.own);
-      const Picture result =
+      const Image result =
           forward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
       ASSERT_EQ(result.values(), own.values());
     }
@@ -142,15 +142,15 @@ TEST(HaloTest, SplitForwardGivesTheOutputsOfTheUnsplitLayer) {
 
 TEST(HaloTest, SplitBackwardGivesTheGradientsOfTheUnsplitLayer) {
   for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    Picture gradients = numbers(y.extents());
-    Picture expected = backward(windows, gradients, y.extents(), x.extents());
+    Image gradients = numbers(y.extents());
+    Image expected = backward(windows, gradients, y.extents(), x.extents());
     const std::vector<Box> needs = backward_needs(x, y, windows);
     for (int rank = 0; rank < x.ranks(); ++rank) {
       const Halo halo = backward_halo(x, y, windows, rank);
-      Picture local = exchanged(gradients, y, needs, rank);
-      Picture own(halo.own.shape());
+      Image local = exchanged(gradients, y, needs, rank);
+      Image own(halo.own.shape());
       copy(expected, halo.own, own, halo.own);
-      const Picture result =
+      const Image result =
           backward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
       ASSERT_EQ(result.values(), own.values());
     }

@@ -147,7 +147,7 @@ TEST_F(IdxTest, RefusesADamagedGzipStream) {
   EXPECT_THAT(error(), HasSubstr("train-images-idx3-ubyte.gz: is damaged"));
 }
 
-TEST_F(IdxTest, RefusesAnotherNumberOfLabelsThanPictures) {
+TEST_F(IdxTest, RefusesAnotherNumberOfLabelsThanImages) {
   folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 0}));
 
   EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: holds 2 labels for 3 images"));

@@ -19,7 +19,7 @@ using test::Numbers;
 constexpr std::int64_t channels = 8;
 constexpr Window three{.kernel = 3, .before = 1, .after = 1};
 
-/// Rank 1 of a picture in h x w parts, for a convolution of 3x3.
+/// Rank 1 of a image in h x w parts, for a convolution of 3x3.
 struct Part {
   explicit Part(tensor::Shape extents, int h, int w)
       : x(by_space(extents, {.pr = h * w}, h, w)),
@@ -36,13 +36,13 @@ struct Part {
   Box held;
 };
 
-TEST(InteriorFirstTest, PaysForOnePictureCutBetweenRows) {
+TEST(InteriorFirstTest, PaysForOneImageCutBetweenRows) {
   EXPECT_TRUE(Part({1, 24, 8, channels}, 3, 1).pays());
   EXPECT_TRUE(Part({1, 24, 8, channels}, 2, 1).pays());
 }
 
 TEST(InteriorFirstTest, DoesNotPayWhereItWouldCopyOrComputeInBits) {
-  EXPECT_FALSE(Part({2, 24, 8, channels}, 3, 1).pays()) << "two pictures";
+  EXPECT_FALSE(Part({2, 24, 8, channels}, 3, 1).pays()) << "two images";
   EXPECT_FALSE(Part({1, 24, 8, channels}, 1, 3).pays()) << "columns";
   EXPECT_FALSE(Part({1, 24, 8, channels}, 2, 2).pays()) << "rows and columns";
   EXPECT_FALSE(Part({1, 9, 8, channels}, 3, 1).pays()) << "one inner row of three";
@@ -63,9 +63,9 @@ TEST(InteriorFirstTest, InnerRowsComeFromThePartBorderRowsFromItsCopyWithTheHalo
   test::fill(weights, Numbers::whole, 1);
   whole.pack_weights(weights);
   InteriorFirst interior(whole, part.halo, part.windows, 24, part.held, part.halo.needed);
-  const tensor::Tensor picture = test::filled(part.x.extents(), Numbers::whole, 2);
-  const tensor::Tensor held = test::part_of(picture, part.held);
-  const tensor::Tensor read = test::part_of(picture, part.halo.needed);
+  const tensor::Tensor image = test::filled(part.x.extents(), Numbers::whole, 2);
+  const tensor::Tensor held = test::part_of(image, part.held);
+  const tensor::Tensor read = test::part_of(image, part.halo.needed);
   tensor::Tensor expected(whole.spec().output());
   whole.forward(read.view(), {}, expected.view());
   tensor::Tensor y(whole.spec().output());

@@ -1,5 +1,5 @@
-// The networks for ImageNet's pictures: parameters as published, shapes, and a step on smaller
-// pictures, where a step takes little time.
+// The networks for ImageNet's images: parameters as published, shapes, and a step on smaller
+// images, where a step takes little time.
 
 #include <cmath>
 #include <string>
@@ -78,7 +78,7 @@ TEST(LargeModelsTest, NameTheLayersOfResnetsAsTorchvisionDoes) {
   EXPECT_THAT(shape_of("wide_resnet50_2", "fc.weight"), ElementsAre(1000, 2048));
 }
 
-TEST(LargeModelsTest, HalvePicturesWhereTheOriginalsDo) {
+TEST(LargeModelsTest, HalveImagesWhereTheOriginalsDo) {
   EXPECT_EQ(output_of("alexnet", "features.0"), (tensor::Shape{1, 55, 55, 64}));
   EXPECT_EQ(output_of("alexnet", "features.12"), (tensor::Shape{1, 6, 6, 256}));
   EXPECT_EQ(output_of("alexnet-2012", "conv1"), (tensor::Shape{1, 55, 55, 96}));
@@ -89,7 +89,7 @@ TEST(LargeModelsTest, HalvePicturesWhereTheOriginalsDo) {
   EXPECT_EQ(output_of("resnet50", "layer4.2.bn3"), (tensor::Shape{1, 7, 7, 2048}));
 }
 
-TEST(LargeModelsTest, RefusePicturesThatAreTooSmall) {
+TEST(LargeModelsTest, RefuseImagesThatAreTooSmall) {
   EXPECT_THAT([] { (void)make_model("alexnet", {0, 32, 32, 3}); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("layer features.12")));
 }
@@ -111,7 +111,7 @@ TEST_P(LargeModelStepTest, GivesEveryParameterAGradientByFastKernels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(SmallPictures, LargeModelStepTest,
+INSTANTIATE_TEST_SUITE_P(SmallImages, LargeModelStepTest,
                          testing::Values(std::pair{"alexnet", 64}, std::pair{"vgg11", 32},
                                          std::pair{"resnet18", 64}, std::pair{"resnet50", 64}),
                          [](const auto& tested) { return tested.param.first; });

@@ -1,4 +1,4 @@
-// Kernels on parts of pictures, by arithmetic alone: every small window on every cut.
+// Kernels on parts of images, by arithmetic alone: every small window on every cut.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Rows {
   [[nodiscard]] Windows windows() const { return {window, {}}; }
 };
 
-/// Calls check(rows, rank) for every rank of every split of every picture.
+/// Calls check(rows, rank) for every rank of every split of every image.
 template <class Check>
 void for_each_part(Check check) {
   for (const std::int64_t kernel : {1, 2, 3, 5}) {

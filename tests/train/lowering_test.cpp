@@ -92,7 +92,7 @@ TEST(LoweringTest, MovesAValueOnceForTwoReaders) {
   EXPECT_TRUE(lowering.graph.nodes[3].batch_norm);
 }
 
-TEST(LoweringTest, LeavesAllRanksTheGlobalAverageOfAPictureSplitInSpace) {
+TEST(LoweringTest, LeavesAllRanksTheGlobalAverageOfAImageSplitInSpace) {
   const Model model = model_of({convolution("a", 8, 0)});
 
   EXPECT_EQ(lower_with_head(model, {by_rows}, by_outputs).values[2].blocks(), 1);

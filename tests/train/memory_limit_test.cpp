@@ -96,7 +96,7 @@ TEST(MemoryLimitTest, OtherMemoryTakesNoNoticeOfScopes) {
 }
 
 TEST(MemoryLimitTest, NamesTheLayerWhoseOutputDoesNotFit) {
-  MemoryAccount account(28 * 28 * 6 * 4);  // the first output, of one picture
+  MemoryAccount account(28 * 28 * 6 * 4);  // the first output, of one image
   AccountedMemory memory(account);
   tensor::Engine engine(1, &memory);
   const Model model = make_model("lenet5");

@@ -117,7 +117,7 @@ TEST(PartitionTest, KeepsSamplesOfARankWithinThoseOfItsGroup) {
   }
 }
 
-TEST(PartitionTest, CutsPicturesByPosition) {
+TEST(PartitionTest, CutsImagesByPosition) {
   const Partition partition = by_space(array, {.pr = 4, .pc = 2}, 2, 2);
 
   EXPECT_EQ(partition.box_of(5), (Box{{2, 4}, {0, 3}, {2, 5}, {0, 7}}));

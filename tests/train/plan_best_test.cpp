@@ -264,7 +264,7 @@ TEST(PlanBestTest, StaysBelowTheMemoryLimit) {
 }
 
 // The fastest lets both ranks do everything, and its gradients alone take all there is; half the
-// columns of the picture on each rank have half of them.
+// columns of the image on each rank have half of them.
 TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
   const Model model = {.name = "early",
                        .input = {1, 64, 64, 3},

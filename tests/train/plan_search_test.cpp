@@ -295,7 +295,7 @@ TEST(PlanSearchTest, CountsTheWordsOfWholeLogits) {
   EXPECT_EQ(found->words, input + first.words + last.words + 4 * 64);
 }
 
-TEST(PlanSearchTest, SplitsNoPicturesThatAreOverpadded) {
+TEST(PlanSearchTest, SplitsNoImagesThatAreOverpadded) {
   const auto is_split_in_space = [](std::int64_t padding) {
     const ConvolutionLayer layer{.filters = 32, .kernel = 3, .padding = padding};
     const Model model{.name = "padded",

@@ -172,7 +172,7 @@ TEST(PlannedMemoryTest, OfLeNetIntegrated) {
 }
 
 /// One step, as updating 57 million parameters takes a while; 10 classes, as do the synthetic
-/// pictures of 1,000.
+/// images of 1,000.
 Experiment one_step_of_alexnet() {
   Experiment experiment = short_run("alexnet", 4);
   experiment.data.training = 4;

@@ -1,4 +1,4 @@
-// Pooling of pictures split in space, by sample or by channel gives what the unsplit one does.
+// Pooling of images split in space, by sample or by channel gives what the unsplit one does.
 
 #include <algorithm>
 #include <string>

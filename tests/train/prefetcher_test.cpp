@@ -56,7 +56,7 @@ TEST(PrefetcherTest, PreparesAnAnnouncedRangeOnce) {
 
 TEST(PrefetcherTest, ThrowsWhatPreparingThrew) {
   Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
-    if (wanted.step == 1) throw std::runtime_error("bad picture");
+    if (wanted.step == 1) throw std::runtime_error("bad image");
   });
 
   prefetcher.announce(range(1));
@@ -67,7 +67,7 @@ TEST(PrefetcherTest, ThrowsWhatPreparingThrew) {
 
 TEST(PrefetcherTest, ForgetsTheFailureOfARangeThatNobodyTakes) {
   Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
-    if (wanted.step == 1) throw std::runtime_error("bad picture");
+    if (wanted.step == 1) throw std::runtime_error("bad image");
   });
 
   prefetcher.announce(range(1));

@@ -1,5 +1,5 @@
 // Compares one step with PyTorch 1.13.1 in double precision: the same networks, parameters
-// sin(0.7 * element + index of the parameter) scaled per kind, pictures of make_samples(), summed
+// sin(0.7 * element + index of the parameter) scaled per kind, images of make_samples(), summed
 // cross-entropy with label smoothing 0.1.
 
 #include <cmath>

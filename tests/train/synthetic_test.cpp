@@ -77,7 +77,7 @@ TEST(SyntheticTest, DependsOnTheSeed) {
   EXPECT_NE(make_synthetic(options).training.pixels, one.training.pixels);
 }
 
-TEST(SyntheticTest, BeginsAlikeWhateverTheNumberOfPictures) {
+TEST(SyntheticTest, BeginsAlikeWhateverTheNumberOfImages) {
   const Dataset few = make_synthetic({.training = 3, .test = 1});
   std::vector<std::uint8_t> many = make_synthetic({.training = 30, .test = 1}).training.pixels;
   many.resize(few.training.pixels.size());
@@ -85,7 +85,7 @@ TEST(SyntheticTest, BeginsAlikeWhateverTheNumberOfPictures) {
   EXPECT_EQ(many, few.training.pixels);
 }
 
-TEST(SyntheticTest, TestImagesDifferFromTrainingPictures) {
+TEST(SyntheticTest, TestImagesDifferFromTrainingImages) {
   const Dataset dataset = make_synthetic({.training = 10, .test = 10});
 
   EXPECT_NE(dataset.training.pixels, dataset.test.pixels);

@@ -116,7 +116,7 @@ TEST(TrainerTest, EveryRankReturnsTheSameMetrics) {
   }
 }
 
-TEST(TrainerTest, LearnsSyntheticPictures) {
+TEST(TrainerTest, LearnsSyntheticImages) {
   Experiment experiment = test::small_experiment();
   experiment.data.training = 1000;
   experiment.train.max_steps = 0;

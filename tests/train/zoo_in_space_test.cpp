@@ -1,4 +1,4 @@
-// Layers of the zoo at their own sizes of pictures, split in space: no kernel is oneDNN's reference
+// Layers of the zoo at their own sizes of images, split in space: no kernel is oneDNN's reference
 // one. Parts have unequal paddings and as little as one row.
 
 #include <array>

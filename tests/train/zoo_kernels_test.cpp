@@ -1,4 +1,4 @@
-// No layer of the zoo, at its own size of pictures, falls back to one of oneDNN's reference
+// No layer of the zoo, at its own size of images, falls back to one of oneDNN's reference
 // kernels, which are several hundred times slower. Kernels are made one by one and thrown away:
 // that needs no activations, and every layer that occurs twice is made once.
 

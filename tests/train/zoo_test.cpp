@@ -81,7 +81,7 @@ TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
   EXPECT_THAT(find(layout.parameters, "fc.weight").shape, ElementsAre(10, 64));
 }
 
-TEST(ZooTest, HalvesThePictureTwiceInResnet20) {
+TEST(ZooTest, HalvesTheImageTwiceInResnet20) {
   const std::vector<tensor::Shape> shapes = shapes_of(make_model("resnet20"), 4);
 
   EXPECT_EQ(shapes.front(), (tensor::Shape{4, 32, 32, 3}));
@@ -89,7 +89,7 @@ TEST(ZooTest, HalvesThePictureTwiceInResnet20) {
   EXPECT_EQ(shapes.back(), (tensor::Shape{4, 1, 1, 10}));
 }
 
-TEST(ZooTest, TakesOtherPicturesAndClasses) {
+TEST(ZooTest, TakesOtherImagesAndClasses) {
   const Model model = make_model("lenet5", {0, 32, 32, 3}, 100);
   const ParameterLayout layout = layout_of(model);
 
@@ -104,7 +104,7 @@ TEST(ZooTest, ListsTheNamesWhenThereIsNoSuchModel) {
       ThrowsMessage<std::invalid_argument>(HasSubstr("there are: lenet5, resnet8, resnet20, ")));
 }
 
-TEST(ZooTest, RefusesPicturesThatAreTooSmall) {
+TEST(ZooTest, RefusesImagesThatAreTooSmall) {
   EXPECT_THAT([] { (void)make_model("lenet5", {0, 6, 6, 1}); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("layer conv2")));
 }

@@ -84,20 +84,20 @@ TEST_P(PointToPointTest, MatchesInTheOrderPostedPerTag) {
   });
 }
 
-// Two columns of a picture go to either side, as halos do; with two ranks both sides are the same
+// Two columns of a image go to either side, as halos do; with two ranks both sides are the same
 // rank, and tags tell them apart.
 TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
   world().run([&](World& world) {
     constexpr std::size_t height = 9;
     constexpr std::size_t width = 8;
     constexpr std::size_t halo = 2;
-    auto picture = buffer<float>(world, height * width, 0.0F);
-    for (float& pixel : picture) pixel += 1000.0F * static_cast<float>(world.rank());
+    auto image = buffer<float>(world, height * width, 0.0F);
+    for (float& pixel : image) pixel += 1000.0F * static_cast<float>(world.rank());
     const auto column = [&](std::size_t x) {
-      return Strided<float>(picture.data() + x, height, halo, width);
+      return Strided<float>(image.data() + x, height, halo, width);
     };
     const auto given = [&](std::size_t x) {
-      return Strided<const float>(picture.data() + x, height, halo, width);
+      return Strided<const float>(image.data() + x, height, halo, width);
     };
 
     const std::vector<Neighbour> neighbours = {
@@ -110,8 +110,8 @@ TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
         const float before = 1000.0F * static_cast<float>(previous(world));
         const float after = 1000.0F * static_cast<float>(next(world));
         const std::size_t row = y * width;
-        ASSERT_EQ(picture[row + x], before + static_cast<float>(row + width - 2 * halo + x));
-        ASSERT_EQ(picture[row + width - halo + x], after + static_cast<float>(row + halo + x));
+        ASSERT_EQ(image[row + x], before + static_cast<float>(row + width - 2 * halo + x));
+        ASSERT_EQ(image[row + width - halo + x], after + static_cast<float>(row + halo + x));
       }
     }
   });

@@ -226,7 +226,7 @@ class StoppedRead {
 TEST(ShmLinkCancelTest, FailsAReceiveOfAShortMessageThatIsTakenBackWhileItIsRead) {
   constexpr std::size_t page = 4096;
   ShmLinks ranks(2);
-  // The eager buffers first, so that the message is read where it lies.
+  // The eager buffers first, so that the message is read in place.
   std::deque<Transfer> sends(64);
   const auto eager = filled(eager_bytes, 3);
   for (Transfer& send : sends) ranks.link(0).post_send(1, 2, eager, send);

@@ -82,7 +82,7 @@ void print(const Comparison& comparison) {
   std::fflush(stdout);
 }
 
-// Makes the folder. Nobody else compares in it as long as the result is open.
+// Makes the folder. No other process compares in it while the result is open.
 Descriptor claim(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

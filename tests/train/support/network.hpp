@@ -35,7 +35,7 @@ class Silent final : public StepObserver {
   void between_layers() override {}
 };
 
-/// Pictures and labels by a formula.
+/// Images and labels by a formula.
 struct Samples {
   std::vector<float> images = {};
   std::vector<std::int32_t> labels = {};
@@ -77,7 +77,7 @@ class Network {
 [[nodiscard]] double norm(std::span<const float> values);
 
 /// The models of the zoo, but for deeper ones of a family, in which nothing is new, and for those
-/// made for large pictures: they are slow. LargeModelsTest has the latter.
+/// made for large images: they are slow. LargeModelsTest has the latter.
 [[nodiscard]] std::vector<std::string> quick_models();
 
 /// A network small enough for finite differences, with every kind of layer and both shortcuts.

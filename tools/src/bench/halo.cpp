@@ -105,7 +105,7 @@ class Halo final : public BenchOperation {
     sides_.push_back({peer, down, right});
   }
 
-  // Calls `visit` with each row of the frame, and where it lies in the neighbour's own tile.
+  // Calls `visit` with each row of the frame, and its position in the neighbour's own tile.
   template <typename Visit>
   void for_each_received_row(Visit visit) {
     for (const Side& side : sides_) {

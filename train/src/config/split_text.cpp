@@ -69,7 +69,7 @@ class Reader {
   [[nodiscard]] LayerSplit split() const {
     const bool space = height_ != 0 || width_ != 0;
     if (space && (channel_ != 0 || filter_ != 0)) {
-      throw std::invalid_argument("splits pictures and channels at once; choose one");
+      throw std::invalid_argument("splits images and channels at once; choose one");
     }
     const auto one_if_unsaid = [](int count) { return count == 0 ? 1 : count; };
     if (space) {

@@ -115,8 +115,8 @@ Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std
 }
 
 // Outside of the shifted pattern a image is black, but for the noise.
-void write_picture(const tensor::Shape& shape, const std::uint8_t* pattern,
-                   const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
+void write_image(const tensor::Shape& shape, const std::uint8_t* pattern,
+                 const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
   for (std::int64_t y = 0; y < shape.h; ++y) {
     const std::int64_t from_y = y - placement.down;
     for (std::int64_t x = 0; x < shape.w; ++x) {
@@ -133,8 +133,8 @@ void write_picture(const tensor::Shape& shape, const std::uint8_t* pattern,
   }
 }
 
-Images draw_pictures(const SyntheticOptions& options, const std::vector<std::uint8_t>& patterns,
-                     std::uint32_t set, std::int64_t count) {
+Images draw_images(const SyntheticOptions& options, const std::vector<std::uint8_t>& patterns,
+                   std::uint32_t set, std::int64_t count) {
   Images images;
   images.shape = options.shape.with_n(count);
   images.pixels.resize(static_cast<std::size_t>(images.shape.size()));
@@ -144,8 +144,8 @@ Images draw_pictures(const SyntheticOptions& options, const std::vector<std::uin
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t label = i % options.classes;
     NoiseBytes noise(options.seed, set, static_cast<std::uint64_t>(i * blocks));
-    write_picture(options.shape, patterns.data() + label * image, draw_placement(options, set, i),
-                  noise, images.pixels.data() + i * image);
+    write_image(options.shape, patterns.data() + label * image, draw_placement(options, set, i),
+                noise, images.pixels.data() + i * image);
     images.labels.push_back(static_cast<std::int32_t>(label));
   }
   return images;
@@ -167,8 +167,8 @@ Dataset make_synthetic(const SyntheticOptions& options) {
   Dataset dataset;
   dataset.name = "synthetic";
   dataset.classes = options.classes;
-  dataset.training = draw_pictures(options, patterns, training_set, options.training);
-  dataset.test = draw_pictures(options, patterns, test_set, options.test);
+  dataset.training = draw_images(options, patterns, training_set, options.training);
+  dataset.test = draw_images(options, patterns, test_set, options.test);
   measure_normalisation(dataset);
   return dataset;
 }

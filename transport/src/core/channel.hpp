@@ -19,7 +19,7 @@ enum class MessageKind : std::uint8_t { collective, header, point_to_point, sign
 
 /// The numbers by which a rank tells its communicators' messages apart. Each member of a
 /// communicator has a number of its own for it, told to the others when it is made: so a number is
-/// free again as soon as its own rank has ended the communicator, and nobody else need agree.
+/// free again as soon as its own rank has ended the communicator, and no other rank need agree.
 class Ports {
  public:
   static constexpr std::size_t count = std::size_t{1} << 16U;

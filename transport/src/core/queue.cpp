@@ -52,7 +52,7 @@ bool output_is_written(const shm::Fingerprint& fingerprint, std::size_t member) 
           fingerprint.root == static_cast<std::int32_t>(member));
 }
 
-// Does the direct protocol need memory of `member` that nobody else can reach?
+// Does the direct protocol need memory of `member` that no other rank can reach?
 bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locator,
                   std::size_t member) {
   const bool empty = locator.rows * locator.row_bytes == 0;

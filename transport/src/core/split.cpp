@@ -125,7 +125,7 @@ std::uint64_t own_block(const WorldCore& world, const std::vector<NewMember>& me
 
 void reset_block(const WorldCore& world, const std::vector<NewMember>& members) {
   shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_block(world, members));
-  // Relaxed: the barrier that follows publishes them. Nobody else reads the block before it.
+  // Relaxed: the barrier that follows publishes them. No other rank reads the block before it.
   block.consumed.store(first_sequence(members) - 1, std::memory_order_relaxed);
   block.staged_filled.store(0, std::memory_order_relaxed);
   block.staged_reduced.store(0, std::memory_order_relaxed);

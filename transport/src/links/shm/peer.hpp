@@ -50,8 +50,9 @@ struct Incoming {
   std::size_t bytes = 0;
   const std::byte* source = nullptr;  ///< where this rank can read it, unless it is bounced
   bool bounced = false;               ///< has to be asked for, and comes through a bounce buffer
-  MessageState* state = nullptr;      ///< null: nobody waits for it to be consumed
-  Transfer* own_send = nullptr;       ///< of a message to oneself that is copied from where it lies
+  MessageState* state = nullptr;      ///< null: no one waits for it to be consumed
+  Transfer* own_send =
+      nullptr;  ///< of a message to oneself that is copied out of the sender's memory
 };
 
 /// A message that came before its receive. If it was inlined, its source is `copy`.
