@@ -37,8 +37,6 @@ constexpr const char* metadata_key = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
 std::size_t bytes_of_type(std::string_view type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
@@ -76,7 +74,7 @@ class OutputFile {
 
  private:
   [[noreturn]] void fail(const char* problem) const {
-    fail_on_file(path_, fmt::format("{} ({})", problem, reason(errno)),
+    fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)),
                  "give a folder that can be written, with enough space");
   }
 
@@ -162,7 +160,7 @@ class SafetensorsFile::Mapping {
   explicit Mapping(const std::filesystem::path& path) {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
-      fail_on_file(path, fmt::format("cannot be opened ({})", reason(errno)), remedy);
+      fail_on_file(path, fmt::format("cannot be opened ({})", error_text(errno)), remedy);
     }
     struct stat status = {};
     const bool readable = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
@@ -171,7 +169,7 @@ class SafetensorsFile::Mapping {
     ::close(descriptor);
     if (size_ == 0) fail_on_file(path, "is empty, or not a file", remedy);
     if (data_ == MAP_FAILED) {
-      fail_on_file(path, fmt::format("cannot be mapped ({})", reason(errno)), remedy);
+      fail_on_file(path, fmt::format("cannot be mapped ({})", error_text(errno)), remedy);
     }
   }
   Mapping(const Mapping&) = delete;
