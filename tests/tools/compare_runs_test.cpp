@@ -206,7 +206,8 @@ TEST_F(RunRecordTest, ComparesAConfigurationOfAnotherVersionAsText) {
 }
 
 TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
-  for (const char* name : {"config.toml", "metrics.jsonl", "flight-rank0.json", "mine.txt"}) {
+  for (const char* name : {"config.toml", "metrics.jsonl", "model.safetensors", "token_trace.jsonl",
+                           "flight-rank0.json", "mine.txt"}) {
     folder_.write(name, "text");
   }
 

@@ -88,7 +88,7 @@ std::vector<std::string> events_of(const std::string& text) {
   return events;
 }
 
-TEST_F(TrainTest, LeavesTheResolvedConfigurationAndTheMetricsInItsFolder) {
+TEST_F(TrainTest, LeavesConfigurationMetricsAndModelInItsFolder) {
   const Ended ended = train({"-n", "2"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
@@ -97,6 +97,7 @@ TEST_F(TrainTest, LeavesTheResolvedConfigurationAndTheMetricsInItsFolder) {
   EXPECT_EQ(events.front(), "start");
   EXPECT_EQ(events.back(), "end");
   EXPECT_EQ(std::ranges::count(events, "epoch"), 2);
+  EXPECT_THAT(file("model.safetensors"), HasSubstr("\"conv1.weight\":{\"dtype\":\"F32\""));
 }
 
 // A single sample for two ranks has to be split.

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -124,7 +126,9 @@ std::string difference_of(const RunRecord::Start& start, const Training& trainin
 
 // The files that a run may have written; all others are the user's.
 bool is_of_a_run(const std::string& name) {
-  return name == "config.toml" || name == "metrics.jsonl" ||
+  constexpr std::array names = {"config.toml", "metrics.jsonl", "model.safetensors",
+                                "token_trace.jsonl"};
+  return std::ranges::find(names, name) != names.end() ||
          (name.starts_with("flight-rank") && name.ends_with(".json"));
 }
 

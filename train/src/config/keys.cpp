@@ -105,6 +105,7 @@ std::vector<Key> model_keys() {
       model.key<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
       model.key<&Model::classes>("classes", within(0, 65536)),
       model.key<&Model::layers>("layers"),
+      model.key<&Model::weights>("weights"),
   };
 }
 

@@ -23,9 +23,9 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
 }  // namespace
+
+std::string error_text(int error) { return std::generic_category().message(error); }
 
 void fail_on_file(const std::filesystem::path& file, std::string_view problem,
                   std::string_view remedy) {
@@ -48,7 +48,7 @@ struct DataFile::Stream {
 DataFile::DataFile(std::filesystem::path path, std::string remedy)
     : path_(std::move(path)), remedy_(std::move(remedy)), stream_(std::make_unique<Stream>()) {
   stream_->file.reset(std::fopen(path_.c_str(), "rb"));
-  if (!stream_->file) fail(fmt::format("cannot be opened ({})", reason(errno)));
+  if (!stream_->file) fail(fmt::format("cannot be opened ({})", error_text(errno)));
   stream_->pending = std::span(stream_->input).first(read_raw(stream_->input));
   const std::span<std::uint8_t> pending = stream_->pending;
   if (pending.size() < 2 || pending[0] != 0x1f || pending[1] != 0x8b) return;
@@ -65,7 +65,7 @@ std::size_t DataFile::read_raw(std::span<std::uint8_t> bytes) {
   errno = 0;
   const std::size_t count = std::fread(bytes.data(), 1, bytes.size(), stream_->file.get());
   if (std::ferror(stream_->file.get()) != 0) {
-    fail(fmt::format("cannot be read ({})", reason(errno)));
+    fail(fmt::format("cannot be read ({})", error_text(errno)));
   }
   return count;
 }

@@ -14,6 +14,9 @@ namespace rondo::train {
 [[noreturn]] void fail_on_file(const std::filesystem::path& file, std::string_view problem,
                                std::string_view remedy);
 
+// What the system calls an error of errno.
+[[nodiscard]] std::string error_text(int error);
+
 // Reads a file from front to back, decompressing it when it begins like a gzip file.
 class DataFile {
  public:

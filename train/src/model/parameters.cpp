@@ -14,6 +14,8 @@
 
 #include <rondo/train/model.hpp>
 
+#include "model/stretches.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -103,27 +105,10 @@ void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t fi
 
 namespace {
 
-// A part is as many stretches of the whole as it has rows (filters, outputs, or elements of a
-// vector).
 void draw_part(const Parameter& parameter, std::uint64_t seed, std::span<float> values) {
-  if (parameter.whole.empty()) {
-    draw_initial(parameter, seed, 0, values);
-    return;
-  }
-  const auto whole = [&](std::size_t i) { return static_cast<std::size_t>(parameter.whole[i]); };
-  const auto first = [&](std::size_t i) { return static_cast<std::size_t>(parameter.first[i]); };
-  const auto rows = static_cast<std::size_t>(parameter.shape[0]);
-  if (rows == 0) return;
-  std::size_t row = 1;     // elements of a whole one
-  std::size_t inside = 1;  // elements of a column
-  for (std::size_t i = 1; i < parameter.whole.size(); ++i) row *= whole(i);
-  for (std::size_t i = 2; i < parameter.whole.size(); ++i) inside *= whole(i);
-  const std::size_t skipped = parameter.whole.size() > 1 ? first(1) * inside : 0;
-  const std::size_t stretch = values.size() / rows;
-  for (std::size_t i = 0; i < rows; ++i) {
-    draw_initial(parameter, seed, (first(0) + i) * row + skipped,
-                 values.subspan(i * stretch, stretch));
-  }
+  for_each_stretch(parameter, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
+    draw_initial(parameter, seed, in_whole, values.subspan(in_part, size));
+  });
 }
 
 }  // namespace

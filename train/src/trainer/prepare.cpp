@@ -60,8 +60,8 @@ std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
 
 /// What concerns one rank or its node alone, and may differ.
 constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
-    {"data.path", "train.threads", "update.replay", "transport.wait", "transport.deadline_seconds",
-     "transport.stall_warning_seconds", "transport.interface"});
+    {"data.path", "model.weights", "train.threads", "update.replay", "transport.wait",
+     "transport.deadline_seconds", "transport.stall_warning_seconds", "transport.interface"});
 
 std::vector<Fact> facts_of(const Experiment& experiment) {
   std::vector<Fact> facts;
@@ -94,6 +94,9 @@ std::vector<Fact> facts_of(const Dataset& dataset, const Experiment& experiment)
   std::vector<Fact> facts;
   add_facts("training images", dataset.training, facts);
   add_facts("test images", dataset.test, facts);
+  if (!experiment.model.weights.empty()) {
+    facts.push_back({"the digest of model.weights", digest(contents_of(experiment.model.weights))});
+  }
   if (is_paced(experiment) && !experiment.update.replay.empty()) {
     facts.push_back({"the digest of update.replay", digest(contents_of(experiment.update.replay))});
   }

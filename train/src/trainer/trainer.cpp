@@ -27,6 +27,7 @@
 #include "trainer/prepare.hpp"
 #include "trainer/replica_check.hpp"
 #include "trainer/run_log.hpp"
+#include "weights/model_weights.hpp"
 
 namespace rondo::train {
 namespace {
@@ -37,6 +38,7 @@ EpochMetrics run(Trainer& trainer) {
   EpochMetrics last;
   while (!trainer.done()) last = trainer.run_epoch();
   trainer.finish();
+  trainer.save_model();
   return last;
 }
 
@@ -131,6 +133,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
     : world_(world),
       log_(log),
       on_step_(options.on_step),
+      run_folder_(options.run_folder),
       team_(options.team),
       experiment_(std::move(run.experiment)),
       threads_(options.threads),
@@ -163,6 +166,9 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   book_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
+  if (!experiment_.model.weights.empty()) {
+    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics);
+  }
   grid_.shared_statistics().start(statistics_);
   if (scheme_of(experiment_.update).windows) {
     lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
@@ -348,6 +354,46 @@ void Trainer::finish() {
   static_cast<void>(work_since(before));
   report_traces();
   if (is_paced(experiment_)) report_pushes();
+}
+
+namespace {
+
+/// Some ranks of a grid hold nothing of one kind; then nothing is sent.
+void send_some(transport::Communicator& replica, std::span<const float> values) {
+  if (!values.empty()) replica.send(values, 0).wait();
+}
+
+std::vector<float> receive_some(transport::Communicator& replica, std::size_t size, int rank) {
+  std::vector<float> values(size);
+  if (size > 0) replica.recv(std::span(values), rank).wait();
+  return values;
+}
+
+}  // namespace
+
+// Rank 0 collects the parts of the ranks of its replica, one after another. Whether it has a
+// folder, it alone knows.
+void Trainer::save_model() {
+  const bool wanted = world_.rank() == 0 && !run_folder_.empty();
+  const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
+  if (wants == 0.0 || grid_.group() != 0) return;
+  const auto statistics = std::span<const float>(evaluated_statistics_);
+  const auto own = statistics.first(layout_.statistic_count);
+  if (world_.rank() != 0) {
+    send_some(grid_.own_group(), evaluated_parameters_);
+    send_some(grid_.own_group(), own);
+    return;
+  }
+  const ParameterLayout whole = layout_of(model_);
+  ModelWeights weights;
+  add_part(layout_, evaluated_parameters_, own, whole, weights);
+  for (int rank = 1; rank < grid_.grid().pr; ++rank) {
+    const ParameterLayout part = layout_of(model_, grid_.choice().splits, grid_.grid().pr, rank);
+    const auto parameters = receive_some(grid_.own_group(), part.parameter_count, rank);
+    const auto others = receive_some(grid_.own_group(), part.statistic_count, rank);
+    add_part(part, parameters, others, whole, weights);
+  }
+  save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
 }
 
 LossSums Trainer::reduce_losses() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <memory_resource>
@@ -55,6 +56,10 @@ class Trainer {
 
   /// Brings what the scheme still holds back into the parameters. Collective.
   void finish();
+
+  /// Leaves the model that was evaluated last as model.safetensors in rank 0's run folder, if it
+  /// has one. Collective.
+  void save_model();
 
   /// Of the run so far; what the log knows is left to it.
   [[nodiscard]] RunSummary summary(const std::string& reason) const;
@@ -115,6 +120,7 @@ class Trainer {
   transport::World& world_;
   RunLog& log_;
   std::function<void()> on_step_;
+  std::filesystem::path run_folder_;
   transport::Team* team_;
   Experiment experiment_;
   int threads_;

@@ -65,6 +65,7 @@ struct Experiment {
     std::vector<std::int64_t> input = {};  ///< custom: {height, width, channels}
     std::int64_t classes = 0;              ///< custom
     std::vector<Layer> layers = {};        ///< custom: in an order in which they can run
+    std::filesystem::path weights = {};    ///< safetensors file to begin with; empty: drawn by seed
   } model;
   struct Train {
     std::int64_t global_batch = 128;

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
+
+#include "weights/safetensors.hpp"
+
+namespace rondo::train {
+
+// What a model has learned, whole: flat arrays as layout_of(model) says.
+struct ModelWeights {
+  std::vector<float> parameters = {};
+  std::vector<float> statistics = {};
+};
+
+// Copies what a rank holds, as `part` says, to its position in the whole model, as `whole` says.
+void add_part(const ParameterLayout& part, std::span<const float> parameters,
+              std::span<const float> statistics, const ParameterLayout& whole,
+              ModelWeights& weights);
+
+// Writes the weights of `model` with torchvision's names, and with what others need to use them:
+// the model's name, the shape of its images, its classes, and the mean and deviation that images
+// are normalised with. Throws DataError.
+void save_weights(const std::filesystem::path& file, const Model& model, const Dataset& dataset,
+                  const ModelWeights& weights);
+
+// Reads what `layout` says that this rank holds. A file of PyTorch's will do: its counters of
+// batches are passed over. Throws DataError where a tensor is missing, has another shape than the
+// model's, or belongs to no layer of the model.
+void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
+                  std::span<float> parameters, std::span<float> statistics);
+
+}  // namespace rondo::train

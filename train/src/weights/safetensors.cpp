@@ -1,0 +1,306 @@
+// The safetensors format: eight bytes with the length of the header (little-endian), the header,
+// which is a JSON object, and the values of all tensors without gaps. The header gives for each
+// tensor its type, its shape, and where its values begin and end behind the header.
+
+#include "weights/safetensors.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/dataset.hpp>
+
+#include "data/data_file.hpp"
+
+namespace rondo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* remedy = "give a whole safetensors file";
+constexpr std::size_t length_bytes = 8;
+constexpr std::size_t alignment = 8;                   // of the values behind the header
+constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
+constexpr const char* metadata_key = "__metadata__";
+
+static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
+
+std::size_t bytes_of_type(std::string_view type) {
+  if (type == "F64" || type == "I64" || type == "U64") return 8;
+  if (type == "F32" || type == "I32" || type == "U32") return 4;
+  if (type == "F16" || type == "BF16" || type == "I16" || type == "U16") return 2;
+  if (type == "I8" || type == "U8" || type == "BOOL") return 1;
+  return 0;
+}
+
+// A file that is open for writing; closed at the end.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path)
+      : path_(std::move(path)),
+        descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (descriptor_ < 0) fail("cannot be written");
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile() { ::close(descriptor_); }
+
+  void write(const void* data, std::size_t bytes) {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_, next, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail("cannot be written");
+      next += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
+  }
+
+  void sync() {
+    if (::fsync(descriptor_) != 0) fail("cannot be synced");
+  }
+
+ private:
+  [[noreturn]] void fail(const char* problem) const {
+    fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)),
+                 "give a folder that can be written, with enough space");
+  }
+
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+// The format's own library sorts by the size of an element and then by name; all of ours are fp32.
+std::vector<const NamedTensor*> in_file_order(const std::vector<NamedTensor>& tensors) {
+  std::vector<const NamedTensor*> order;
+  for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
+  std::ranges::sort(order, {}, &NamedTensor::name);
+  return order;
+}
+
+std::string header_of(const std::vector<const NamedTensor*>& tensors,
+                      const TensorMetadata& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header[metadata_key] = metadata;
+  std::size_t offset = 0;
+  for (const NamedTensor* tensor : tensors) {
+    const std::size_t end = offset + tensor->values.size_bytes();
+    header[tensor->name] = {
+        {"dtype", "F32"}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((alignment - text.size() % alignment) % alignment, ' ');
+  return text;
+}
+
+float from_half(std::uint16_t half) {
+  const auto sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
+  const std::uint32_t exponent = half >> 10U & 0x1fU;
+  const std::uint32_t fraction = half & 0x3ffU;
+  if (exponent == 0) {  // zero, or too small for the usual form: fraction * 2^-24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
+    return sign == 0 ? magnitude : -magnitude;
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xffU : exponent + 112;  // Inf and NaN stay so
+  return std::bit_cast<float>(sign | wide << 23U | fraction << 13U);
+}
+
+float from_bf16(std::uint16_t value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16U);
+}
+
+template <typename Stored, typename Convert>
+void convert(std::span<const std::byte> bytes, std::span<float> out, Convert from_stored) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    out[i] = from_stored(stored);
+  }
+}
+
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
+                       const TensorMetadata& metadata) {
+  const std::vector<const NamedTensor*> order = in_file_order(tensors);
+  const std::string header = header_of(order, metadata);
+  const std::uint64_t length = header.size();
+  std::filesystem::path aside = file;
+  aside += ".part";
+  {
+    OutputFile output(aside);
+    output.write(&length, sizeof(length));
+    output.write(header.data(), header.size());
+    for (const NamedTensor* tensor : order) {
+      output.write(tensor->values.data(), tensor->values.size_bytes());
+    }
+    output.sync();
+  }
+  std::error_code error;
+  std::filesystem::rename(aside, file, error);
+  if (error) fail_on_file(file, fmt::format("cannot be renamed ({})", error.message()), remedy);
+}
+
+// The file's bytes, as long as somebody reads them.
+class SafetensorsFile::Mapping {
+ public:
+  explicit Mapping(const std::filesystem::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+      fail_on_file(path, fmt::format("cannot be opened ({})", error_text(errno)), remedy);
+    }
+    struct stat status = {};
+    const bool readable = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+    size_ = readable ? static_cast<std::size_t>(status.st_size) : 0;
+    if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    ::close(descriptor);
+    if (size_ == 0) fail_on_file(path, "is empty, or not a file", remedy);
+    if (data_ == MAP_FAILED) {
+      fail_on_file(path, fmt::format("cannot be mapped ({})", error_text(errno)), remedy);
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (data_ != MAP_FAILED) ::munmap(data_, size_);
+  }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {static_cast<const std::byte*>(data_), size_};
+  }
+
+ private:
+  void* data_ = MAP_FAILED;
+  std::size_t size_ = 0;
+};
+
+std::size_t SafetensorsFile::Entry::elements() const noexcept {
+  std::size_t product = 1;
+  for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
+  return product;
+}
+
+SafetensorsFile::SafetensorsFile(std::filesystem::path file)
+    : path_(std::move(file)), mapping_(std::make_shared<const Mapping>(path_)) {
+  read_header(mapping_->bytes());
+}
+
+void SafetensorsFile::fail(std::string_view problem) const { fail_on_file(path_, problem, remedy); }
+
+const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const noexcept {
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+namespace {
+
+// What a header says of one tensor, checked by itself. Extents and offsets are multiplied and added
+// only after it is certain that this does not overflow.
+struct RawEntry {
+  std::string name;
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// Nothing when the shape has more elements than any file.
+bool bytes_fit(const RawEntry& entry) {
+  std::uint64_t bytes = bytes_of_type(entry.type);
+  for (const std::int64_t extent : entry.shape) {
+    if (extent < 0) return false;
+    const auto factor = static_cast<std::uint64_t>(extent);
+    if (factor != 0 && bytes > std::numeric_limits<std::uint64_t>::max() / factor) return false;
+    bytes *= factor;
+  }
+  return bytes == entry.end - entry.begin;
+}
+
+std::string problem_of(const RawEntry& entry, std::uint64_t values) {
+  if (bytes_of_type(entry.type) == 0) return fmt::format("has the unknown type {}", entry.type);
+  if (entry.begin > entry.end || entry.end > values) {
+    return fmt::format("lies at bytes {} to {} of {}", entry.begin, entry.end, values);
+  }
+  if (!bytes_fit(entry)) {
+    return fmt::format("has {} bytes, which its shape does not give", entry.end - entry.begin);
+  }
+  return {};
+}
+
+}  // namespace
+
+void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
+  std::uint64_t length = 0;
+  if (bytes.size() < length_bytes) fail("is shorter than the length of its header");
+  std::memcpy(&length, bytes.data(), length_bytes);
+  if (length > longest_header || length > bytes.size() - length_bytes) {
+    fail(fmt::format("says that its header has {} bytes, and has {} in all", length, bytes.size()));
+  }
+  const auto* text = reinterpret_cast<const char*>(bytes.data() + length_bytes);
+  const Json header = Json::parse(text, text + length, nullptr, false);
+  if (!header.is_object()) fail("has a header that is no JSON object");
+  const std::span<const std::byte> values = bytes.subspan(length_bytes + length);
+  std::vector<RawEntry> raw;
+  for (const auto& [name, content] : header.items()) {
+    try {
+      if (name == metadata_key) {
+        metadata_ = content.get<TensorMetadata>();
+        continue;
+      }
+      const auto offsets = content.at("data_offsets").get<std::array<std::uint64_t, 2>>();
+      raw.push_back({.name = name,
+                     .type = content.at("dtype").get<std::string>(),
+                     .shape = content.at("shape").get<std::vector<std::int64_t>>(),
+                     .begin = offsets[0],
+                     .end = offsets[1]});
+    } catch (const Json::exception&) {
+      fail(fmt::format("describes the tensor \"{}\" without dtype, shape or data_offsets", name));
+    }
+    const std::string problem = problem_of(raw.back(), values.size());
+    if (!problem.empty()) fail(fmt::format("the tensor \"{}\" {}", name, problem));
+  }
+  std::ranges::stable_sort(raw, {}, &RawEntry::begin);
+  std::uint64_t end = 0;
+  for (RawEntry& entry : raw) {
+    if (entry.begin != end) {
+      fail(fmt::format("the tensor \"{}\" begins at byte {} and not at {}", entry.name, entry.begin,
+                       end));
+    }
+    end = entry.end;
+    entries_.push_back({.name = std::move(entry.name),
+                        .type = std::move(entry.type),
+                        .shape = std::move(entry.shape),
+                        .bytes = values.subspan(entry.begin, entry.end - entry.begin)});
+  }
+  if (end != values.size()) fail(fmt::format("has {} bytes of no tensor", values.size() - end));
+}
+
+void SafetensorsFile::read(const Entry& entry, std::span<float> out) const {
+  if (entry.type == "F32") {
+    std::memcpy(out.data(), entry.bytes.data(), out.size_bytes());
+  } else if (entry.type == "F64") {
+    convert<double>(entry.bytes, out, [](double value) { return static_cast<float>(value); });
+  } else if (entry.type == "F16") {
+    convert<std::uint16_t>(entry.bytes, out, from_half);
+  } else if (entry.type == "BF16") {
+    convert<std::uint16_t>(entry.bytes, out, from_bf16);
+  } else {
+    fail(fmt::format("the tensor \"{}\" has the type {}, and not one of floats", entry.name,
+                     entry.type));
+  }
+}
+
+}  // namespace rondo::train
