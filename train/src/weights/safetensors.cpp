@@ -15,6 +15,7 @@
 #include <cstring>
 #include <limits>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -272,7 +273,10 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
     const std::string problem = problem_of(raw.back(), values.size());
     if (!problem.empty()) fail(fmt::format("the tensor \"{}\" {}", name, problem));
   }
-  std::ranges::stable_sort(raw, {}, &RawEntry::begin);
+  // Tensors without elements begin where another does.
+  std::ranges::sort(raw, [](const RawEntry& a, const RawEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
   std::uint64_t end = 0;
   for (RawEntry& entry : raw) {
     if (entry.begin != end) {
