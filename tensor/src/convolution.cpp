@@ -25,7 +25,8 @@ std::string describe(const ConvolutionSpec& spec) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
   return "Convolution(" + text(spec.input.n) + "x" + text(spec.input.h) + "x" + text(spec.input.w) +
          "x" + text(spec.input.c) + " -> " + text(spec.filters) + " filters " +
-         text(spec.kernel_h) + "x" + text(spec.kernel_w) + " stride " + text(spec.stride) + ")";
+         text(spec.kernel_h) + "x" + text(spec.kernel_w) + " stride " + text(spec.stride) +
+         (spec.groups == 1 ? "" : " in " + text(spec.groups) + " groups") + ")";
 }
 
 void require_possible(const ConvolutionSpec& spec) {
@@ -36,6 +37,9 @@ void require_possible(const ConvolutionSpec& spec) {
       spec.pad_top >= 0 && spec.pad_bottom >= 0 && spec.pad_left >= 0 && spec.pad_right >= 0;
   const bool fits = h + spec.pad_top + spec.pad_bottom >= spec.kernel_h &&
                     w + spec.pad_left + spec.pad_right >= spec.kernel_w;
+  if (positive && (spec.groups < 1 || c % spec.groups != 0 || spec.filters % spec.groups != 0)) {
+    throw std::invalid_argument(describe(spec) + ": the groups must divide channels and filters");
+  }
   if (positive && padded && fits) return;
   throw std::invalid_argument(describe(spec) +
                               ": extents must be positive and the kernel must fit the padded "
@@ -54,7 +58,9 @@ struct Descriptions {
     if (spec.bias) bias = {{spec.filters}, memory::data_type::f32, memory::format_tag::x};
   }
   static memory::dims shape(const ConvolutionSpec& spec) {
-    return {spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
+    if (spec.groups == 1) return {spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
+    return {spec.groups, spec.filters / spec.groups, spec.input.c / spec.groups, spec.kernel_h,
+            spec.kernel_w};
   }
 
   memory::desc x, y, weights, bias;
@@ -62,7 +68,9 @@ struct Descriptions {
 };
 
 memory::desc plain_weights(const ConvolutionSpec& spec) {
-  return {Descriptions::shape(spec), memory::data_type::f32, memory::format_tag::oihw};
+  using tag = memory::format_tag;
+  return {Descriptions::shape(spec), memory::data_type::f32,
+          spec.groups == 1 ? tag::oihw : tag::goihw};
 }
 
 dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, const Engine::Impl& on,
@@ -100,7 +108,7 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
                                                       mirrored.pad_left, mirrored.pad_right}) >= 0;
   const bool faster =
       spec.kernel_h * spec.kernel_w > 1 && spec.input.c >= vector && spec.filters >= vector;
-  if (!possible || !faster) return {};
+  if (!possible || !faster || spec.groups > 1) return {};
   const auto desc = forward_of(Descriptions(mirrored), on, scratchpad_attributes());
   if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return {};
   return desc;
@@ -189,8 +197,8 @@ Convolution::Convolution(Convolution& other, std::int64_t images) {
 
 Convolution::Convolution(Convolution& other, const ConvolutionSpec& spec) {
   const ConvolutionSpec& has = other.spec();
-  if (spec.filters != has.filters || spec.input.c != has.input.c || spec.kernel_h != has.kernel_h ||
-      spec.kernel_w != has.kernel_w) {
+  if (spec.filters != has.filters || spec.input.c != has.input.c || spec.groups != has.groups ||
+      spec.kernel_h != has.kernel_h || spec.kernel_w != has.kernel_w) {
     throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
   }
   impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());

@@ -1,6 +1,7 @@
 // The engine, its team of threads, and the check that all kernels make of their views.
 
 #include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/team.hpp>
 
 #include <pmmintrin.h>
 
@@ -90,6 +91,14 @@ std::string onednn_version() {
   const dnnl_version_t& version = *dnnl::version();
   return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
          std::to_string(version.patch);
+}
+
+void run_shares(Engine& engine, std::int64_t count, ShareFunction run, const void* use) {
+  engine.impl().enter();
+  for_each_part(engine.threads(), [&](int part) {
+    const Cut share = cut(count, part, engine.threads());
+    if (share.first < share.last) run(use, share.first, share.last);
+  });
 }
 
 }  // namespace rondo::tensor

@@ -34,7 +34,7 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "layers/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 #include "layers/split_kernels.hpp"
 #include "plan/layer_costs.hpp"
 

@@ -57,9 +57,22 @@ class Replay {
     buffers_.erase(step.dy);
     EXPECT_TRUE(!step.dx || step.dx != step.dy_also) << "dx of layer " << step.node;
     if (step.dx) write(*step.dx, {inputs[0], {step.node}});
+    if (!step.inputs.empty()) return run_several(step, inputs);
     if (inputs.size() == 2) write(step.dy, {inputs[1], {step.node}});
     if (step.add_dx_to) add(*step.dx, *step.add_dx_to);
     if (step.add_residual_to) add(step.dy, *step.add_residual_to);
+  }
+
+  // The kernel writes all, then they are added to what there is.
+  void run_several(const BackwardStep& step, const std::vector<ValueId>& inputs) {
+    ASSERT_EQ(step.inputs.size(), inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_TRUE(i == 0 || step.inputs[i].dx != step.dy) << "input of layer " << step.node;
+      if (step.inputs[i].dx) write(*step.inputs[i].dx, {inputs[i], {step.node}});
+    }
+    for (const InputGradient& input : step.inputs) {
+      if (input.add_to) add(*input.dx, *input.add_to);
+    }
   }
 
   // A gradient that somebody will still read must not lie there; the input's is read by nobody.
@@ -136,6 +149,24 @@ TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
                   {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
 
   expect_correct(model);
+}
+
+TEST(BackwardPlanTest, ServesLayersWithSeveralInputs) {
+  Model model{.name = "several", .input = {1, 2, 2, 1}, .classes = 2};
+  model.layers = {{"a", PoolingLayer{.window = 1, .stride = 1}, {0}},
+                  {"b", ActivationLayer{}, {1}},
+                  {"sum", AddLayer{}, {2, 1, 0}},
+                  {"twice", AddLayer{}, {3, 3}},
+                  {"join", ConcatLayer{}, {4, 1, 3, 4}},
+                  {"drop", DropoutLayer{}, {5}},
+                  {"fc", FullyConnectedLayer{.outputs = 2}, {6}}};
+
+  expect_correct(model);
+}
+
+// The sum's gradient goes on as the convolution's; the shortcut's is a copy.
+TEST(BackwardPlanTest, KeepsAPreactivationNetworkInThreeBuffers) {
+  EXPECT_LE(plan_backward(make_model("preact_resnet20")).elements.size(), 3U);
 }
 
 TEST(BackwardPlanTest, LeavesAdditionsToBatchNormInResnet20) {

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 #include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"

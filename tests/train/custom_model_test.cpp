@@ -102,6 +102,36 @@ TEST(CustomModelTest, EveryKindHasItsDefaults) {
             tensor::Activation::none);
 }
 
+TEST(CustomModelTest, DescribesLayersWithSeveralInputsGroupsAndDropout) {
+  const Model model =
+      model_of(parse(layer("kind = 'convolution'\nname = 'a'\nfilters = 4\ngroups = 2") +
+                     layer("kind = 'activation'\nname = 'b'\nfunction = 'relu6'") +
+                     layer("kind = 'add'\nname = 'sum'\nwith = 'a'\nactivation = 'relu'") +
+                     layer("kind = 'concat'\nwith = 'a, input ,b'") +
+                     layer("kind = 'dropout'\nprobability = 0.25") + std::string(classifier)));
+
+  EXPECT_EQ(model.layers[0].kind.get_if<ConvolutionLayer>()->groups, 2);
+  EXPECT_EQ(model.layers[1].kind.get_if<ActivationLayer>()->function, Function::relu6);
+  EXPECT_THAT(model.layers[2].inputs, ElementsAre(2, 1));
+  EXPECT_EQ(model.layers[2].kind.get_if<AddLayer>()->activation, tensor::Activation::relu);
+  EXPECT_THAT(model.layers[3].inputs, ElementsAre(3, 1, 0, 2));
+  EXPECT_EQ(shapes_of(model, 1)[4].c, 4 + 4 + 2 + 4);
+  EXPECT_EQ(model.layers[4].kind.get_if<DropoutLayer>()->probability, 0.25);
+}
+
+TEST(CustomModelTest, SaysWhichLayersDoNotGoTogether) {
+  const std::string conv = layer("kind = 'convolution'\nfilters = 4\nstride = 2");
+
+  EXPECT_THAT(error(conv + layer("kind = 'add'\nwith = 'input'") + std::string(classifier)),
+              HasSubstr("layer add2: adds 8x8x2 to 4x4x4"));
+  EXPECT_THAT(error(conv + layer("kind = 'concat'\nwith = 'input'") + std::string(classifier)),
+              HasSubstr("layer concat2: cannot join 8x8x2 to 4x4x4"));
+  EXPECT_THAT(error(conv + layer("kind = 'concat'\nwith = ','") + std::string(classifier)),
+              HasSubstr("layer concat2: has 1 inputs and needs at least 2"));
+  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = 4\ngroups = 3")),
+              HasSubstr("layer convolution1: 3 groups do not divide 2 channels and 4 filters"));
+}
+
 TEST(CustomModelTest, IsWrittenAsItIsRead) {
   const Experiment experiment =
       parse(layer("kind = 'convolution'\nname = \"a \\\"b\\\"\"\nfilters = 4\nbias = true") +

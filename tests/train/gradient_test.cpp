@@ -78,5 +78,26 @@ TEST(GradientTest, AgreesWithSlopesThroughBiasesPoolingAndFullyConnected) {
   expect_gradients_are_slopes(model);
 }
 
+// Values with several readers, layers with several inputs, and a dropout that drops the same each
+// time: all calls are of one step.
+TEST(GradientTest, AgreesWithSlopesThroughSumsConcatenationsGroupsAndDropout) {
+  Model model{.name = "joined", .input = {1, 6, 6, 4}, .classes = 3};
+  model.layers = {
+      {"groups", ConvolutionLayer{.filters = 8, .groups = 2, .bias = true}, {0}},
+      {"depthwise", ConvolutionLayer{.filters = 8, .groups = 8}, {1}},
+      {"sum", AddLayer{}, {1, 2, 1}},
+      {"joined", ConcatLayer{}, {1, 3, 2, 0}},
+      {"drop", DropoutLayer{.probability = 0.25}, {4}},
+      {"conv", ConvolutionLayer{.filters = 6, .stride = 2}, {5}},
+      {"bn", BatchNormLayer{.activation = tensor::Activation::none}, {6}},
+      {"twice", AddLayer{}, {7, 7}},
+      {"wide", ConcatLayer{}, {8, 7}},
+      {"pool", GlobalAveragePoolingLayer{}, {9}},
+      {"fc", FullyConnectedLayer{.outputs = 3}, {10}},
+  };
+
+  expect_gradients_are_slopes(model);
+}
+
 }  // namespace
 }  // namespace rondo::train::gradient_test

@@ -58,6 +58,25 @@ Model small_alexnet() {
   return builder.finish();
 }
 
+/// Layers with several inputs, groups and dropout; what cannot be split by channel is not.
+Model joined() {
+  ModelBuilder builder("joined", {1, 16, 16, 3}, 10);
+  const ValueId stem = builder.add("stem", ConvolutionLayer{.filters = 16}, ModelBuilder::input);
+  const ValueId x = builder.add("bn", BatchNormLayer{}, stem);
+  const ValueId deep = builder.add("deep", ConvolutionLayer{.filters = 16, .groups = 16}, x);
+  const ValueId pair = builder.add("pair", ConvolutionLayer{.filters = 16, .groups = 2}, deep);
+  const ValueId sum =
+      builder.add("sum", AddLayer{.activation = tensor::Activation::relu}, {x, deep, pair});
+  const ValueId join = builder.add("join", ConcatLayer{}, {sum, stem});
+  const ValueId drop = builder.add("drop", DropoutLayer{.probability = 0.25}, join);
+  const ValueId next = builder.add("next", ConvolutionLayer{.filters = 32, .stride = 2}, drop);
+  const ValueId six = builder.add("six", ActivationLayer{.function = Function::relu6}, next);
+  const ValueId wide = builder.add("wide", ConcatLayer{}, {six, next});
+  builder.add("fc", FullyConnectedLayer{.outputs = 10},
+              builder.add("pool", GlobalAveragePoolingLayer{}, wide));
+  return builder.finish();
+}
+
 /// Without ReLU, and with averages in place of maxima.
 Model smooth(Model model) {
   for (LayerSpec& layer : model.layers) {
@@ -71,6 +90,8 @@ Model smooth(Model model) {
     change(&ConvolutionLayer::activation, tensor::Activation::none);
     change(&FullyConnectedLayer::activation, tensor::Activation::none);
     change(&BatchNormLayer::activation, tensor::Activation::none);
+    change(&AddLayer::activation, tensor::Activation::none);
+    if (layer.kind.get_if<ActivationLayer>() != nullptr) layer.kind = DropoutLayer{};
     change(&PoolingLayer::kind, tensor::PoolingKind::average);
   }
   return model;
@@ -269,6 +290,15 @@ TEST_P(GridTrainingTest, ASmallAlexNetEndsWhereOneRankEnds) {
 
 TEST_P(SmoothGridTrainingTest, ASmallAlexNetEndsWhereOneRankEndsInLargeSteps) {
   train_on_all_grids(smooth(small_alexnet()), large);
+}
+
+// Dropout drops the same elements, whichever rank holds them.
+TEST_P(GridTrainingTest, LayersWithSeveralInputsEndWhereOneRankEnds) {
+  train_on_all_grids(joined(), small);
+}
+
+TEST_P(SmoothGridTrainingTest, LayersWithSeveralInputsEndWhereOneRankEndsInLargeSteps) {
+  train_on_all_grids(smooth(joined()), large);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GridTrainingTest, testing::Values(2, 4, 6, 8));

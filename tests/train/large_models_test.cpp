@@ -24,10 +24,10 @@ using testing::ThrowsMessage;
 
 // What torchvision publishes; alexnet-2012: its 62,367,776 weights and 10,568 biases.
 const std::vector<std::pair<std::string, std::size_t>> published = {
-    {"alexnet", 61'100'840},        {"alexnet-2012", 62'378'344}, {"vgg11", 132'863'336},
-    {"vgg11_bn", 132'868'840},      {"vgg16", 138'357'544},       {"vgg16_bn", 138'365'992},
-    {"resnet18", 11'689'512},       {"resnet34", 21'797'672},     {"resnet50", 25'557'032},
-    {"wide_resnet50_2", 68'883'240}};
+    {"alexnet", 61'100'840},         {"alexnet-2012", 62'378'344}, {"vgg11", 132'863'336},
+    {"vgg11_bn", 132'868'840},       {"vgg16", 138'357'544},       {"vgg16_bn", 138'365'992},
+    {"resnet18", 11'689'512},        {"resnet34", 21'797'672},     {"resnet50", 25'557'032},
+    {"wide_resnet50_2", 68'883'240}, {"densenet121", 7'978'856},   {"mobilenet_v2", 3'504'872}};
 
 std::vector<std::int64_t> shape_of(const std::string& model, const std::string& parameter) {
   for (const Parameter& entry : layout_of(make_model(model)).parameters) {
@@ -78,7 +78,23 @@ TEST(LargeModelsTest, NameTheLayersOfResnetsAsTorchvisionDoes) {
   EXPECT_THAT(shape_of("wide_resnet50_2", "fc.weight"), ElementsAre(1000, 2048));
 }
 
+TEST(LargeModelsTest, NameTheLayersOfDensenetAndMobilenetAsTorchvisionDoes) {
+  EXPECT_THAT(shape_of("densenet121", "features.conv0.weight"), ElementsAre(64, 3, 7, 7));
+  EXPECT_THAT(shape_of("densenet121", "features.denseblock4.denselayer16.conv2.weight"),
+              ElementsAre(32, 128, 3, 3));
+  EXPECT_THAT(shape_of("densenet121", "features.transition3.conv.weight"),
+              ElementsAre(512, 1024, 1, 1));
+  EXPECT_THAT(shape_of("densenet121", "classifier.weight"), ElementsAre(1000, 1024));
+  EXPECT_THAT(shape_of("mobilenet_v2", "features.1.conv.0.0.weight"), ElementsAre(32, 1, 3, 3));
+  EXPECT_THAT(shape_of("mobilenet_v2", "features.2.conv.1.0.weight"), ElementsAre(96, 1, 3, 3));
+  EXPECT_THAT(shape_of("mobilenet_v2", "features.17.conv.3.weight"), ElementsAre(320));
+  EXPECT_THAT(shape_of("mobilenet_v2", "features.18.0.weight"), ElementsAre(1280, 320, 1, 1));
+  EXPECT_THAT(shape_of("mobilenet_v2", "classifier.1.weight"), ElementsAre(1000, 1280));
+}
+
 TEST(LargeModelsTest, HalveImagesWhereTheOriginalsDo) {
+  EXPECT_EQ(output_of("densenet121", "features.norm5"), (tensor::Shape{1, 7, 7, 1024}));
+  EXPECT_EQ(output_of("mobilenet_v2", "features.18.2"), (tensor::Shape{1, 7, 7, 1280}));
   EXPECT_EQ(output_of("alexnet", "features.0"), (tensor::Shape{1, 55, 55, 64}));
   EXPECT_EQ(output_of("alexnet", "features.12"), (tensor::Shape{1, 6, 6, 256}));
   EXPECT_EQ(output_of("alexnet-2012", "conv1"), (tensor::Shape{1, 55, 55, 96}));
@@ -113,7 +129,9 @@ TEST_P(LargeModelStepTest, GivesEveryParameterAGradientByFastKernels) {
 
 INSTANTIATE_TEST_SUITE_P(SmallImages, LargeModelStepTest,
                          testing::Values(std::pair{"alexnet", 64}, std::pair{"vgg11", 32},
-                                         std::pair{"resnet18", 64}, std::pair{"resnet50", 64}),
+                                         std::pair{"resnet18", 64}, std::pair{"resnet50", 64},
+                                         std::pair{"densenet121", 32},
+                                         std::pair{"mobilenet_v2", 32}),
                          [](const auto& tested) { return tested.param.first; });
 
 }  // namespace

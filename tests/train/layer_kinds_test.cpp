@@ -27,11 +27,13 @@ using testing::IsEmpty;
 
 /// A model whose first layer is of that kind.
 Model model_with(const std::string& kind) {
-  return make_described_model({.name = "custom",
-                               .input = {8, 8, 2},
-                               .classes = 3,
-                               .layers = {{.kind = kind, .filters = 4, .outputs = 5},
-                                          {.kind = "fully_connected", .outputs = 3}}});
+  const bool several = kind == "add" || kind == "concat";
+  return make_described_model(
+      {.name = "custom",
+       .input = {8, 8, 2},
+       .classes = 3,
+       .layers = {{.kind = kind, .with = several ? "input" : "", .filters = 4, .outputs = 5},
+                  {.kind = "fully_connected", .outputs = 3}}});
 }
 
 TEST(LayerKindsTest, EveryKindCanBeDescribedInTheConfiguration) {

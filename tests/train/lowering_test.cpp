@@ -112,6 +112,39 @@ TEST(LoweringTest, IsTheModelItselfOnOneRank) {
   }
 }
 
+// Everything else follows its input; a concatenation needs all channels.
+TEST(LoweringTest, GathersTheChannelsOfWhatIsJoined) {
+  const Model model =
+      model_of({convolution("a", 8, 0), convolution("b", 8, 1), {"join", ConcatLayer{}, {1, 2}}});
+
+  const Lowering lowering = lower_with_head(model, {by_y, by_x, {}}, by_outputs);
+
+  EXPECT_THAT(changes_of_layout(lowering),
+              ElementsAre(false, false, true, true, false, false, false));
+  EXPECT_EQ(lowering.values[5].blocks(), 1);
+  EXPECT_EQ(lowering.values[5].extents().c, 16);
+}
+
+TEST(LoweringTest, LeavesWhatIsJoinedCutInRows) {
+  const Model model =
+      model_of({convolution("a", 8, 0), convolution("b", 4, 1), {"join", ConcatLayer{}, {1, 2}}});
+
+  const Lowering lowering = lower_with_head(model, {by_rows, by_rows, {}}, by_outputs);
+
+  EXPECT_EQ(lowering.values[3].parts(), (Parts{.h = ranks}));
+}
+
+TEST(LoweringTest, RefusesGroupsThatAreSplitByChannel) {
+  const Model model = model_of({{"deep", ConvolutionLayer{.filters = 16, .groups = 16}, {0}}});
+
+  try {
+    static_cast<void>(lower_with_head(model, {by_x}, by_outputs));
+    FAIL() << "nothing was refused";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("layer deep: a convolution in groups cannot be split by"));
+  }
+}
+
 TEST(LoweringTest, RefusesSplitsThatDoNotGiveEveryRankAPart) {
   const auto refused = [](std::vector<LayerSplit> splits) {
     try {

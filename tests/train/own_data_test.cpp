@@ -110,5 +110,56 @@ TEST(OwnDataTest, RefusesAugmentationsThatCannotBeToldApart) {
             "loader: an augmentation without a function");
 }
 
+Model model_for(std::int64_t classes) {
+  ModelBuilder builder("own", {1, 28, 28, 1}, classes);
+  builder.add("fc", FullyConnectedLayer{.outputs = classes}, ModelBuilder::input);
+  return builder.finish();
+}
+
+TEST(OwnModelTest, ARunLearnsWithAModelFromOutside) {
+  const Dataset dataset = make_shades();
+  const Model model = model_for(2);
+  rondo::test::World{2}.run([&](transport::World& world) {
+    EXPECT_EQ(train(world, experiment(), {.dataset = &dataset, .model = &model}).accuracy, 100.0);
+  });
+}
+
+TEST(OwnModelTest, RefusesAModelForOtherData) {
+  const Dataset dataset = make_shades();
+  const Model model = model_for(3);
+  rondo::test::World{1}.run([&](transport::World& world) {
+    EXPECT_EQ(rondo::test::error_text<ConfigError>(
+                  [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
+              "the model own takes images of 28x28x1 in 3 classes, and the data have 28x28x1 in 2");
+  });
+}
+
+TEST(OwnModelTest, RefusesRanksWithOtherModels) {
+  const Dataset dataset = make_shades();
+  rondo::test::World{2}.run([&](transport::World& world) {
+    Model model = model_for(2);
+    if (world.rank() == 1) model.layers.front().name = "other";
+    EXPECT_THAT(rondo::test::error_text<DataError>(
+                    [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
+                testing::HasSubstr("the digest of the model's layers"));
+  });
+}
+
+TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
+  const Dataset dataset = make_shades();
+  Experiment other = experiment();
+  other.update.scheme = "k_step";
+  const MakeScheme make = [](const auto&, const auto&) { return nullptr; };
+  rondo::test::World{1}.run([&](transport::World& world) {
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { train(world, other, {.dataset = &dataset, .make_scheme = make}); }),
+                testing::HasSubstr("the program brings a scheme of its own"));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] {
+                  train(world, experiment(), {.dataset = &dataset, .make_scheme = make});
+                }),
+                testing::HasSubstr("has made no scheme"));
+  });
+}
+
 }  // namespace
 }  // namespace rondo::train::own_data_test

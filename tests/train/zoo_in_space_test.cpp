@@ -32,7 +32,7 @@ struct Sized {
 /// The convolutions and poolings of all models, each kind and size once.
 std::vector<Sized> layers(std::int64_t images) {
   std::vector<Sized> found;
-  std::set<std::array<std::int64_t, 6>> seen;
+  std::set<std::array<std::int64_t, 7>> seen;
   for (const std::string& name : model_names()) {
     const Model model = make_model(name);
     const std::vector<tensor::Shape> shapes = shapes_of(model, images);
@@ -43,7 +43,8 @@ std::vector<Sized> layers(std::int64_t images) {
       const auto* convolution = layer.kind.get_if<ConvolutionLayer>();
       if (convolution == nullptr && !(layer.kind.get_if<PoolingLayer>() != nullptr)) continue;
       const std::int64_t kernel = convolution != nullptr ? convolution->kernel : 0;
-      if (seen.insert({x.h, x.c, y.h, y.c, kernel, layer.inputs[0] == 0 ? 1 : 0}).second)
+      const std::int64_t groups = convolution != nullptr ? convolution->groups : 1;
+      if (seen.insert({x.h, x.c, y.h, y.c, kernel, groups, layer.inputs[0] == 0 ? 1 : 0}).second)
         found.push_back({layer, x, y});
     }
   }

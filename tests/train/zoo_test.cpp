@@ -56,6 +56,25 @@ TEST(ZooTest, CountsTheParametersOfTheOtherResnets) {
   EXPECT_EQ(parameters("resnet110"), 272'474U + 15U * 97'216U);
 }
 
+// Convolutions 432 + 4,608 + 18,432 of the first, 13,824 + 55,296 more in each block; two batch
+// norms a block and one at the end; shortcuts 512 + 2,048; 650 in the classifier.
+TEST(ZooTest, CountsTheParametersOfPreactivationResnets) {
+  const auto parameters = [](const char* name) {
+    return layout_of(make_model(name)).parameter_count;
+  };
+  constexpr std::size_t convolutions =
+      432 + 6 * 2'304 + (4'608 + 5 * 9'216) + (18'432 + 5 * 36'864);
+  constexpr std::size_t norms = 2 * (6 * 16 + (16 + 5 * 32) + (32 + 5 * 64) + 64);
+
+  EXPECT_EQ(parameters("preact_resnet20"), convolutions + norms + 512 + 2'048 + 650);
+  EXPECT_EQ(parameters("preact_resnet56") - parameters("preact_resnet20"), 6U * 97'216U);
+}
+
+// As the authors' code for CIFAR-10 has it.
+TEST(ZooTest, CountsTheParametersOfDensenet40) {
+  EXPECT_EQ(layout_of(make_model("densenet40_12")).parameter_count, 1'019'722U);
+}
+
 TEST(ZooTest, NamesResnetsByTheirLayers) {
   for (const auto& [name, layers] : {std::pair{"resnet8", 7U}, std::pair{"resnet110", 109U}}) {
     const Model model = make_model(name);

@@ -67,7 +67,8 @@ double relative_distance(std::span<const float> a, std::span<const float> b) {
 std::vector<std::string> quick_models() {
   std::vector<std::string> names = model_names();
   std::erase_if(names, [](const std::string& name) {
-    const bool deep = name == "resnet32" || name == "resnet56" || name == "resnet110";
+    const bool deep = name == "resnet32" || name.ends_with("resnet56") ||
+                      name.ends_with("resnet110") || name == "densenet40_12";
     const bool large = make_model(name).input.h > 32;
     return deep || large;
   });

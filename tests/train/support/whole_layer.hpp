@@ -19,7 +19,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/train/partition.hpp>
 
-#include "layers/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train::test {
 

@@ -186,6 +186,7 @@ std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tens
          too_few("columns of input", x.w, split.w), too_few("columns of output", y.w, split.w)});
   }
   if (split.kind != SplitKind::channel) return {};
+  if (layer.kind->traits().whole_channels) return "a convolution in groups has no such split";
   if (is_convolution(layer)) {
     return first_of({too_few("channels", x.c, p), too_few("filters", y.c, p)});
   }

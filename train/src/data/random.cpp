@@ -42,6 +42,10 @@ std::uint32_t stream_of(std::string_view augmentation) {
   return first_user_stream | XXH32(augmentation.data(), augmentation.size(), 0);
 }
 
+std::uint64_t layer_seed(std::uint64_t seed, std::string_view layer) {
+  return XXH64(layer.data(), layer.size(), seed);
+}
+
 SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t sample,
                            std::uint32_t stream)
     : seed_(seed),

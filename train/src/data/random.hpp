@@ -9,7 +9,16 @@ namespace rondo::train {
 
 // What a random number is for: numbers of different purposes are independent. The values are part
 // of what a seed means; new purposes go to the end.
-enum class Purpose : std::uint32_t { order, crop, flip, pattern, placement, noise, worker };
+enum class Purpose : std::uint32_t {
+  order,
+  crop,
+  flip,
+  pattern,
+  placement,
+  noise,
+  worker,
+  dropout
+};
 
 // Four random words for one (seed, epoch, item, purpose), whoever asks and in whatever order.
 [[nodiscard]] std::array<std::uint32_t, 4> draw(std::uint64_t seed, std::uint32_t epoch,
@@ -17,6 +26,9 @@ enum class Purpose : std::uint32_t { order, crop, flip, pattern, placement, nois
 
 // The stream of an augmentation by a user, apart from all purposes.
 [[nodiscard]] std::uint32_t stream_of(std::string_view augmentation);
+
+// A seed for what the layer of that name draws, from the run's.
+[[nodiscard]] std::uint64_t layer_seed(std::uint64_t seed, std::string_view layer);
 
 // The order in which an epoch visits the samples: a permutation that depends on (seed, epoch) and
 // the number of samples alone.

@@ -23,6 +23,7 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 
+#include "data/random.hpp"
 #include "executor/graph.hpp"
 #include "executor/memory.hpp"
 #include "executor/program.hpp"
@@ -145,14 +146,23 @@ class Executor::Impl {
   Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
        const ModelState& state, const ExecutorOptions& options);
 
-  tensor::Loss train(const Batch& batch, StepObserver& observer);
+  tensor::Loss train(const Batch& batch, StepObserver& observer, const BatchPosition& position);
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
+  [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
   [[nodiscard]] std::span<const float> logits() const noexcept;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:
+  /// What a forward pass for evaluation reads, and whether kernels have its weights already.
+  struct Weights {
+    std::span<const float> parameters = {};
+    std::span<const float> statistics = {};
+    bool packed = false;
+  };
+  const BatchPlan& run_inference(const Batch& batch, const Weights& weights);
   void check_state() const;
+  void prepare_nodes();
   void check_batch(const Batch& batch) const;
   void add_plan(std::int64_t images, KernelPurpose purpose);
   const BatchPlan& training_plan(std::int64_t images) const;
@@ -170,6 +180,13 @@ class Executor::Impl {
                       StepObserver& observer);
   void train_nothing(StepObserver& observer);
 
+  /// What a node of several inputs reads; until the next call.
+  [[nodiscard]] std::span<const tensor::View<const float>> read_all(std::size_t node,
+                                                                    const BatchPlan& plan,
+                                                                    const float* input);
+  [[nodiscard]] std::span<const tensor::View<float>> gradients_of_all(const BackwardStep& step,
+                                                                      const BatchPlan& plan);
+  [[nodiscard]] RandomKey random_key(std::size_t node) const noexcept;
   [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
                                                  const float* input,
                                                  std::span<const float> parameters);
@@ -190,6 +207,11 @@ class Executor::Impl {
   std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
   std::size_t fixed_plans_ = 0;   // those made by the constructor
   std::size_t evaluated_ = 0;     // elements of the last logits
+  std::int64_t packed_for_ = 0;   // infer(): as many images as the packed weights are for
+  BatchPosition position_;        // of the batch that is trained
+  std::vector<std::uint64_t> random_layers_;     // by node
+  std::vector<tensor::View<const float>> read_;  // of the node that runs, as is the next
+  std::vector<tensor::View<float>> input_gradients_;
 };
 
 Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
@@ -206,6 +228,7 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)),
       kernel_memory_(engine.memory()) {
   check_state();
+  prepare_nodes();
   for (const std::int64_t images : options_.training_batches)
     add_plan(images, KernelPurpose::training);
   add_plan(options_.evaluation_batch, KernelPurpose::evaluation);
@@ -224,8 +247,22 @@ void Executor::Impl::add_plan(std::int64_t images, KernelPurpose purpose) {
 
 void Executor::Impl::check_state() const {
   check_span("parameters", state_.parameters.size(), program_->layout().parameter_count);
-  check_span("gradients", state_.gradients.size(), program_->layout().parameter_count);
+  if (!options_.training_batches.empty()) {
+    check_span("gradients", state_.gradients.size(), program_->layout().parameter_count);
+  }
   check_span("statistics", state_.statistics.size(), program_->layout().statistic_count);
+}
+
+// So that no step allocates.
+void Executor::Impl::prepare_nodes() {
+  std::size_t most = 0;
+  for (const GraphNode& node : program_->graph().nodes) {
+    most = std::max(most, node.inputs.size());
+    random_layers_.push_back(node.layer ? layer_seed(options_.seed, model_.layers[*node.layer].name)
+                                        : 0);
+  }
+  read_.reserve(most);
+  input_gradients_.reserve(most);
 }
 
 void Executor::Impl::check_batch(const Batch& batch) const {
@@ -270,9 +307,41 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
   const std::vector<ValueId>& inputs = program_->graph().nodes[node].inputs;
   ForwardOperands operands{.x = activations_.read(inputs[0], input, plan),
                            .y = activations_.write(node + 1, plan),
-                           .parameters = spans_[node].parameters_of(parameters)};
-  if (inputs.size() == 2) operands.residual = activations_.read(inputs[1], input, plan);
+                           .parameters = spans_[node].parameters_of(parameters),
+                           .random = random_key(node)};
+  if (program_->graph().nodes[node].several) {
+    operands.inputs = read_all(node, plan, input);
+  } else if (inputs.size() == 2) {
+    operands.residual = activations_.read(inputs[1], input, plan);
+  }
   return operands;
+}
+std::span<const tensor::View<const float>> Executor::Impl::read_all(std::size_t node,
+                                                                    const BatchPlan& plan,
+                                                                    const float* input) {
+  read_.clear();
+  for (const ValueId value : program_->graph().nodes[node].inputs) {
+    read_.push_back(activations_.read(value, input, plan));
+  }
+  return read_;
+}
+
+std::span<const tensor::View<float>> Executor::Impl::gradients_of_all(const BackwardStep& step,
+                                                                      const BatchPlan& plan) {
+  input_gradients_.clear();
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    const ValueId value = program_->graph().nodes[step.node].inputs[i];
+    const std::optional<BufferId>& dx = step.inputs[i].dx;
+    input_gradients_.push_back(dx ? activations_.gradient(*dx, value, plan)
+                                  : tensor::View<float>{nullptr, plan.shapes[value]});
+  }
+  return input_gradients_;
+}
+
+RandomKey Executor::Impl::random_key(std::size_t node) const noexcept {
+  return {.layer = random_layers_[node],
+          .step = position_.step,
+          .first_sample = position_.first_sample};
 }
 
 tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float> parameters,
@@ -282,16 +351,34 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
   check_span("statistics", statistics.size(), program_->layout().statistic_count);
   evaluated_ = 0;
   if (batch.samples == 0) return {};
+  const BatchPlan& plan = run_inference(batch, {parameters, statistics});
+  return judge(plan, batch, judged, 0.0F, {});
+}
+
+const BatchPlan& Executor::Impl::run_inference(const Batch& batch, const Weights& weights) {
   const BatchPlan& plan = evaluation_plan(batch.samples);
   const float* input = input_of(plan, batch);
   for (std::size_t i = 0; i < spans_.size(); ++i) {
-    if (spans_[i].block) plan.kernels[i]->load(spans_[i].parameters_of(parameters));
-    plan.kernels[i]->forward_inference(forward_operands(i, plan, input, parameters),
-                                       spans_[i].statistics_of(statistics));
+    const bool packs = spans_[i].block && !weights.packed;
+    if (packs) plan.kernels[i]->load(spans_[i].parameters_of(weights.parameters));
+    plan.kernels[i]->forward_inference(forward_operands(i, plan, input, weights.parameters),
+                                       spans_[i].statistics_of(weights.statistics));
   }
 
   evaluated_ = static_cast<std::size_t>(plan.shapes.back().size());
-  return judge(plan, batch, judged, 0.0F, {});
+  return plan;
+}
+
+// All batch sizes share the memory of packed weights: they are those of the size that ran last.
+std::span<const float> Executor::Impl::infer(std::span<const float> images, std::int64_t samples) {
+  check_span("images", images.size(),
+             static_cast<std::size_t>(samples) * static_cast<std::size_t>(model_.input.image()));
+  evaluated_ = 0;
+  if (samples == 0) return {};
+  const bool packed = std::exchange(packed_for_, samples) == samples;
+  run_inference({.samples = samples, .images = images},
+                {state_.parameters, state_.statistics, packed});
+  return logits();
 }
 
 // This rank has the logits of some images; where several ranks hold the same, one reports them.
@@ -325,8 +412,10 @@ std::vector<std::string> Executor::Impl::implementations() const {
 // Training.
 
 // A rank without samples does not run kernels, unless they communicate with other ranks.
-tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer) {
+tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
+                                   const BatchPosition& position) {
   check_batch(batch);
+  position_ = position;
   if (batch.samples == 0 && !program_->runs_empty_batches()) {
     train_nothing(observer);
     return {};
@@ -364,7 +453,9 @@ BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, con
       .y = activations_.write(y, plan),
       .dy = activations_.gradient(step.dy, y, plan),
       .parameters = spans_[step.node].parameters_of(std::span<const float>(state_.parameters)),
-      .gradients = spans_[step.node].parameters_of(state_.gradients)};
+      .gradients = spans_[step.node].parameters_of(state_.gradients),
+      .input_gradients = gradients_of_all(step, plan),
+      .random = random_key(step.node)};
   if (step.dy_also) operands.dy_also = activations_.gradient(*step.dy_also, y, plan);
   if (step.dx) operands.dx = activations_.gradient(*step.dx, x, plan);
   return operands;
@@ -388,6 +479,12 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
   if (step.add_residual_to) {
     tensor::add(engine_, operands.dy,
                 activations_.gradient(*step.add_residual_to, inputs[1], plan));
+  }
+
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    if (!step.inputs[i].add_to) continue;
+    tensor::add(engine_, operands.input_gradients[i],
+                activations_.gradient(*step.inputs[i].add_to, inputs[i], plan));
   }
 }
 
@@ -431,8 +528,9 @@ Executor::Executor(tensor::Engine& engine, const Model& model, const GridPart& p
 
 Executor::~Executor() = default;
 
-tensor::Loss Executor::train(const Batch& batch, StepObserver& observer) {
-  return impl_->train(batch, observer);
+tensor::Loss Executor::train(const Batch& batch, StepObserver& observer,
+                             const BatchPosition& position) {
+  return impl_->train(batch, observer, position);
 }
 
 tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> parameters,
@@ -443,6 +541,10 @@ tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> param
 tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> parameters,
                                 std::span<const float> statistics, Range judged) {
   return impl_->evaluate(batch, parameters, statistics, judged);
+}
+
+std::span<const float> Executor::infer(std::span<const float> images, std::int64_t samples) {
+  return impl_->infer(images, samples);
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }

@@ -61,6 +61,10 @@ class Planner {
   BackwardStep step(std::size_t i) {
     const GraphNode& node = graph_.nodes[i];
     BackwardStep step{.node = i, .dy = *gradient_[i + 1], .dy_also = also_[i + 1]};
+    if (node.several) {
+      place_several(node, step);
+      return step;
+    }
     const bool dx_goes_on = place_input(node, step);
     const bool dy_goes_on = node.inputs.size() == 2 ? place_residual(node.inputs[1], step)
                                                     : dx_goes_on && step.dx == step.dy;
@@ -70,11 +74,30 @@ class Planner {
     return step;
   }
 
+  // Buffers are given back last: the kernel writes all gradients before any of them is added to
+  // another. One that is written over dy goes on in its place.
+  void place_several(const GraphNode& node, BackwardStep& step) {
+    bool dy_goes_on = false;
+    for (const ValueId value : node.inputs) {
+      InputGradient& input = step.inputs.emplace_back();
+      if (!has_gradient(graph_, value)) continue;
+      const bool over_dy = node.in_place && step.inputs.size() == 1;
+      input.dx = over_dy ? step.dy : pool_.acquire(sizes_[value]);
+      input.add_to = collect(value, *input.dx);
+      if (over_dy) dy_goes_on = !input.add_to;
+    }
+    if (step.dy_also) pool_.release(*step.dy_also);
+    if (!dy_goes_on) pool_.release(step.dy);
+    for (const InputGradient& input : step.inputs) {
+      if (input.add_to && input.dx != step.dy) pool_.release(*input.dx);
+    }
+  }
+
   // True when dx goes on as a gradient of the layer's input. Batch norm needs room for it even
   // if nobody reads it, and works in place when dy is not wanted for a residual.
   bool place_input(const GraphNode& node, BackwardStep& step) {
     const ValueId value = node.inputs[0];
-    const bool in_place = node.batch_norm && node.inputs.size() == 1;
+    const bool in_place = (node.batch_norm || node.in_place) && node.inputs.size() == 1;
     if (in_place) {
       step.dx = step.dy;
     } else if (has_gradient(graph_, value) || node.batch_norm) {
@@ -122,12 +145,19 @@ bool has_gradient(const Graph& graph, ValueId value) {
   return writer.layer || has_gradient(graph, writer.inputs[0]);
 }
 
+GraphNode node_of(const LayerSpec& layer, std::size_t index) {
+  const LayerTraits traits = layer.kind->traits();
+  return {.layer = index,
+          .batch_norm = traits.batch_statistics,
+          .in_place = traits.in_place,
+          .several = traits.several_inputs};
+}
+
 Graph graph_of(const Model& model) {
   Graph graph;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const LayerSpec& layer = model.layers[i];
-    graph.nodes.push_back(
-        {.layer = i, .inputs = layer.inputs, .batch_norm = layer.kind->traits().batch_statistics});
+    graph.nodes.push_back(node_of(model.layers[i], i));
+    graph.nodes.back().inputs = model.layers[i].inputs;
   }
   return graph;
 }

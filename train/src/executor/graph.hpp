@@ -14,9 +14,14 @@ constexpr ValueId model_input = 0;  ///< the batch
 /// One kernel's place in what a rank runs. Node i writes value i + 1; value 0 is the batch.
 struct GraphNode {
   std::optional<std::size_t> layer = {};  ///< of the model; none: a change of layout between two
-  std::vector<ValueId> inputs = {};       ///< the second one is a residual
+  std::vector<ValueId> inputs = {};       ///< the second one is a residual, unless `several`
   bool batch_norm = false;  ///< works in place, and adds up two gradients of its output
+  bool in_place = false;    ///< may write the gradient of its first input over dy
+  bool several = false;     ///< its kernel writes a gradient for each input
 };
+
+/// The node of layer `index`, without inputs.
+[[nodiscard]] GraphNode node_of(const LayerSpec& layer, std::size_t index);
 
 /// What a rank runs, in order; the last node gives the logits.
 struct Graph {
@@ -35,6 +40,12 @@ struct Graph {
 /// A buffer that holds gradients of activations, one after another.
 using BufferId = std::size_t;
 
+/// The gradient of one input of a node with several.
+struct InputGradient {
+  std::optional<BufferId> dx = {};      ///< where the kernel puts it; none: not wanted
+  std::optional<BufferId> add_to = {};  ///< the input's gradient, begun by another reader
+};
+
 /// One node's place in the backward pass.
 struct BackwardStep {
   std::size_t node = 0;
@@ -43,6 +54,7 @@ struct BackwardStep {
   std::optional<BufferId> dx = {};               ///< where the kernel puts that of its input
   std::optional<BufferId> add_dx_to = {};        ///< the input's gradient, begun by another reader
   std::optional<BufferId> add_residual_to = {};  ///< likewise for the residual, which dy then holds
+  std::vector<InputGradient> inputs = {};        ///< of a node with several; dx is none then
 };
 
 /// Which gradient lies in which buffer, and when: the last node first, without those whose output

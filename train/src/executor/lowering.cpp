@@ -60,8 +60,10 @@ class Lowerer {
     const ValueLayout x = wanted(i, written_[layer.inputs[0]].layout);
     const ValueLayout y = layout_written_by(layer, splits_[i], x);
     const Partition as = partition_of(x, shapes_[layer.inputs[0]], grid_);
-    GraphNode node{.layer = i, .batch_norm = layer.kind->traits().batch_statistics};
-    for (const ValueId input : layer.inputs) node.inputs.push_back(read(written_[input].value, as));
+    GraphNode node = node_of(layer, i);
+    for (const ValueId input : layer.inputs) {
+      node.inputs.push_back(read(written_[input].value, partition_of(x, shapes_[input], grid_)));
+    }
     const ValueId value =
         add(std::move(node), {splits_[i], as, partition_of(y, shapes_[i + 1], grid_)});
     written_.push_back({.value = value, .layout = y});
@@ -105,6 +107,11 @@ class Lowerer {
         refuse(layer, "a fully connected layer cannot be split in space");
       }
       if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
+    }
+    if (split.kind == SplitKind::channel && layer.kind->traits().whole_channels) {
+      refuse(layer,
+             "a convolution in groups cannot be split by channel; split it by sample, by "
+             "rows and columns, or not at all");
     }
     if (split.kind == SplitKind::channel && split.channels.ranks() != grid_.pr) {
       refuse_parts(layer, split.channels.channels, split.channels.filters);

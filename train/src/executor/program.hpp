@@ -15,7 +15,7 @@
 #include <rondo/train/partition.hpp>
 
 #include "executor/graph.hpp"
-#include "layers/layer_kernel.hpp"
+#include "layers/layer_type.hpp"
 
 namespace rondo::train {
 

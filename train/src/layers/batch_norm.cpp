@@ -174,7 +174,7 @@ class BatchNorm final : public LayerType {
   }
 
   LayerTraits traits() const noexcept override {
-    return {.batch_statistics = true, .momentum = layer_.momentum};
+    return {.batch_statistics = true, .momentum = layer_.momentum, .activation = layer_.activation};
   }
 
   std::size_t inputs() const noexcept override { return layer_.residual ? 2 : 1; }

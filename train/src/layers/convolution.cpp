@@ -46,15 +46,23 @@ class Convolution final : public LayerType {
   explicit Convolution(const ConvolutionLayer& layer) : layer_(layer) {}
 
   std::string text() const override {
-    return fmt::format("convolution {} k{} s{} p{} bias{} act{}", layer_.filters, layer_.kernel,
-                       layer_.stride, layer_.padding, layer_.bias ? 1 : 0,
-                       static_cast<int>(layer_.activation));
+    const std::string text = fmt::format("convolution {} k{} s{} p{} bias{} act{}", layer_.filters,
+                                         layer_.kernel, layer_.stride, layer_.padding,
+                                         layer_.bias ? 1 : 0, static_cast<int>(layer_.activation));
+    return layer_.groups == 1 ? text : text + fmt::format(" g{}", layer_.groups);
   }
 
-  LayerTraits traits() const noexcept override { return {.weights = Weights::filters}; }
+  LayerTraits traits() const noexcept override {
+    return {.weights = Weights::filters, .whole_channels = layer_.groups > 1};
+  }
 
   tensor::Shape output(const tensor::Shape& input) const override {
     if (layer_.filters < 1) throw std::invalid_argument("needs at least one filter");
+    const std::int64_t groups = layer_.groups;
+    if (groups < 1 || input.c % groups != 0 || layer_.filters % groups != 0) {
+      throw std::invalid_argument(fmt::format("{} groups do not divide {} channels and {} filters",
+                                              groups, input.c, layer_.filters));
+    }
     check_windows(windows_of(layer_), input);
     return spec_of(layer_, input).output();
   }
@@ -63,10 +71,11 @@ class Convolution final : public LayerType {
 
   LayerParameters parameters(const tensor::Shape& input) const override {
     const std::int64_t window = layer_.kernel * layer_.kernel;
+    const std::int64_t channels = input.c / layer_.groups;
     return weight_and_bias({.name = "weight",
-                            .shape = {layer_.filters, input.c, layer_.kernel, layer_.kernel},
+                            .shape = {layer_.filters, channels, layer_.kernel, layer_.kernel},
                             .initial = layer_.initial,
-                            .fan_in = input.c * window,
+                            .fan_in = channels * window,
                             .fan_out = layer_.filters * window},
                            layer_.bias);
   }
@@ -87,7 +96,11 @@ class Convolution final : public LayerType {
   }
 
   ParameterSlice slice(const NodeLayout& layout, int rank) const override {
-    if (!layout.by_channel()) return LayerType::slice(layout, rank);
+    if (!layout.by_channel()) {
+      const Range filters = layout.y.box_of(rank).c;
+      const std::int64_t channels = layout.x.box_of(rank).c.size() / layer_.groups;
+      return {.rows = filters, .columns = {0, channels}, .elements = filters};
+    }
     const ChannelGrid grid = layout.split.channels;
     return {.rows = partial_output(layout.x, grid, layout.y.extents(), rank).c,
             .columns = gathered_input(layout.x, grid, rank).c,
@@ -107,6 +120,14 @@ class Convolution final : public LayerType {
     tensor::ConvolutionSpec whole = spec_of(layer_, kernel.layout.x.box_of(kernel.rank).shape());
     if (!kernel.input_gradient) whole.input_gradient = tensor::InputGradient::unused;
     return kernel.kernels.of(whole);
+  }
+
+  std::optional<LayerKind> with_bias(tensor::Activation activation) const override {
+    if (layer_.activation != tensor::Activation::none) return std::nullopt;
+    ConvolutionLayer layer = layer_;
+    layer.bias = true;
+    layer.activation = activation;
+    return layer;
   }
 
   std::optional<LayerKind> part_by_channel(ChannelGrid grid, int /*ranks*/,
@@ -134,7 +155,8 @@ tensor::ConvolutionSpec spec_of(const ConvolutionLayer& layer, tensor::Shape inp
           .pad_left = layer.padding,
           .pad_right = layer.padding,
           .bias = layer.bias,
-          .activation = layer.activation};
+          .activation = layer.activation,
+          .groups = layer.groups};
 }
 
 // Kernels, strides and paddings are square.
@@ -151,20 +173,22 @@ std::shared_ptr<const LayerType> make_layer_type(const ConvolutionLayer& layer) 
 }
 
 DescribedKind describe_convolution() {
-  return {.name = "convolution",
-          .keys = {"filters", "kernel", "stride", "padding", "bias", "activation", "initial"},
-          .required = {"filters"},
-          .make = [](const Experiment::Layer& layer) -> LayerKind {
-            return ConvolutionLayer{.filters = layer.filters,
-                                    .kernel = layer.kernel,
-                                    .stride = layer.stride == 0 ? 1 : layer.stride,
-                                    .padding = layer.padding < 0 ? layer.kernel / 2 : layer.padding,
-                                    .bias = layer.bias,
-                                    .activation = activation_of(layer, tensor::Activation::none),
-                                    .initial = layer.initial == "uniform_fan_in"
-                                                   ? Initial::uniform_fan_in
-                                                   : Initial::he_normal};
-          }};
+  return {
+      .name = "convolution",
+      .keys = {"filters", "kernel", "stride", "padding", "groups", "bias", "activation", "initial"},
+      .required = {"filters"},
+      .make = [](const Experiment::Layer& layer) -> LayerKind {
+        return ConvolutionLayer{.filters = layer.filters,
+                                .kernel = layer.kernel,
+                                .stride = layer.stride == 0 ? 1 : layer.stride,
+                                .padding = layer.padding < 0 ? layer.kernel / 2 : layer.padding,
+                                .groups = layer.groups,
+                                .bias = layer.bias,
+                                .activation = activation_of(layer, tensor::Activation::none),
+                                .initial = layer.initial == "uniform_fan_in"
+                                               ? Initial::uniform_fan_in
+                                               : Initial::he_normal};
+      }};
 }
 
 }  // namespace rondo::train

@@ -38,7 +38,7 @@ tensor::KernelMemory KernelMemories::known(const std::vector<std::int64_t>& key,
 tensor::KernelMemory KernelMemories::of(const tensor::ConvolutionSpec& spec) {
   std::vector<std::int64_t> key = key_of_kernel(0, spec.input);
   append_to(key, {spec.filters, spec.kernel_h, spec.kernel_w, spec.stride, spec.pad_top,
-                  spec.pad_bottom, spec.pad_left, spec.pad_right});
+                  spec.pad_bottom, spec.pad_left, spec.pad_right, spec.groups});
   append_to(key, {static_cast<int>(spec.bias), static_cast<int>(spec.activation),
                   static_cast<int>(spec.input_gradient), static_cast<int>(spec.weight_gradient)});
   return known(key, spec);

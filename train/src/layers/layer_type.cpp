@@ -13,9 +13,10 @@
 namespace rondo::train {
 
 // Each stands in the source of its kind.
-#define RONDO_LAYER_KINDS(kind)                                              \
-  kind(convolution) kind(batch_norm) kind(max_pooling) kind(average_pooling) \
-      kind(global_average_pooling) kind(fully_connected)
+#define RONDO_LAYER_KINDS(kind)                                                               \
+  kind(convolution) kind(batch_norm) kind(max_pooling) kind(average_pooling)                  \
+      kind(global_average_pooling) kind(fully_connected) kind(add) kind(concat) kind(dropout) \
+          kind(activation)
 
 #define RONDO_DECLARE_KIND(name) DescribedKind describe_##name();
 #define RONDO_CALL_KIND(name) describe_##name(),
@@ -65,6 +66,16 @@ double flops_of(const Spec& spec) {
 
 LayerType::~LayerType() = default;
 
+int KernelContext::rank() const noexcept { return communicators.rank(); }
+
+tensor::Shape LayerType::output_of(std::span<const tensor::Shape> inputs) const {
+  for (const tensor::Shape& other : inputs.subspan(1)) {
+    if (other == inputs[0]) continue;
+    throw std::invalid_argument("adds " + size_text(other) + " to " + size_text(inputs[0]));
+  }
+  return output(inputs[0]);
+}
+
 double LayerType::flops(const tensor::Shape& input) const {
   return std::visit([](const auto& kernel) { return flops_of(kernel); }, spec(input));
 }
@@ -91,6 +102,10 @@ std::optional<LayerKind> LayerType::part_by_channel(ChannelGrid /*grid*/, int ra
   return std::nullopt;
 }
 
+std::optional<LayerKind> LayerType::with_bias(tensor::Activation /*activation*/) const {
+  return std::nullopt;
+}
+
 std::string size_text(const tensor::Shape& shape) {
   return std::to_string(shape.h) + "x" + std::to_string(shape.w) + "x" + std::to_string(shape.c);
 }
@@ -106,11 +121,15 @@ void check_windows(const Windows& windows, const tensor::Shape& input) {
   throw std::invalid_argument("its window is larger than its input of " + size_text(input));
 }
 
-// Layers without weights follow their input. A fully connected layer reads whole images; a
-// convolution by channel takes blocks of channels in any order, and transposes them.
+// Layers without weights follow their input, but that some need all channels. A fully connected
+// layer reads whole images; a convolution by channel takes blocks of channels in any order, and
+// transposes them.
 ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
                            const ValueLayout& now) {
-  if (!has_weights(layer)) return now;
+  if (!has_weights(layer)) {
+    const bool cut = layer.kind->traits().joins_channels && now.kind == SplitKind::channel;
+    return cut ? ValueLayout{.kind = SplitKind::group} : now;
+  }
   if (split.kind != SplitKind::channel) return {.kind = split.kind, .h = split.h, .w = split.w};
   if (is_fully_connected(layer)) return {.kind = SplitKind::group};
   return now.kind == SplitKind::channel ? now : ValueLayout{.kind = SplitKind::channel};
@@ -126,6 +145,8 @@ ValueLayout layout_written_by(const LayerSpec& layer, const LayerSplit& split,
 }
 
 // LayerKernel ------------------------------------------------------------------------------------
+
+LayerKernel::~LayerKernel() = default;
 
 void LayerKernel::load(std::span<const float> /*parameters*/) {}
 

@@ -79,7 +79,9 @@ Model make_vgg(const char* name, const Convolutions& convolutions, Norm norm, te
     x = features.add_pooling(x);
   }
   x = builder.add("classifier.0", FullyConnectedLayer{.outputs = 4096, .activation = relu}, x);
+  x = builder.add("classifier.2", DropoutLayer{}, x);
   x = builder.add("classifier.3", FullyConnectedLayer{.outputs = 4096, .activation = relu}, x);
+  x = builder.add("classifier.5", DropoutLayer{}, x);
   builder.add("classifier.6", FullyConnectedLayer{.outputs = classes}, x);
   return builder.finish();
 }
@@ -108,7 +110,9 @@ Model make_alexnet(tensor::Shape input, std::int64_t classes) {
   x = builder.add("features.8", alexnet_convolution(256, 3, 1), x);
   x = builder.add("features.10", alexnet_convolution(256, 3, 1), x);
   x = builder.add("features.12", overlapping_pool, x);
+  x = builder.add("classifier.0", DropoutLayer{}, x);
   x = builder.add("classifier.1", FullyConnectedLayer{.outputs = 4096, .activation = relu}, x);
+  x = builder.add("classifier.3", DropoutLayer{}, x);
   x = builder.add("classifier.4", FullyConnectedLayer{.outputs = 4096, .activation = relu}, x);
   builder.add("classifier.6", FullyConnectedLayer{.outputs = classes}, x);
   return builder.finish();

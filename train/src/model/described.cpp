@@ -2,6 +2,7 @@
 
 #include "model/described.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -22,6 +23,18 @@ LayerKind kind_of(const Layer& layer) {
   throw std::invalid_argument("no kind of layer is named \"" + layer.kind + "\"");
 }
 
+/// Of "a, b": "a" and "b".
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t first = list.find_first_not_of(", "); first != std::string::npos;) {
+    const std::size_t comma = std::min(list.find(',', first), list.size());
+    const std::size_t last = list.find_last_not_of(' ', comma - 1);
+    names.push_back(list.substr(first, last + 1 - first));
+    first = list.find_first_not_of(", ", comma);
+  }
+  return names;
+}
+
 /// Adds layer after layer, and finds those that later ones name.
 class Describer {
  public:
@@ -40,9 +53,10 @@ class Describer {
       if (values_.contains(name)) {
         throw std::invalid_argument("there is another of that name; give each a name of its own");
       }
-      last_ = layer.residual.empty()
-                  ? builder_.add(name, kind_of(layer), x)
-                  : builder_.add(name, kind_of(layer), x, value_of(layer.residual));
+      std::vector<ValueId> inputs = {x};
+      if (!layer.residual.empty()) inputs.push_back(value_of(layer.residual));
+      for (const std::string& other : names_in(layer.with)) inputs.push_back(value_of(other));
+      last_ = builder_.add(name, kind_of(layer), std::move(inputs));
     } catch (const std::invalid_argument& error) {
       throw DescriptionError("model.layers: layer " + name + ": " + error.what(), number_ - 1);
     }

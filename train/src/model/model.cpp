@@ -18,24 +18,23 @@ namespace {
 
 void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
   const std::size_t wanted = layer.kind->inputs();
-  if (layer.inputs.size() != wanted) {
+  const bool several = layer.kind->traits().several_inputs;
+  if (several ? layer.inputs.size() < wanted : layer.inputs.size() != wanted) {
     refuse(layer, "has " + std::to_string(layer.inputs.size()) + " inputs and needs " +
-                      std::to_string(wanted));
+                      (several ? "at least " : "") + std::to_string(wanted));
   }
   for (const ValueId input : layer.inputs) {
     if (input >= known.size()) {
       refuse(layer, "reads value " + std::to_string(input) + ", which no earlier layer writes");
     }
   }
-  if (wanted == 2 && known[layer.inputs[0]] != known[layer.inputs[1]]) {
-    refuse(layer, "adds " + size_text(known[layer.inputs[1]]) + " to " +
-                      size_text(known[layer.inputs[0]]));
-  }
 }
 
-tensor::Shape output_of(const LayerSpec& layer, const tensor::Shape& input) {
+tensor::Shape output_of(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
+  std::vector<tensor::Shape> inputs;
+  for (const ValueId input : layer.inputs) inputs.push_back(known[input]);
   try {
-    return layer.kind->output(input);
+    return layer.kind->output_of(inputs);
   } catch (const std::invalid_argument& error) {
     refuse(layer, error.what());
   }
@@ -89,7 +88,7 @@ std::vector<tensor::Shape> shapes_of(const Model& model, std::int64_t n) {
   std::vector<tensor::Shape> shapes{model.input.with_n(n)};
   for (const LayerSpec& layer : model.layers) {
     check_inputs(layer, shapes);
-    shapes.push_back(output_of(layer, shapes[layer.inputs[0]]));
+    shapes.push_back(output_of(layer, shapes));
   }
   check_consumers(model);
   check_logits(model, shapes.back());

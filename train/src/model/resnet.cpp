@@ -106,7 +106,39 @@ ValueId add_cifar_block(ModelBuilder& builder, const std::string& name, ValueId 
   return builder.add(name + ".bn2", norm_add_relu, y, shortcut);
 }
 
+// shortcut + conv2(relu(bn2(conv1(relu(bn1(x)))))), where the shortcut is x itself or, where the
+// shape changes, a strided 1x1 convolution of relu(bn1(x)).
+ValueId add_preact_block(ModelBuilder& builder, const std::string& name, ValueId x,
+                         std::int64_t filters, std::int64_t stride, bool project) {
+  const ValueId active = builder.add(name + ".bn1", norm_relu, x);
+  ValueId shortcut = x;
+  if (project) {
+    shortcut = builder.add(name + ".shortcut.0", plain_convolution(filters, 1, stride), active);
+  }
+  ValueId y = builder.add(name + ".conv1", plain_convolution(filters, 3, stride), active);
+  y = builder.add(name + ".bn2", norm_relu, y);
+  y = builder.add(name + ".conv2", plain_convolution(filters, 3), y);
+  return builder.add(name + ".add", AddLayer{}, y, shortcut);
+}
+
 }  // namespace
+
+Model make_preact_resnet(std::int64_t blocks, tensor::Shape input, std::int64_t classes) {
+  constexpr std::int64_t stem = 16;
+  ModelBuilder builder("preact_resnet" + std::to_string(6 * blocks + 2), input, classes);
+  ValueId x = builder.add("conv1", plain_convolution(stem, 3), ModelBuilder::input);
+  for (std::int64_t stage = 0; stage < 3; ++stage) {
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const bool halves = stage > 0 && block == 0;
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
+      x = add_preact_block(builder, name, x, stem << stage, halves ? 2 : 1, halves);
+    }
+  }
+  x = builder.add("bn", norm_relu, x);
+  x = builder.add("avgpool", GlobalAveragePoolingLayer{}, x);
+  builder.add("fc", FullyConnectedLayer{.outputs = classes}, x);
+  return builder.finish();
+}
 
 Model make_resnet_cifar(std::int64_t blocks, tensor::Shape input, std::int64_t classes) {
   constexpr std::int64_t stem = 16;

@@ -20,6 +20,11 @@ Model resnet(tensor::Shape input, std::int64_t classes) {
   return make_resnet_cifar(blocks, input, classes);
 }
 
+template <std::int64_t blocks>
+Model preact_resnet(tensor::Shape input, std::int64_t classes) {
+  return make_preact_resnet(blocks, input, classes);
+}
+
 constexpr std::array zoo{
     ModelEntry{"lenet5", mnist_images, 10, &make_lenet5},
     ModelEntry{"resnet8", cifar_images, 10, &resnet<1>},
@@ -27,6 +32,10 @@ constexpr std::array zoo{
     ModelEntry{"resnet32", cifar_images, 10, &resnet<5>},
     ModelEntry{"resnet56", cifar_images, 10, &resnet<9>},
     ModelEntry{"resnet110", cifar_images, 10, &resnet<18>},
+    ModelEntry{"preact_resnet20", cifar_images, 10, &preact_resnet<3>},
+    ModelEntry{"preact_resnet56", cifar_images, 10, &preact_resnet<9>},
+    ModelEntry{"preact_resnet110", cifar_images, 10, &preact_resnet<18>},
+    ModelEntry{"densenet40_12", cifar_images, 10, &make_densenet40_12},
     ModelEntry{"alexnet", imagenet_images, 1000, &make_alexnet},
     ModelEntry{"alexnet-2012", imagenet_2012_images, 1000, &make_alexnet_2012},
     ModelEntry{"vgg11", imagenet_images, 1000, &make_vgg11},
@@ -37,6 +46,8 @@ constexpr std::array zoo{
     ModelEntry{"resnet34", imagenet_images, 1000, &make_resnet34},
     ModelEntry{"resnet50", imagenet_images, 1000, &make_resnet50},
     ModelEntry{"wide_resnet50_2", imagenet_images, 1000, &make_wide_resnet50_2},
+    ModelEntry{"densenet121", imagenet_images, 1000, &make_densenet121},
+    ModelEntry{"mobilenet_v2", imagenet_images, 1000, &make_mobilenet_v2},
 };
 
 }  // namespace

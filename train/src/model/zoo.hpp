@@ -15,7 +15,7 @@ inline constexpr BatchNormLayer norm_add_relu{.residual = true};
 /// LeNet-5 with ReLU and max-pooling: 61,706 parameters for 28x28x1 images and 10 classes.
 [[nodiscard]] Model make_lenet5(tensor::Shape input, std::int64_t classes);
 
-/// torchvision's AlexNet (Krizhevsky, "One weird trick", 2014) without its dropout: 61,100,840
+/// torchvision's AlexNet (Krizhevsky, "One weird trick", 2014), with its dropout: 61,100,840
 /// parameters for 224x224x3 images and 1,000 classes.
 [[nodiscard]] Model make_alexnet(tensor::Shape input, std::int64_t classes);
 
@@ -25,7 +25,7 @@ inline constexpr BatchNormLayer norm_add_relu{.residual = true};
 /// (conv1 to conv5, fc6 to fc8).
 [[nodiscard]] Model make_alexnet_2012(tensor::Shape input, std::int64_t classes);
 
-// torchvision's VGG networks (Simonyan, Zisserman, 2015) without their dropout, for images of
+// torchvision's VGG networks (Simonyan, Zisserman, 2015) with their dropout, for images of
 // 224x224x3 and 1,000 classes unless told otherwise; _bn: with batch norm behind each convolution.
 
 [[nodiscard]] Model make_vgg11(tensor::Shape input, std::int64_t classes);
@@ -37,6 +37,21 @@ inline constexpr BatchNormLayer norm_add_relu{.residual = true};
 /// stage: ResNet-20) and projection shortcuts (their option B).
 [[nodiscard]] Model make_resnet_cifar(std::int64_t blocks, tensor::Shape input,
                                       std::int64_t classes);
+
+/// The ResNet for CIFAR of He et al., "Identity mappings" (2016): batch norm and ReLU stand in
+/// front of each convolution, and shortcuts are sums without an activation. Projection shortcuts
+/// where the shape changes.
+[[nodiscard]] Model make_preact_resnet(std::int64_t blocks, tensor::Shape input,
+                                       std::int64_t classes);
+
+/// DenseNet for CIFAR: 40 layers, growth rate 12, neither bottlenecks nor compression.
+[[nodiscard]] Model make_densenet40_12(tensor::Shape input, std::int64_t classes);
+
+/// torchvision's DenseNet-121: 7,978,856 parameters for 1,000 classes.
+[[nodiscard]] Model make_densenet121(tensor::Shape input, std::int64_t classes);
+
+/// torchvision's MobileNet v2: 3,504,872 parameters for 1,000 classes.
+[[nodiscard]] Model make_mobilenet_v2(tensor::Shape input, std::int64_t classes);
 
 // The ResNets of He et al. (2016), section 4.1, for images of 224x224x3 and 1,000 classes unless
 // told otherwise, as torchvision builds them: a bottleneck halves the image in its 3x3

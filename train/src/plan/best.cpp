@@ -206,6 +206,8 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
   for (std::size_t i = 0; i < model.layers.size() && !plan.layers.empty(); ++i) {
     const JobLayer layer = layer_of(job, i);
     split[i + 1] = layer.has_split() ? plan.layers[next++].split : split[model.layers[i].inputs[0]];
+    const bool joins = layer.spec.kind->traits().joins_channels;
+    if (joins && split[i + 1].kind == SplitKind::channel) split[i + 1] = {.kind = SplitKind::group};
     work.push_back(local_work(job, layer, split[i + 1]));
     // Where sums or outputs are brought together, those behind follow that.
     const bool gathers = layer.averages_images() && split[i + 1].kind == SplitKind::space;

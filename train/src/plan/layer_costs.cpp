@@ -209,6 +209,7 @@ std::vector<LayerSplit> splits_of(const GridJob& job, const JobLayer& layer) {
   }
   for (const int d : divisors_of(pr)) {
     splits.push_back({.kind = SplitKind::space, .h = d, .w = pr / d});
+    if (layer.spec.kind->traits().whole_channels) continue;
     splits.push_back({.kind = SplitKind::channel, .channels = {d, pr / d}});
   }
   return splits;
@@ -344,8 +345,8 @@ std::vector<LayerOption> options_of(const GridJob& job, const JobLayer& layer,
       list.add(split, inputs_of(layer, split, layouts));
     }
   } else {
-    for (std::size_t i = 0; i < layouts.size(); ++i) {
-      list.add(split_like(layouts[i]), {static_cast<int>(i)});
+    for (const int i : inputs_of(layer, {}, layouts)) {
+      list.add(split_like(layouts[static_cast<std::size_t>(i)]), {i});
     }
   }
   return list.take();

@@ -80,8 +80,8 @@ std::vector<OpenStep> open_steps(const Model& model) {
   std::vector<ValueId> open = {0};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::vector<ValueId>& inputs = model.layers[i].inputs;
-    OpenStep step{.x = slot_of(inputs[0], open)};
-    if (inputs.size() > 1) step.residual = slot_of(inputs[1], open);
+    OpenStep step;
+    for (const ValueId value : inputs) step.inputs.push_back(slot_of(value, open));
     std::vector<ValueId> after;
     for (const ValueId value : open) {
       if (last[value] <= i) continue;
@@ -161,10 +161,11 @@ class Search {
     const LayerOption& option = options_[layer][index];
     const OpenStep& step = steps_[layer];
     const LayerSpec& spec = job_.model.layers[layer];
-    const int x = layout_in(state, step.x);
-    if (!may_read(layer, option, x)) return;
-    Reading reading = read({.state = state}, step.x, spec.inputs[0], option.x);
-    if (step.residual) reading = read(reading, *step.residual, spec.inputs[1], option.x);
+    if (!may_read(layer, option, layout_in(state, step.inputs[0]))) return;
+    Reading reading{.state = state};
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      reading = read(reading, step.inputs[i], spec.inputs[i], option.x);
+    }
     LabelFront& reached = next[step.apply(reading.state, option.y)];
     for (const Label& label : labels.labels()) {
       const double seconds = label.seconds + option.seconds() + reading.seconds;
@@ -187,7 +188,10 @@ class Search {
       const bool has_samples = layouts_.front().kind == SplitKind::sample;
       return follows && has_samples ? wanted.kind == SplitKind::sample : in_order;
     }
-    if (follows) return option.x == x;
+    if (follows) {
+      const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
+      return wanted == layout_read_by(job_.model.layers[layer], {}, lies);
+    }
     const bool has_blocks = layouts_[static_cast<std::size_t>(x)].kind == SplitKind::channel;
     if (wanted.kind == SplitKind::channel && has_blocks) return option.x == x;
     return in_order;

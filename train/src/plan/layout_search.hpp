@@ -71,8 +71,7 @@ constexpr std::size_t most_layouts = 0xFE;  // two more numbers mean something e
 
 // What a layer does to a state.
 struct OpenStep {
-  std::size_t x = 0;                         // the slot of its first input
-  std::optional<std::size_t> residual = {};  // of its second
+  std::vector<std::size_t> inputs = {};  // the slots of what it reads
   // Where the values of the next state come from: a slot, or (none) from this layer.
   std::vector<std::optional<std::size_t>> next = {};
 

@@ -222,4 +222,18 @@ Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
                             parts.warm_up_steps);
 }
 
+Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
+                       const MakeScheme& make) {
+  if (experiment.update.scheme != sync::synchronous_scheme.name) {
+    throw ConfigError("update.scheme: the program brings a scheme of its own; leave the key at \"" +
+                      std::string(sync::synchronous_scheme.name) + "\"");
+  }
+  Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
+  if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");
+  if (!scheme->description().own_pace) return scheme;
+  throw ConfigError("make_scheme: replicas of " + std::string(scheme->description().name) +
+                    " go each at a pace of its own, which the trainer supports for its own "
+                    "schemes only");
+}
+
 }  // namespace rondo::train

@@ -15,6 +15,7 @@
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "schemes/cyclic.hpp"
@@ -79,6 +80,12 @@ struct SchemeParts {
 /// Throws ConfigError when there is none. Some are made by all ranks together.
 [[nodiscard]] std::unique_ptr<sync::UpdateScheme> make_scheme(const Experiment& experiment,
                                                               SchemeParts parts);
+
+/// A scheme of the user's own, with the optimizer that [optimizer] names. Throws ConfigError when
+/// there is none, when it goes at a pace of its own, and when [update] names another scheme.
+[[nodiscard]] std::unique_ptr<sync::UpdateScheme> make_own_scheme(const Experiment& experiment,
+                                                                  const SchemeParts& parts,
+                                                                  const MakeScheme& make);
 
 // From [update] to each scheme's options: what make_scheme() chooses from.
 

@@ -33,6 +33,11 @@ class BatchIterator {
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
   /// Of this rank.
   [[nodiscard]] std::int64_t own_samples(std::int64_t step) const noexcept;
+  /// The first sample of a micro-batch of this rank, counted from the step's first.
+  [[nodiscard]] std::int64_t first_sample(std::int64_t step,
+                                          std::int64_t micro_batch) const noexcept {
+    return range(step, micro_batch).first;
+  }
   /// Of all ranks, in an epoch.
   [[nodiscard]] std::int64_t epoch_samples() const noexcept;
 

@@ -23,6 +23,7 @@
 
 #include "config/combinations.hpp"
 #include "config/key.hpp"
+#include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
@@ -49,6 +50,19 @@ Model model_for(const Dataset& dataset, const Experiment& experiment) {
     throw ConfigError("model.name: " + experiment.model.name + " does not fit the images of " +
                       experiment.data.name + ": " + error.what());
   }
+}
+
+Model own_model_for(const Dataset& dataset, const Model& model) {
+  try {
+    static_cast<void>(shapes_of(model, 1));
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError("the model " + model.name + ": " + error.what());
+  }
+  const tensor::Shape images = dataset.training.shape.with_n(1);
+  if (model.input == images && model.classes == dataset.classes) return model;
+  throw ConfigError("the model " + model.name + " takes images of " + size_text(model.input) +
+                    " in " + std::to_string(model.classes) + " classes, and the data have " +
+                    size_text(images) + " in " + std::to_string(dataset.classes));
 }
 
 // Lent ones end with the caller, not with the run.
@@ -88,8 +102,23 @@ std::vector<char> contents_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-std::vector<Fact> facts_of(const Dataset& dataset, const Experiment& experiment) {
+// Names, kinds and inputs of all layers.
+std::string text_of(const Model& model) {
+  std::string text;
+  for (const LayerSpec& layer : model.layers) {
+    text += layer.name + " " + layer.kind->text();
+    for (const ValueId input : layer.inputs) text += " " + std::to_string(input);
+    text += "\n";
+  }
+  return text;
+}
+
+std::vector<Fact> facts_of(const Dataset& dataset, const Model& model,
+                           const Experiment& experiment) {
+  const std::string layers = text_of(model);
   std::vector<Fact> facts;
+  facts.push_back({"the digest of the model's layers",
+                   digest(std::vector<char>(layers.begin(), layers.end()))});
   add_facts("training images", dataset.training, facts);
   add_facts("test images", dataset.test, facts);
   if (!experiment.model.weights.empty()) {
@@ -119,8 +148,9 @@ void agree_on_configuration(transport::World& world, const Experiment& experimen
   });
 }
 
-void agree_on_data(transport::World& world, const Dataset& dataset, const Experiment& experiment) {
-  const std::string difference = difference_from_first_rank(world, facts_of(dataset, experiment));
+void agree_on_data(transport::World& world, const PreparedRun& run) {
+  const std::string difference =
+      difference_from_first_rank(world, facts_of(*run.dataset, run.model, run.experiment));
   agree_on(world, [&] {
     if (difference.empty()) return;
     throw DataError("data: " + difference + "; give all ranks the same files");
@@ -145,24 +175,26 @@ Experiment::Grid grid_chosen_by_first_rank(transport::World& world, const Model&
 
 // A synthetic data set takes its shape from the model, where the experiment gives none; then the
 // model takes its own from the data set, whichever that is.
-PreparedRun load_run(const Experiment& experiment, const Dataset* own) {
+PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Model* own_model) {
   PreparedRun run{.experiment = experiment};
   if (own != nullptr) {
     run.dataset = lend(*own);
   } else {
-    const Model usual = usual_model(experiment);
+    const Model usual = own_model != nullptr ? *own_model : usual_model(experiment);
     run.dataset =
         std::make_shared<const Dataset>(load_dataset(experiment.data, usual.input, usual.classes));
   }
-  run.model = model_for(*run.dataset, experiment);
+  run.model = own_model != nullptr ? own_model_for(*run.dataset, *own_model)
+                                   : model_for(*run.dataset, experiment);
   return run;
 }
 
-PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own) {
+PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own,
+                        const Model* own_model) {
   agree_on_configuration(world, experiment);
   PreparedRun run;
-  agree_on(world, [&] { run = load_run(experiment, own); });
-  agree_on_data(world, *run.dataset, experiment);
+  agree_on(world, [&] { run = load_run(experiment, own, own_model); });
+  agree_on_data(world, run);
   if (experiment.grid.plan == "auto") {
     run.experiment.grid = grid_chosen_by_first_rank(world, run.model, experiment);
   }

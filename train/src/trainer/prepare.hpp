@@ -19,9 +19,10 @@ struct PreparedRun {
   Model model = {};
 };
 
-/// Reads the data, unless `own` lends it, and makes the model for its images. Throws DataError, or
-/// ConfigError when the model cannot take such images.
-[[nodiscard]] PreparedRun load_run(const Experiment& experiment, const Dataset* own = nullptr);
+/// Reads the data, unless `own` lends it, and makes the model for its images, unless `own_model`
+/// lends it. Throws DataError, or ConfigError when the model cannot take such images.
+[[nodiscard]] PreparedRun load_run(const Experiment& experiment, const Dataset* own = nullptr,
+                                   const Model* own_model = nullptr);
 
 /// Checks `experiment` against this World, reads the data on every rank, and lets rank 0 choose the
 /// grid where grid.plan is "auto". Ranks that took part with another configuration or other data
@@ -32,7 +33,8 @@ struct PreparedRun {
 /// Throws on every rank ConfigError, or DataError, as load_run() and choose_grid_automatically()
 /// do; where ranks disagree it names the rank and the key.
 [[nodiscard]] PreparedRun prepare_run(transport::World& world, const Experiment& experiment,
-                                      const Dataset* own = nullptr);
+                                      const Dataset* own = nullptr,
+                                      const Model* own_model = nullptr);
 
 /// [grid] with the splits that the planner expects to be fastest for `model` on this World's ranks,
 /// and within train.memory_limit; its plan is "chosen". Nothing is measured, so that a run begins

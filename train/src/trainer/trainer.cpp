@@ -56,7 +56,7 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
   agree_on(world, [&] { log.emplace(options, world.rank()); });
-  PreparedRun prepared = prepare_run(world, experiment, options.dataset);
+  PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   EpochMetrics last;
   try {
@@ -77,22 +77,23 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
 namespace {
 
 BatchIteratorOptions stream_options(const Experiment& experiment, const GridMembership& grid,
-                                    const std::vector<Augmentation>& augmentations) {
+                                    const TrainerOptions& options) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
                      .crop_padding = experiment.data.crop,
                      .flip = experiment.data.flip,
-                     .augmentations = augmentations},
+                     .augmentations = options.augmentations},
           .rank = grid.group(),
           .ranks = grid.grid().pc,
           .micro_batches = experiment.train.accumulate,
-          .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment)};
+          .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
+                           options.make_scheme != nullptr};
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
 BatchIteratorOptions own_stream_options(const Experiment& experiment, const GridMembership& grid,
-                                        const std::vector<Augmentation>& augmentations) {
-  BatchIteratorOptions options = stream_options(experiment, grid, augmentations);
+                                        const TrainerOptions& trainer) {
+  BatchIteratorOptions options = stream_options(experiment, grid, trainer);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -103,10 +104,9 @@ BatchIteratorOptions own_stream_options(const Experiment& experiment, const Grid
 
 std::unique_ptr<BatchIterator> make_own_stream(const Dataset& dataset, const Experiment& experiment,
                                                const GridMembership& grid,
-                                               const std::vector<Augmentation>& augmentations) {
+                                               const TrainerOptions& options) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchIterator>(dataset,
-                                         own_stream_options(experiment, grid, augmentations));
+  return std::make_unique<BatchIterator>(dataset, own_stream_options(experiment, grid, options));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -151,12 +151,13 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(*dataset_, stream_options(experiment_, grid_, options.augmentations)),
-      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options.augmentations)),
+      batches_(*dataset_, stream_options(experiment_, grid_, options)),
+      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
       learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
+      make_own_scheme_(options.make_scheme),
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
       traffic_(world),
@@ -221,6 +222,7 @@ ExecutorOptions Trainer::executor_options() const {
     options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
+  options.seed = static_cast<std::uint64_t>(experiment_.train.seed);
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
   return options;
 }
@@ -287,7 +289,8 @@ void Trainer::join() {
   }
   const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
   parts.total_samples = paced_steps * experiment_.train.global_batch;
-  scheme_ = make_scheme(experiment_, std::move(parts));
+  scheme_ = make_own_scheme_ ? make_own_scheme(experiment_, parts, make_own_scheme_)
+                             : make_scheme(experiment_, std::move(parts));
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
@@ -334,10 +337,16 @@ void Trainer::run_step() {
 
 tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
+  // Ranks that go each at a pace of their own count their mini-batches, not samples of a step.
+  const std::int64_t others =
+      &batches == own_batches_.get() ? grid_.group() * experiment_.train.global_batch : 0;
   for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
     const Batch batch = batches.load(step, micro_batch);
     link_->begin_micro_batch(micro_batch, batches.micro_batches());
-    const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
+    const BatchPosition position{.step = step,
+                                 .first_sample = others + batches.first_sample(step, micro_batch)};
+    const tensor::Loss loss =
+        slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
     grid_.shared_statistics().count(batch.samples, statistics_);
     whole.sum += loss.sum;
     whole.correct += loss.correct;

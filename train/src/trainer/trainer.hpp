@@ -93,6 +93,7 @@ class Trainer {
   void make_executor();
   void book_others();
   void choose_lazy_layers();
+  [[nodiscard]] std::string scheme_name() const;
   [[nodiscard]] StartEvent start_event() const;
   void announce_updates() const;
 
@@ -147,6 +148,7 @@ class Trainer {
   std::vector<RankGroups> rank_groups_;
   std::vector<transport::Communicator> groups_;  // one per level
   Traces traces_;
+  MakeScheme make_own_scheme_;
   std::unique_ptr<sync::UpdateScheme> scheme_;
   std::optional<StepLink> link_;
   SlowRank slow_rank_;

@@ -44,7 +44,7 @@ StartEvent Trainer::start_event() const {
                    .seed = experiment_.train.seed,
                    .steps_per_epoch = batches_.steps(),
                    .total_steps = total_steps_,
-                   .scheme = experiment_.update.scheme,
+                   .scheme = scheme_name(),
                    .lazy_layers = lazy_.names,
                    .injected = injections_};
   for (const transport::RankInfo& rank : world_.ranks()) event.hosts.push_back(rank.host);
@@ -88,7 +88,7 @@ void Trainer::announce() const {
 }
 
 void Trainer::announce_updates() const {
-  std::string note = "updates " + experiment_.update.scheme;
+  std::string note = "updates " + scheme_name();
   const std::int64_t warm_up = std::min(warm_up_steps_, total_steps_);
   if (warm_up > 0 && scheme_of(experiment_.update).warm_up != sync::WarmUp::pointless) {
     note += warm_up < total_steps_ ? ", after " + counted(warm_up, "synchronous step")
@@ -224,12 +224,18 @@ std::uint64_t Trainer::synchronous_words_sent() const {
   return words(0, step_ - last) + words(batches_.steps() - 1, last);
 }
 
+// One of the user's own has a name of its own.
+std::string Trainer::scheme_name() const {
+  return make_own_scheme_ && scheme_ ? std::string(scheme_->description().name)
+                                     : experiment_.update.scheme;
+}
+
 RunSummary Trainer::summary(const std::string& reason) const {
   const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
   const bool lazy = scheme_of(experiment_.update).windows;
   return {.reason = reason,
-          .scheme = experiment_.update.scheme,
+          .scheme = scheme_name(),
           .steps = step_,
           .samples = static_cast<std::int64_t>(trained_samples_),
           .training_seconds = work_.seconds,

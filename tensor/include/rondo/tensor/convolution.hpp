@@ -21,8 +21,9 @@ enum class InputGradient : std::uint8_t { wanted, unused };
 /// another one, and one that only evaluates has no use for it.
 enum class WeightGradient : std::uint8_t { wanted, unused };
 
-/// One convolution: input [N,H,W,C], weights [F,C,KH,KW] (oihw in the flat parameter array),
-/// output [N,H',W',F].
+/// One convolution: input [N,H,W,C], weights [F,C/groups,KH,KW] (oihw in the flat parameter array),
+/// output [N,H',W',F]. Filter f reads the channels of group f * groups / F alone; as many groups as
+/// channels make it depthwise.
 struct ConvolutionSpec {
   Shape input = {};
   std::int64_t filters = 0;
@@ -37,13 +38,14 @@ struct ConvolutionSpec {
   Activation activation = Activation::none;
   InputGradient input_gradient = InputGradient::wanted;
   WeightGradient weight_gradient = WeightGradient::wanted;
+  std::int64_t groups = 1;  ///< divides channels and filters
 
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - kernel_h) / stride + 1,
             (input.w + pad_left + pad_right - kernel_w) / stride + 1, filters};
   }
   [[nodiscard]] std::int64_t weights() const noexcept {
-    return filters * input.c * kernel_h * kernel_w;
+    return filters * (input.c / groups) * kernel_h * kernel_w;
   }
 };
 

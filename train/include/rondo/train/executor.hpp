@@ -40,7 +40,7 @@ class RONDO_TRAIN_API StepObserver {
 /// One rank's arrays, in the model's ParameterLayout. Lent; they outlive the Executor.
 struct ModelState {
   std::span<float> parameters = {};
-  std::span<float> gradients = {};
+  std::span<float> gradients = {};  ///< not looked at where nothing is trained
   std::span<float> statistics = {};
 };
 
@@ -50,6 +50,14 @@ struct ExecutorOptions {
   /// The most images that evaluate() takes at once; 0: as many as the largest training batch.
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
+  std::uint64_t seed = 1;  ///< of what layers draw: dropout
+};
+
+/// Where a batch stands in a run. What layers draw depends on it, and not on how many ranks share
+/// the step's global batch.
+struct BatchPosition {
+  std::int64_t step = 0;          ///< of the whole run
+  std::int64_t first_sample = 0;  ///< of the batch, within the step's global batch
 };
 
 /// Runs a model: forward, loss and backward of one batch, planned before the first step.
@@ -79,7 +87,8 @@ class RONDO_TRAIN_API Executor {
 
   /// Overwrites the gradients with those of the summed loss, updates the running statistics, and
   /// returns the summed loss. `batch.samples` is 0 or one of training_batches.
-  tensor::Loss train(const Batch& batch, StepObserver& observer);
+  tensor::Loss train(const Batch& batch, StepObserver& observer,
+                     const BatchPosition& position = {});
 
   /// Loss and correct answers with the given parameters and running statistics (a copy for
   /// evaluation, or the training state itself); changes neither.
@@ -90,8 +99,13 @@ class RONDO_TRAIN_API Executor {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
 
-  /// The logits of the last evaluate(): samples x classes, on a grid of the samples that this rank
-  /// has judged.
+  /// The logits of `samples` images, at most evaluation_batch, with the parameters and statistics
+  /// of the ModelState as they were at the first call: for an executor that nothing else is asked
+  /// of, made without training_batches. No labels, and weights are packed once.
+  [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
+
+  /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that
+  /// this rank has judged.
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
   /// "layer: kernel names", one line per layer that has a oneDNN kernel.

@@ -44,17 +44,22 @@ struct Experiment {
   /// One layer of a model that is described layer by layer. What is not its kind's means nothing.
   struct Layer {
     std::string kind = {};      ///< convolution, batch_norm, max_pooling, average_pooling,
-                                ///< global_average_pooling, fully_connected
+                                ///< global_average_pooling, fully_connected, add, concat,
+                                ///< dropout, activation
     std::string name = {};      ///< empty: its kind and number, counted from 1: convolution1
     std::string from = {};      ///< the earlier layer that it reads, or input; empty: the last one
     std::string residual = {};  ///< batch_norm: the earlier layer that is added; empty: none
+    std::string with = {};      ///< add, concat: further layers that it reads; commas between them
     std::int64_t filters = 0;   ///< convolution
     std::int64_t outputs = 0;   ///< fully_connected
     std::int64_t kernel = 3;    ///< convolution: rows and columns
     std::int64_t window = 2;    ///< poolings: rows and columns
     std::int64_t stride = 0;    ///< 0: 1, or the window of a pooling
     std::int64_t padding = -1;  ///< on each side; -1: kernel / 2, and none of a pooling
-    bool bias = false;          ///< convolution
+    std::int64_t groups = 1;    ///< convolution: divides channels and filters
+    double probability = 0.5;   ///< dropout
+    std::string function = "relu";      ///< activation: relu, relu6
+    bool bias = false;                  ///< convolution
     std::string activation = "auto";    ///< none, relu; auto: relu of batch_norm, else none
     std::string initial = "he_normal";  ///< convolution: he_normal, uniform_fan_in
 

@@ -31,6 +31,7 @@ struct ConvolutionLayer {
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
   std::int64_t padding = 1;
+  std::int64_t groups = 1;  ///< divides channels and filters; as many as channels: depthwise
   bool bias = false;
   tensor::Activation activation = tensor::Activation::none;
   Initial initial = Initial::he_normal;  ///< of the weights; a bias is always uniform_fan_in
@@ -58,11 +59,35 @@ struct FullyConnectedLayer {
   tensor::Activation activation = tensor::Activation::none;
 };
 
-/// What a kind of layer does with its numbers; private to the library.
+/// The sum of two values or more, of one shape.
+struct AddLayer {
+  tensor::Activation activation = tensor::Activation::none;
+};
+
+/// The channels of two values or more, one behind the other; images are equally large.
+struct ConcatLayer {};
+
+/// In training each element is 0 with this probability, else divided by 1 - probability; in
+/// evaluation nothing is done. Which elements depends on the run's seed, the step, the layer's name
+/// and the element's place in the global batch alone, not on the number of ranks.
+struct DropoutLayer {
+  double probability = 0.5;
+};
+
+/// A function of every element: max(x, 0), or min(max(x, 0), 6).
+enum class Function : std::uint8_t { relu, relu6 };
+
+/// For what is no part of another layer; relu behind a convolution, batch norm or sum is cheaper as
+/// their activation.
+struct ActivationLayer {
+  Function function = Function::relu;
+};
+
+/// What a kind of layer does with its numbers; see layer_type.hpp.
 class LayerType;
 
 // One for every kind, found by the type of its numbers. Each stands with all else that a kind of
-// layer is in one source, in the library's folder layers/.
+// layer is in one source, in the library's folder layers/, or beside one's own kind of layer.
 [[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
     const ConvolutionLayer& layer);
 [[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
@@ -73,6 +98,14 @@ class LayerType;
     const GlobalAveragePoolingLayer& layer);
 [[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
     const FullyConnectedLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const AddLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const ConcatLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const DropoutLayer& layer);
+[[nodiscard]] RONDO_TRAIN_API std::shared_ptr<const LayerType> make_layer_type(
+    const ActivationLayer& layer);
 
 template <typename Layer>
 concept AnyLayer = requires(const Layer& layer) {
@@ -126,8 +159,13 @@ class ModelBuilder {
   ValueId add(std::string name, LayerKind kind, ValueId x) {
     return append(std::move(name), std::move(kind), {x});
   }
-  ValueId add(std::string name, LayerKind kind, ValueId x, ValueId residual) {
-    return append(std::move(name), std::move(kind), {x, residual});
+  /// With a residual, or of two inputs.
+  ValueId add(std::string name, LayerKind kind, ValueId x, ValueId second) {
+    return append(std::move(name), std::move(kind), {x, second});
+  }
+  /// Of any number of inputs.
+  ValueId add(std::string name, LayerKind kind, std::vector<ValueId> inputs) {
+    return append(std::move(name), std::move(kind), std::move(inputs));
   }
 
   Model finish() { return std::move(model_); }
@@ -155,12 +193,14 @@ class ModelBuilder {
 /// none.
 ///
 /// - lenet5: 28x28x1, 10 classes
-/// - resnet8, resnet20, resnet32, resnet56, resnet110 (CIFAR): 32x32x3, 10 classes
-/// - alexnet, vgg11, vgg11_bn, vgg16, vgg16_bn, resnet18, resnet34, resnet50, wide_resnet50_2:
-///   224x224x3, 1,000 classes, with torchvision's parameters; alexnet-2012: 227x227x3
+/// - resnet8, resnet20, resnet32, resnet56, resnet110, preact_resnet20, preact_resnet56,
+///   preact_resnet110, densenet40_12 (CIFAR): 32x32x3, 10 classes
+/// - alexnet, vgg11, vgg11_bn, vgg16, vgg16_bn, resnet18, resnet34, resnet50, wide_resnet50_2,
+///   densenet121, mobilenet_v2: 224x224x3, 1,000 classes, with torchvision's parameters and
+///   dropout; alexnet-2012: 227x227x3, without dropout
 ///
-/// No model has dropout. AlexNet and VGG have no adaptive pooling, either, which changes nothing at
-/// their own size of images; at others their first fully connected layer takes what there is.
+/// AlexNet and VGG have no adaptive pooling, which changes nothing at their own size of images; at
+/// others their first fully connected layer takes what there is.
 [[nodiscard]] RONDO_TRAIN_API Model make_model(std::string_view name, tensor::Shape input = {},
                                                std::int64_t classes = 0);
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -11,6 +12,13 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/loader.hpp>
+#include <rondo/train/model.hpp>
+
+namespace rondo::sync {
+class Optimizer;
+class UpdateScheme;
+struct Replica;
+}  // namespace rondo::sync
 
 namespace rondo::transport {
 class Team;
@@ -108,12 +116,24 @@ struct TrainerObserver {
   std::function<void(const RunSummary&)> on_end = {};  ///< unless the run ends by an error
 };
 
+/// Makes an update scheme of the user's own, on all ranks together: for this rank's replica, with
+/// the optimizer that [optimizer] names. See sync::SchemeBase.
+using MakeScheme = std::function<std::unique_ptr<sync::UpdateScheme>(
+    const sync::Replica& replica, const std::shared_ptr<sync::Optimizer>& optimizer)>;
+
 struct TrainerOptions {
   int threads = 1;                  ///< of this rank, decided by the launcher
   transport::Team* team = nullptr;  ///< lent; shares long flat passes among its threads
   /// A data set of the user's own, the same on every rank; lent. Null: what [data] names.
   const Dataset* dataset = nullptr;
+  /// A model of the user's own, the same on every rank, whatever kinds of layers it has; lent.
+  /// Null: what [model] names.
+  const Model* model = nullptr;
   std::vector<Augmentation> augmentations = {};  ///< of training images, after those of [data]
+  /// An update scheme of the user's own, in place of the synchronous one: update.scheme must be
+  /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
+  /// (SchemeDescription::own_pace is refused). Empty: what [update] names.
+  MakeScheme make_scheme = {};
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   TrainerObserver observer = {};
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread

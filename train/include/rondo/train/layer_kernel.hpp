@@ -5,11 +5,18 @@
 #include <span>
 #include <string>
 
-#include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/train/model.hpp>
+#include <rondo/train/export.hpp>
 
 namespace rondo::train {
+
+/// What random numbers of a layer are keyed by, beside the element of the whole value that they are
+/// for. So they are the same for any number of ranks, and need not be kept for backward.
+struct RandomKey {
+  std::uint64_t layer = 0;        ///< of the run's seed and the layer's name
+  std::int64_t step = 0;          ///< of the whole run
+  std::int64_t first_sample = 0;  ///< of the replica's batch, within the step's global batch
+};
 
 /// What a layer reads and writes in the forward pass.
 struct ForwardOperands {
@@ -17,6 +24,9 @@ struct ForwardOperands {
   tensor::View<const float> residual = {};  ///< data == nullptr: the layer has none
   tensor::View<float> y = {};
   std::span<const float> parameters = {};  ///< the layer's block of the flat array
+  /// All that a layer of several inputs reads; the first is x. Empty for others.
+  std::span<const tensor::View<const float>> inputs = {};
+  RandomKey random = {};
 };
 
 /// What it reads and writes in the backward pass. dy may be overwritten; dx may be dy.
@@ -28,19 +38,24 @@ struct BackwardOperands {
   tensor::View<float> dx = {};             ///< data == nullptr: not wanted
   std::span<const float> parameters = {};
   std::span<float> gradients = {};  ///< overwritten
+  /// Of a layer of several inputs, instead of dx: the gradient of each, data == nullptr where it is
+  /// not wanted. The first may be dy where the layer works in place; no other is.
+  std::span<const tensor::View<float>> input_gradients = {};
+  RandomKey random = {};
 };
 
 /// What kernels are made for. Those for evaluation have no backward.
 enum class KernelPurpose : std::uint8_t { training, evaluation };
 
 /// One layer for one number of images: the seam between the model, which is data, and the
-/// kernels. Makes all memory when it is made.
-class LayerKernel {
+/// kernels. Makes all memory when it is made. Views are of this rank's part of a value, dense, with
+/// the channels innermost.
+class RONDO_TRAIN_API LayerKernel {
  public:
   LayerKernel() = default;
   LayerKernel(const LayerKernel&) = delete;
   LayerKernel& operator=(const LayerKernel&) = delete;
-  virtual ~LayerKernel() = default;
+  virtual ~LayerKernel();
 
   /// The layer's parameters have changed.
   virtual void load(std::span<const float> parameters);
@@ -59,7 +74,7 @@ class LayerKernel {
 };
 
 /// A layer that computes in training what it computes in evaluation, and measures nothing.
-class OneForwardKernel : public LayerKernel {
+class RONDO_TRAIN_API OneForwardKernel : public LayerKernel {
  public:
   void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) final {
     forward(operands);
@@ -72,11 +87,5 @@ class OneForwardKernel : public LayerKernel {
  private:
   virtual void forward(const ForwardOperands& operands) = 0;
 };
-
-/// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
-/// never given a dx; for evaluation none is asked for any gradient.
-[[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(
-    tensor::Engine& engine, const LayerKind& layer, tensor::Shape input, bool input_gradient,
-    KernelPurpose purpose = KernelPurpose::training);
 
 }  // namespace rondo::train

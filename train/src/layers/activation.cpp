@@ -1,0 +1,93 @@
+// Functions of single elements, as layers: for networks whose ReLU is part of no other layer, or is
+// none. A layer of its own costs a pass over memory in each direction; so where there is an
+// activation of batch norm, a convolution or a sum that will do, take that.
+//
+// ReLU6 is such a layer behind MobileNet's batch norms.
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include <rondo/tensor/team.hpp>
+
+#include "layers/layer_type.hpp"
+
+namespace rondo::train {
+namespace {
+
+class ActivationKernel final : public OneForwardKernel {
+ public:
+  ActivationKernel(tensor::Engine& engine, float most) : engine_(engine), most_(most) {}
+
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+
+  // The function's slope is 1 between the limits, which the output tells, and 0 on them.
+  void backward_input(const BackwardOperands& operands) override {
+    if (operands.dx.data == nullptr) return;
+    const float* y = operands.y.data;
+    const float* dy = operands.dy.data;
+    float* dx = operands.dx.data;
+    tensor::for_each_share(engine_, operands.y.shape.size(),
+                           [&](std::int64_t first, std::int64_t last) {
+                             for (std::int64_t i = first; i < last; ++i) {
+                               dx[i] = y[i] > 0.0F && y[i] < most_ ? dy[i] : 0.0F;
+                             }
+                           });
+  }
+
+ private:
+  // NaN stays NaN, so that it is noticed.
+  void forward(const ForwardOperands& operands) override {
+    const float* x = operands.x.data;
+    float* y = operands.y.data;
+    tensor::for_each_share(engine_, operands.y.shape.size(),
+                           [&](std::int64_t first, std::int64_t last) {
+                             for (std::int64_t i = first; i < last; ++i) {
+                               const float positive = x[i] < 0.0F ? 0.0F : x[i];
+                               y[i] = positive > most_ ? most_ : positive;
+                             }
+                           });
+  }
+
+  tensor::Engine& engine_;
+  float most_;
+};
+
+class Activation final : public LayerType {
+ public:
+  explicit Activation(const ActivationLayer& layer) : function_(layer.function) {}
+
+  std::string text() const override {
+    return function_ == Function::relu6 ? "activation relu6" : "activation relu";
+  }
+  LayerTraits traits() const noexcept override { return {.in_place = true}; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    const float unlimited = std::numeric_limits<float>::infinity();
+    return std::make_unique<ActivationKernel>(engine,
+                                              function_ == Function::relu6 ? 6.0F : unlimited);
+  }
+
+ private:
+  Function function_;
+};
+
+}  // namespace
+
+std::shared_ptr<const LayerType> make_layer_type(const ActivationLayer& layer) {
+  return std::make_shared<Activation>(layer);
+}
+
+DescribedKind describe_activation() {
+  return {.name = "activation",
+          .keys = {"function"},
+          .make = [](const Experiment::Layer& layer) -> LayerKind {
+            return ActivationLayer{.function = layer.function == "relu6" ? Function::relu6
+                                                                         : Function::relu};
+          }};
+}
+
+}  // namespace rondo::train
