@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 namespace rondo::sync::byte_stream_test {
 namespace {

@@ -1,6 +1,6 @@
 // The turns that clocks make, and how many mini-batches workers do by them.
 
-#include <rondo/sync/cyclic_forecast.hpp>
+#include <rondo/sync/cyclic.hpp>
 
 #include <cstdint>
 #include <numeric>

@@ -11,9 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/cyclic_forecast.hpp>
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/sync/warm_up.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 

@@ -1,6 +1,6 @@
 // Sums of gradients: the micro-batches of a step add up to the whole.
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -11,7 +11,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 
 #include "support/allocations.hpp"

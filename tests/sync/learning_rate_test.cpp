@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/optimizer.hpp>
 
 namespace rondo::sync::learning_rate_test {
 namespace {

@@ -1,6 +1,6 @@
 // The mean of batch norm's running statistics over the ranks.
 
-#include <rondo/sync/averages.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 #include <span>
 #include <vector>

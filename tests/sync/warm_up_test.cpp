@@ -1,6 +1,6 @@
 // A warm-up and what follows it: who is called when, and what is saved.
 
-#include <rondo/sync/warm_up.hpp>
+#include <rondo/sync/synchronous.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,6 @@
 #include <gtest/gtest.h>
 
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/synchronous.hpp>
 
 #include "support/allocations.hpp"
 #include "support/world.hpp"

@@ -1,4 +1,4 @@
-#include <rondo/transport/arena.hpp>
+#include <rondo/transport/world.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Means over ranks: of statistics for evaluation, and of whole models in training by averages.
 
-#include <rondo/sync/averages.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 #include <algorithm>
 

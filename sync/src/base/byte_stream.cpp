@@ -1,6 +1,6 @@
 // The states of schemes and optimizers as bytes: a name, a version, and values with checked counts.
 
-#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 #include <algorithm>
 #include <stdexcept>

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/scheme_base.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {

@@ -1,6 +1,6 @@
 // One range of the array at a time, cut into a part for each thread where it is long.
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 
 #include <algorithm>
 

@@ -9,8 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include <rondo/sync/byte_stream.hpp>
-#include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 #include "optimizer/flat_optimizer.hpp"
 #include "optimizer/kernels.hpp"

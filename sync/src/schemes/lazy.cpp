@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/world.hpp>
 

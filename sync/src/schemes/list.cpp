@@ -8,8 +8,8 @@
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
 namespace {

@@ -2,13 +2,13 @@
 // iteration, and not before: what is asked after the last iteration of the warm-up concerns its
 // result, which the second scheme has not seen yet.
 
-#include <rondo/sync/warm_up.hpp>
+#include <rondo/sync/synchronous.hpp>
 
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
-#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 #include "base/counters.hpp"
 

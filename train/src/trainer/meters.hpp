@@ -9,7 +9,6 @@
 
 #include <rondo/tensor/cross_entropy.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/counters.hpp>
 #include <rondo/transport/world.hpp>
 
 namespace rondo::train {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/parameters.hpp>

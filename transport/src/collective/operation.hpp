@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <rondo/transport/block.hpp>
-#include <rondo/transport/counters.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "collective/choice.hpp"
 #include "shm/control_block.hpp"

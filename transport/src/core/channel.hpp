@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <rondo/transport/counters.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "links/link.hpp"
 

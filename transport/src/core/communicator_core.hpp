@@ -10,9 +10,8 @@
 #include <vector>
 
 #include <rondo/transport/block.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/error.hpp>
-#include <rondo/transport/neighbour.hpp>
-#include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
 #include "bootstrap/side_channel.hpp"

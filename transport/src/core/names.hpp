@@ -4,7 +4,6 @@
 #include <string>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "core/stage.hpp"

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include <rondo/transport/counters.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rondo/transport/counters.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "collective/operation.hpp"
 

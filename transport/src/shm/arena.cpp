@@ -9,7 +9,7 @@
 #include <iterator>
 #include <utility>
 
-#include <rondo/transport/arena.hpp>
+#include <rondo/transport/world.hpp>
 
 namespace rondo::transport {
 namespace {

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 
 // What ranks of one node read of each other. Everything here lies in shared memory, is written by
 // one rank (but for the doorbell) and read by all; all flags are 64-bit sequences that only grow.
