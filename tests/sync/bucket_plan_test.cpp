@@ -1,6 +1,6 @@
 // How layers are cut into buckets: a pure function, tested over all small cases.
 
-#include "base/buckets.hpp"
+#include "base/reductions.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Scalar products over a model whose slices lie on several ranks, and clipping by them.
 
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 
 #include <array>
 #include <cmath>

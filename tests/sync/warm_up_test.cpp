@@ -1,6 +1,6 @@
 // A warm-up and what follows it: who is called when, and what is saved.
 
-#include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/update_scheme.hpp>
 
 #include <algorithm>
 #include <cstddef>

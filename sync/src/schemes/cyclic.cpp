@@ -23,7 +23,8 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
+#include "flat/flat.hpp"
 #include "schemes/token_ring.hpp"
 
 namespace rondo::sync {

@@ -18,8 +18,7 @@
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/buckets.hpp"
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 #include "schemes/lazy_controller.hpp"
 
 namespace rondo::sync {

@@ -90,6 +90,10 @@ class RONDO_SYNC_API ByteReader {
   std::string name_;
 };
 
+/// A scheme's counters as a part of its state.
+RONDO_SYNC_API void write_counters(ByteWriter& writer, const SchemeCounters& counters);
+[[nodiscard]] RONDO_SYNC_API SchemeCounters read_counters(ByteReader& reader);
+
 /// The plain mean of the statistics of the ranks that hold the same, for evaluation.
 ///
 /// Summed in double, where sums of equal floats are exact: ranks that agree get back what they

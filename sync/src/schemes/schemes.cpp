@@ -1,23 +1,37 @@
-// Two schemes in a row. The first one is flushed in the begin() of the second one's first
-// iteration, and not before: what is asked after the last iteration of the warm-up concerns its
-// result, which the second scheme has not seen yet.
+// The schemes of this library, one line each; and two of them in a row.
 
-#include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/update_scheme.hpp>
 
+#include <array>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/hierarchical.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/scheme_base.hpp>
-
-#include "base/counters.hpp"
+#include <rondo/sync/synchronous.hpp>
 
 namespace rondo::sync {
 namespace {
 
+constexpr std::array all_schemes{
+    synchronous_scheme,   //
+    lazy_scheme,          //
+    k_step_scheme,        //
+    hierarchical_scheme,  //
+    cyclic_scheme,
+};
+
 constexpr std::string_view warm_up_state_name = "warm_up";
 constexpr std::uint32_t warm_up_state_version = 1;
 
+/// Two schemes in a row. The first one is flushed in the begin() of the second one's first
+/// iteration, and not before: what is asked after the last iteration of the warm-up concerns its
+/// result, which the second scheme has not seen yet.
 class WarmUpScheme final : public UpdateScheme {
  public:
   WarmUpScheme(std::unique_ptr<UpdateScheme> first, std::unique_ptr<UpdateScheme> then,
@@ -50,7 +64,7 @@ class WarmUpScheme final : public UpdateScheme {
   [[nodiscard]] std::vector<std::byte> save() const override;
   void restore(std::span<const std::byte> state) override;
   [[nodiscard]] SchemeCounters counters() const noexcept override {
-    return sum(of_first_, active().counters());
+    return of_first_ + active().counters();
   }
   [[nodiscard]] const SchemeDescription& description() const noexcept override {
     return then_->description();
@@ -81,7 +95,7 @@ std::vector<std::byte> WarmUpScheme::save() const {
   ByteWriter writer(warm_up_state_name, warm_up_state_version);
   writer.put(static_cast<std::uint8_t>(is_over()));
   writer.put(done_);
-  write(writer, of_first_);
+  write_counters(writer, of_first_);
   writer.put_array(std::span<const std::byte>(active().save()));
   return writer.take();
 }
@@ -105,6 +119,17 @@ void WarmUpScheme::restore(std::span<const std::byte> state) {
 }
 
 }  // namespace
+
+std::span<const SchemeDescription> schemes() noexcept { return all_schemes; }
+
+const SchemeDescription& describe_scheme(std::string_view name) {
+  std::string known;
+  for (const SchemeDescription& scheme : all_schemes) {
+    if (scheme.name == name) return scheme;
+    known += (known.empty() ? "" : ", ") + std::string(scheme.name);
+  }
+  throw std::invalid_argument("no scheme is called " + std::string(name) + "; there are: " + known);
+}
 
 std::unique_ptr<UpdateScheme> make_warm_up(std::unique_ptr<UpdateScheme> first,
                                            std::unique_ptr<UpdateScheme> then, std::int64_t steps) {
