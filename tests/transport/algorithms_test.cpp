@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "collective/algorithms.hpp"
-#include "collective/choice.hpp"
 #include "fabric/message.hpp"
 #include "support/link_collective_test.hpp"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "link_suite.hpp"
-#include "links/shm/link.hpp"
+#include "links/link.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport::link_shm_test {

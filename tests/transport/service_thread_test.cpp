@@ -1,6 +1,6 @@
 // The thread that serves the store and receives status messages.
 
-#include "bootstrap/service_thread.hpp"
+#include "bootstrap/side_channel.hpp"
 
 #include <chrono>
 #include <future>

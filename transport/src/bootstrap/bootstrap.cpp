@@ -22,7 +22,6 @@
 
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"
-#include "bootstrap/interfaces.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"

@@ -5,7 +5,7 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "reduce/reduce.hpp"
 
 namespace rondo::transport {

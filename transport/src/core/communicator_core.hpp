@@ -15,7 +15,7 @@
 #include <rondo/transport/request.hpp>
 
 #include "bootstrap/side_channel.hpp"
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
 

@@ -20,7 +20,7 @@
 #include "fabric/message.hpp"
 #include "node/protocol.hpp"
 #include "shm/arena.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {

@@ -15,7 +15,7 @@
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "shm/arena.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 
 namespace rondo::transport {
 

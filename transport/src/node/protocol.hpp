@@ -5,7 +5,7 @@
 
 #include <rondo/transport/world.hpp>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 
 namespace rondo::transport {
 

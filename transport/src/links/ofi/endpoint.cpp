@@ -29,7 +29,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
-#include "links/host_environment.hpp"
+#include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
 namespace {

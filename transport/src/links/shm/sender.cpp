@@ -4,7 +4,7 @@
 // Large ones are announced and copied once the receiver is ready for them. A send that finds the
 // ring full waits in a queue of its peer, behind those posted before it.
 
-#include "links/shm/sender.hpp"
+#include "links/shm/peer.hpp"
 
 #include <algorithm>
 #include <cstring>

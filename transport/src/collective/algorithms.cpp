@@ -1,7 +1,8 @@
-// The table of sizes as text ("rd:0-16k;ring:16k-max"): every part names an algorithm and a range
-// of bytes. The ranges must follow each other without gaps, so that every size has one algorithm.
+// Which algorithm an allreduce between nodes takes: the table of sizes as text
+// ("rd:0-16k;ring:16k-max"). Every part names an algorithm and a range of bytes. The ranges must
+// follow each other without gaps, so that every size has one algorithm.
 
-#include "collective/choice.hpp"
+#include "collective/algorithms.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
-// The reduction loops. Included by one translation unit per instruction set, which says how to
-// compile them and names the namespace in RONDO_REDUCTION_SET; everything else is internal. No
+// The reduction loops. Compiled once per instruction set, each time with its own flags and with the
+// name of its namespace as RONDO_REDUCTION_SET: see meson.build. Everything else is internal. No
 // inline function of the standard library is called: the linker could take this copy of it for
 // the whole program, on a CPU without these instructions.
 
