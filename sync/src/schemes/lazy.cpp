@@ -379,8 +379,8 @@ void LazyScheme::apply_window() {
   window_ = {};
 }
 
-// An open window is applied to the copy. Its sums are reduced in the gradient array, which nobody
-// needs until begin(): the window itself goes on.
+// An open window is applied to the copy. Its sums are reduced in the gradient array, which is
+// free until begin(): the window itself goes on.
 void LazyScheme::evaluate(std::span<float> parameters, std::span<float> statistics) {
   std::ranges::copy(replica().parameters, parameters.begin());
   if (window_.iterations > 0) {

@@ -305,7 +305,7 @@ std::optional<Blobs> AllgatherRounds::complete() {
 }
 
 std::string AllgatherRounds::missing() const {
-  constexpr std::size_t most_names = 8;  // a longer list helps nobody
+  constexpr std::size_t most_names = 8;  // a longer list is not read
   std::string names;
   std::size_t count = 0;
   for (std::size_t r = 0; r < came_.size(); ++r) {

@@ -24,7 +24,7 @@ class Ports {
  public:
   static constexpr std::size_t count = std::size_t{1} << 16U;
 
-  /// One that is free: the one that was free longest, because a message that nobody has received
+  /// One that is free: the one that was free longest, because a message that was not received
   /// may still lie there. Nothing when all are taken.
   [[nodiscard]] std::optional<std::uint16_t> take() {
     for (std::size_t i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ class Channel {
     if (transfer.pending()) routes_[member].link->cancel(transfer);
   }
 
-  /// Nobody asks any more for what the members send: links may throw it away.
+  /// What the members send is not received any more: links may throw it away.
   void discard() const {
     constexpr std::uint64_t whole_port = 0xFFFF;
     for (const Route& from : routes_) {

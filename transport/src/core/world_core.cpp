@@ -130,7 +130,7 @@ BlockOffer WorldCore::offer_block() {
   return {.block = block, .last = 0};
 }
 
-// Nobody has used it, so nobody has to consume anything before it is offered again.
+// It was not used, so no rank has to consume anything before it is offered again.
 void WorldCore::take_back(const BlockOffer& offer) {
   retired_.push_back({.offer = offer, .members = {}});
 }

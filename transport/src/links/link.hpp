@@ -104,9 +104,9 @@ class Link {
   /// is already receiving may cost the connection.
   virtual void cancel(Transfer& transfer) = 0;
 
-  /// Nobody here will ask any more for what `peer` sends with a tag that equals `tag` in the bits
-  /// of `mask`: it is thrown away when it comes, and also if it has come, so that the peer need not
-  /// cancel it. A link whose sends can be cancelled without harm has nothing to do.
+  /// Nothing is received here any more of what `peer` sends with a tag that equals `tag` in the
+  /// bits of `mask`: it is thrown away when it comes, and also if it has come, so that the peer
+  /// need not cancel it. A link whose sends can be cancelled without harm has nothing to do.
   virtual void discard(int /*peer*/, std::uint64_t /*tag*/, std::uint64_t /*mask*/) {}
 
   /// A descriptor that becomes readable when progress() would move something; nothing when it

@@ -5,7 +5,7 @@
 // speaks of.
 //
 // A flight record becomes a file like this: its entries are copied while the rank may go on
-// writing, put into JSON, and written so that nobody ever finds half a file.
+// writing, put into JSON, and written so that no reader ever finds half a file.
 //
 // The JSON is written by hand. nlohmann::json would be a dependency of the library's for one
 // function, would make an object of each of up to 1,024 entries of each communicator at a moment
@@ -122,7 +122,7 @@ const RecordHeader* Memory::header() const {
   return begun ? header : nullptr;
 }
 
-// Logs in use. The memory may be somebody else's, so the count is checked against its size.
+// Logs in use. The memory may be another rank's, so the count is checked against its size.
 std::vector<const Log*> Memory::logs() const {
   std::vector<const Log*> logs;
   const RecordHeader* begun = header();

@@ -23,7 +23,7 @@ class Memory {
  public:
   /// New and empty.
   [[nodiscard]] static Memory create();
-  /// Somebody else's.
+  /// Another rank's.
   [[nodiscard]] static Memory map(shm::Descriptor descriptor);
   /// What a launcher left open under `descriptor`, for this process to record into; nothing when
   /// there is something else, because a program between the two has closed it.

@@ -122,11 +122,11 @@ struct CyclicOptions {
 /// **Store.** One per node, in shared memory, parameters and the optimizer's state; whoever has
 /// the token updates it, so the token is its lock. When the token passes to a worker on another
 /// node, the store travels with it (choice: the alternative, a thread per node that serves a part
-/// of the store, moves 2 M for every push, needs a thread, and is not a lock). Nobody waits for a
+/// of the store, moves 2 M for every push, needs a thread, and is not a lock). No rank waits for a
 /// worker that computes, except for the token.
 ///
 /// **Sends**, per turn, with M bytes of parameters and a state of S bytes: inside a node a number;
-/// to another node M + S and a few words. A round over N > 1 nodes of adjacent ranks sends
+/// to another node M + S and a few numbers. A round over N > 1 nodes of adjacent ranks sends
 /// N (M + S). `global_reductions` counts this rank's pushes, `global_bytes` what they pushed and
 /// pulled, 2 M each; `collectives` the messages that passed the token on: 1, between nodes 2. One
 /// worker alone counts nothing.

@@ -78,7 +78,7 @@ struct OfiMessage {
   Kind kind = Kind::send;
   State state = State::unused;
   bool cancelled = false;
-  bool discards = false;  ///< a receive whose messages nobody wants; posted again and again
+  bool discards = false;  ///< a receive whose messages are dropped; posted again and again
 };
 static_assert(std::is_standard_layout_v<OfiMessage>);
 

@@ -164,7 +164,7 @@ class Sender {
       : mine_(&mine), rings_(rings), memory_(mine), may_sleep_(may_sleep) {}
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
-  /// Withdraws what nobody has received.
+  /// Withdraws what was not received.
   ~Sender();
 
   void post(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data, Transfer& transfer);

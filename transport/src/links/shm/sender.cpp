@@ -252,7 +252,7 @@ bool Sender::fill(Send& send, std::size_t& budget) {
 }
 
 // An announced message is withdrawn: its state stays in use until the receiver has acknowledged it.
-// One that waits for a slot was never seen by anybody.
+// One that waits for a slot was never seen by the receiver.
 void Sender::cancel(Transfer& transfer) noexcept {
   auto* send = static_cast<Send*>(transfer.handle);
   if (send->state != nullptr) {
