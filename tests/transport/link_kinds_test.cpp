@@ -1,5 +1,10 @@
-// The ucx plug-in, over tcp and within shared memory. Compiled only where UCX is found.
+// Every link keeps the promises of link_suite.cpp: the one inside a node, whose own are in
+// shm_link_test.cpp; the ofi plug-in over tcp, whose own are in ofi_test.cpp; and the ucx plug-in,
+// over tcp and within shared memory, whose own are here. A plug-in that is not built is missing
+// from the list of tests.
 
+#include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,14 +17,64 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/links.hpp>
 
-#include "link_suite.hpp"
+#include "link_fixture.hpp"
+#include "links/link.hpp"
 #include "links/plugin.hpp"
+#include "shm/memory.hpp"
 
-namespace rondo::transport::link_ucx_test {
+namespace rondo::transport::link_kinds_test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+// The ranks' memory outlives their links: it is kept until the next test.
+std::vector<std::unique_ptr<Link>> open_all(int size) {
+  static std::vector<std::shared_ptr<shm::RankMemory>> owners;
+  owners.clear();
+  std::vector<shm::RankMemory*> memories;
+  for (int rank = 0; rank < size; ++rank) {
+    owners.push_back(shm::RankMemory::create(shm::Reserve::of(size), 1));
+    memories.push_back(owners.back().get());
+  }
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < size; ++rank) links.push_back(open_shm_link(rank, memories, true));
+  return links;
+}
+
+// Whoever waits sleeps on the rank's doorbell, and learns from the World who has left.
+INSTANTIATE_TEST_SUITE_P(
+    Shm, LinkTest,
+    testing::Values(LinkBackend{
+        .name = "shm", .open = open_all, .arms = false, .notices_closing = false}),
+    link_backend_name);
+
+#ifdef RONDO_TEST_OFI
+
+std::vector<std::unique_ptr<Link>> connected_by_ofi(int size) {
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < size; ++rank) {
+    links.push_back(open_plugin(
+        "ofi", {.rank = rank, .size = size, .provider = "tcp", .device = "lo", .peers = size - 1}));
+  }
+  for (const auto& link : links) {
+    for (int peer = 0; peer < size; ++peer) {
+      link->connect(peer, links[static_cast<std::size_t>(peer)]->address());
+    }
+  }
+  return links;
+}
+
+// Receives of ofi_rxm belong to no connection: only a send notices that its peer has gone.
+INSTANTIATE_TEST_SUITE_P(
+    OfiTcp, LinkTest,
+    testing::Values(LinkBackend{
+        .name = "tcp", .open = connected_by_ofi, .arms = true, .notices_closing = false}),
+    link_backend_name);
+
+#endif
+
+#ifdef RONDO_TEST_UCX
 
 LinkOptions options_for(int rank, int size, const std::string& provider) {
   LinkOptions options;
@@ -161,5 +216,7 @@ TEST(LinkUcxTest, ListsVersionAndTransports) {
   }
 }
 
+#endif
+
 }  // namespace
-}  // namespace rondo::transport::link_ucx_test
+}  // namespace rondo::transport::link_kinds_test

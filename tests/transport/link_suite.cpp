@@ -1,7 +1,5 @@
-#pragma once
-
 // One suite for all links: what Link promises. A link instantiates it in eight lines, see
-// link_ucx_test.cpp; what it cannot do is said in its LinkBackend, not skipped.
+// link_kinds_test.cpp; what it cannot do is said in its LinkBackend, not skipped.
 
 #include <poll.h>
 
