@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/tensor/cross_entropy.hpp>
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 

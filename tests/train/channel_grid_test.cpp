@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/train/channel_grid.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "train/layouts.hpp"
 

@@ -9,8 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "config/assignment.hpp"
-#include "config/split_text.hpp"
-#include "config/value.hpp"
+#include "config/key.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train::grid_choice_test {

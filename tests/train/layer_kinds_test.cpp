@@ -15,7 +15,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
 
-#include "config/layer_keys.hpp"
+#include "config/layer_list.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "support/sources.hpp"

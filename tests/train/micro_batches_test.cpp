@@ -8,7 +8,7 @@
 
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/injection.hpp"
+#include "trainer/step_link.hpp"
 
 namespace rondo::train::micro_batches_test {
 namespace {

@@ -1,6 +1,6 @@
 // The hash by which ranks and runs are compared.
 
-#include "trainer/replica_check.hpp"
+#include "trainer/agreement.hpp"
 
 #include <span>
 #include <vector>

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/halo.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/redistribution.hpp>
 
 #include "plan/grid_job.hpp"

@@ -14,9 +14,8 @@
 
 #include "executor/graph.hpp"
 #include "plan/grid_job.hpp"
-#include "plan/layer_options.hpp"
+#include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
-#include "plan/memory_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/train/augmentation.hpp>
+#include <rondo/train/loader.hpp>
 
 #include "data/random.hpp"
 

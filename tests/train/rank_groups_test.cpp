@@ -1,6 +1,6 @@
 // Which ranks average among themselves.
 
-#include "schemes/averaging.hpp"
+#include "schemes/make_scheme.hpp"
 
 #include <vector>
 

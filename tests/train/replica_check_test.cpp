@@ -1,6 +1,6 @@
 // Ranks that should hold the same parameters are compared by hash.
 
-#include "trainer/replica_check.hpp"
+#include "trainer/agreement.hpp"
 
 #include <cstdint>
 

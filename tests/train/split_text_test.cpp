@@ -1,6 +1,6 @@
 // How the split of a layer is written.
 
-#include "config/split_text.hpp"
+#include "config/grid_choice.hpp"
 
 #include <string>
 

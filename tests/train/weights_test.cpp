@@ -17,7 +17,7 @@
 #include "support/world.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/agreement.hpp"
 
 namespace rondo::train::weights_test {
 namespace {

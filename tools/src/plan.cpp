@@ -27,7 +27,6 @@
 #include <vector>
 
 #include <rondo/sync/update_scheme.hpp>
-#include <rondo/train/compute_table.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
 #include <rondo/tensor/tensor.hpp>
 
 namespace rondo::tensor::reference {
