@@ -1,4 +1,4 @@
-// Allreduce over links: the sums, the bits, the messages.
+// Allreduce, broadcast and reduce over links: the sums, the bits, the messages.
 
 #include <algorithm>
 #include <cstddef>

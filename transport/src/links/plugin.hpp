@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,13 +16,19 @@
 
 namespace rondo::transport {
 
+/// Why a plug-in can open no link, and what to do about it.
+class OpenError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// What a link plug-in (librondo-link-NAME.so) exports.
 ///
 /// A plug-in and librondo-transport share C++ classes, so both must be of one release: `release` is
 /// compared before anything else of the plug-in is used. It stays the first member for ever.
 struct LinkPlugin {
   const char* release;  ///< RONDO_VERSION
-  /// Opens a link. Throws std::exception that says what was wrong and what to do.
+  /// Opens a link. Throws std::exception that says what was wrong and what to do: an OpenError.
   std::unique_ptr<Link> (*open)(const LinkOptions& options);
   /// One line a fact, for `rondo info`: "version ..." first, then "provider NAME ...". May be
   /// called by any thread, without a link. Throws std::exception.

@@ -3,13 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <ucp/api/ucp.h>
 
-#include "links/link.hpp"
+#include "links/plugin.hpp"
 
 namespace rondo::transport::ucx {
 
@@ -17,12 +16,6 @@ namespace rondo::transport::ucx {
 enum : std::int32_t { not_an_address = 1, other_version };
 
 [[nodiscard]] const char* error_text(std::int32_t error);
-
-/// Why UCX could not be opened, as a text for people.
-class OpenError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// UCX, ready for use. Several may be made and destroyed by several threads at once.
 struct UcxContext {

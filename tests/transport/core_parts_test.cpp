@@ -8,9 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "bootstrap/wire.hpp"
+#include "core/channel.hpp"
 #include "core/peer_status.hpp"
 
-namespace rondo::transport::peer_status_test {
+namespace rondo::transport::core_parts_test {
 namespace {
 
 using bootstrap::StatusMessage;
@@ -54,5 +55,28 @@ TEST(PeerStatusTest, TakesNothingFromATextThatIsCutShort) {
   EXPECT_TRUE(decode_last_collectives("").empty());
 }
 
+// The numbers that keep the messages of a rank's communicators apart.
+
+TEST(PortsTest, RefusesOneMoreWhenAllAreTaken) {
+  Ports ports;
+  for (std::size_t i = 0; i < Ports::count; ++i) EXPECT_EQ(ports.take(), i);
+
+  EXPECT_EQ(ports.take(), std::nullopt);
+
+  ports.release(1234);
+  EXPECT_EQ(ports.take(), 1234);
+  EXPECT_EQ(ports.take(), std::nullopt);
+}
+
+TEST(PortsTest, GivesWhatWasFreeLongest) {
+  Ports ports;
+  for (std::size_t i = 0; i < Ports::count; ++i) {
+    const auto port = ports.take();
+    EXPECT_EQ(port, i);
+    if (port.has_value()) ports.release(*port);
+  }
+  EXPECT_EQ(ports.take(), 0);
+}
+
 }  // namespace
-}  // namespace rondo::transport::peer_status_test
+}  // namespace rondo::transport::core_parts_test
