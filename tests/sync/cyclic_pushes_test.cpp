@@ -29,7 +29,7 @@ using test::CyclicPlace;
 using test::CyclicWorker;
 using test::iterate;
 
-constexpr int workers = 2;
+constexpr int pair = 2;         // workers
 constexpr int minibatches = 4;  // of each worker
 constexpr double rate = 0.125;
 
@@ -52,7 +52,7 @@ const std::vector<std::vector<Turn>> timings{
 
 /// Samples whose gradients depend on worker and mini-batch, and not on the parameter.
 struct Samples {
-  std::array<std::size_t, workers> count = {2, 2};  // of a mini-batch, by worker
+  std::array<std::size_t, pair> count = {2, 2};  // of a mini-batch, by worker
   float slope = 1.0F;
 
   [[nodiscard]] Step step_of(const transport::World& world, int index) const {
@@ -71,7 +71,7 @@ struct Samples {
 float train(const Samples& samples, const CyclicOptions& options, const SgdOptions& sgd,
             bool synchronous = false) {
   float result = 0.0F;
-  World{workers}.run([&](transport::World& world) {
+  World{pair}.run([&](transport::World& world) {
     Arrays arrays(world, {1});
     arrays.parameters[0] = 1.0F;
     const auto scheme = synchronous ? make_synchronous(arrays.replica(), make_sgd(1, sgd))

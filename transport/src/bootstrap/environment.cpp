@@ -18,7 +18,6 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
-#include <utility>
 
 #include <rondo/transport/error.hpp>
 

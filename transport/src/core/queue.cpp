@@ -12,11 +12,11 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "fabric/message.hpp"
 #include "node/protocol.hpp"
 #include "shm/arena.hpp"
 #include "shm/control_block.hpp"

@@ -3,11 +3,10 @@
 
 #include <array>
 #include <cstddef>
-#include <span>
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
-#include "fabric/message.hpp"
+#include "core/channel.hpp"
 #include "fabric/schedules.hpp"
 
 namespace rondo::transport {

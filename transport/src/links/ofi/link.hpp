@@ -188,7 +188,7 @@ class OfiLink final : public Link {
   static void answer(OfiMessage& message, std::int32_t error, std::size_t bytes) noexcept;
   void end(OfiMessage& message, std::int32_t error, std::size_t bytes) noexcept;
 
-  // Giving up, in cancel.cpp.
+  // Giving up.
   bool cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept;
   [[nodiscard]] Clock::time_point cancel_deadline() noexcept;
   bool close_connection(std::int32_t rank) noexcept;

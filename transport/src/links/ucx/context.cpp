@@ -6,7 +6,6 @@
 
 #include "links/ucx/context.hpp"
 
-#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
