@@ -1,11 +1,11 @@
 // What is concluded from measured times.
 
-#include "bench/fit.hpp"
-
-#include <gtest/gtest.h>
+#include "bench/tune.hpp"
 
 #include <stdexcept>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace rondo::tools::bench_fit_test {
 namespace {

@@ -1,13 +1,11 @@
 // Patterns that tell wrong elements from right ones, and the grid of ranks that halos need.
 
-#include "bench/pattern.hpp"
-
-#include <gtest/gtest.h>
+#include "bench/operation.hpp"
 
 #include <numeric>
 #include <vector>
 
-#include "bench/operation.hpp"
+#include <gtest/gtest.h>
 
 namespace rondo::tools::bench_pattern_test {
 namespace {

@@ -1,15 +1,15 @@
 // What `rondo bench` makes of its samples, and what it says about them.
 
-#include "bench/report.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "bench/measure.hpp"
 
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace rondo::tools::bench_report_test {
 namespace {

@@ -1,15 +1,15 @@
 // What `rondo compare` computes from runs, and how its tables show it.
 
-#include "compare/summary.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "compare/runs.hpp"
 
 #include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace rondo::tools::compare_summary_test {
 namespace {

@@ -1,13 +1,13 @@
 // Which cores which rank gets, on machines that this one need not be, and which of several failed
 // ranks is the cause.
 
-#include "launch/placement.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "machine.hpp"
 
 #include <csignal>
 #include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "failure.hpp"
 #include "launch/supervisor.hpp"

@@ -1,13 +1,13 @@
 // What `rondo train` shows people.
 
-#include "train/progress.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/training.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace rondo::tools::progress_test {
 namespace {

@@ -18,7 +18,7 @@
 #include <system_error>
 
 #include "compare/plan.hpp"
-#include "compare/summary.hpp"
+#include "compare/runs.hpp"
 #include "failure.hpp"
 #include "files.hpp"
 #include "options.hpp"

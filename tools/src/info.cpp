@@ -16,7 +16,6 @@
 #include <rondo/transport/links.hpp>
 
 #include "failure.hpp"
-#include "launch/placement.hpp"
 #include "machine.hpp"
 #include "options.hpp"
 
