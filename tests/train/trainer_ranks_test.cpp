@@ -1,5 +1,6 @@
-// The same run on different numbers of ranks, and twice: what must be equal is.
+// Ranks that train together: what they average, what they hold, and how that is checked.
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -7,17 +8,34 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "schemes/averaging.hpp"
+#include "schemes/lazy.hpp"
+#include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "trainer/replica_check.hpp"
 
 namespace rondo::train::trainer_ranks_test {
 namespace {
 
+using Kind = LazyLayers::Kind;
+using rondo::test::World;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
+using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::SizeIs;
+using testing::ThrowsMessage;
+
+// The same run on different numbers of ranks, and twice: what must be equal is.
 
 // The global batch is divisible by 2, 3 and 4; by none of them; and larger than the data set, so
 // that the last, short batch is the only one. 200 = 8 * 24 + 8, = 8 * 25.
@@ -123,6 +141,131 @@ TEST(TrainerTest, LearnsSyntheticImages) {
   experiment.train.epochs = 4;
 
   EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
+}
+
+// Ranks that should hold the same parameters are compared by hash.
+
+TEST(ReplicaCheckTest, EqualRanksPass) {
+  for (const int ranks : {1, 2, 3}) {
+    World{ranks}.run([=](transport::World& world) {
+      EXPECT_NO_THROW(
+          check_replicas(world.communicator(), {.pc = ranks}, ParameterHash{1, 2, 3}, 1));
+    });
+  }
+}
+
+TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
+  World{4}.run([](transport::World& world) {
+    ParameterHash mine{1, 2, 3};
+    if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
+
+    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); },
+                ThrowsMessage<NumericError>(
+                    AllOf(HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
+  });
+}
+
+TEST(ReplicaCheckTest, RanksOfOtherPositionsHoldOtherParameters) {
+  World{4}.run([](transport::World& world) {
+    const ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
+
+    EXPECT_NO_THROW(check_replicas(world.communicator(), {.pr = 2, .pc = 2}, mine, 1));
+  });
+}
+
+TEST(ReplicaCheckTest, ADifferenceInOnePositionIsThrownInAll) {
+  World{6}.run([](transport::World& world) {
+    ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
+    if (world.rank() == 5) mine.back() = 9;
+
+    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pr = 2, .pc = 3}, mine, 1); },
+                ThrowsMessage<NumericError>(HasSubstr(": rank(s) 5 differ from rank 1;")));
+  });
+}
+
+// Which ranks average among themselves.
+
+std::vector<transport::RankInfo> ranks_on(const std::vector<int>& nodes) {
+  std::vector<transport::RankInfo> ranks;
+  for (const int node : nodes) ranks.push_back({.node = node});
+  return ranks;
+}
+
+TEST(RankGroupsTest, AreTheNodesByDefault) {
+  const std::vector<RankGroups> levels = rank_groups({}, ranks_on({0, 0, 1, 0, 1}));
+
+  ASSERT_EQ(levels.size(), 1U);
+  EXPECT_EQ(levels[0].period, 4);
+  EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 0, 1));
+}
+
+TEST(RankGroupsTest, AreConsecutiveRanksOfAGivenSize) {
+  Experiment experiment;
+  experiment.update.group = 2;
+  experiment.update.levels = {{8, 4.0}};
+  const std::vector<RankGroups> levels = rank_groups(experiment, ranks_on({0, 0, 0, 0, 0}));
+
+  ASSERT_EQ(levels.size(), 2U);
+  EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 1, 2));
+  EXPECT_EQ(levels[1].period, 8);
+  EXPECT_THAT(levels[1].group_of, ElementsAre(0, 0, 0, 0, 1));
+}
+
+TEST(RankGroupsTest, RefusesGroupsThatCutThroughNodes) {
+  Experiment experiment;
+  experiment.update.levels = {{8, 2.0}};
+
+  EXPECT_THAT([&] { static_cast<void>(rank_groups(experiment, ranks_on({0, 0, 0, 1}))); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("update.levels: the groups of period 8 cut through one of period 4, at "
+                            "rank 2")));
+}
+
+// Which layers of a model are lazy.
+
+TEST(LazyPlanTest, AConvolutionTakesItsBatchNormAlong) {
+  const Model model = make_model("resnet8");
+  const ParameterLayout layout = layout_of(model);
+  const LazyPlan plan = plan_lazy_layers(model, {Kind::count, 2});
+
+  EXPECT_THAT(plan.names, ElementsAre("conv1", "layer1.0.conv1"));
+  EXPECT_EQ(plan.layers, 4U);
+  EXPECT_EQ(layout.blocks[3].name, "layer1.0.bn1");
+  EXPECT_EQ(plan.probes.at(0).size, 16U * 3 * 9);
+  EXPECT_EQ(plan.probes.at(1).offset, layout.blocks[2].offset);
+  EXPECT_EQ(plan.probes.at(1).size, 16U * 16 * 9);
+}
+
+TEST(LazyPlanTest, ABiasIsNoPartOfTheProbe) {
+  const LazyPlan plan = plan_lazy_layers(make_model("lenet5"), {Kind::count, 2});
+
+  EXPECT_EQ(plan.layers, 2U);
+  EXPECT_EQ(plan.probes.at(1).offset, 6U * 25 + 6);
+  EXPECT_EQ(plan.probes.at(1).size, 16U * 6 * 25);
+}
+
+TEST(LazyPlanTest, AFractionIsRoundedButNotToNone) {
+  const Model model = make_model("resnet8");  // 9 convolutions
+
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.5}).names.size(), 5U);
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.01}).names.size(), 1U);
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 1.0}).names.size(), 9U);
+  EXPECT_THAT(plan_lazy_layers(model, {Kind::fraction, 0.0}).names, IsEmpty());
+}
+
+TEST(LazyPlanTest, AutoTakesTheUnhiddenConvolutionsAndOneAtLeast) {
+  const Model model = make_model("resnet8");
+
+  EXPECT_THAT(plan_lazy_layers(model, {}, 0).names, ElementsAre("conv1"));
+  EXPECT_THAT(plan_lazy_layers(model, {}, 2).names, ElementsAre("conv1"));
+  EXPECT_THAT(plan_lazy_layers(model, {}, 3).names, ElementsAre("conv1", "layer1.0.conv1"));
+  EXPECT_EQ(plan_lazy_layers(model, {}, 1000).names.size(), 9U);
+}
+
+TEST(LazyPlanTest, RefusesMoreConvolutionsThanThereAre) {
+  EXPECT_THAT([] { static_cast<void>(plan_lazy_layers(make_model("lenet5"), {Kind::count, 3})); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "update.lazy_layers: lenet5 has 2 convolutions that can be lazy, and not 3")));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory_resource>
 
-namespace rondo::tensor::test {
+namespace rondo::test {
 
 /// Counts what the kernels take.
 class CountingResource : public std::pmr::memory_resource {
@@ -29,4 +29,4 @@ class CountingResource : public std::pmr::memory_resource {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace rondo::tensor::test
+}  // namespace rondo::test
