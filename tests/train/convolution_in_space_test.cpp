@@ -156,17 +156,13 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const NodeLayout& pla
              const test::WholeLayer& whole) {
   const Box x_box = place.x.box_of(world.rank());
   const Box y_box = place.y.box_of(world.rank());
-  const tensor::Tensor x = test::part_of(whole.x, x_box);
-  tensor::Tensor dy = test::part_of(whole.dy, y_box);
-  tensor::Tensor y(y_box.shape());
-  tensor::Tensor dx(x_box.shape());
-  std::vector<float> gradients(whole.parameters.size());
-  const BackwardOperands operands{.x = x.view(),
-                                  .y = y.view(),
-                                  .dy = dy.view(),
-                                  .dx = test::wanted(dx),
-                                  .parameters = whole.parameters,
-                                  .gradients = gradients};
+  test::WholeLayer part{.x = test::part_of(whole.x, x_box),
+                        .dy = test::part_of(whole.dy, y_box),
+                        .parameters = whole.parameters,
+                        .y = tensor::Tensor(y_box.shape()),
+                        .dx = tensor::Tensor(x_box.shape()),
+                        .gradients = std::vector<float>(whole.parameters.size())};
+  const BackwardOperands operands = test::operands_of(part);
   const auto words = [&](auto call) {
     const auto before = world.counters().sent_bytes;
     call();
@@ -174,7 +170,8 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const NodeLayout& pla
   };
   kernel.load(whole.parameters);
   const auto forward = [&] {
-    kernel.forward_training({.x = x.view(), .y = y.view(), .parameters = whole.parameters}, {});
+    kernel.forward_training({.x = part.x.view(), .y = part.y.view(), .parameters = part.parameters},
+                            {});
   };
   forward();
   return {.forward = words(forward),

@@ -21,12 +21,45 @@ namespace rondo::train::dataset_test {
 namespace {
 
 using rondo::test::Bytes;
+using rondo::test::cifar_records;
 using rondo::test::error_text;
+using rondo::test::gzipped;
+using rondo::test::idx_images;
+using rondo::test::idx_labels;
+using rondo::test::ScratchFolder;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 // idx files as MNIST and Fashion-MNIST have them, whole and damaged.
+
+// A file that is replaced, and what the error says.
+struct Damage {
+  std::string file;
+  Bytes bytes;
+  std::string said;
+};
+
+Bytes without_last(Bytes bytes, std::size_t count) {
+  bytes.resize(bytes.size() - count);
+  return bytes;
+}
+
+Bytes with_last(Bytes bytes, std::uint8_t last) {
+  bytes.push_back(last);
+  return bytes;
+}
+
+Bytes with_wrong_checksum(Bytes stream) {
+  stream[stream.size() - 6] ^= 0xff;
+  return stream;
+}
+
+Bytes words(std::initializer_list<std::uint32_t> numbers) {
+  Bytes bytes;
+  for (const std::uint32_t word : numbers) rondo::test::append_word(bytes, word);
+  return bytes;
+}
 
 class IdxTest : public testing::Test {
  protected:
@@ -36,8 +69,10 @@ class IdxTest : public testing::Test {
     return error_text<DataError>([this] { return read_idx(folder_.path()); });
   }
 
-  rondo::test::ScratchFolder folder_;
+  ScratchFolder folder_;
 };
+
+class IdxDamageTest : public IdxTest, public testing::WithParamInterface<Damage> {};
 
 TEST_F(IdxTest, ReadsImagesAndLabels) {
   const Dataset dataset = read_idx(folder_.path());
@@ -56,9 +91,8 @@ TEST_F(IdxTest, ReadsGzippedFilesAlike) {
   for (const char* name : {"train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     std::filesystem::remove(folder_.path() / name);
   }
-  folder_.write("train-images-idx3-ubyte.gz",
-                rondo::test::gzipped(rondo::test::idx_images(3, 2, 4)));
-  folder_.write("t10k-labels-idx1-ubyte.gz", rondo::test::gzipped(rondo::test::idx_labels({1, 2})));
+  folder_.write("train-images-idx3-ubyte.gz", gzipped(idx_images(3, 2, 4)));
+  folder_.write("t10k-labels-idx1-ubyte.gz", gzipped(idx_labels({1, 2})));
 
   const Dataset zipped = read_idx(folder_.path());
 
@@ -67,8 +101,8 @@ TEST_F(IdxTest, ReadsGzippedFilesAlike) {
 }
 
 TEST_F(IdxTest, MeasuresMeanAndDeviationOfTheTrainingPixels) {
-  folder_.write("train-images-idx3-ubyte", rondo::test::idx_images(3, 1, 1));  // pixels 0, 1, 2
-  folder_.write("t10k-images-idx3-ubyte", rondo::test::idx_images(2, 1, 1));
+  folder_.write("train-images-idx3-ubyte", idx_images(3, 1, 1));  // pixels 0, 1, 2
+  folder_.write("t10k-images-idx3-ubyte", idx_images(2, 1, 1));
 
   const Dataset dataset = read_idx(folder_.path());
 
@@ -98,80 +132,37 @@ TEST_F(IdxTest, RefusesAFolderInPlaceOfAFile) {
   EXPECT_THAT(error(), HasSubstr("t10k-labels-idx1-ubyte: cannot be read"));
 }
 
-TEST_F(IdxTest, RefusesAWrongMagicNumber) {
-  folder_.write("train-images-idx3-ubyte", rondo::test::idx_labels({1, 2, 3}));
+TEST_P(IdxDamageTest, IsNamed) {
+  const std::string& file = GetParam().file;
+  std::filesystem::remove(folder_.path() / file.substr(0, file.find(".gz")));
+  folder_.write(file, GetParam().bytes);
 
-  EXPECT_THAT(error(), HasSubstr("train-images-idx3-ubyte: begins with 00000801 instead of"));
+  EXPECT_THAT(error(), HasSubstr(GetParam().said));
 }
 
-TEST_F(IdxTest, RefusesImagesWithoutExtent) {
-  folder_.write("train-images-idx3-ubyte", rondo::test::idx_images(3, 0, 4));
-
-  EXPECT_THAT(error(), HasSubstr("announces 3 images of 0x4 pixels"));
-}
-
-TEST_F(IdxTest, SaysHowMuchOfATruncatedFileIsMissing) {
-  rondo::test::Bytes bytes = rondo::test::idx_images(3, 2, 4);
-  bytes.resize(bytes.size() - 5);
-  folder_.write("train-images-idx3-ubyte", bytes);
-
-  EXPECT_THAT(error(), HasSubstr("is truncated: the pixels end at byte 35, 5 bytes too early"));
-}
-
-TEST_F(IdxTest, DoesNotAllocateWhatAHugeHeaderAnnounces) {
-  rondo::test::Bytes bytes;
-  for (const std::uint32_t word : {0x803U, 0xffffffffU, 4096U, 4096U}) {
-    rondo::test::append_word(bytes, word);
-  }
-  folder_.write("train-images-idx3-ubyte", bytes);
-
-  EXPECT_THAT(error(), HasSubstr("is truncated"));
-}
-
-TEST_F(IdxTest, RefusesTrailingBytes) {
-  rondo::test::Bytes bytes = rondo::test::idx_labels({7, 0, 9});
-  bytes.push_back(0);
-  folder_.write("train-labels-idx1-ubyte", bytes);
-
-  EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: has unexpected bytes behind byte 11"));
-}
-
-TEST_F(IdxTest, RefusesTrailingBytesBehindAGzipStream) {
-  std::filesystem::remove(folder_.path() / "train-labels-idx1-ubyte");
-  rondo::test::Bytes bytes = rondo::test::gzipped(rondo::test::idx_labels({7, 0, 9}));
-  bytes.push_back('!');
-  folder_.write("train-labels-idx1-ubyte.gz", bytes);
-
-  EXPECT_THAT(error(),
-              HasSubstr("train-labels-idx1-ubyte.gz: has unexpected bytes behind byte 11"));
-}
-
-TEST_F(IdxTest, RefusesADamagedGzipStream) {
-  std::filesystem::remove(folder_.path() / "train-images-idx3-ubyte");
-  rondo::test::Bytes bytes = rondo::test::gzipped(rondo::test::idx_images(3, 2, 4));
-  bytes[bytes.size() - 6] ^= 0xff;  // the checksum
-  folder_.write("train-images-idx3-ubyte.gz", bytes);
-
-  EXPECT_THAT(error(), HasSubstr("train-images-idx3-ubyte.gz: is damaged"));
-}
-
-TEST_F(IdxTest, RefusesAnotherNumberOfLabelsThanImages) {
-  folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 0}));
-
-  EXPECT_THAT(error(), HasSubstr("train-labels-idx1-ubyte: holds 2 labels for 3 images"));
-}
-
-TEST_F(IdxTest, NamesTheRecordOfALabelOutOfRange) {
-  folder_.write("train-labels-idx1-ubyte", rondo::test::idx_labels({7, 10, 9}));
-
-  EXPECT_THAT(error(), HasSubstr("label 10 of record 1 (byte 9) is out of range 0..9"));
-}
-
-TEST_F(IdxTest, RefusesTestImagesOfAnotherSize) {
-  folder_.write("t10k-images-idx3-ubyte", rondo::test::idx_images(2, 4, 4));
-
-  EXPECT_THAT(error(), HasSubstr("training images are 2x4, test images 4x4"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    , IdxDamageTest,
+    testing::Values(
+        Damage{"train-images-idx3-ubyte", idx_labels({1, 2, 3}),
+               "train-images-idx3-ubyte: begins with 00000801 instead of"},
+        Damage{"train-images-idx3-ubyte", idx_images(3, 0, 4), "announces 3 images of 0x4 pixels"},
+        Damage{"train-images-idx3-ubyte", without_last(idx_images(3, 2, 4), 5),
+               "is truncated: the pixels end at byte 35, 5 bytes too early"},
+        // 64 PB are not allocated.
+        Damage{"train-images-idx3-ubyte", words({0x803U, 0xffffffffU, 4096U, 4096U}),
+               "is truncated"},
+        Damage{"train-labels-idx1-ubyte", with_last(idx_labels({7, 0, 9}), 0),
+               "train-labels-idx1-ubyte: has unexpected bytes behind byte 11"},
+        Damage{"train-labels-idx1-ubyte.gz", with_last(gzipped(idx_labels({7, 0, 9})), '!'),
+               "train-labels-idx1-ubyte.gz: has unexpected bytes behind byte 11"},
+        Damage{"train-images-idx3-ubyte.gz", with_wrong_checksum(gzipped(idx_images(3, 2, 4))),
+               "train-images-idx3-ubyte.gz: is damaged"},
+        Damage{"train-labels-idx1-ubyte", idx_labels({7, 0}),
+               "train-labels-idx1-ubyte: holds 2 labels for 3 images"},
+        Damage{"train-labels-idx1-ubyte", idx_labels({7, 10, 9}),
+               "label 10 of record 1 (byte 9) is out of range 0..9"},
+        Damage{"t10k-images-idx3-ubyte", idx_images(2, 4, 4),
+               "training images are 2x4, test images 4x4"}));
 
 TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
   const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
@@ -195,8 +186,10 @@ class Cifar10Test : public testing::Test {
     return error_text<DataError>([this] { return read_cifar10(folder_.path()); });
   }
 
-  rondo::test::ScratchFolder folder_;
+  ScratchFolder folder_;
 };
+
+class Cifar10DamageTest : public Cifar10Test, public testing::WithParamInterface<Damage> {};
 
 TEST_F(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
   const Dataset dataset = read_cifar10(folder_.path());
@@ -228,7 +221,7 @@ TEST_F(Cifar10Test, GivesAConstantChannelADeviationOfOne) {
 }
 
 TEST_F(Cifar10Test, FindsTheSubfolderOfTheArchive) {
-  const rondo::test::ScratchFolder parent;
+  const ScratchFolder parent;
   std::filesystem::create_directory(parent.path() / "cifar-10-batches-bin");
   rondo::test::write_cifar_files(parent, "cifar-10-batches-bin/");
 
@@ -248,33 +241,22 @@ TEST_F(Cifar10Test, NamesTheMissingFile) {
   EXPECT_THAT(error(), HasSubstr("data_batch_4.bin: cannot be opened (No such file"));
 }
 
-TEST_F(Cifar10Test, NamesTheTruncatedRecord) {
-  rondo::test::Bytes bytes = rondo::test::cifar_records({3, 4});
-  bytes.resize(bytes.size() - 3000);
-  folder_.write("data_batch_2.bin", bytes);
+TEST_P(Cifar10DamageTest, IsNamed) {
+  folder_.write(GetParam().file, GetParam().bytes);
 
-  EXPECT_THAT(error(), HasSubstr("data_batch_2.bin: is truncated: record 1 (at byte 3073) has 73 "
-                                 "of 3073 bytes"));
+  EXPECT_THAT(error(), HasSubstr(GetParam().said));
 }
 
-TEST_F(Cifar10Test, NoticesAFileThatEndsBetweenRecords) {
-  folder_.write("data_batch_5.bin", rondo::test::cifar_records({5}));
-
-  EXPECT_THAT(error(), HasSubstr("data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"));
-}
-
-TEST_F(Cifar10Test, RefusesAnEmptyFile) {
-  folder_.write("test_batch.bin", rondo::test::Bytes{});
-
-  EXPECT_THAT(error(), HasSubstr("test_batch.bin: is empty"));
-}
-
-TEST_F(Cifar10Test, NamesTheRecordOfALabelOutOfRange) {
-  folder_.write("data_batch_3.bin", rondo::test::cifar_records({0, 200}));
-
-  EXPECT_THAT(error(), HasSubstr("data_batch_3.bin: label 200 of record 1 (at byte 3073) is out "
-                                 "of range 0..9"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    , Cifar10DamageTest,
+    testing::Values(
+        Damage{"data_batch_2.bin", without_last(cifar_records({3, 4}), 3000),
+               "data_batch_2.bin: is truncated: record 1 (at byte 3073) has 73 of 3073 bytes"},
+        Damage{"data_batch_5.bin", cifar_records({5}),
+               "data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"},
+        Damage{"test_batch.bin", {}, "test_batch.bin: is empty"},
+        Damage{"data_batch_3.bin", cifar_records({0, 200}),
+               "data_batch_3.bin: label 200 of record 1 (at byte 3073) is out of range 0..9"}));
 
 // From [data] to a data set.
 
@@ -300,7 +282,7 @@ TEST(LoadDatasetTest, SyntheticTakesShapeAndClassesOfTheExperiment) {
 }
 
 TEST(LoadDatasetTest, ReadsThePathThatIsGiven) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   rondo::test::write_idx_files(folder);
   rondo::test::write_cifar_files(folder);
 
@@ -325,8 +307,8 @@ constexpr std::array idx_names = {"train-images-idx3-ubyte", "train-labels-idx1-
                                   "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
 Bytes idx_content(std::size_t file) {
-  const std::array contents = {rondo::test::idx_images(3, 2, 4), rondo::test::idx_labels({7, 0, 9}),
-                               rondo::test::idx_images(2, 2, 4), rondo::test::idx_labels({1, 2})};
+  const std::array contents = {idx_images(3, 2, 4), idx_labels({7, 0, 9}), idx_images(2, 2, 4),
+                               idx_labels({1, 2})};
   return contents.at(file);
 }
 
@@ -343,7 +325,7 @@ void expect_sound(const Dataset& dataset) {
 }
 
 // Cuts `whole` at every length; every cut file must be refused by name.
-void expect_every_cut_refused(const rondo::test::ScratchFolder& folder, const std::string& name,
+void expect_every_cut_refused(const ScratchFolder& folder, const std::string& name,
                               const Bytes& whole) {
   for (std::size_t length = 0; length < whole.size(); ++length) {
     const auto end = whole.begin() + static_cast<std::ptrdiff_t>(length);
@@ -355,7 +337,7 @@ void expect_every_cut_refused(const rondo::test::ScratchFolder& folder, const st
 
 TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
   for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const rondo::test::ScratchFolder folder;
+    const ScratchFolder folder;
     rondo::test::write_idx_files(folder);
 
     expect_every_cut_refused(folder, idx_names.at(file), idx_content(file));
@@ -364,12 +346,12 @@ TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
 
 TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
   for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const rondo::test::ScratchFolder folder;
+    const ScratchFolder folder;
     rondo::test::write_idx_files(folder);
     std::filesystem::remove(folder.path() / idx_names.at(file));
 
     expect_every_cut_refused(folder, std::string(idx_names.at(file)) + ".gz",
-                             rondo::test::gzipped(idx_content(file)));
+                             gzipped(idx_content(file)));
   }
 }
 
@@ -377,11 +359,11 @@ TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
 TEST(DamagedFilesTest, IdxFilesChangedAnywhereAreRefusedOrSound) {
   for (const bool zipped : {false, true}) {
     for (std::size_t file = 0; file < idx_names.size(); ++file) {
-      const rondo::test::ScratchFolder folder;
+      const ScratchFolder folder;
       rondo::test::write_idx_files(folder);
       std::filesystem::remove(folder.path() / idx_names.at(file));
       const std::string name = std::string(idx_names.at(file)) + (zipped ? ".gz" : "");
-      const Bytes whole = zipped ? rondo::test::gzipped(idx_content(file)) : idx_content(file);
+      const Bytes whole = zipped ? gzipped(idx_content(file)) : idx_content(file);
       for (std::size_t place = 0; place < whole.size(); ++place) {
         Bytes changed = whole;
         changed[place] ^= 0x81;
@@ -397,9 +379,9 @@ TEST(DamagedFilesTest, IdxFilesChangedAnywhereAreRefusedOrSound) {
 
 // A CIFAR file is six kilobytes: cut at both ends of each record, and at places drawn between.
 TEST(DamagedFilesTest, CifarFilesCutAnywhereAreRefused) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   rondo::test::write_cifar_files(folder);
-  const Bytes whole = rondo::test::cifar_records({3, 0});
+  const Bytes whole = cifar_records({3, 0});
   std::mt19937 random(1);
 
   std::vector<std::size_t> lengths = {0, 1, 2, 1024, 1025, 3072, 3073, 3074, 6145};
@@ -414,7 +396,7 @@ TEST(DamagedFilesTest, CifarFilesCutAnywhereAreRefused) {
 }
 
 TEST(DamagedFilesTest, RandomBytesAreNoImages) {
-  const rondo::test::ScratchFolder folder;
+  const ScratchFolder folder;
   rondo::test::write_idx_files(folder);
   rondo::test::write_cifar_files(folder);
   std::mt19937 random(2);

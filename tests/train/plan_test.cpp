@@ -28,7 +28,7 @@ using testing::IsEmpty;
 using testing::ThrowsMessage;
 
 // The closed forms of the cost model: numbers worked out by hand for a network of two layers, and
-// symmetries. What the literature found is in plan_alexnet_test.
+// symmetries.
 
 constexpr double alpha = 3.0;
 constexpr double beta = 0.5;          // seconds per word

@@ -59,15 +59,19 @@ void expect_same_training(const Outcome& grid, const Outcome& alone) {
   EXPECT_EQ(grid.metrics[0].accuracy, alone.metrics[0].accuracy);
 }
 
+/// On `ranks` ranks whose groups of two split layers, each in one way.
+void expect_same_on_grids(int ranks, const Experiment& experiment, const Outcome& alone) {
+  for (const Experiment::Grid& grid :
+       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+    expect_same_training(train_on(ranks, on_grid(experiment, grid)), alone);
+  }
+}
+
 TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
   const Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
 
-  for (const Experiment::Grid& grid :
-       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
-    expect_same_training(train_on(2, on_grid(experiment, grid)), alone);
-    expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-  }
+  for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment, alone);
 }
 
 TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
@@ -139,9 +143,7 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
     if (experiment.update.scheme == "hierarchical") experiment.update.group = 2;
     const Outcome alone = train_on(4, experiment);
 
-    for (const Experiment::Grid& grid : {Experiment::Grid{.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(8, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(8, experiment, alone);
   }
 }
 
@@ -169,10 +171,7 @@ TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
     experiment.update.max_interval = experiment.update.lazy_layers == "auto" ? 1 : 4;
     const Outcome alone = train_on(2, experiment);
 
-    for (const Experiment::Grid& grid :
-         {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(4, experiment, alone);
   }
 }
 
@@ -185,10 +184,7 @@ TEST(TrainerGridTest, GroupsClipByTheNormOfTheWholeGradient) {
     const Outcome alone = train_on(2, experiment);
     ASSERT_GT(std::abs(alone.metrics[0].loss - unclipped), 10 * tolerance * unclipped);
 
-    for (const Experiment::Grid& grid :
-         {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(4, experiment, alone);
   }
 }
 

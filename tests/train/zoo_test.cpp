@@ -168,58 +168,57 @@ INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()), 
 
 // What shapes_of() refuses: each message names the layer and says what is wrong.
 
-Model with_layers(std::vector<LayerSpec> layers) {
-  return {.name = "test", .input = {1, 4, 4, 1}, .classes = 2, .layers = std::move(layers)};
+constexpr FullyConnectedLayer classes{.outputs = 2};
+constexpr BatchNormLayer sum{.residual = true};
+
+// Layers, and the layer and the reason that the answer names.
+struct Mistake {
+  const char* name;
+  std::vector<LayerSpec> layers;
+  const char* layer;
+  const char* reason;
+};
+
+class ShapesTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(ShapesTest, AreRefused) {
+  const Model model{
+      .name = "test", .input = {1, 4, 4, 1}, .classes = 2, .layers = GetParam().layers};
+
+  EXPECT_THAT([&] { (void)shapes_of(model, 1); },
+              ThrowsMessage<std::invalid_argument>(
+                  AllOf(HasSubstr(GetParam().layer), HasSubstr(GetParam().reason))));
 }
 
-auto refuses(const char* layer, const char* reason) {
-  return ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr(layer), HasSubstr(reason)));
-}
-
-TEST(ShapesTest, RefusesAModelWithoutLayers) {
-  EXPECT_THROW((void)shapes_of(with_layers({}), 1), std::invalid_argument);
-}
-
-TEST(ShapesTest, RefusesAValueThatNobodyHasWritten) {
-  const Model model = with_layers({{"fc", FullyConnectedLayer{.outputs = 2}, {1}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer fc", "no earlier layer writes"));
-}
-
-TEST(ShapesTest, RefusesAResidualOfAnotherShape) {
-  const Model model = with_layers({{"pool", PoolingLayer{}, {0}},
-                                   {"bn", BatchNormLayer{.residual = true}, {1, 0}},
-                                   {"fc", FullyConnectedLayer{.outputs = 2}, {2}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer bn", "adds 4x4x1 to 2x2x1"));
-}
-
-TEST(ShapesTest, RefusesAMissingResidual) {
-  const Model model = with_layers({{"bn", BatchNormLayer{.residual = true}, {0}},
-                                   {"fc", FullyConnectedLayer{.outputs = 2}, {1}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer bn", "has 1 inputs and needs 2"));
-}
-
-TEST(ShapesTest, RefusesAWindowLargerThanItsInput) {
-  const Model model = with_layers(
-      {{"pool", PoolingLayer{.window = 5}, {0}}, {"fc", FullyConnectedLayer{.outputs = 2}, {1}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer pool", "window is larger"));
-}
-
-TEST(ShapesTest, RefusesAnOutputThatNobodyReads) {
-  const Model model =
-      with_layers({{"pool", PoolingLayer{}, {0}}, {"fc", FullyConnectedLayer{.outputs = 2}, {0}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer pool", "no layer reads"));
-}
-
-TEST(ShapesTest, RefusesLogitsThatAreNotOnePerClass) {
-  const Model model = with_layers({{"fc", FullyConnectedLayer{.outputs = 3}, {0}}});
-
-  EXPECT_THAT([&] { (void)shapes_of(model, 1); }, refuses("layer fc", "its 2 classes"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    , ShapesTest,
+    testing::Values(Mistake{"WithoutLayers", {}, "", ""},
+                    Mistake{"OfAValueThatNobodyHasWritten",
+                            {{"fc", classes, {1}}},
+                            "layer fc",
+                            "no earlier layer writes"},
+                    Mistake{
+                        "WithAResidualOfAnotherShape",
+                        {{"pool", PoolingLayer{}, {0}}, {"bn", sum, {1, 0}}, {"fc", classes, {2}}},
+                        "layer bn",
+                        "adds 4x4x1 to 2x2x1"},
+                    Mistake{"WithoutAResidual",
+                            {{"bn", sum, {0}}, {"fc", classes, {1}}},
+                            "layer bn",
+                            "has 1 inputs and needs 2"},
+                    Mistake{"WithAWindowLargerThanItsInput",
+                            {{"pool", PoolingLayer{.window = 5}, {0}}, {"fc", classes, {1}}},
+                            "layer pool",
+                            "window is larger"},
+                    Mistake{"WithAnOutputThatNobodyReads",
+                            {{"pool", PoolingLayer{}, {0}}, {"fc", classes, {0}}},
+                            "layer pool",
+                            "no layer reads"},
+                    Mistake{"WithLogitsThatAreNotOnePerClass",
+                            {{"fc", FullyConnectedLayer{.outputs = 3}, {0}}},
+                            "layer fc",
+                            "its 2 classes"}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
 
 // The networks for ImageNet's images: parameters as published, shapes, and a step on smaller
 // images, where a step takes little time.
