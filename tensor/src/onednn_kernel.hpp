@@ -9,7 +9,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <rondo/tensor/convolution.hpp>
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 
 #include "engine_impl.hpp"
 

@@ -9,8 +9,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <rondo/tensor/kernel_memory.hpp>
-#include <rondo/tensor/shape.hpp>
-#include <rondo/tensor/view.hpp>
+#include <rondo/tensor/tensor.hpp>
 
 #include "onednn_kernel.hpp"
 

@@ -15,7 +15,6 @@
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/batch_norm.hpp>
-#include <rondo/tensor/cross_entropy.hpp>
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>

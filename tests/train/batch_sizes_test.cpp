@@ -18,7 +18,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/support/network.hpp"
-#include "trainer/injection.hpp"
+#include "trainer/step_link.hpp"
 
 namespace rondo::train::batch_sizes_test {
 namespace {

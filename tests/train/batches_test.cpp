@@ -13,8 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/train/augmentation.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/loader.hpp>
 
 #include "data/image_writer.hpp"
 #include "data/prefetcher.hpp"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/train/compute_table.hpp>
+#include <rondo/train/plan_best.hpp>
 
 #include "support/scratch_folder.hpp"
 

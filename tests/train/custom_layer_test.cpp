@@ -21,7 +21,7 @@
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "config/layer_keys.hpp"
+#include "config/layer_list.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "support/sources.hpp"

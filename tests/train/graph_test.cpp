@@ -12,9 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "executor/graph.hpp"
 #include "executor/lowering.hpp"

@@ -13,8 +13,7 @@
 
 #include "config/assignment.hpp"
 #include "config/grid_choice.hpp"
-#include "config/split_text.hpp"
-#include "config/value.hpp"
+#include "config/key.hpp"
 #include "model/names.hpp"
 #include "support/world.hpp"
 #include "train/error_text.hpp"

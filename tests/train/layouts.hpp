@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/partition.hpp>
 
 namespace rondo::train::test {

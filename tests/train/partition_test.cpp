@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/partition.hpp>
 
 #include "train/layouts.hpp"

@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/halo.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/redistribution.hpp>
 
@@ -21,9 +21,7 @@
 #include "executor/lowering.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
-#include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
-#include "plan/memory_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {

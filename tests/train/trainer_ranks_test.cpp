@@ -12,12 +12,12 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "schemes/averaging.hpp"
 #include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/agreement.hpp"
 
 namespace rondo::train::trainer_ranks_test {
 namespace {

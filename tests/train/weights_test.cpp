@@ -25,7 +25,7 @@
 #include "support/world.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
-#include "trainer/replica_check.hpp"
+#include "trainer/agreement.hpp"
 #include "weights/model_weights.hpp"
 #include "weights/safetensors.hpp"
 

@@ -13,9 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/engine.hpp>
-#include <rondo/train/box.hpp>
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "layers/layer_type.hpp"

@@ -26,7 +26,6 @@
 #include <vector>
 
 #include <rondo/sync/scheme_description.hpp>
-#include <rondo/train/compute_table.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>

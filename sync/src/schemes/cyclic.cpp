@@ -24,6 +24,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "base/model_sums.hpp"
+#include "flat/flat.hpp"
 #include "schemes/token_ring.hpp"
 
 namespace rondo::sync {

@@ -16,8 +16,8 @@
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "layers/split_kernels.hpp"

@@ -16,8 +16,8 @@
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/train/box.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "layers/layer_kernel.hpp"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/tensor/cross_entropy.hpp>
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/executor.hpp>

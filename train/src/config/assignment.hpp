@@ -6,7 +6,7 @@
 
 #include <rondo/train/experiment.hpp>
 
-#include "config/value.hpp"
+#include "config/key.hpp"
 
 namespace rondo::train {
 

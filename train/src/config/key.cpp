@@ -1,12 +1,112 @@
 #include "config/key.hpp"
 
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "config/layer_list.hpp"
 #include "model/names.hpp"
 
 namespace rondo::train {
+namespace {
+
+bool is_control(char character) {
+  const auto code = static_cast<unsigned char>(character);
+  return code < 0x20 || code == 0x7f;
+}
+
+std::string quoted_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char character : text) {
+    if (is_control(character)) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(character));
+      continue;
+    }
+    if (character == '"' || character == '\\') out += '\\';
+    out += character;
+  }
+  return out + '"';
+}
+
+// The shortest text that reads back to the same number, with a mark that it is no integer.
+std::string float_text(double number) {
+  std::array<char, 32> buffer = {};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  std::string text(buffer.data(), end);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+// Of every layer what is not as usual.
+std::string layer_text(const Experiment::Layer& layer) {
+  std::string text;
+  for (const LayerKey& key : layer_keys()) {
+    const Value value = key.get(layer);
+    if (value == key.get(Experiment::Layer{})) continue;
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key.name, to_toml_value(value));
+  }
+  return "{" + text + "}";
+}
+
+struct Writer {
+  std::string operator()(const std::string& value) const { return quoted_text(value); }
+  std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
+  std::string operator()(double value) const { return float_text(value); }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(const std::vector<std::int64_t>& value) const {
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  }
+  std::string operator()(const NumberTable& value) const {
+    std::string text;
+    for (const auto& [key, number] : value) {
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, float_text(number));
+    }
+    return "{" + text + "}";
+  }
+  std::string operator()(const TextTable& value) const {
+    std::string text;
+    for (const auto& [name, content] : value) {
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", quoted_text(name),
+                          quoted_text(content));
+    }
+    return "{" + text + "}";
+  }
+  std::string operator()(const LayerList& value) const {
+    if (value.empty()) return "[]";
+    std::string text = "[\n";
+    for (const Experiment::Layer& layer : value) text += "  " + layer_text(layer) + ",\n";
+    return text + "]";
+  }
+};
+
+}  // namespace
+
+std::string to_toml_value(const Value& value) { return std::visit(Writer{}, value); }
+
+const char* type_name(const Value& value) {
+  constexpr std::array names = {"a string",
+                                "an integer",
+                                "a number",
+                                "true or false",
+                                "an array of integers",
+                                "a table of integers and numbers",
+                                "a table of names and strings",
+                                "an array of tables"};
+  return names[value.index()];
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& character : out) {
+    if (is_control(character)) character = '?';
+  }
+  return out;
+}
+
 namespace {
 
 std::string describe(const Limits& limits) {

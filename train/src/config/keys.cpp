@@ -14,8 +14,8 @@
 #include <rondo/sync/scheme_description.hpp>
 #include <rondo/train/model.hpp>
 
+#include "config/grid_choice.hpp"
 #include "config/key.hpp"
-#include "config/split_text.hpp"
 #include "data/dataset_type.hpp"
 #include "model/described.hpp"
 

@@ -12,7 +12,6 @@
 
 #include <rondo/train/dataset.hpp>
 
-#include "data/data_file.hpp"
 #include "data/dataset_type.hpp"
 
 namespace rondo::train {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 
 namespace rondo::train {
 

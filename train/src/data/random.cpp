@@ -13,7 +13,7 @@
 #include <Random123/philox.h>
 #include <xxhash.h>
 
-#include <rondo/train/augmentation.hpp>
+#include <rondo/train/loader.hpp>
 
 namespace rondo::train {
 namespace {

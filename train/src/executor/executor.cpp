@@ -22,7 +22,6 @@
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/tensor/view.hpp>
 
 #include "executor/graph.hpp"
 #include "executor/memory.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include <rondo/train/channel_grid.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/redistribution.hpp>
 
 #include "layers/split_kernels.hpp"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <rondo/train/grid.hpp>
-#include <rondo/train/layer_split.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/partition.hpp>

@@ -8,7 +8,7 @@
 
 #include "executor/lowering.hpp"
 #include "executor/memory.hpp"
-#include "grid/communicators.hpp"
+#include "grid/exchange.hpp"
 #include "layers/split_kernels.hpp"
 
 namespace rondo::train {

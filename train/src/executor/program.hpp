@@ -8,11 +8,11 @@
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
-#include <rondo/tensor/shape.hpp>
-#include <rondo/train/box.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "executor/graph.hpp"
 #include "layers/layer_kernel.hpp"

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <rondo/train/channel_grid.hpp>
 #include <rondo/train/partition.hpp>
 
 namespace rondo::train {

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include <rondo/tensor/convolution.hpp>
-#include <rondo/train/channel_grid.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "layers/kernel_memories.hpp"
 #include "layers/split_kernels.hpp"

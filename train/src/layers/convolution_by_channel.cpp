@@ -31,7 +31,7 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/train/channel_grid.hpp>
+#include <rondo/train/partition.hpp>
 
 #include "grid/exchange.hpp"
 #include "layers/kernel_memories.hpp"

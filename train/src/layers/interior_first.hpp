@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <rondo/tensor/convolution.hpp>
-#include <rondo/tensor/view.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/halo.hpp>
 
 namespace rondo::train {

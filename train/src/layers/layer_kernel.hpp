@@ -6,8 +6,7 @@
 #include <string>
 
 #include <rondo/tensor/engine.hpp>
-#include <rondo/tensor/shape.hpp>
-#include <rondo/tensor/view.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/model.hpp>
 
 namespace rondo::train {

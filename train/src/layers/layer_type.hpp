@@ -15,11 +15,10 @@
 #include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/halo.hpp>
-#include <rondo/train/layer_split.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/partition.hpp>
 
-#include "grid/communicators.hpp"
+#include "grid/exchange.hpp"
 #include "layers/layer_kernel.hpp"
 
 namespace rondo::train {

@@ -6,7 +6,6 @@
 #include <span>
 
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/tensor/view.hpp>
 #include <rondo/train/redistribution.hpp>
 
 #include "grid/exchange.hpp"

@@ -10,19 +10,15 @@
 
 #include <fmt/format.h>
 
-#include <rondo/train/compute_table.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
-#include "config/split_text.hpp"
+#include "config/grid_choice.hpp"
 #include "layers/layer_type.hpp"
 #include "plan/closed_forms.hpp"
-#include "plan/collective_cost.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
-#include "plan/layer_options.hpp"
 #include "plan/layout_search.hpp"
-#include "plan/memory_search.hpp"
 
 namespace rondo::train {
 namespace {

@@ -17,7 +17,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/compute_costs.hpp>
-#include <rondo/train/compute_table.hpp>
+#include <rondo/train/plan_best.hpp>
 
 #include "benchmark/model_benchmark.hpp"
 #include "layers/layer_type.hpp"

@@ -7,16 +7,14 @@
 #include <tuple>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
-#include <rondo/train/box.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/halo.hpp>
-#include <rondo/train/layer_split.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 
 #include "layers/layer_type.hpp"
-#include "plan/collective_cost.hpp"
+#include "plan/closed_forms.hpp"
 
 namespace rondo::train {
 

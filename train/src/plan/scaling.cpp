@@ -21,7 +21,6 @@
 #include "config/combinations.hpp"
 #include "layers/layer_type.hpp"
 #include "plan/closed_forms.hpp"
-#include "plan/collective_cost.hpp"
 #include "plan/layer_costs.hpp"
 #include "schemes/lazy.hpp"
 

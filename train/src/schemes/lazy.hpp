@@ -7,7 +7,7 @@
 
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/train/batch.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <rondo/train/box.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/loader.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::train {
 

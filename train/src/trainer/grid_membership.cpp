@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "config/split_text.hpp"
+#include "config/grid_choice.hpp"
 #include "executor/lowering.hpp"
 #include "layers/layer_type.hpp"
 

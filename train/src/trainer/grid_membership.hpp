@@ -17,7 +17,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/grid_choice.hpp"
-#include "trainer/shared_statistics.hpp"
+#include "trainer/meters.hpp"
 
 namespace rondo::train {
 

@@ -23,11 +23,9 @@
 
 #include "config/combinations.hpp"
 #include "config/key.hpp"
-#include "config/value.hpp"
 #include "model/described.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/replica_check.hpp"
 
 namespace rondo::train {
 namespace {

@@ -22,11 +22,10 @@
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/injection.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
-#include "trainer/replica_check.hpp"
 #include "trainer/run_log.hpp"
+#include "trainer/step_link.hpp"
 #include "weights/model_weights.hpp"
 
 namespace rondo::train {

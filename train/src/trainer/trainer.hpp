@@ -18,12 +18,11 @@
 #include <rondo/transport/communicator.hpp>
 
 #include "executor/memory.hpp"
-#include "schemes/averaging.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
 #include "trainer/batch_iterator.hpp"
 #include "trainer/grid_membership.hpp"
-#include "trainer/injection.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
 #include "trainer/run_log.hpp"

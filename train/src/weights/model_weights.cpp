@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "data/data_file.hpp"
+#include "data/dataset_type.hpp"
 #include "model/stretches.hpp"
 
 namespace rondo::train {

@@ -23,7 +23,7 @@
 
 #include <rondo/train/dataset.hpp>
 
-#include "data/data_file.hpp"
+#include "data/dataset_type.hpp"
 
 namespace rondo::train {
 namespace {

@@ -8,8 +8,7 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/export.hpp>
-#include <rondo/tensor/shape.hpp>
-#include <rondo/tensor/view.hpp>
+#include <rondo/tensor/tensor.hpp>
 
 namespace rondo::tensor {
 

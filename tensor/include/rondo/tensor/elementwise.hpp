@@ -1,11 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/export.hpp>
-#include <rondo/tensor/view.hpp>
+#include <rondo/tensor/tensor.hpp>
 
 namespace rondo::tensor {
 
@@ -23,5 +24,21 @@ RONDO_TENSOR_API void add_bias(Engine& engine, std::span<const float> bias, Acti
 /// sums[c] = the sum of channel c over all pixels of all images: the gradient of a bias. Added in
 /// double, pixel after pixel: bits depend on nothing but the values.
 RONDO_TENSOR_API void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums);
+
+/// The summed loss of a batch, and how many of its images had the label's class on top.
+struct Loss {
+  double sum = 0.0;
+  std::int64_t correct = 0;
+};
+
+/// Softmax cross-entropy with label smoothing: the target puts 1 - smoothing on the label and
+/// spreads `smoothing` evenly over all classes (PyTorch's definition).
+///
+/// `logits` is [N,1,1,classes]; `labels` has N entries in [0, classes). Both the loss and the
+/// gradient are sums over the batch, not means: ranks add them up and divide once. `gradient`
+/// may be the same memory as `logits`; data == nullptr: not wanted.
+RONDO_TENSOR_API Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
+                                            std::span<const std::int32_t> labels, float smoothing,
+                                            View<float> gradient);
 
 }  // namespace rondo::tensor

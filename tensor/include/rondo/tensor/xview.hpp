@@ -6,7 +6,6 @@
 #include <xtensor/xadapt.hpp>
 
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/tensor/view.hpp>
 
 namespace rondo::tensor {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
 

@@ -2,15 +2,24 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {
+
+/// Some images and their labels, ready for the first layer: NHWC, normalised, augmented.
+/// Not owning. A batch may be empty: a rank without a sample still takes part in every step.
+struct Batch {
+  std::int64_t samples = 0;
+  std::span<const float> images = {};         ///< samples * height * width * channels
+  std::span<const std::int32_t> labels = {};  ///< samples
+};
 
 /// A data file is missing, truncated, or holds what it must not; what() is one line that names
 /// the file and says what to do.

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include <rondo/tensor/cross_entropy.hpp>
-#include <rondo/train/batch.hpp>
-#include <rondo/train/box.hpp>
+#include <rondo/tensor/elementwise.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::tensor {
 class Engine;

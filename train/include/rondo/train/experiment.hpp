@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <rondo/train/export.hpp>
-#include <rondo/train/layer_split.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::transport {
 class Communicator;

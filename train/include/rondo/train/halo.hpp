@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <rondo/train/box.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/partition.hpp>

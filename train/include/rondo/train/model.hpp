@@ -15,7 +15,7 @@
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/fully_connected.hpp>
 #include <rondo/tensor/pooling.hpp>
-#include <rondo/tensor/shape.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/parameters.hpp>
 

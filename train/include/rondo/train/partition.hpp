@@ -1,14 +1,79 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include <rondo/tensor/shape.hpp>
-#include <rondo/train/box.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 
 namespace rondo::train {
+
+/// Indices [first, last) along one dimension; first <= last.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+
+  [[nodiscard]] constexpr std::int64_t size() const noexcept { return last - first; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return first >= last; }
+  /// Does all of `other` lie within? An empty range lies within any.
+  [[nodiscard]] constexpr bool contains(Range other) const noexcept {
+    return other.empty() || (first <= other.first && other.last <= last);
+  }
+  [[nodiscard]] constexpr bool operator==(const Range&) const noexcept = default;
+};
+
+/// What both have in common; possibly empty.
+[[nodiscard]] constexpr Range intersection(Range a, Range b) noexcept {
+  const std::int64_t first = std::max(a.first, b.first);
+  return {first, std::max(first, std::min(a.last, b.last))};
+}
+
+/// Part `index` of `parts` of [0, total): the one rule by which everything is cut.
+///
+/// Parts are adjacent and differ by at most one index; where there are more parts than indices,
+/// some are empty. Cutting p * q parts is cutting p parts into q each: part i of p is made of the
+/// parts i * q ... i * q + q - 1 of p * q.
+[[nodiscard]] constexpr Range even_range(std::int64_t total, int parts, int index) noexcept {
+  return {total * index / parts, total * (index + 1) / parts};
+}
+
+/// The size of the largest part.
+[[nodiscard]] constexpr std::int64_t largest_part(std::int64_t total, int parts) noexcept {
+  return (total + parts - 1) / parts;
+}
+
+/// A box of an activation [N,H,W,C]: the elements whose every index lies in its range.
+struct Box {
+  Range n = {};
+  Range h = {};
+  Range w = {};
+  Range c = {};
+
+  /// Its extents, as those of a tensor that holds just this box.
+  [[nodiscard]] constexpr tensor::Shape shape() const noexcept {
+    return {n.size(), h.size(), w.size(), c.size()};
+  }
+  /// Elements.
+  [[nodiscard]] constexpr std::int64_t size() const noexcept { return shape().size(); }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size() == 0; }
+  [[nodiscard]] constexpr bool contains(const Box& other) const noexcept {
+    return other.empty() || (n.contains(other.n) && h.contains(other.h) && w.contains(other.w) &&
+                             c.contains(other.c));
+  }
+  [[nodiscard]] constexpr bool operator==(const Box&) const noexcept = default;
+};
+
+[[nodiscard]] constexpr Box intersection(const Box& a, const Box& b) noexcept {
+  return {intersection(a.n, b.n), intersection(a.h, b.h), intersection(a.w, b.w),
+          intersection(a.c, b.c)};
+}
+
+/// All elements of an array.
+[[nodiscard]] constexpr Box whole(const tensor::Shape& extents) noexcept {
+  return {{0, extents.n}, {0, extents.h}, {0, extents.w}, {0, extents.c}};
+}
 
 /// P ranks as pc replicas of pr ranks. A replica is a group of ranks that holds one copy of the
 /// model. Replicas split the samples; the ranks of a replica split what a layer does for the
@@ -110,5 +175,83 @@ class RONDO_TRAIN_API Partition {
 /// there are fewer blocks than ranks, adjacent ranks hold the same. The ones above are cases of it.
 [[nodiscard]] RONDO_TRAIN_API Partition on_grid(tensor::Shape extents, ProcessGrid grid,
                                                 Parts within);
+
+// Convolutions whose channels and filters are split over the ranks of a replica: Dryden, Maruyama,
+// Moon, Benson, Snir, Van Essen, "Channel and Filter Parallelism for Large-Scale CNN Training",
+// SC 2019.
+//
+// A replica of p = p_C x p_F ranks splits the weights w[F,C,k,k] into p_C parts of C and p_F parts
+// of F. Rank (i_C, i_F) holds block i_C * p_F + i_F of x along C, and block i_F * p_C + i_C of y
+// along F. So the p_F ranks of an i_C hold, together, part i_C of x: they allgather x. The p_C
+// ranks of an i_F hold part i_F of y: they reduce-scatter y. dy and dx are laid out as y and x.
+//
+//     stationary-X   p x 1    nothing to gather, y is reduce-scattered over all ranks
+//     stationary-Y   1 x p    x is allgathered over all ranks, y needs no reduction
+//     stationary-W   else     y's blocks are those of x transposed
+//
+// Which rank of the replica is (i_C, i_F) follows from the block of x that it holds. A chain of two
+// W layers p_C x p_F and p_F x p_C therefore ends in the layout in which it began.
+
+/// p_C x p_F.
+struct ChannelGrid {
+  int channels = 1;  ///< p_C: parts of C
+  int filters = 1;   ///< p_F: parts of F
+
+  [[nodiscard]] constexpr int ranks() const noexcept { return channels * filters; }
+  /// The grid that leads back.
+  [[nodiscard]] constexpr ChannelGrid transposed() const noexcept { return {filters, channels}; }
+  [[nodiscard]] constexpr bool operator==(const ChannelGrid&) const noexcept = default;
+};
+
+/// (i_C, i_F).
+struct ChannelPosition {
+  int channel = 0;
+  int filter = 0;
+
+  [[nodiscard]] constexpr bool operator==(const ChannelPosition&) const noexcept = default;
+};
+
+/// How y lies after a convolution on `grid` whose input lies as `x`: the cuts of x on y's extents,
+/// with its channel blocks transposed. Throws std::invalid_argument unless x has grid.ranks() parts
+/// along C. On p x 1 and 1 x p it is x.with_extents(y).
+[[nodiscard]] RONDO_TRAIN_API Partition output_of(const Partition& x, ChannelGrid grid,
+                                                  tensor::Shape y);
+
+/// Where a rank stands. Those of equal block in n, h and w and of equal `channel` allgather x, in
+/// the order of `filter`; those of equal `filter` reduce-scatter y, in the order of `channel`.
+/// Throws as output_of().
+[[nodiscard]] RONDO_TRAIN_API ChannelPosition position_of(const Partition& x, ChannelGrid grid,
+                                                          int rank);
+
+/// What a rank has of x after the allgather: part i_C of p_C of the channels.
+[[nodiscard]] RONDO_TRAIN_API Box gathered_input(const Partition& x, ChannelGrid grid, int rank);
+
+/// Of what a rank has partial sums before the reduce-scatter: part i_F of p_F of y's channels,
+/// where y's extents are `y`.
+[[nodiscard]] RONDO_TRAIN_API Box partial_output(const Partition& x, ChannelGrid grid,
+                                                 tensor::Shape y, int rank);
+
+/// Over what the work of a convolution or fully connected layer is split. All other layers follow
+/// the layout of what they read.
+enum class SplitKind : std::uint8_t {
+  sample,   ///< samples over all ranks of the grid
+  group,    ///< samples over the replicas; all ranks of a replica do the same
+  space,    ///< samples over the replicas, rows and columns of the image within a replica
+  channel,  ///< samples over the replicas, channels and filters within a replica; of a fully
+            ///< connected layer its outputs (the 1.5D algorithm)
+};
+
+/// How one layer is split on a ProcessGrid. Numbers of parts that are not the kind's are 1.
+struct LayerSplit {
+  SplitKind kind = SplitKind::sample;
+  int h = 1;                  ///< space: parts of the rows
+  int w = 1;                  ///< space: parts of the columns
+  ChannelGrid channels = {};  ///< channel: p_C x p_F, as many as a replica has ranks
+
+  [[nodiscard]] constexpr bool operator==(const LayerSplit&) const noexcept = default;
+};
+
+/// Which ranks share the statistics of batch norm.
+enum class BatchNormGroup : std::uint8_t { rank, group, all };
 
 }  // namespace rondo::train

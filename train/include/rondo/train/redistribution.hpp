@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include <rondo/train/box.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/partition.hpp>
 

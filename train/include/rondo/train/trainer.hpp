@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <rondo/train/augmentation.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/loader.hpp>
 
 namespace rondo::transport {
 class Team;
