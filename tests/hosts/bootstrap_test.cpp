@@ -10,16 +10,13 @@
 namespace rondo::test {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 class HostsBootstrapTest : public HostsTest {
  protected:
   static void expect_success(Job& job, const std::string& said) {
     for (int rank = 0; rank < job.size(); ++rank) {
       const Ended ended = job.wait(rank);
       EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-      EXPECT_THAT(ended.out, HasSubstr(said));
+      EXPECT_THAT(ended.out, testing::HasSubstr(said));
     }
   }
 };

@@ -12,8 +12,6 @@
 namespace rondo::test {
 namespace {
 
-using testing::HasSubstr;
-
 /// The host of each rank, and a name for that.
 struct Layout {
   const char* name;
@@ -37,7 +35,7 @@ TEST_P(HostsCollectivesTest, GiveExactResults) {
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
     EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-    EXPECT_THAT(ended.out, HasSubstr(" 0 wrong"));
+    EXPECT_THAT(ended.out, testing::HasSubstr(" 0 wrong"));
   }
 }
 

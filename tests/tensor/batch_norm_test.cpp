@@ -28,7 +28,6 @@ using test::normal_tensor;
 using test::normal_values;
 using test::relative_distance;
 using testing::Each;
-using testing::ElementsAre;
 using testing::ElementsAreArray;
 
 // Batch norm (+ residual) (+ ReLU) against plain loops in double.
@@ -399,7 +398,7 @@ TEST(SharedBatchNormCallsTest, OnceInTrainingAndOnceInBackward) {
                                rank.variance, rank.y.view());
   rank.backward();
 
-  EXPECT_THAT(calls, ElementsAre(1 + 2 * 7, 2 * 7));
+  EXPECT_THAT(calls, testing::ElementsAre(1 + 2 * 7, 2 * 7));
 }
 
 TEST(SharedBatchNormCallsTest, WhereNoRankHasImagesNothingMoves) {

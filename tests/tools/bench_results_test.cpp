@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,7 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using transport::Bfloat16;
 using transport::ReduceOp;
 
@@ -85,7 +83,7 @@ BenchRow right_row() {
 }
 
 TEST(BenchVerdictTest, HasNothingToSayAboutARightRow) {
-  EXPECT_THAT(complaints({right_row()}, 0.0), IsEmpty());
+  EXPECT_THAT(complaints({right_row()}, 0.0), testing::IsEmpty());
 }
 
 TEST(BenchVerdictTest, CountsWrongElementsAndSaysWhere) {

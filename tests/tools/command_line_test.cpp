@@ -16,10 +16,7 @@
 namespace rondo::test::command_line_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 
 // Every mistake on the command line is one line on stderr and status 2.
 
@@ -27,7 +24,7 @@ TEST(CommandLineTest, PrintsItsVersion) {
   const Ended ended = rondo({"--version"});
 
   EXPECT_EQ(ended.status, 0);
-  EXPECT_THAT(ended.out, StartsWith("rondo 0."));
+  EXPECT_THAT(ended.out, testing::StartsWith("rondo 0."));
 }
 
 TEST(CommandLineTest, HelpNamesTheSubcommands) {
@@ -51,8 +48,8 @@ TEST_P(MistakeTest, IsOneLineAndStatusTwo) {
   const Ended ended = rondo(GetParam().arguments, GetParam().environment);
 
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.out, IsEmpty());
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
+  EXPECT_THAT(ended.out, testing::IsEmpty());
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
 }
 
 const Environment by_hand = {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}};

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compare/plan.hpp"
+#include "compare.hpp"
 #include "compare/runs.hpp"
 #include "failure.hpp"
 #include "support/scratch_folder.hpp"

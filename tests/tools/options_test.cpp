@@ -23,8 +23,6 @@ namespace rondo::tools::options_test {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 // The grammar of sizes.
 
@@ -147,7 +145,7 @@ TEST_F(HelpTest, ShowsNoDefaultThatTheOptionWouldRefuse) {
 TEST_F(HelpTest, TypesNoNumberIntoTheTextOfAnOptionThatHasADefault) {
   for_each_option([&](const CLI::App& app, CLI::Option& option) {
     if (option.get_default_str().empty()) return;
-    EXPECT_THAT(option.get_description(), testing::Not(HasSubstr("default")))
+    EXPECT_THAT(option.get_description(), testing::Not(testing::HasSubstr("default")))
         << app.get_name() << " " << option.get_name();
   });
 }

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +15,6 @@
 namespace rondo::test::plan_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -200,7 +198,7 @@ TEST_P(PlanMistakeTest, IsRefused) {
   const Ended ended = plan(GetParam().arguments);
 
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
 }
 
 INSTANTIATE_TEST_SUITE_P(

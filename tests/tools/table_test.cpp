@@ -2,7 +2,6 @@
 
 #include "table.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>

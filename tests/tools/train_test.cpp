@@ -25,7 +25,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 using testing::SizeIs;
 
 const char* const small_run = R"(
@@ -151,7 +150,7 @@ TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
 
   EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 2/2: loss")));
   EXPECT_THAT(lines(ended.out), Contains(HasSubstr("step 4/4")));
-  EXPECT_THAT(ended.out, Not(HasSubstr("\r")));
+  EXPECT_THAT(ended.out, testing::Not(HasSubstr("\r")));
 }
 
 TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {

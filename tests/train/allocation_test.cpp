@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <memory_resource>
 #include <new>
 #include <string>
 #include <string_view>

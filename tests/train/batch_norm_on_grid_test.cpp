@@ -6,9 +6,6 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -1,8 +1,6 @@
 // Batches of all sizes: shared memory, micro-batches, and updates.
 
 #include <cstdint>
-#include <memory_resource>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,11 +27,9 @@ using test::relative_difference;
 using test::Samples;
 using test::small_experiment;
 using test::train_on;
-using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 using testing::ThrowsMessage;
 
@@ -229,7 +225,7 @@ TEST(TrainerMicroBatchesTest, EverySchemeTakesPieces) {
 
 TEST(InjectionsTest, SayWhatIsSlowedDown) {
   Experiment experiment;
-  EXPECT_THAT(injections_of(experiment, 2), IsEmpty());
+  EXPECT_THAT(injections_of(experiment, 2), testing::IsEmpty());
   experiment.inject.slow_ranks = {{1, 1.0}, {3, 2.5}};
   experiment.transport.latency_us = 50.0;
   experiment.transport.bandwidth_gbs = 0.5;
@@ -255,7 +251,7 @@ TEST(InjectionsTest, EveryOutputIsLabelled) {
   rondo::test::World{2}.run(
       [&](transport::World& world) { EXPECT_TRUE(train(world, experiment, options).injected); });
 
-  EXPECT_THAT(notes, Contains("injected: rank 1 computes 1.5 times as slowly"));
+  EXPECT_THAT(notes, testing::Contains("injected: rank 1 computes 1.5 times as slowly"));
   EXPECT_TRUE(progress.at(0).injected);
   EXPECT_THAT(ends.at(0).injected, ElementsAre("rank 1 computes 1.5 times as slowly"));
 }

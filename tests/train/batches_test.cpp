@@ -25,9 +25,6 @@ namespace rondo::train::batches_test {
 namespace {
 
 using testing::ElementsAre;
-using testing::ElementsAreArray;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // Random numbers: the order of an epoch is a permutation, keyed and fair, and so are the numbers of
 // augmentations.
@@ -274,7 +271,8 @@ TEST(BatchIteratorTest, MicroBatchesMakeUpTheShare) {
                               {.loader = loader, .rank = 1, .ranks = 2, .micro_batches = 3});
 
   for (const std::int64_t step : {0, 1, 2, 3}) {
-    EXPECT_THAT(labels_of(micro_batches, step), ElementsAreArray(labels_of(whole, step))) << step;
+    EXPECT_THAT(labels_of(micro_batches, step), testing::ElementsAreArray(labels_of(whole, step)))
+        << step;
   }
   EXPECT_THAT(micro_batches.micro_batch_sizes(), ElementsAre(3, 2, 1));
   EXPECT_EQ(micro_batches.own_samples(0), 7);
@@ -305,7 +303,8 @@ TEST(BatchIteratorTest, RefusesAnEpochWithoutAWholeBatch) {
 
   EXPECT_THAT(
       [&] { BatchIterator(dataset, {.loader = {.global_batch = 6}, .whole_batches = true}); },
-      ThrowsMessage<ConfigError>(HasSubstr("train.global_batch: 6 samples are more than the 4")));
+      testing::ThrowsMessage<ConfigError>(
+          testing::HasSubstr("train.global_batch: 6 samples are more than the 4")));
 }
 
 TEST(BatchIteratorTest, WorkersHaveSeedsOfTheirOwn) {

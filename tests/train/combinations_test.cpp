@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,7 +18,6 @@ using rondo::test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-using testing::StrEq;
 
 // Values that are possible by themselves and do not go together: the answer names the key and why.
 
@@ -89,9 +87,10 @@ TEST(CombinationsTest, GroupsConsistOfWholeGroups) {
 
 TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
-    EXPECT_THAT(refusal(scheme, [](Experiment& e) { e.update.outer_rate = 0.7; }),
-                StrEq("update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
-                      "\"classical\" has none"));
+    EXPECT_THAT(
+        refusal(scheme, [](Experiment& e) { e.update.outer_rate = 0.7; }),
+        testing::StrEq("update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
+                       "\"classical\" has none"));
   }
 }
 

@@ -1,10 +1,5 @@
 // Times of layers: what is measured, what is guessed, what is kept. No time is asserted.
 
-#include <fstream>
-#include <limits>
-#include <string>
-
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/train/plan_best.hpp>

@@ -1,7 +1,5 @@
 // The 1.5D fully connected layer against the unsplit one.
 
-#include <algorithm>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/convolution.hpp>

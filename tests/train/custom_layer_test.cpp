@@ -37,8 +37,6 @@ namespace {
 using rondo::test::error_text;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 using testing::StrEq;
 
 // A kind of layer and a model that the library does not know, made here: it trains them, alone and
@@ -193,7 +191,7 @@ TEST(LayerKindsTest, NoSourceAsksForASingleKind) {
     std::ifstream file(entry.path());
     const std::string text{std::istreambuf_iterator<char>(file), {}};
 
-    EXPECT_THAT(single_kinds_in(text), IsEmpty()) << entry.path();
+    EXPECT_THAT(single_kinds_in(text), testing::IsEmpty()) << entry.path();
     ++sources;
   }
   EXPECT_GT(sources, 50);
@@ -311,9 +309,10 @@ TEST(CustomModelTest, NamesTheLineAndTheLayerOfAWrongKey) {
 }
 
 TEST(CustomModelTest, NamesTheTableOfAMissingKey) {
-  EXPECT_THAT(error(std::string(classifier) + layer("name = 'x'")),
-              StartsWith("exp.toml:13: model.layers: layer 2 (x): missing key 'kind'; set it to "
-                         "one of convolution, batch_norm"));
+  EXPECT_THAT(
+      error(std::string(classifier) + layer("name = 'x'")),
+      testing::StartsWith("exp.toml:13: model.layers: layer 2 (x): missing key 'kind'; set it to "
+                          "one of convolution, batch_norm"));
   EXPECT_THAT(error(layer("kind = 'fully_connected'")),
               StrEq("exp.toml:9: model.layers: layer 1: missing key 'outputs'"));
 }

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/engine.hpp>

@@ -22,9 +22,6 @@ using test::Network;
 using test::Recorder;
 using test::Samples;
 using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 // What a step promises its caller: order of calls, sums over samples, empty batches, evaluation.
 
@@ -41,11 +38,12 @@ TEST(ExecutorTest, TellsTheObserverInTheOrderOfThePasses) {
 
   net.executor.train(samples.batch(), recorder);
 
-  EXPECT_THAT(recorder.calls,
-              ElementsAre("ready 0", "between", "between", "ready 1", "between", "between",
-                          "ready 2", "between", "ready 3", "between", "ready 4", "between",  //
-                          "final 4", "between", "final 3", "between", "final 2", "between",
-                          "between", "final 1", "between", "between", "final 0", "between"));
+  EXPECT_THAT(
+      recorder.calls,
+      testing::ElementsAre("ready 0", "between", "between", "ready 1", "between", "between",
+                           "ready 2", "between", "ready 3", "between", "ready 4", "between",  //
+                           "final 4", "between", "final 3", "between", "final 2", "between",
+                           "between", "final 1", "between", "between", "final 0", "between"));
 }
 
 TEST(ExecutorTest, TellsTheSameOfAnEmptyBatch) {
@@ -201,7 +199,7 @@ TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
     const std::vector<std::string> lines = net.executor.implementations();
 
     EXPECT_FALSE(lines.empty());
-    EXPECT_THAT(lines, Each(Not(HasSubstr("ref")))) << name;
+    EXPECT_THAT(lines, Each(testing::Not(testing::HasSubstr("ref")))) << name;
   }
 }
 

@@ -27,7 +27,6 @@ namespace rondo::train::experiment_test {
 namespace {
 
 using rondo::test::error_text;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -276,9 +275,9 @@ TEST(ExperimentTest, WritesAllKeys) {
   const std::string text = to_toml(parse("[train]\nepochs = 3\n"));
 
   EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
-  EXPECT_THAT(text, AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
-                          HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
-                          HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
+                                   HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
+                                   HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
 }
 
 TEST(ExperimentTest, ReadsBackWhatItWrote) {

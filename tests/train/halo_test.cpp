@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -20,7 +19,6 @@ namespace rondo::train::halo_test {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 // Windows along one dimension, against a model that looks at every tap of every output.
 
@@ -425,7 +423,7 @@ TEST(HaloTest, OneByOneNeedsNoExchange) {
   const tensor::Shape extents{.n = 1, .h = 7, .w = 5, .c = 1};
   const Partition x = by_space(extents, {.pr = 6}, 2, 3);
   for (int rank = 0; rank < 6; ++rank) {
-    EXPECT_THAT(redistribution(x, forward_needs(x, x, {}), rank).receives, IsEmpty());
+    EXPECT_THAT(redistribution(x, forward_needs(x, x, {}), rank).receives, testing::IsEmpty());
     EXPECT_EQ(forward_halo(x, x, {}, rank).inner, x.box_of(rank));
   }
 }

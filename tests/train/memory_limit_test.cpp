@@ -28,10 +28,8 @@ namespace rondo::train::memory_limit_test {
 namespace {
 
 using rondo::test::error_text;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-using testing::StrEq;
 
 // Three numbers of one run: what the planner says that a rank needs, what the account of
 // train.memory_limit has booked, and what is really allocated. They agree within 5 %.
@@ -238,9 +236,10 @@ TEST(MemoryLimitTest, TheErrorSaysWhatIsWantedAndInUse) {
     return std::pmr::vector<char>(401, &memory);
   });
 
-  EXPECT_THAT(answer, StrEq("train.memory_limit: layer conv1 wants 401 bytes, and 600 of the 1000 "
-                            "allowed to a rank are in use; start more ranks, split layers by "
-                            "[grid], or lower train.global_batch"));
+  EXPECT_THAT(answer,
+              testing::StrEq("train.memory_limit: layer conv1 wants 401 bytes, and 600 of the 1000 "
+                             "allowed to a rank are in use; start more ranks, split layers by "
+                             "[grid], or lower train.global_batch"));
 }
 
 TEST(MemoryLimitTest, CountsWhatIsInUseAndTheMostThatWas) {
@@ -328,7 +327,8 @@ TEST(MemoryLimitTest, OneByteLessIsTooLittle) {
   const test::Outcome free = test::train_on(1, experiment);
   experiment.train.memory_limit = static_cast<std::int64_t>(free.summaries[0].peak_bytes) - 1;
 
-  EXPECT_THAT(refusal(experiment), AllOf(StartsWith("train.memory_limit: "), HasSubstr(" wants ")));
+  EXPECT_THAT(refusal(experiment),
+              testing::AllOf(StartsWith("train.memory_limit: "), HasSubstr(" wants ")));
 }
 
 // LeNet-5 has 61,706 parameters.

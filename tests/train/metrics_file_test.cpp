@@ -33,7 +33,6 @@ namespace {
 using Kind = sync::Turn::Kind;
 using rondo::test::error_text;
 using rondo::test::World;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -198,7 +197,7 @@ TEST(TokenTraceTest, ReadsBackWhatWasWritten) {
   append_token_trace(file, {{.turn = push}, {.turn = skip}});
   append_token_trace(file, {{.turn = park}});
 
-  EXPECT_THAT(read_token_trace(file, 2), ElementsAre(push, skip, park));
+  EXPECT_THAT(read_token_trace(file, 2), testing::ElementsAre(push, skip, park));
 }
 
 TEST(TokenTraceTest, NamesTheLineThatIsNoTurn) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,9 @@
 // What a split of one layer costs, worked out by hand, and where the search must end up when only
 // one thing matters. That it finds the best of all splits is shown in plan_search_test.
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,7 +17,6 @@
 namespace rondo::train::plan_best_test {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
@@ -82,9 +79,9 @@ TEST(PlanBestTest, OneRankComputesAndNothingElse) {
   ASSERT_THAT(plans, SizeIs(1));
   EXPECT_EQ(plans[0].communication_seconds(), 0.0);
   EXPECT_GT(plans[0].compute_seconds, 0.0);
-  EXPECT_THAT(
-      plans[0].layers,
-      AllOf(SizeIs(22), Each(Field(&BestLayer::split, LayerSplit{.kind = SplitKind::sample}))));
+  EXPECT_THAT(plans[0].layers,
+              testing::AllOf(SizeIs(22), Each(Field(&BestLayer::split,
+                                                    LayerSplit{.kind = SplitKind::sample}))));
 }
 
 // 2 flops x 1 sample x 512 weights, forward and backward-weights; a model's input has no gradient.

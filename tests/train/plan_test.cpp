@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,6 @@
 namespace rondo::train::plan_test {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -409,7 +407,7 @@ TEST(PlanAlexnetTest, FewRanksStayWithBatch) {
 
 TEST(PlanAlexnetTest, AllConvolutionsStayWithBatchAloneUntilP256) {
   for (const int ranks : {8, 16, 32, 64, 128, 256}) {
-    EXPECT_THAT(first_of(chosen_alone(published(ranks)), convolutions), Each(1)) << ranks;
+    EXPECT_THAT(first_of(chosen_alone(published(ranks)), convolutions), testing::Each(1)) << ranks;
   }
 }
 

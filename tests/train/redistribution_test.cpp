@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +15,6 @@
 namespace rondo::train::redistribution_test {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 
 std::vector<Redistribution> plans_of(const Partition& from, const Partition& to) {
@@ -138,7 +136,7 @@ TEST(RedistributionTest, TakesChannelsOfAnyExtentFromSamplesOfAnyExtent) {
           test::for_each_element(plan.kept, add);
           for (const Transfer& sent : plan.sends) test::for_each_element(sent.box, add);
         }
-        ASSERT_THAT(count.values(), Each(1));
+        ASSERT_THAT(count.values(), testing::Each(1));
       }
     }
   }

@@ -1,9 +1,7 @@
 // Predictions of update schemes, held to numbers that were worked out by hand.
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +13,6 @@
 namespace rondo::train::scaling_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::ThrowsMessage;
@@ -299,7 +296,7 @@ TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
   ASSERT_THAT(points, SizeIs(2));
   EXPECT_EQ(points[1].global_batch, 3);
   expect_near(points[1].compute_seconds, 2 * end + update);
-  EXPECT_THAT(samples_of_ranks(options), ElementsAre(3, 3, 2));
+  EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(3, 3, 2));
 }
 
 TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {

@@ -1,7 +1,6 @@
 // Images without files: the same for the same options, and possible to learn.
 
 #include <cstdint>
-#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 

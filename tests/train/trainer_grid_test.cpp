@@ -31,8 +31,6 @@ namespace {
 using test::Outcome;
 using test::train_on;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::ThrowsMessage;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
 
@@ -406,7 +404,7 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
     trainer->join();
 
     EXPECT_THAT([&] { trainer->run_epoch(); },
-                ThrowsMessage<NumericError>(HasSubstr("rank(s) 3 differ from rank 1")))
+                testing::ThrowsMessage<NumericError>(HasSubstr("rank(s) 3 differ from rank 1")))
         << "rank " << world.rank();
   });
 }
@@ -420,7 +418,7 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
-  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), IsEmpty());
+  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), testing::IsEmpty());
 }
 
 }  // namespace

@@ -25,8 +25,6 @@ namespace {
 using nlohmann::json;
 using test::small_experiment;
 using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
 
 // What a run tells: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
@@ -173,7 +171,7 @@ TEST(TrainerMetricsTest, SharesAreOfTheStepTime) {
 }
 
 TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
-  EXPECT_THAT(told().returned.parameter_hash, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_THAT(told().returned.parameter_hash, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
   const json epoch = lines_of("epoch").at(1);
 
@@ -208,7 +206,7 @@ template <typename Error, typename Text>
 void expect_on_all_ranks(int size, const Experiment& experiment, const Text& text,
                          const TrainerOptions& options = {}) {
   rondo::test::World{size}.run([&](transport::World& world) {
-    EXPECT_THAT([&] { train(world, experiment, options); }, ThrowsMessage<Error>(text));
+    EXPECT_THAT([&] { train(world, experiment, options); }, testing::ThrowsMessage<Error>(text));
   });
 }
 

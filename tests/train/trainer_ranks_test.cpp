@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -27,12 +26,8 @@ using rondo::test::World;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
-using testing::AllOf;
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
 using testing::ThrowsMessage;
 
 // The same run on different numbers of ranks, and twice: what must be equal is.
@@ -71,7 +66,7 @@ TEST(TrainerTest, AllRanksHoldTheSameBits) {
   for (const char* model : {"lenet5", "resnet20"}) {
     const Outcome outcome = train_on(3, test::small_experiment(model, 7));
 
-    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << model;
+    EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters.at(0))) << model;
   }
 }
 
@@ -124,7 +119,7 @@ TEST(TrainerTest, TheShortLastBatchOfAnEpochCanBeLeftOut) {
 TEST(TrainerTest, EveryRankReturnsTheSameMetrics) {
   const Outcome outcome = train_on(3, test::small_experiment());
 
-  ASSERT_THAT(outcome.metrics, SizeIs(3));
+  ASSERT_THAT(outcome.metrics, testing::SizeIs(3));
   for (const EpochMetrics& metrics : outcome.metrics) {
     EXPECT_EQ(metrics.loss, outcome.metrics[0].loss);
     EXPECT_EQ(metrics.accuracy, outcome.metrics[0].accuracy);
@@ -160,8 +155,8 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
     if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
 
     EXPECT_THAT([&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); },
-                ThrowsMessage<NumericError>(
-                    AllOf(HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
+                ThrowsMessage<NumericError>(testing::AllOf(
+                    HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
   });
 }
 
@@ -250,7 +245,7 @@ TEST(LazyPlanTest, AFractionIsRoundedButNotToNone) {
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.5}).names.size(), 5U);
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.01}).names.size(), 1U);
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 1.0}).names.size(), 9U);
-  EXPECT_THAT(plan_lazy_layers(model, {Kind::fraction, 0.0}).names, IsEmpty());
+  EXPECT_THAT(plan_lazy_layers(model, {Kind::fraction, 0.0}).names, testing::IsEmpty());
 }
 
 TEST(LazyPlanTest, AutoTakesTheUnhiddenConvolutionsAndOneAtLeast) {

@@ -27,8 +27,6 @@ using test::Outcome;
 using test::relative_difference;
 using test::train_on;
 using testing::Each;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
 // and the counters are those of the closed forms.
@@ -500,8 +498,9 @@ TEST(TrainerCyclicTest, RefusesATraceThatIsNone) {
   Experiment experiment = cyclic();
   experiment.update.replay = "/nonexistent";
   rondo::test::World{2}.run([&](transport::World& world) {
-    EXPECT_THAT([&] { train(world, experiment, {}); },
-                ThrowsMessage<ConfigError>(HasSubstr("update.replay: /nonexistent")));
+    EXPECT_THAT(
+        [&] { train(world, experiment, {}); },
+        testing::ThrowsMessage<ConfigError>(testing::HasSubstr("update.replay: /nonexistent")));
   });
 }
 

@@ -33,7 +33,6 @@ namespace rondo::train::weights_test {
 namespace {
 
 using rondo::test::error_text;
-using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -110,7 +109,7 @@ TEST(InitialValuesTest, DrawsUniformWithinTheBoundOfFanIn) {
 
   const std::vector<float> values = draw(parameter, 3);
 
-  EXPECT_THAT(values, Each(testing::AllOf(testing::Gt(-bound), testing::Lt(bound))));
+  EXPECT_THAT(values, testing::Each(testing::AllOf(testing::Gt(-bound), testing::Lt(bound))));
   EXPECT_NEAR(deviation_of(values) / (bound / std::sqrt(3.0)), 1.0, tolerance);
 }
 

@@ -21,13 +21,9 @@
 namespace rondo::train::zoo_test {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
-using testing::Not;
 using testing::ThrowsMessage;
 
 // The networks that make_model() knows: what they learn and how their shapes go.
@@ -187,7 +183,7 @@ TEST_P(ShapesTest, AreRefused) {
 
   EXPECT_THAT([&] { (void)shapes_of(model, 1); },
               ThrowsMessage<std::invalid_argument>(
-                  AllOf(HasSubstr(GetParam().layer), HasSubstr(GetParam().reason))));
+                  testing::AllOf(HasSubstr(GetParam().layer), HasSubstr(GetParam().reason))));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -306,7 +302,7 @@ TEST_P(LargeModelStepTest, GivesEveryParameterAGradientByFastKernels) {
   const tensor::Loss loss = net.train(test::make_samples(net.model, 2).batch());
 
   EXPECT_TRUE(std::isfinite(loss.sum));
-  EXPECT_THAT(net.executor.implementations(), Each(Not(HasSubstr("ref"))));
+  EXPECT_THAT(net.executor.implementations(), testing::Each(testing::Not(HasSubstr("ref"))));
   for (const Parameter& parameter : net.layout.parameters) {
     EXPECT_GT(test::norm(net.parameter(parameter.name, net.gradients)), 0.0) << parameter.name;
   }
@@ -332,7 +328,7 @@ TEST(ModelBenchmarkTest, TimesEveryKernelOfAStep) {
               IsSupersetOf({"conv1 forward", "conv1 backward_weights", "pool1 forward",
                             "pool1 backward_data", "conv2 backward_data", "fc3 backward_weights",
                             "loss forward", "sgd update"}));
-  EXPECT_THAT(rows_of(times), testing::Not(Contains("conv1 backward_data")));
+  EXPECT_THAT(rows_of(times), testing::Not(testing::Contains("conv1 backward_data")));
 }
 
 TEST(ModelBenchmarkTest, TimesBatchNormOfBothKinds) {

@@ -150,56 +150,6 @@ std::uint64_t page_bytes_of(const std::string& name) {
   return kibibytes * 1024;
 }
 
-}  // namespace
-
-Machine read_machine() {
-  const Topology topology = load_topology();
-  Machine machine;
-  machine.processor = processor_of(topology.get());
-  machine.memory_bytes = total_memory();
-  machine.numa_memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
-  read_cores(topology.get(), machine);
-  read_caches(topology.get(), machine);
-  return machine;
-}
-
-// The set is allocated to fit the highest number: cpu_set_t itself ends at 1,024 CPUs.
-void bind_to(const std::vector<int>& cpus) {
-  const int highest = *std::ranges::max_element(cpus);
-  cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(highest) + 1);
-  const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(highest) + 1);
-  CPU_ZERO_S(bytes, set);
-  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
-  const int result = sched_setaffinity(0, bytes, set);
-  const int error = errno;
-  CPU_FREE(set);
-  if (result != 0) throw std::system_error(error, std::generic_category(), "sched_setaffinity");
-}
-
-std::vector<HugePagePool> huge_page_pools() {
-  std::vector<HugePagePool> pools;
-  std::error_code none;
-  for (const auto& folder : fs::directory_iterator(kernel_memory / "hugepages", none)) {
-    const fs::path& path = folder.path();
-    pools.push_back({page_bytes_of(path.filename().string()), number_in(path / "nr_hugepages"),
-                     number_in(path / "free_hugepages")});
-  }
-  std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
-  return pools;
-}
-
-// The kernel marks the setting in force: "always within_size [never]".
-std::string transparent_shared_pages() {
-  std::ifstream file(kernel_memory / "transparent_hugepage" / "shmem_enabled");
-  std::string entry;
-  while (file >> entry) {
-    if (entry.starts_with('[') && entry.ends_with(']')) return entry.substr(1, entry.size() - 2);
-  }
-  return "unknown";
-}
-
-namespace {
-
 using Cores = std::vector<Core>;
 
 // Part `index` of `parts` nearly equal parts of `cores`.
@@ -276,6 +226,52 @@ void refuse_too_many_threads(const PlacementRequest& request, std::size_t ranks,
 }
 
 }  // namespace
+
+Machine read_machine() {
+  const Topology topology = load_topology();
+  Machine machine;
+  machine.processor = processor_of(topology.get());
+  machine.memory_bytes = total_memory();
+  machine.numa_memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
+  read_cores(topology.get(), machine);
+  read_caches(topology.get(), machine);
+  return machine;
+}
+
+// The set is allocated to fit the highest number: cpu_set_t itself ends at 1,024 CPUs.
+void bind_to(const std::vector<int>& cpus) {
+  const int highest = *std::ranges::max_element(cpus);
+  cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(highest) + 1);
+  const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(highest) + 1);
+  CPU_ZERO_S(bytes, set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
+  const int result = sched_setaffinity(0, bytes, set);
+  const int error = errno;
+  CPU_FREE(set);
+  if (result != 0) throw std::system_error(error, std::generic_category(), "sched_setaffinity");
+}
+
+std::vector<HugePagePool> huge_page_pools() {
+  std::vector<HugePagePool> pools;
+  std::error_code none;
+  for (const auto& folder : fs::directory_iterator(kernel_memory / "hugepages", none)) {
+    const fs::path& path = folder.path();
+    pools.push_back({page_bytes_of(path.filename().string()), number_in(path / "nr_hugepages"),
+                     number_in(path / "free_hugepages")});
+  }
+  std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
+  return pools;
+}
+
+// The kernel marks the setting in force: "always within_size [never]".
+std::string transparent_shared_pages() {
+  std::ifstream file(kernel_memory / "transparent_hugepage" / "shmem_enabled");
+  std::string entry;
+  while (file >> entry) {
+    if (entry.starts_with('[') && entry.ends_with(']')) return entry.substr(1, entry.size() - 2);
+  }
+  return "unknown";
+}
 
 Placement place(const Machine& machine, const PlacementRequest& request) {
   const std::size_t cores = machine.cores.size();

@@ -3,13 +3,11 @@
 // A layer that is not split, as the measure of one that is; and the way from whole arrays to the
 // boxes that ranks hold, and back.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

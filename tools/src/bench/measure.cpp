@@ -169,6 +169,48 @@ std::string amount(const char* variable) {
   return text != nullptr && std::strtod(text, nullptr) > 0.0 ? text : "";
 }
 
+// As the header says it.
+std::string_view text_of(BufferUse use) {
+  if (use == BufferUse::untouched) return "untouched";
+  return use == BufferUse::rewritten ? "rewritten" : "rewritten and read back";
+}
+
+// "allreduce of f32, sum, buffers rewritten"
+std::string what_is_measured(const Bench& bench) {
+  std::string text(bench.kind->name);
+  if (!bench.kind->sizes.empty()) text += fmt::format(" of {}", name_of(element_types, bench.type));
+  if (bench.kind->reduces) text += fmt::format(", {}", name_of(reductions, bench.reduction));
+  if (!bench.kind->sizes.empty()) text += fmt::format(", buffers {}", text_of(bench.use));
+  if (bench.kind->ranks == BenchRanks::groups) text += fmt::format(", {} groups", bench.groups);
+  if (bench.both_ways) text += ", both ways";
+  return text;
+}
+
+// " (version 1.13.1)" of the plug-in that joins the nodes.
+std::string version_of(const std::string& route) {
+  for (const transport::LinkFacts& link : transport::links()) {
+    if (route.starts_with(link.name + ":") && !link.facts.empty()) {
+      return fmt::format(" ({})", link.facts.front());
+    }
+  }
+  return {};
+}
+
+// Delays are named, so that nobody takes a slowed link for a slow one.
+void print_links(const transport::World& world) {
+  const bool several = world.nodes() > 1;
+  fmt::print(stderr, "# inside a node: shm; between nodes: {}{}\n", world.route(),
+             several ? version_of(world.route()) : "");
+  const std::string injected = injected_delays();
+  if (!several || injected.empty()) return;
+  fmt::print(stderr, "# delays are injected between nodes: {}\n", injected);
+}
+
+// A column has the same name for people and programs.
+Column named(const char* name, int decimals = 0) {
+  return {.name = name, .heading = name, .decimals = decimals};
+}
+
 }  // namespace
 
 // The environment has them for every rank alike.
@@ -225,52 +267,6 @@ std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   }
   return rows;
 }
-
-namespace {
-
-// As the header says it.
-std::string_view text_of(BufferUse use) {
-  if (use == BufferUse::untouched) return "untouched";
-  return use == BufferUse::rewritten ? "rewritten" : "rewritten and read back";
-}
-
-// "allreduce of f32, sum, buffers rewritten"
-std::string what_is_measured(const Bench& bench) {
-  std::string text(bench.kind->name);
-  if (!bench.kind->sizes.empty()) text += fmt::format(" of {}", name_of(element_types, bench.type));
-  if (bench.kind->reduces) text += fmt::format(", {}", name_of(reductions, bench.reduction));
-  if (!bench.kind->sizes.empty()) text += fmt::format(", buffers {}", text_of(bench.use));
-  if (bench.kind->ranks == BenchRanks::groups) text += fmt::format(", {} groups", bench.groups);
-  if (bench.both_ways) text += ", both ways";
-  return text;
-}
-
-// " (version 1.13.1)" of the plug-in that joins the nodes.
-std::string version_of(const std::string& route) {
-  for (const transport::LinkFacts& link : transport::links()) {
-    if (route.starts_with(link.name + ":") && !link.facts.empty()) {
-      return fmt::format(" ({})", link.facts.front());
-    }
-  }
-  return {};
-}
-
-// Delays are named, so that nobody takes a slowed link for a slow one.
-void print_links(const transport::World& world) {
-  const bool several = world.nodes() > 1;
-  fmt::print(stderr, "# inside a node: shm; between nodes: {}{}\n", world.route(),
-             several ? version_of(world.route()) : "");
-  const std::string injected = injected_delays();
-  if (!several || injected.empty()) return;
-  fmt::print(stderr, "# delays are injected between nodes: {}\n", injected);
-}
-
-// A column has the same name for people and programs.
-Column named(const char* name, int decimals = 0) {
-  return {.name = name, .heading = name, .decimals = decimals};
-}
-
-}  // namespace
 
 Table table_of(const std::vector<BenchRow>& rows) {
   using Row = BenchRow;

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -70,65 +69,6 @@ std::size_t boundary(std::size_t below, std::size_t above) {
   return static_cast<std::size_t>(
       std::llround(std::sqrt(static_cast<double>(below) * static_cast<double>(above))));
 }
-
-}  // namespace
-
-// Neighbouring sizes with the same algorithm become one entry.
-std::string best_table(const std::vector<std::size_t>& sizes,
-                       const std::vector<AlgorithmTimes>& algorithms) {
-  if (sizes.empty() || algorithms.empty()) throw std::invalid_argument("there are no times");
-  const std::vector<std::size_t> chosen = choose(sizes.size(), algorithms);
-  std::string table;
-  std::string from = "0";
-  for (std::size_t s = 0; s < sizes.size(); ++s) {
-    const bool ends = s + 1 == sizes.size();
-    if (!ends && chosen[s + 1] == chosen[s]) continue;
-    const std::string to = ends ? "max" : short_size(boundary(sizes[s], sizes[s + 1]));
-    table += fmt::format("{}{}:{}-{}", table.empty() ? "" : ";", algorithms[chosen[s]].algorithm,
-                         from, to);
-    from = to;
-  }
-  return table;
-}
-
-std::string short_size(std::size_t bytes) {
-  constexpr std::size_t kibibyte = 1024;
-  constexpr std::size_t mebibyte = kibibyte * kibibyte;
-  if (bytes > 0 && bytes % mebibyte == 0) return fmt::format("{}m", bytes / mebibyte);
-  if (bytes > 0 && bytes % kibibyte == 0) return fmt::format("{}k", bytes / kibibyte);
-  return fmt::format("{}", bytes);
-}
-
-// Minimises the sum of ((t - alpha - beta n) / t)^2, with u = 1 / t and v = n / t.
-LineFit fit_line(std::span<const TimedSize> samples) {
-  double u = 0.0;
-  double v = 0.0;
-  double uu = 0.0;
-  double uv = 0.0;
-  double vv = 0.0;
-  for (const TimedSize& sample : samples) {
-    if (!(sample.seconds > 0.0)) throw std::invalid_argument("a time is not positive");
-    const double inverse = 1.0 / sample.seconds;
-    const double slope = static_cast<double>(sample.bytes) * inverse;
-    u += inverse;
-    v += slope;
-    uu += inverse * inverse;
-    uv += inverse * slope;
-    vv += slope * slope;
-  }
-  const double determinant = uu * vv - uv * uv;
-  if (samples.size() < 2 || !(determinant > 0.0)) {
-    throw std::invalid_argument("a line needs two sizes");
-  }
-  LineFit fit{.alpha_seconds = (u * vv - v * uv) / determinant,
-              .beta_seconds_per_byte = (v * uu - u * uv) / determinant};
-  // The best of those at the edge of what makes sense.
-  if (fit.alpha_seconds < 0.0) fit = {.alpha_seconds = 0.0, .beta_seconds_per_byte = v / vv};
-  if (fit.beta_seconds_per_byte < 0.0) fit = {.alpha_seconds = u / uu, .beta_seconds_per_byte = 0};
-  return fit;
-}
-
-namespace {
 
 using Json = nlohmann::ordered_json;
 
@@ -338,6 +278,61 @@ int run_tune(TuneOptions options, const CommandLine& line) {
 }
 
 }  // namespace
+
+// Neighbouring sizes with the same algorithm become one entry.
+std::string best_table(const std::vector<std::size_t>& sizes,
+                       const std::vector<AlgorithmTimes>& algorithms) {
+  if (sizes.empty() || algorithms.empty()) throw std::invalid_argument("there are no times");
+  const std::vector<std::size_t> chosen = choose(sizes.size(), algorithms);
+  std::string table;
+  std::string from = "0";
+  for (std::size_t s = 0; s < sizes.size(); ++s) {
+    const bool ends = s + 1 == sizes.size();
+    if (!ends && chosen[s + 1] == chosen[s]) continue;
+    const std::string to = ends ? "max" : short_size(boundary(sizes[s], sizes[s + 1]));
+    table += fmt::format("{}{}:{}-{}", table.empty() ? "" : ";", algorithms[chosen[s]].algorithm,
+                         from, to);
+    from = to;
+  }
+  return table;
+}
+
+std::string short_size(std::size_t bytes) {
+  constexpr std::size_t kibibyte = 1024;
+  constexpr std::size_t mebibyte = kibibyte * kibibyte;
+  if (bytes > 0 && bytes % mebibyte == 0) return fmt::format("{}m", bytes / mebibyte);
+  if (bytes > 0 && bytes % kibibyte == 0) return fmt::format("{}k", bytes / kibibyte);
+  return fmt::format("{}", bytes);
+}
+
+// Minimises the sum of ((t - alpha - beta n) / t)^2, with u = 1 / t and v = n / t.
+LineFit fit_line(std::span<const TimedSize> samples) {
+  double u = 0.0;
+  double v = 0.0;
+  double uu = 0.0;
+  double uv = 0.0;
+  double vv = 0.0;
+  for (const TimedSize& sample : samples) {
+    if (!(sample.seconds > 0.0)) throw std::invalid_argument("a time is not positive");
+    const double inverse = 1.0 / sample.seconds;
+    const double slope = static_cast<double>(sample.bytes) * inverse;
+    u += inverse;
+    v += slope;
+    uu += inverse * inverse;
+    uv += inverse * slope;
+    vv += slope * slope;
+  }
+  const double determinant = uu * vv - uv * uv;
+  if (samples.size() < 2 || !(determinant > 0.0)) {
+    throw std::invalid_argument("a line needs two sizes");
+  }
+  LineFit fit{.alpha_seconds = (u * vv - v * uv) / determinant,
+              .beta_seconds_per_byte = (v * uu - u * uv) / determinant};
+  // The best of those at the edge of what makes sense.
+  if (fit.alpha_seconds < 0.0) fit = {.alpha_seconds = 0.0, .beta_seconds_per_byte = v / vv};
+  if (fit.beta_seconds_per_byte < 0.0) fit = {.alpha_seconds = u / uu, .beta_seconds_per_byte = 0};
+  return fit;
+}
 
 void add_bench_tune(Command& bench) {
   Command command = bench.add(

@@ -139,73 +139,6 @@ bool is_of_a_run(const std::string& name) {
          (name.starts_with("flight-rank") && name.ends_with(".json"));
 }
 
-}  // namespace
-
-bool RunRecord::completed() const {
-  const bool ended = end_reason == "completed" || end_reason == "max_steps";
-  return ended && start.has_value() && !epochs.empty();
-}
-
-RunRecord read_run_record(const std::filesystem::path& metrics) {
-  RunRecord record;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const Json event = Json::parse(line, nullptr, false);
-    if (event.is_object()) add(event, record);
-  }
-  return record;
-}
-
-std::string first_difference(const std::string& recorded, const train::Experiment& wanted) {
-  const std::vector<KeyText> old_keys = keys_of(rewritten(recorded, wanted));
-  const std::vector<KeyText> new_keys = keys_of(train::to_toml(wanted));
-  for (const auto& [key, value] : new_keys) {
-    // Both have a few dozen keys: a search for each is fast enough.
-    std::string old = "not set";
-    for (const auto& [old_key, old_value] : old_keys) {
-      if (old_key == key) old = old_value;
-    }
-    if (old != value) return fmt::format("{} is {}, would be {}", key, old, value);
-  }
-  if (old_keys.size() == new_keys.size()) return {};
-  return "it has keys that this version does not know";
-}
-
-// metrics.jsonl is believed first, because it has the configuration with which the run began.
-FoundRun find_run(const fs::path& folder, const Training& training) {
-  FoundRun found;
-  found.record = read_run_record(folder / "metrics.jsonl");
-  if (found.record.start) {
-    found.difference = difference_of(*found.record.start, training);
-  } else if (fs::exists(folder / "config.toml")) {
-    found.difference = first_difference(read_file(folder / "config.toml"), training.experiment);
-  } else if (!fs::exists(folder / "metrics.jsonl")) {
-    return found;
-  }
-  if (!found.difference.empty()) {
-    found.state = RunState::different;
-  } else {
-    found.state = found.record.completed() ? RunState::completed : RunState::incomplete;
-  }
-  return found;
-}
-
-// Lists first and removes then: removing while listing may skip files.
-void remove_run(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (is_of_a_run(entry.path().filename().string())) files.push_back(entry.path());
-  }
-  for (const fs::path& file : files) {
-    if (fs::remove(file, error); error) {
-      throw UsageError(fmt::format("cannot remove {}: {}", file.string(), error.message()));
-    }
-  }
-}
-
-namespace {
-
 using Runs = std::span<const RunRecord>;
 
 double final_accuracy(const RunRecord& run) { return run.epochs.back().accuracy; }
@@ -280,6 +213,69 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
 }
 
 }  // namespace
+
+bool RunRecord::completed() const {
+  const bool ended = end_reason == "completed" || end_reason == "max_steps";
+  return ended && start.has_value() && !epochs.empty();
+}
+
+RunRecord read_run_record(const std::filesystem::path& metrics) {
+  RunRecord record;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const Json event = Json::parse(line, nullptr, false);
+    if (event.is_object()) add(event, record);
+  }
+  return record;
+}
+
+std::string first_difference(const std::string& recorded, const train::Experiment& wanted) {
+  const std::vector<KeyText> old_keys = keys_of(rewritten(recorded, wanted));
+  const std::vector<KeyText> new_keys = keys_of(train::to_toml(wanted));
+  for (const auto& [key, value] : new_keys) {
+    // Both have a few dozen keys: a search for each is fast enough.
+    std::string old = "not set";
+    for (const auto& [old_key, old_value] : old_keys) {
+      if (old_key == key) old = old_value;
+    }
+    if (old != value) return fmt::format("{} is {}, would be {}", key, old, value);
+  }
+  if (old_keys.size() == new_keys.size()) return {};
+  return "it has keys that this version does not know";
+}
+
+// metrics.jsonl is believed first, because it has the configuration with which the run began.
+FoundRun find_run(const fs::path& folder, const Training& training) {
+  FoundRun found;
+  found.record = read_run_record(folder / "metrics.jsonl");
+  if (found.record.start) {
+    found.difference = difference_of(*found.record.start, training);
+  } else if (fs::exists(folder / "config.toml")) {
+    found.difference = first_difference(read_file(folder / "config.toml"), training.experiment);
+  } else if (!fs::exists(folder / "metrics.jsonl")) {
+    return found;
+  }
+  if (!found.difference.empty()) {
+    found.state = RunState::different;
+  } else {
+    found.state = found.record.completed() ? RunState::completed : RunState::incomplete;
+  }
+  return found;
+}
+
+// Lists first and removes then: removing while listing may skip files.
+void remove_run(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_of_a_run(entry.path().filename().string())) files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) {
+    if (fs::remove(file, error); error) {
+      throw UsageError(fmt::format("cannot remove {}: {}", file.string(), error.message()));
+    }
+  }
+}
 
 // Two passes: the difference of large squares would lose digits.
 std::optional<MeanAndDeviation> mean_and_deviation(std::span<const double> values) {

@@ -258,41 +258,6 @@ void start_ranks(const Job& job, int nodes, const FlightRecords& records,
   }
 }
 
-}  // namespace
-
-std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return command;
-}
-
-int launch_again(const CommandLine& line, const Placement& placement,
-                 const LaunchRequest& request) {
-  return launch({own_command(line.own), placement, request.fabric, request.flight_record});
-}
-
-// Signals that come before the first rank runs are held as well.
-int launch(const Job& job) { return launch(job, HeldSignals()).status; }
-
-JobEnd launch(const Job& job, const HeldSignals& signals) {
-  const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
-  const FlightRecords records(job.placement.ranks(), job.flight_record);
-  Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
-  if (!job.quiet) print_placement(job.placement, nodes);
-  try {
-    start_ranks(job, nodes, records, signals, supervisor);
-  } catch (const ExecuteError& error) {
-    supervisor.kill_all();
-    fmt::print(stderr, "rondo: {}\n", error.what());
-    return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
-  }
-  const int status = supervisor.wait().exit_status();
-  records.write_after_failure(status);
-  return {.status = status, .end_signal = supervisor.end_signal()};
-}
-
-namespace {
-
 constexpr std::size_t job_bytes = 16;
 constexpr std::size_t secret_bytes = 32;
 
@@ -354,6 +319,37 @@ Bootstrap similar_to(const std::string& coordinator) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+int launch_again(const CommandLine& line, const Placement& placement,
+                 const LaunchRequest& request) {
+  return launch({own_command(line.own), placement, request.fabric, request.flight_record});
+}
+
+// Signals that come before the first rank runs are held as well.
+int launch(const Job& job) { return launch(job, HeldSignals()).status; }
+
+JobEnd launch(const Job& job, const HeldSignals& signals) {
+  const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
+  const FlightRecords records(job.placement.ranks(), job.flight_record);
+  Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
+  if (!job.quiet) print_placement(job.placement, nodes);
+  try {
+    start_ranks(job, nodes, records, signals, supervisor);
+  } catch (const ExecuteError& error) {
+    supervisor.kill_all();
+    fmt::print(stderr, "rondo: {}\n", error.what());
+    return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
+  }
+  const int status = supervisor.wait().exit_status();
+  records.write_after_failure(status);
+  return {.status = status, .end_signal = supervisor.end_signal()};
+}
 
 Bootstrap bootstrap_on_this_node() {
   Bootstrap bootstrap;

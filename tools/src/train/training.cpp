@@ -91,6 +91,84 @@ fs::path new_run_folder(const train::Experiment& experiment) {
   return folder;
 }
 
+using Clock = std::chrono::steady_clock;
+
+// Often enough to look alive, seldom enough to cost nothing.
+constexpr std::chrono::milliseconds refresh_interval{100};
+
+// 80 columns where the terminal does not say.
+std::size_t terminal_width(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+// "1:02" or "1:00:02"; "?" before anything is known.
+std::string format_time(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<std::int64_t>(std::lround(seconds));
+  if (whole >= 3600)
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+// 0 where there is nothing to compare with.
+double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+// "40 % less than synchronous".
+std::string against(std::uint64_t used, std::uint64_t synchronous) {
+  const auto mine = static_cast<double>(used);
+  const auto theirs = static_cast<double>(synchronous);
+  if (used == synchronous || synchronous == 0) return "as synchronous";
+  if (used < synchronous) return fmt::format("{:.2f} % less", percent(theirs - mine, theirs));
+  return fmt::format("{:.2f} % more", percent(mine - theirs, theirs));
+}
+
+// A line of the summary.
+struct Cost {
+  std::string name;
+  std::string own;
+  std::string synchronous;
+  std::string difference;
+};
+
+std::string number(auto count) { return fmt::format("{}", count); }
+
+Cost cost_in_bytes(std::string name, std::uint64_t own, std::uint64_t synchronous) {
+  return {std::move(name), mebibytes(own), mebibytes(synchronous), against(own, synchronous)};
+}
+
+// Lines about local reductions and lazy layers are there only for schemes that have them.
+std::vector<Cost> costs_of(const train::RunSummary& summary) {
+  const std::uint64_t synchronous = summary.synchronous_reductions;
+  std::string difference = against(summary.global_reductions, synchronous);
+  if (summary.global_reductions < synchronous) {
+    difference += fmt::format(", {} avoided", synchronous - summary.global_reductions);
+  }
+  std::vector<Cost> costs = {
+      {"global reductions", number(summary.global_reductions), number(synchronous), difference}};
+  if (summary.local_reductions > 0) {
+    costs.push_back({"local reductions", number(summary.local_reductions), "0", ""});
+  }
+  if (summary.lazy_iterations > 0) {
+    const auto iterations = static_cast<double>(summary.lazy_iterations);
+    const double saved = iterations - static_cast<double>(summary.lazy_reductions);
+    costs.push_back({"of lazy layers", number(summary.lazy_reductions),
+                     number(summary.lazy_iterations),
+                     fmt::format("{:.2f} % saved", percent(saved, iterations))});
+  }
+  costs.push_back(cost_in_bytes("bytes reduced", summary.global_bytes + summary.local_bytes,
+                                summary.synchronous_bytes));
+  costs.push_back(cost_in_bytes("bytes sent", summary.bytes_sent, summary.synchronous_bytes_sent));
+  return costs;
+}
+
 }  // namespace
 
 fs::path run_folder_for(const fs::path& folder, const train::Experiment& experiment) {
@@ -195,88 +273,6 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
           .fabric = training.fabric,
           .flight_record = records};
 }
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Often enough to look alive, seldom enough to cost nothing.
-constexpr std::chrono::milliseconds refresh_interval{100};
-
-// 80 columns where the terminal does not say.
-std::size_t terminal_width(int fd) {
-  winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
-
-// "1:02" or "1:00:02"; "?" before anything is known.
-std::string format_time(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  const auto whole = static_cast<std::int64_t>(std::lround(seconds));
-  if (whole >= 3600)
-    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-// 0 where there is nothing to compare with.
-double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
-
-std::string mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
-}
-
-// "40 % less than synchronous".
-std::string against(std::uint64_t used, std::uint64_t synchronous) {
-  const auto mine = static_cast<double>(used);
-  const auto theirs = static_cast<double>(synchronous);
-  if (used == synchronous || synchronous == 0) return "as synchronous";
-  if (used < synchronous) return fmt::format("{:.2f} % less", percent(theirs - mine, theirs));
-  return fmt::format("{:.2f} % more", percent(mine - theirs, theirs));
-}
-
-// A line of the summary.
-struct Cost {
-  std::string name;
-  std::string own;
-  std::string synchronous;
-  std::string difference;
-};
-
-std::string number(auto count) { return fmt::format("{}", count); }
-
-Cost cost_in_bytes(std::string name, std::uint64_t own, std::uint64_t synchronous) {
-  return {std::move(name), mebibytes(own), mebibytes(synchronous), against(own, synchronous)};
-}
-
-// Lines about local reductions and lazy layers are there only for schemes that have them.
-std::vector<Cost> costs_of(const train::RunSummary& summary) {
-  const std::uint64_t synchronous = summary.synchronous_reductions;
-  std::string difference = against(summary.global_reductions, synchronous);
-  if (summary.global_reductions < synchronous) {
-    difference += fmt::format(", {} avoided", synchronous - summary.global_reductions);
-  }
-  std::vector<Cost> costs = {
-      {"global reductions", number(summary.global_reductions), number(synchronous), difference}};
-  if (summary.local_reductions > 0) {
-    costs.push_back({"local reductions", number(summary.local_reductions), "0", ""});
-  }
-  if (summary.lazy_iterations > 0) {
-    const auto iterations = static_cast<double>(summary.lazy_iterations);
-    const double saved = iterations - static_cast<double>(summary.lazy_reductions);
-    costs.push_back({"of lazy layers", number(summary.lazy_reductions),
-                     number(summary.lazy_iterations),
-                     fmt::format("{:.2f} % saved", percent(saved, iterations))});
-  }
-  costs.push_back(cost_in_bytes("bytes reduced", summary.global_bytes + summary.local_bytes,
-                                summary.synchronous_bytes));
-  costs.push_back(cost_in_bytes("bytes sent", summary.bytes_sent, summary.synchronous_bytes_sent));
-  return costs;
-}
-
-}  // namespace
 
 std::string format_progress(const train::Progress& progress, std::size_t width) {
   const std::vector<std::string> parts = {
