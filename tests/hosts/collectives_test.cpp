@@ -29,9 +29,7 @@ class HostsCollectivesTest : public HostsTest,
 TEST_P(HostsCollectivesTest, GiveExactResults) {
   Job job(layout());
   job.set("RONDO_FABRIC", fabric());
-
   job.start({rank_program(), "collectives"});
-
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
     EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
@@ -45,9 +43,7 @@ class HostsBenchTest : public HostsTest, public testing::WithParamInterface<cons
 
 TEST_P(HostsBenchTest, FindsNothingWrong) {
   Job job({1, 2});
-
   job.start({rondo_path(), "bench", GetParam(), "--sizes", "4:256K", "--iterations", "5"});
-
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
     EXPECT_EQ(ended.status, 0) << ended.out << ended.err;

@@ -167,9 +167,7 @@ TEST(KernelMemoryTest, AnotherBatchSizeTakesNoRoomForGradientsOfWeights) {
   Engine engine(1, &memory);
   Convolution full(engine, convolution(32, 8, 64, 64, 3, 1));
   const std::size_t of_full = memory.bytes();
-
   const Convolution last(full, 16);
-
   EXPECT_EQ(memory.bytes(), of_full);
 }
 

@@ -171,7 +171,6 @@ TEST(FullyConnectedKernelsTest, HasNoGradientOfWeightsUnlessWanted) {
 TEST(FullyConnectedKernelsTest, SharesWeightsWithItsLikesAlone) {
   Engine engine;
   FullyConnected layer(engine, {.input = {2, 1, 1, 8}, .outputs = 4});
-
   EXPECT_NO_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {3, 1, 1, 8}, .outputs = 4}));
   EXPECT_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {2, 1, 1, 9}, .outputs = 4}),
                std::invalid_argument);

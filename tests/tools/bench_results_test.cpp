@@ -40,7 +40,6 @@ BenchRow row_of_a_mebibyte() {
 
 TEST(BenchReportTest, CountsBandwidthInDecimalGigabytes) {
   const BenchRow row = row_of_a_mebibyte();
-
   EXPECT_DOUBLE_EQ(row.algorithm_gb_per_second(), 1.024);
   EXPECT_DOUBLE_EQ(row.bus_gb_per_second(), 1.024 * 1.5);
 }
@@ -55,9 +54,7 @@ TEST(BenchReportTest, HasOneRowForEachMeasurementUnderStableNames) {
 TEST(BenchReportTest, AddsTheLimitWhereItWasMeasured) {
   BenchRow row = row_of_a_mebibyte();
   row.limit_us = 512.0;
-
   const auto rows = nlohmann::ordered_json::parse(table_of({row}).json());
-
   EXPECT_EQ(rows[0]["limit_us"], 512.0);
   EXPECT_EQ(rows[0]["percent"], 50.0);
 }
@@ -66,7 +63,6 @@ TEST(BenchReportTest, LabelsInjectedDelaysInEveryFormat) {
   BenchRow row = row_of_a_mebibyte();
   row.injected = "2us+1GB/s";
   const Table table = table_of({row});
-
   EXPECT_EQ(nlohmann::json::parse(table.json())[0]["injected"], "2us+1GB/s");
   EXPECT_THAT(table.csv(), testing::EndsWith(",2us+1GB/s\n"));
   EXPECT_THAT(table.text(), testing::EndsWith(" 2us+1GB/s\n"));
@@ -89,7 +85,6 @@ TEST(BenchVerdictTest, HasNothingToSayAboutARightRow) {
 TEST(BenchVerdictTest, CountsWrongElementsAndSaysWhere) {
   BenchRow row = right_row();
   row.wrong = 3;
-
   EXPECT_THAT(complaints({right_row(), row}, 0.0),
               ElementsAre(AllOf(HasSubstr("1000 bytes"), HasSubstr("3 elements are wrong"))));
 }
@@ -97,7 +92,6 @@ TEST(BenchVerdictTest, CountsWrongElementsAndSaysWhere) {
 TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
   BenchRow slow = right_row();
   slow.bytes = 500;
-
   EXPECT_THAT(complaints({right_row(), slow}, 1.0),
               ElementsAre(AllOf(HasSubstr("500 bytes"), HasSubstr("0.500 GB/s is below 1 GB/s"))));
 }
@@ -105,9 +99,7 @@ TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
 TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
   std::vector<double> samples(101);
   std::iota(samples.rbegin(), samples.rend(), 0.0);
-
   const Summary summary = summarize(samples);
-
   EXPECT_EQ(summary.min_us, 0.0);
   EXPECT_EQ(summary.median_us, 50.0);
   EXPECT_EQ(summary.p99_us, 99.0);
@@ -115,7 +107,6 @@ TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
 
 TEST(SamplesTest, TakesOneSampleForAll) {
   const Summary summary = summarize({3.0});
-
   EXPECT_EQ(summary.min_us, 3.0);
   EXPECT_EQ(summary.median_us, 3.0);
   EXPECT_EQ(summary.p99_us, 3.0);
@@ -136,9 +127,7 @@ TYPED_TEST_SUITE(PatternTest, Types);
 TYPED_TEST(PatternTest, FindsItsOwnElementsRightAtAnyOffset) {
   const auto pattern = Pattern<TypeParam>::moved(3);
   std::vector<TypeParam> data(1000);
-
   pattern.fill(data, 777);
-
   EXPECT_EQ(pattern.count_wrong(data, 777), 0);
 }
 
@@ -146,33 +135,26 @@ TYPED_TEST(PatternTest, CountsEachElementOnce) {
   const auto pattern = Pattern<TypeParam>::moved(0);
   std::vector<TypeParam> data(1000);
   pattern.fill(data);
-
   data[0] = data[500] = data[999] = element_of<TypeParam>(255);
-
   EXPECT_EQ(pattern.count_wrong(data), 3);
 }
 
 TYPED_TEST(PatternTest, FindsSpoiledElementsWrong) {
   std::vector<TypeParam> data(1000);
-
   spoil<TypeParam>(data);
-
   EXPECT_EQ(Pattern<TypeParam>::moved(5).count_wrong(data), 1000);
   EXPECT_EQ(Pattern<TypeParam>::reduced({0, 1, 2}, ReduceOp::sum).count_wrong(data), 1000);
 }
 
 TYPED_TEST(PatternTest, FindsAnotherRanksElementsWrong) {
   std::vector<TypeParam> data(1000);
-
   Pattern<TypeParam>::moved(1).fill(data);
-
   EXPECT_EQ(Pattern<TypeParam>::moved(2).count_wrong(data), 1000);
 }
 
 TYPED_TEST(PatternTest, SeesThatDataIsAPowerOfTwoBesideItsPlace) {
   const auto pattern = Pattern<TypeParam>::moved(0);
   std::vector<TypeParam> data(1000);
-
   for (std::size_t shift = 1; shift < 1U << 20U; shift *= 2) {
     pattern.fill(data, shift);
     EXPECT_GT(pattern.count_wrong(data), 0) << shift;
@@ -186,7 +168,6 @@ TEST(PatternSumTest, AddsUpWhatAllRanksGive) {
     Pattern<float>::given(rank).fill(one);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
   }
-
   EXPECT_EQ(Pattern<float>::reduced({0, 2, 4}, ReduceOp::sum).count_wrong(sum), 0);
 }
 
@@ -195,9 +176,7 @@ TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
   std::vector<int> ranks(1000);
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<std::int64_t> sums(Pattern<std::int64_t>::period);
-
   Pattern<std::int64_t>::reduced(ranks, ReduceOp::sum).fill(sums);
-
   for (const std::int64_t sum : sums) EXPECT_LT(sum, 255);
 }
 
@@ -215,7 +194,6 @@ TEST(ProcessGridTest, IsARowForAPrime) {
 
 TEST(ProcessGridTest, FindsNeighboursRowByRow) {
   const ProcessGrid grid = ProcessGrid::of(6);
-
   EXPECT_EQ(grid.neighbour(1, 1, 0), 4);
   EXPECT_EQ(grid.neighbour(1, 0, 1), 2);
   EXPECT_EQ(grid.neighbour(4, -1, -1), 0);
@@ -223,7 +201,6 @@ TEST(ProcessGridTest, FindsNeighboursRowByRow) {
 
 TEST(ProcessGridTest, EndsAtItsEdges) {
   const ProcessGrid grid = ProcessGrid::of(6);
-
   EXPECT_EQ(grid.neighbour(2, 0, 1), -1);
   EXPECT_EQ(grid.neighbour(0, -1, 0), -1);
   EXPECT_EQ(grid.neighbour(3, 1, -1), -1);
@@ -269,9 +246,7 @@ TEST(AlgorithmTableTest, WritesSizesInWholeUnits) {
 TEST(LineFitTest, FindsTheLineOnWhichAllTimesLie) {
   const std::vector<TimedSize> samples = {
       {8, 2e-6 + 8e-9}, {1024, 2e-6 + 1024e-9}, {1 << 20, 2e-6 + (1 << 20) * 1e-9}};
-
   const LineFit fit = fit_line(samples);
-
   EXPECT_NEAR(fit.alpha_seconds, 2e-6, 1e-12);
   EXPECT_NEAR(fit.beta_seconds_per_byte, 1e-9, 1e-15);
 }
@@ -280,33 +255,28 @@ TEST(LineFitTest, FindsTheLineOnWhichAllTimesLie) {
 TEST(LineFitTest, LetsSmallMessagesCountAsMuchAsLargeOnes) {
   const std::vector<TimedSize> samples = {
       {8, 1e-6}, {16, 1e-6}, {1 << 24, 1.1e-2}, {1 << 26, 3.6e-2}};
-
   EXPECT_NEAR(fit_line(samples).alpha_seconds, 1e-6, 1e-7);
 }
 
 TEST(LineFitTest, HasNoNegativeLatency) {
   const std::vector<TimedSize> samples = {{1000, 1e-7}, {2000, 1e-5}};
-
   EXPECT_EQ(fit_line(samples).alpha_seconds, 0.0);
   EXPECT_GT(fit_line(samples).beta_seconds_per_byte, 0.0);
 }
 
 TEST(LineFitTest, HasNoNegativeCostOfBytes) {
   const std::vector<TimedSize> samples = {{1000, 2e-6}, {2000, 1e-6}};
-
   EXPECT_EQ(fit_line(samples).beta_seconds_per_byte, 0.0);
   EXPECT_GT(fit_line(samples).alpha_seconds, 0.0);
 }
 
 TEST(LineFitTest, RefusesASingleSize) {
   const std::vector<TimedSize> samples = {{8, 1e-6}, {8, 2e-6}};
-
   EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
 }
 
 TEST(LineFitTest, RefusesATimeOfNothing) {
   const std::vector<TimedSize> samples = {{8, 0.0}, {16, 1e-6}};
-
   EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
 }
 

@@ -48,14 +48,12 @@ TEST(BenchTest, PrintsOneJsonArrayAndNothingElse) {
 
 TEST(BenchTest, MeasuresOnlyTheMemoryAskedFor) {
   const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4K", "--memory", "private"});
-
   ASSERT_THAT(rows, SizeIs(1));
   EXPECT_EQ(rows[0]["memory"], "private");
 }
 
 TEST(BenchTest, MeasuresTheLimitInTurn) {
   const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4K", "--memory", "arena", "--limit"});
-
   EXPECT_GT(rows[0]["limit_us"], 0.0);
   EXPECT_GT(rows[0]["percent"], 0.0);
   EXPECT_EQ(rows[0]["wrong"], 0);
@@ -64,7 +62,6 @@ TEST(BenchTest, MeasuresTheLimitInTurn) {
 TEST(BenchTest, RunsAsARankOfRondoRun) {
   const auto rows = printed(rondo({"run", "-n", "3", "--", rondo_path(), "bench", "allreduce", "-m",
                                    "64", "--iterations", "5", "--format", "json"}));
-
   EXPECT_EQ(rows[0]["ranks"], 3);
 }
 
@@ -75,7 +72,6 @@ TEST(BenchTest, MeasuresMoreRanksThanCores) {
 TEST(BenchTest, MeasuresInPlaceAndOutOfPlace) {
   const auto rows = rows_of(
       "allgather", {"-n", "2", "-m", "64", "--memory", "arena", "--in-place", "--out-of-place"});
-
   ASSERT_THAT(rows, SizeIs(2));
   EXPECT_EQ(rows[0]["place"], "in");
   EXPECT_EQ(rows[1]["place"], "out");
@@ -83,7 +79,6 @@ TEST(BenchTest, MeasuresInPlaceAndOutOfPlace) {
 
 TEST(BenchTest, CountsBusBandwidthAsNcclTestsDo) {
   const auto row = rows_of("allgather", {"-n", "2", "-m", "64K", "--memory", "arena"})[0];
-
   EXPECT_EQ(row["bytes"], 65536);
   EXPECT_EQ(row["count"], 16384);
   EXPECT_DOUBLE_EQ(row["busbw_GBs"].get<double>(), row["algbw_GBs"].get<double>() / 2);
@@ -92,7 +87,6 @@ TEST(BenchTest, CountsBusBandwidthAsNcclTestsDo) {
 TEST(BenchTest, FailsWhereTheBandwidthIsTooLowAndSaysWhere) {
   const Ended ended =
       bench("allreduce", {"-n", "2", "-m", "64", "--memory", "arena", "--min-busbw", "1e6"});
-
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.err, HasSubstr("64 bytes, memory arena, place in: the bus bandwidth of"));
 }
@@ -100,7 +94,6 @@ TEST(BenchTest, FailsWhereTheBandwidthIsTooLowAndSaysWhere) {
 TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
   const Ended ended = bench(
       "reduce", {"-n", "2", "-m", "64", "--type", "bf16", "--op", "max", "--buffers", "read-back"});
-
   EXPECT_THAT(ended.err, HasSubstr(": reduce of bf16, max, buffers rewritten and read back"));
   EXPECT_THAT(ended.err, HasSubstr("2 ranks on 1 node"));
   EXPECT_THAT(ended.err, HasSubstr("inside a node: shm"));
@@ -110,7 +103,6 @@ TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
 TEST(BenchTest, TunesWhatOneNodeHas) {
   const auto tuning =
       printed(rondo({"bench", "--tune", "-n", "2", "--iterations", "2", "--format", "json"}));
-
   EXPECT_EQ(tuning["format"], 1);
   EXPECT_EQ(tuning["nodes"], 1);
   ASSERT_THAT(tuning["levels"], SizeIs(1));
@@ -130,7 +122,6 @@ TEST_P(BenchKindTest, FindsEveryElementRight) {
   const auto& [name, size] = GetParam();
   const auto rows =
       *size == '\0' ? rows_of(name, {"-n", "3"}) : rows_of(name, {"-n", "3", "-m", size});
-
   EXPECT_FALSE(rows.empty());
   for (const auto& row : rows) {
     EXPECT_EQ(row["wrong"], 0) << row;
@@ -151,7 +142,6 @@ class BenchTypeTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(BenchTypeTest, IsReducedExactly) {
   const auto row = rows_of("allreduce", {"-n", "2", "-m", "8K", "--type", GetParam()})[0];
-
   EXPECT_EQ(row["type"], GetParam());
   EXPECT_EQ(row["wrong"], 0);
 }
@@ -172,7 +162,6 @@ class BenchNodesTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(BenchNodesTest, FindsEveryElementRight) {
   const Ended ended = bench_on_two_nodes(GetParam(), {"-m", "64:64K"});
-
   EXPECT_THAT(ended.err, HasSubstr("2 ranks on 2 nodes"));
   for (const auto& row : printed(ended)) EXPECT_EQ(row["wrong"], 0) << row;
 }
@@ -185,7 +174,6 @@ INSTANTIATE_TEST_SUITE_P(All, BenchNodesTest,
 
 TEST(BenchNodesLabelTest, MarksRowsWhoseLinksWereSlowed) {
   const Ended ended = bench_on_two_nodes("token", {"--latency-us", "5"});
-
   const auto rows = printed(ended);
   ASSERT_THAT(rows, SizeIs(1));
   EXPECT_EQ(rows[0]["injected"], "5us");
@@ -195,7 +183,6 @@ TEST(BenchNodesLabelTest, MarksRowsWhoseLinksWereSlowed) {
 
 TEST(BenchNodesLabelTest, NamesTheLinkBetweenNodes) {
   const Ended ended = bench_on_two_nodes("barrier", {});
-
   EXPECT_THAT(ended.err, testing::ContainsRegex("between nodes: shm: .* \\(version [0-9.]+\\)"));
 }
 
@@ -215,15 +202,12 @@ TEST(BenchTuneTest, FindsWhatBothLevelsCostAndATable) {
 
 TEST(BenchTuneTest, GivesATableThatTheBenchTakes) {
   const std::string table = printed(bench_on_two_nodes("tune", {}))["allreduce"];
-
   const Ended ended = bench_on_two_nodes("allreduce", {"-m", "64", "--algorithms", table});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
 }
 
 TEST(BenchTuneTest, RefusesATableThatMakesNoSense) {
   const Ended ended = bench_on_two_nodes("allreduce", {"-m", "64", "--algorithms", "rd:0-16k"});
-
   EXPECT_NE(ended.status, 0);
   EXPECT_THAT(ended.err, HasSubstr("rd:0-16k"));
 }

@@ -22,14 +22,12 @@ using testing::HasSubstr;
 
 TEST(CommandLineTest, PrintsItsVersion) {
   const Ended ended = rondo({"--version"});
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, testing::StartsWith("rondo 0."));
 }
 
 TEST(CommandLineTest, HelpNamesTheSubcommands) {
   const Ended ended = rondo({"--help"});
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, HasSubstr("run"));
 }
@@ -46,7 +44,6 @@ class MistakeTest : public testing::TestWithParam<Mistake> {};
 
 TEST_P(MistakeTest, IsOneLineAndStatusTwo) {
   const Ended ended = rondo(GetParam().arguments, GetParam().environment);
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(ended.out, testing::IsEmpty());
   EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
@@ -108,7 +105,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(InfoTest, PrintsOneJsonObject) {
   const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
-
   EXPECT_GE(facts["cores"], 1);
   EXPECT_GE(facts["default_ranks"], 1);
   EXPECT_GE(facts["default_threads"], 1);
@@ -121,17 +117,14 @@ TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {
   if (std::system("taskset -c 0 true 2>/dev/null") != 0) {
     GTEST_SKIP() << "taskset cannot choose CPU 0 here";
   }
-
   const Ended ended = rondo(
       {"run", "-n", "1", "--", "taskset", "-c", "0", rondo_path(), "info", "--format", "json"});
-
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(ended.out)["hardware_threads"], 1);
 }
 
 TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
   const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
-
   std::vector<std::string> names;
   for (const auto& link : facts["links"]) {
     names.push_back(link["name"]);
@@ -144,9 +137,7 @@ TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
 TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
   const ScratchFolder folder;
   const std::string plugin = folder.write("librondo-link-ucx.so", "not a library").string();
-
   const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", folder.path().string()}});
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, testing::ContainsRegex("link ucx +cannot be used: .*" + plugin));
 }
@@ -171,7 +162,6 @@ TEST(InfoTest, SaysWhichMemoryItMeans) {
 
 TEST(InfoTest, NamesTheKernelsInText) {
   const Ended ended = rondo({"info"});
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, HasSubstr("oneDNN"));
   EXPECT_THAT(ended.out, HasSubstr("NUMA"));

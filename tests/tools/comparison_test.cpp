@@ -47,27 +47,23 @@ std::string complaint(const std::string& item) {
 
 TEST(SchemeItemTest, MakesSettingsOfUpdateOfBareKeys) {
   const SchemeItem item = parse_scheme_item("k_step:period=16:reduction_momentum=0.5");
-
   EXPECT_THAT(item.settings, ElementsAre("update.scheme=k_step", "update.period=16",
                                          "update.reduction_momentum=0.5"));
 }
 
 TEST(SchemeItemTest, LeavesKeysWithASectionAlone) {
   const SchemeItem item = parse_scheme_item("lazy:optimizer.learning_rate=0.05");
-
   EXPECT_THAT(item.settings, ElementsAre("update.scheme=lazy", "optimizer.learning_rate=0.05"));
 }
 
 TEST(SchemeItemTest, TakesTheNameAloneAsAnItem) {
   const SchemeItem item = parse_scheme_item("synchronous");
-
   EXPECT_EQ(item.label, "synchronous");
   EXPECT_THAT(item.settings, ElementsAre("update.scheme=synchronous"));
 }
 
 TEST(SchemeItemTest, IgnoresBlanksAroundParts) {
   const SchemeItem item = parse_scheme_item("lazy : max_interval = 4");
-
   EXPECT_THAT(item.settings, ElementsAre("update.scheme=lazy", "update.max_interval=4"));
 }
 
@@ -79,7 +75,6 @@ TEST(SchemeItemTest, MakesALabelThatIsAFolderName) {
 TEST(SchemeItemTest, KeepsColonsAndCommasInQuotesAndBracketsTogether) {
   const auto items =
       parse_scheme_items({"lazy:transport.fabric='ucx:tcp,sm',k_step:data.shape=[8,8,1]"});
-
   ASSERT_EQ(items.size(), 2U);
   EXPECT_THAT(items[0].settings,
               ElementsAre("update.scheme=lazy", "transport.fabric='ucx:tcp,sm'"));
@@ -187,7 +182,6 @@ TEST_F(RunRecordTest, TellsWhichBytesWereNotRecorded) {
   const RunRecord record =
       read(epoch_line(50.0, 2.0) +
            R"({"event":"epoch","accuracy":1.0,"global_bytes":64,"local_bytes":32})" + "\n");
-
   EXPECT_FALSE(record.epochs[0].global_bytes.has_value());
   EXPECT_EQ(record.epochs[1].global_bytes, 64.0);
   EXPECT_EQ(record.epochs[1].local_bytes, 32.0);
@@ -196,28 +190,24 @@ TEST_F(RunRecordTest, TellsWhichBytesWereNotRecorded) {
 TEST_F(RunRecordTest, PassesOverDamagedLines) {
   const RunRecord record = read("{\"event\": \"epo\n\n[1]\n\"epoch\"\n{\"event\": 7}\n" +
                                 epoch_line(50.0, 2.0) + R"({"event": "end", "rea)");
-
   EXPECT_EQ(record.epochs.size(), 1U);
   EXPECT_FALSE(record.completed());
 }
 
 TEST_F(RunRecordTest, TakesAValueOfTheWrongTypeForAbsent) {
   const RunRecord record = read(R"({"event":"epoch","accuracy":null,"seconds":"long"})");
-
   EXPECT_TRUE(std::isnan(record.epochs.at(0).accuracy));
   EXPECT_EQ(record.epochs.at(0).seconds, 0.0);
 }
 
 TEST_F(RunRecordTest, IsEmptyWithoutAFile) {
   const RunRecord record = read_run_record(folder_.path() / "none");
-
   EXPECT_FALSE(record.start.has_value());
   EXPECT_FALSE(record.completed());
 }
 
 TEST_F(RunRecordTest, CountsARunThatWasStoppedByMaxStepsAsCompleted) {
   const std::string begun = start() + epoch_line(50.0, 2.0);
-
   EXPECT_TRUE(read(begun + end_line("max_steps")).completed());
   EXPECT_FALSE(read(begun + end_line("the loss became NaN")).completed());
   EXPECT_FALSE(read(start() + end_line("completed")).completed());
@@ -229,7 +219,6 @@ TEST_F(RunRecordTest, FindsNothingInAnAbsentFolder) {
 
 TEST_F(RunRecordTest, FindsTheSameRunCompletedOrNot) {
   const std::string begun = start() + epoch_line(50.0, 2.0);
-
   EXPECT_EQ(find(begun).state, RunState::incomplete);
   EXPECT_EQ(find(begun + end_line("completed")).state, RunState::completed);
   EXPECT_EQ(find("").state, RunState::incomplete);
@@ -239,9 +228,7 @@ TEST_F(RunRecordTest, NamesTheFirstKeyThatDiffers) {
   const std::string begun = start();
   wanted_.experiment.train.epochs = 9;
   wanted_.experiment.optimizer.momentum = 0.5;
-
   const FoundRun found = find(begun);
-
   EXPECT_EQ(found.state, RunState::different);
   EXPECT_EQ(found.difference, "train.epochs is 2, would be 9");
 }
@@ -263,14 +250,12 @@ TEST_F(RunRecordTest, TellsOtherRanksThreadsAndNodesApart) {
 TEST_F(RunRecordTest, LooksAtConfigTomlWhenTheRunHasNotBegun) {
   folder_.write("config.toml", train::to_toml(wanted_.experiment));
   EXPECT_EQ(find_run(folder_.path(), wanted_).state, RunState::incomplete);
-
   wanted_.experiment.train.seed = 5;
   EXPECT_EQ(find_run(folder_.path(), wanted_).difference, "train.seed is 1, would be 5");
 }
 
 TEST_F(RunRecordTest, GivesAKeyThatWasNotRecordedItsDefault) {
   EXPECT_EQ(first_difference(small_experiment, wanted_.experiment), "");
-
   wanted_.experiment.train.log_every = 7;
   EXPECT_EQ(first_difference(small_experiment, wanted_.experiment),
             "train.log_every is 50, would be 7");
@@ -295,7 +280,6 @@ TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
 
 TEST_F(RunRecordTest, ComparesAConfigurationOfAnotherVersionAsText) {
   const std::string foreign = train::to_toml(wanted_.experiment) + "[later]\nkey = 1\n";
-
   EXPECT_THAT(first_difference(foreign, wanted_.experiment), HasSubstr("does not know"));
   EXPECT_EQ(first_difference("nonsense", wanted_.experiment),
             "data.name is not set, would be \"synthetic\"");
@@ -306,10 +290,8 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
                            "flight-rank0.json", "mine.txt"}) {
     folder_.write(name, "text");
   }
-
   remove_run(folder_.path());
   remove_run(folder_.path() / "none");
-
   EXPECT_TRUE(fs::exists(folder_.path() / "mine.txt"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
 }
@@ -334,7 +316,6 @@ std::vector<RunRecord> two_runs() {
 
 TEST(SummaryTest, GivesMeanAndDeviationOfASample) {
   const auto result = mean_and_deviation(std::array{1.0, 3.0, 5.0});
-
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->mean, 3.0);
   EXPECT_EQ(result->deviation, 2.0);  // sqrt((4 + 0 + 4) / 2)
@@ -348,7 +329,6 @@ TEST(SummaryTest, GivesOneValueNoDeviationAndNoValueNoMean) {
 
 TEST(SummaryTest, AddsUpSecondsUntilTheFirstEpochThatReachesTheAccuracy) {
   const RunRecord record = run({epoch(50, 1), epoch(70, 2), epoch(60, 4), epoch(80, 8)});
-
   EXPECT_EQ(seconds_to_accuracy(record, 70), 3.0);
   EXPECT_EQ(seconds_to_accuracy(record, 71), 15.0);
   EXPECT_EQ(seconds_to_accuracy(record, 10), 1.0);
@@ -357,7 +337,6 @@ TEST(SummaryTest, AddsUpSecondsUntilTheFirstEpochThatReachesTheAccuracy) {
 
 TEST(SummaryTest, AnEpochWithoutAnAccuracyReachesNone) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-
   EXPECT_EQ(seconds_to_accuracy(run({epoch(nan, 1), epoch(70, 2)}), 0), 3.0);
 }
 
@@ -379,7 +358,6 @@ TEST(SummaryTest, HasNoGlobalBytesWhenARunDidNotRecordThem) {
   std::vector<RunRecord> runs = two_runs();
   for (EpochRecord& e : runs[0].epochs) e.global_bytes = 64;
   EXPECT_FALSE(summarise("lazy", 2, runs, {}).global_bytes.has_value());
-
   for (EpochRecord& e : runs[1].epochs) e.global_bytes = 32;
   EXPECT_EQ(summarise("lazy", 2, runs, {}).global_bytes, 96.0);
 }
@@ -387,9 +365,7 @@ TEST(SummaryTest, HasNoGlobalBytesWhenARunDidNotRecordThem) {
 TEST(ComparisonTableTest, ShowsARowForEveryScheme) {
   const std::vector rows = {summarise("lazy", 2, two_runs(), 89.0),
                             summarise("k_step", 2, {}, 89.0)};
-
   const std::string text = comparison_table({.accuracy = 89.0}, rows).text();
-
   EXPECT_THAT(text, ContainsRegex("s to 89 % +s\n"));
   EXPECT_THAT(text, ContainsRegex("\nlazy +88.00 \\+- 2.83 +89.00 \\+- 1.41 +2/2 +16 +4 +2048 "
                                   "+6.0 \\(1/2\\) +5.0\n"));
@@ -398,7 +374,6 @@ TEST(ComparisonTableTest, ShowsARowForEveryScheme) {
 
 TEST(ComparisonTableTest, LeavesOutWhatWasNotAskedForOrRecorded) {
   const std::string text = comparison_table({}, {summarise("lazy", 2, two_runs(), {})}).text();
-
   EXPECT_THAT(text, StartsWith("scheme"));
   EXPECT_THAT(text, Not(HasSubstr("s to")));
   EXPECT_THAT(text, Not(HasSubstr("global bytes")));
@@ -406,17 +381,14 @@ TEST(ComparisonTableTest, LeavesOutWhatWasNotAskedForOrRecorded) {
 
 TEST(ComparisonTableTest, ShowsADashForAnAccuracyThatNoRunReached) {
   const std::vector rows = {summarise("lazy", 2, two_runs(), 99.0)};
-
   EXPECT_THAT(comparison_table({.accuracy = 99.0}, rows).text(), HasSubstr("        -  5.0\n"));
 }
 
 TEST(ComparisonTableTest, WritesEveryColumnAsCsv) {
   const std::vector rows = {summarise("lazy", 2, {}, {}),
                             summarise("k_step", 1, std::array{run({epoch(80.5, 2)})}, 80.0)};
-
   const std::string text =
       comparison_table({.conditions = "a, \"b\"", .accuracy = 80.0}, rows).csv();
-
   EXPECT_THAT(text, StartsWith("scheme,final_accuracy,final_accuracy_deviation,"));
   EXPECT_THAT(text, HasSubstr("\nlazy,,,,,0,2,,,,,,80,0,,,\"a, \"\"b\"\"\"\n"));
   EXPECT_THAT(text, HasSubstr("\nk_step,80.5,,80.5,,1,1,8,2,1024,,,80,1,2,2,\"a, \"\"b\"\"\"\n"));

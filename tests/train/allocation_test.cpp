@@ -67,7 +67,6 @@ TEST(AllocationCounterTest, SeesWhatTheTestItselfAllocates) {
   counting = true;
   const std::vector<int> some(3);
   counting = false;
-
   EXPECT_EQ(allocations.exchange(0), 1);
 }
 
@@ -93,7 +92,6 @@ TEST_P(AllocationTest, DoesNotHappenInAStep) {
 TEST_P(AllocationTest, TakesTheMemoryOfAStepFromTheEngine) {
   CountingResource memory;
   const test::Network net(make_model(GetParam()), {.training_batches = {4}}, 1, &memory);
-
   EXPECT_GT(memory.allocations(), net.model.layers.size());
 }
 

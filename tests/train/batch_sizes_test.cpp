@@ -78,7 +78,6 @@ TEST(BatchSizesTest, ALargeTestSetTakesNoMoreMemoryThanASmallOne) {
   experiment.data.test = 4;
   const std::uint64_t small = peak_of(2, experiment);
   experiment.data.test = 201;
-
   EXPECT_EQ(peak_of(2, experiment), small);
 }
 
@@ -115,9 +114,7 @@ TEST(BatchSizesTest, NoneDisturbsAnother) {
 
 TEST(BatchSizesTest, EvaluationHasNoBackwardKernels) {
   const Network net(make_model("resnet8"), {.evaluation_batch = 4});
-
   const std::vector<std::string> kernels = net.executor.implementations();
-
   EXPECT_FALSE(kernels.empty());
   EXPECT_THAT(kernels, Each(HasSubstr("forward")));
   EXPECT_THAT(kernels, Each(Not(HasSubstr("data"))));
@@ -218,7 +215,6 @@ TEST(TrainerMicroBatchesTest, EverySchemeTakesPieces) {
     experiment.update.scheme = scheme;
     experiment.update.warmup_epochs = 0.0;
     experiment.train.accumulate = 2;
-
     EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 5) << scheme;
   }
 }
@@ -260,7 +256,6 @@ TEST(InjectionsTest, ASlowRankTrainsTheSameModel) {
   Experiment experiment = small_experiment();
   const auto expected = train_on(2, experiment);
   experiment.inject.slow_ranks = {{1, 2.0}};
-
   EXPECT_EQ(train_on(2, experiment).parameters, expected.parameters);
 }
 
@@ -281,9 +276,7 @@ TEST(UpdateTest, WarmUpIsInEpochsAndTheDecayEndsWithTheRun) {
   experiment.optimizer.learning_rate = 0.5;
   experiment.optimizer.warmup_epochs = 1.5;
   experiment.optimizer.final_learning_rate = 0.25;
-
   const sync::LearningRate rate = learning_rate_of(experiment, 10, 100);
-
   EXPECT_EQ(rate.warmup_steps, 15);
   EXPECT_EQ(rate.at(14), 0.5);
   EXPECT_DOUBLE_EQ(rate.at(100), 0.25);
@@ -292,14 +285,12 @@ TEST(UpdateTest, WarmUpIsInEpochsAndTheDecayEndsWithTheRun) {
 TEST(UpdateTest, TheScheduleCanBeConstant) {
   Experiment experiment;
   experiment.optimizer.schedule = "constant";
-
   EXPECT_EQ(learning_rate_of(experiment, 10, 100).at(99), experiment.optimizer.learning_rate);
 }
 
 TEST(UpdateTest, RefusesAnUnknownSchedule) {
   Experiment experiment;
   experiment.optimizer.schedule = "zigzag";
-
   EXPECT_THAT([&] { static_cast<void>(learning_rate_of(experiment, 1, 1)); },
               ThrowsMessage<ConfigError>(HasSubstr("optimizer.schedule: \"zigzag\"")));
 }

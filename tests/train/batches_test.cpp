@@ -40,9 +40,7 @@ std::vector<std::int64_t> order_of(std::int64_t samples, std::uint64_t seed, std
 TEST(EpochOrderTest, IsAPermutation) {
   for (const std::int64_t samples : {0, 1, 2, 3, 1000}) {
     std::vector<std::int64_t> samples_in_order = order_of(samples, 7, 2);
-
     std::ranges::sort(samples_in_order);
-
     for (std::int64_t i = 0; i < samples; ++i)
       EXPECT_EQ(samples_in_order[static_cast<std::size_t>(i)], i);
   }
@@ -53,10 +51,8 @@ TEST(EpochOrderTest, DoesNotDependOnTheEpochsBefore) {
   order.begin(0);
   order.begin(9);
   order.begin(4);
-
   std::vector<std::int64_t> samples_in_order;
   for (std::int64_t i = 0; i < 100; ++i) samples_in_order.push_back(order[i]);
-
   EXPECT_EQ(samples_in_order, order_of(100, 5, 4));
 }
 
@@ -75,7 +71,6 @@ TEST(EpochOrderTest, IsFair) {
     order.begin(epoch);
     ++first[static_cast<std::size_t>(order[0])];
   }
-
   constexpr int five_deviations = 105;
   for (const int count : first) EXPECT_NEAR(count, 500, five_deviations);
 }
@@ -89,7 +84,6 @@ std::vector<std::uint32_t> numbers(SampleRandom random) {
 TEST(SampleRandomTest, EveryPartOfTheKeyMatters) {
   const std::uint32_t stream = stream_of("noise");
   const std::vector<std::uint32_t> drawn = numbers({7, 2, 30, stream});
-
   EXPECT_EQ(numbers({7, 2, 30, stream}), drawn);
   EXPECT_NE(numbers({8, 2, 30, stream}), drawn);
   EXPECT_NE(numbers({7, 3, 30, stream}), drawn);
@@ -99,7 +93,6 @@ TEST(SampleRandomTest, EveryPartOfTheKeyMatters) {
 
 TEST(SampleRandomTest, DoesNotRepeatItself) {
   const std::vector<std::uint32_t> drawn = numbers({1, 0, 0, stream_of("noise")});
-
   EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), drawn.size());
 }
 
@@ -107,7 +100,6 @@ TEST(SampleRandomTest, DrawsBelowALimitFairly) {
   std::vector<int> counts(5);
   SampleRandom random(1, 0, 0, stream_of("noise"));
   for (int i = 0; i < 5000; ++i) ++counts.at(static_cast<std::size_t>(random.below(5)));
-
   constexpr int five_deviations = 141;
   for (const int count : counts) EXPECT_NEAR(count, 1000, five_deviations);
 }
@@ -186,7 +178,6 @@ TEST(PrefetcherTest, GivesTheBufferInWhichTheRangeWasPrepared) {
   std::array<std::int64_t, 2> buffers = {};
   Prefetcher prefetcher(
       [&](const SampleRange& wanted, std::size_t i) { buffers.at(i) = wanted.step; });
-
   for (std::int64_t step = 1; step < 100; ++step) {
     if (step % 3 != 0) prefetcher.announce(range(step));
     EXPECT_EQ(buffers.at(prefetcher.take(range(step))), step);
@@ -209,13 +200,11 @@ TEST(PrefetcherTest, DoesNotWriteTheBufferThatItsOwnerHolds) {
 TEST(PrefetcherTest, PreparesAnAnnouncedRangeOnce) {
   std::atomic<int> calls = 0;
   Prefetcher prefetcher([&](const SampleRange&, std::size_t) { ++calls; });
-
   for (std::int64_t step = 0; step < 50; ++step) {
     prefetcher.announce(range(step));
     prefetcher.announce(range(step));
     static_cast<void>(prefetcher.take(range(step)));
   }
-
   EXPECT_EQ(calls, 50);
 }
 
@@ -223,7 +212,6 @@ TEST(PrefetcherTest, ThrowsWhatPreparingThrew) {
   Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
     if (wanted.step == 1) throw std::runtime_error("bad image");
   });
-
   prefetcher.announce(range(1));
   EXPECT_THROW(static_cast<void>(prefetcher.take(range(1))), std::runtime_error);
   EXPECT_THROW(static_cast<void>(prefetcher.take(range(1))), std::runtime_error);
@@ -234,9 +222,7 @@ TEST(PrefetcherTest, ForgetsTheFailureOfARangeThatNobodyTakes) {
   Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
     if (wanted.step == 1) throw std::runtime_error("bad image");
   });
-
   prefetcher.announce(range(1));
-
   EXPECT_NO_THROW(static_cast<void>(prefetcher.take(range(2))));
 }
 
@@ -282,7 +268,6 @@ TEST(BatchIteratorTest, MicroBatchesMakeUpTheShare) {
 TEST(BatchIteratorTest, MoreMicroBatchesThanSamplesAreEmptyOnes) {
   const Dataset dataset = numbered(4);
   BatchIterator stream(dataset, {.loader = {.global_batch = 2}, .micro_batches = 3});
-
   EXPECT_EQ(labels_of(stream, 0).size(), 2U);
   EXPECT_THAT(stream.micro_batch_sizes(), ElementsAre(1));
 }
@@ -291,7 +276,6 @@ TEST(BatchIteratorTest, LeavesOutAShortLastBatchIfAsked) {
   const Dataset dataset = numbered(20);
   const BatchIterator all(dataset, {.loader = {.global_batch = 6}});
   const BatchIterator whole(dataset, {.loader = {.global_batch = 6}, .whole_batches = true});
-
   EXPECT_EQ(all.steps(), 4);
   EXPECT_EQ(all.epoch_samples(), 20);
   EXPECT_EQ(whole.steps(), 3);
@@ -300,7 +284,6 @@ TEST(BatchIteratorTest, LeavesOutAShortLastBatchIfAsked) {
 
 TEST(BatchIteratorTest, RefusesAnEpochWithoutAWholeBatch) {
   const Dataset dataset = numbered(4);
-
   EXPECT_THAT(
       [&] { BatchIterator(dataset, {.loader = {.global_batch = 6}, .whole_batches = true}); },
       testing::ThrowsMessage<ConfigError>(

@@ -159,7 +159,6 @@ TEST(CombinationsTest, KeysOfOtherSchemesAreNotLookedAt) {
   Experiment experiment;
   experiment.update.lazy_layers = "none";
   experiment.update.local_period = 7;
-
   EXPECT_NO_THROW(check_combinations(experiment));
 }
 
@@ -169,7 +168,6 @@ TEST(CombinationsTest, AreCheckedWhenAFileIsRead) {
         "", "exp.toml",
         {"data.name=synthetic", "model.name=lenet5", "update.scheme=lazy", "optimizer.name=adam"});
   });
-
   EXPECT_THAT(answer, StartsWith("exp.toml: optimizer.name: adam ignores"));
 }
 
@@ -190,14 +188,12 @@ TEST(NearestTest, CountsSwappedNeighboursOnce) {
 
 TEST(NearestTest, FindsTheNearestOfSeveral) {
   const std::vector<std::string> words = {"seed", "speed", "threads"};
-
   EXPECT_EQ(nearest("sed", words), "seed");
   EXPECT_EQ(nearest("thread", words), "threads");
 }
 
 TEST(NearestTest, GivesUpOnWhatIsFar) {
   const std::vector<std::string> words = {"sgd", "epochs"};
-
   EXPECT_EQ(nearest("momentum", words), "");
   EXPECT_EQ(nearest("ab", words), "");
   EXPECT_EQ(nearest(std::string(100'000, 'x'), words), "");
@@ -206,7 +202,6 @@ TEST(NearestTest, GivesUpOnWhatIsFar) {
 
 TEST(NearestTest, ListsAllWhenNoneIsNear) {
   const std::vector<std::string> words = {"spin", "yield"};
-
   EXPECT_EQ(suggest("spinn", words), "did you mean 'spin'?");
   EXPECT_EQ(suggest("frobnicate", words), "choose one of spin, yield");
 }

@@ -109,9 +109,7 @@ TEST(CustomLayerTest, TrainsAsWhatItComputes) {
   const test::Samples samples = test::make_samples(with.model, images);
   test::Samples doubled = samples;
   for (float& value : doubled.images) value *= 2.0F;
-
   const tensor::Loss loss = with.train(samples.batch());
-
   EXPECT_EQ(loss.sum, without.train(doubled.batch()).sum);
   EXPECT_EQ(with.gradients, without.gradients);
 }
@@ -145,7 +143,6 @@ TEST(CustomLayerTest, FollowsTheLayoutOfItsInputOnAGrid) {
 TEST(CustomLayerTest, HasPlans) {
   const std::vector<BestPlan> plans =
       best_plans(make_model(scaled), {.ranks = 4, .batch = 8}, FlopRate(1e9));
-
   ASSERT_FALSE(plans.empty());
   EXPECT_EQ(plans.front().refused, "");
   EXPECT_EQ(work_of(make_model(scaled), {.ranks = 4, .batch = 8}, plans.front()).size(), 3U);
@@ -168,7 +165,6 @@ TEST(LayerKindsTest, EveryKindCanBeDescribedInTheConfiguration) {
   for (const std::string& kind : layer_keys().front().limits.names) {
     described.insert(model_with(kind).layers.front().kind->text());
   }
-
   EXPECT_EQ(described.size(), described_kinds().size());
 }
 
@@ -349,7 +345,6 @@ TEST(CustomModelTest, NeedsItsInputClassesAndLayers) {
 TEST(CustomModelTest, OtherModelsDoNotLookAtTheLayers) {
   const Experiment experiment = parse_experiment(std::string(head) + std::string(classifier), "e",
                                                  {"model.name=lenet5", "model.classes=5"});
-
   EXPECT_EQ(model_of(experiment).name, "lenet5");
 }
 
@@ -361,7 +356,6 @@ TEST(CustomModelTest, SyntheticImagesTakeItsShape) {
 TEST(CustomModelTest, RefusesImagesOfAnotherShape) {
   Experiment experiment = parse(std::string(classifier));
   experiment.data.shape = {8, 9, 2};
-
   EXPECT_THAT(error_text<ConfigError>([&] { return load_run(experiment).model; }),
               StrEq("model.input: the model is described for images of 8x8x2, and those of the "
                     "data are 8x9x2"));
@@ -372,9 +366,7 @@ TEST(CustomModelTest, TheExampleLearns) {
   const Experiment experiment =
       read_experiment(rondo::test::sources() / "examples" / "custom-model.toml",
                       {"data.training=1000", "data.test=200", "train.epochs=3"});
-
   const test::Outcome outcome = test::train_on(2, experiment);
-
   EXPECT_GT(outcome.metrics[0].accuracy, 30.0);
   EXPECT_EQ(outcome.parameters[0], outcome.parameters[1]);
 }

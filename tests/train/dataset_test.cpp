@@ -76,7 +76,6 @@ class IdxDamageTest : public IdxTest, public testing::WithParamInterface<Damage>
 
 TEST_F(IdxTest, ReadsImagesAndLabels) {
   const Dataset dataset = read_idx(folder_.path());
-
   EXPECT_EQ(dataset.classes, 10);
   EXPECT_EQ(dataset.training.shape, (tensor::Shape{3, 2, 4, 1}));
   EXPECT_EQ(dataset.test.shape, (tensor::Shape{2, 2, 4, 1}));
@@ -103,9 +102,7 @@ TEST_F(IdxTest, ReadsGzippedFilesAlike) {
 TEST_F(IdxTest, MeasuresMeanAndDeviationOfTheTrainingPixels) {
   folder_.write("train-images-idx3-ubyte", idx_images(3, 1, 1));  // pixels 0, 1, 2
   folder_.write("t10k-images-idx3-ubyte", idx_images(2, 1, 1));
-
   const Dataset dataset = read_idx(folder_.path());
-
   EXPECT_THAT(dataset.mean, ElementsAre(testing::FloatEq(1.0F / 255.0F)));
   EXPECT_THAT(dataset.stddev, ElementsAre(testing::FloatEq(0.81649658F / 255.0F)));
 }
@@ -113,14 +110,12 @@ TEST_F(IdxTest, MeasuresMeanAndDeviationOfTheTrainingPixels) {
 TEST_F(IdxTest, NamesTheMissingFolder) {
   const std::string text =
       error_text<DataError>([this] { return read_idx(folder_.path() / "nowhere"); });
-
   EXPECT_THAT(text,
               AllOf(HasSubstr("nowhere: no such folder"), HasSubstr("dataset-fashion-mnist")));
 }
 
 TEST_F(IdxTest, NamesTheMissingFile) {
   std::filesystem::remove(folder_.path() / "t10k-labels-idx1-ubyte");
-
   EXPECT_THAT(error(), AllOf(HasSubstr("/t10k-labels-idx1-ubyte: no such file"),
                              HasSubstr("install Debian's package dataset-fashion-mnist")));
 }
@@ -128,7 +123,6 @@ TEST_F(IdxTest, NamesTheMissingFile) {
 TEST_F(IdxTest, RefusesAFolderInPlaceOfAFile) {
   std::filesystem::remove(folder_.path() / "t10k-labels-idx1-ubyte");
   std::filesystem::create_directory(folder_.path() / "t10k-labels-idx1-ubyte");
-
   EXPECT_THAT(error(), HasSubstr("t10k-labels-idx1-ubyte: cannot be read"));
 }
 
@@ -136,7 +130,6 @@ TEST_P(IdxDamageTest, IsNamed) {
   const std::string& file = GetParam().file;
   std::filesystem::remove(folder_.path() / file.substr(0, file.find(".gz")));
   folder_.write(file, GetParam().bytes);
-
   EXPECT_THAT(error(), HasSubstr(GetParam().said));
 }
 
@@ -167,9 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
   const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs dataset-fashion-mnist";
-
   const Dataset dataset = read_idx(folder);
-
   EXPECT_EQ(dataset.training.shape, (tensor::Shape{60'000, 28, 28, 1}));
   EXPECT_EQ(dataset.test.shape, (tensor::Shape{10'000, 28, 28, 1}));
   EXPECT_NEAR(dataset.mean.at(0), 0.2860, 5e-5);
@@ -193,7 +184,6 @@ class Cifar10DamageTest : public Cifar10Test, public testing::WithParamInterface
 
 TEST_F(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
   const Dataset dataset = read_cifar10(folder_.path());
-
   EXPECT_EQ(dataset.classes, 10);
   EXPECT_EQ(dataset.training.shape, (tensor::Shape{10, 32, 32, 3}));
   EXPECT_EQ(dataset.test.shape, (tensor::Shape{1, 32, 32, 3}));
@@ -203,7 +193,6 @@ TEST_F(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
 
 TEST_F(Cifar10Test, MakesPixelsOfPlanes) {
   const Dataset dataset = read_cifar10(folder_.path());
-
   ASSERT_EQ(dataset.training.pixels.size(), 10U * 3072U);
   for (std::size_t i : {0U, 1U, 77U, 1023U}) {
     const std::uint8_t* pixel = &dataset.training.pixels[2 * 3072 + 3 * i];
@@ -215,7 +204,6 @@ TEST_F(Cifar10Test, MakesPixelsOfPlanes) {
 
 TEST_F(Cifar10Test, GivesAConstantChannelADeviationOfOne) {
   const Dataset dataset = read_cifar10(folder_.path());
-
   EXPECT_FLOAT_EQ(dataset.mean.at(1), 100.0F / 255.0F);
   EXPECT_EQ(dataset.stddev.at(1), 1.0F);
 }
@@ -224,26 +212,22 @@ TEST_F(Cifar10Test, FindsTheSubfolderOfTheArchive) {
   const ScratchFolder parent;
   std::filesystem::create_directory(parent.path() / "cifar-10-batches-bin");
   rondo::test::write_cifar_files(parent, "cifar-10-batches-bin/");
-
   EXPECT_EQ(read_cifar10(parent.path()).training.shape.n, 10);
 }
 
 TEST_F(Cifar10Test, SaysWhatItLooksFor) {
   std::filesystem::remove(folder_.path() / "data_batch_1.bin");
-
   EXPECT_THAT(error(), AllOf(HasSubstr("holds no data_batch_1.bin"),
                              HasSubstr("cifar-10-batches-bin"), HasSubstr("set data.path")));
 }
 
 TEST_F(Cifar10Test, NamesTheMissingFile) {
   std::filesystem::remove(folder_.path() / "data_batch_4.bin");
-
   EXPECT_THAT(error(), HasSubstr("data_batch_4.bin: cannot be opened (No such file"));
 }
 
 TEST_P(Cifar10DamageTest, IsNamed) {
   folder_.write(GetParam().file, GetParam().bytes);
-
   EXPECT_THAT(error(), HasSubstr(GetParam().said));
 }
 
@@ -264,9 +248,7 @@ constexpr tensor::Shape model_input{0, 8, 9, 2};
 
 TEST(LoadDatasetTest, SyntheticTakesShapeAndClassesOfTheModel) {
   const Experiment::Data data{.name = "synthetic", .training = 6, .test = 2};
-
   const Dataset dataset = load_dataset(data, model_input, 4);
-
   EXPECT_EQ(dataset.training.shape, model_input.with_n(6));
   EXPECT_EQ(dataset.classes, 4);
 }
@@ -274,9 +256,7 @@ TEST(LoadDatasetTest, SyntheticTakesShapeAndClassesOfTheModel) {
 TEST(LoadDatasetTest, SyntheticTakesShapeAndClassesOfTheExperiment) {
   const Experiment::Data data{
       .name = "synthetic", .shape = {3, 5, 1}, .classes = 2, .training = 6, .test = 2};
-
   const Dataset dataset = load_dataset(data, model_input, 4);
-
   EXPECT_EQ(dataset.training.shape, (tensor::Shape{6, 3, 5, 1}));
   EXPECT_EQ(dataset.classes, 2);
 }
@@ -285,11 +265,9 @@ TEST(LoadDatasetTest, ReadsThePathThatIsGiven) {
   const ScratchFolder folder;
   rondo::test::write_idx_files(folder);
   rondo::test::write_cifar_files(folder);
-
   const Dataset idx =
       load_dataset({.name = "fashion-mnist", .path = folder.path()}, model_input, 4);
   const Dataset cifar = load_dataset({.name = "cifar10", .path = folder.path()}, model_input, 4);
-
   EXPECT_EQ(idx.training.shape.n, 3);
   EXPECT_EQ(cifar.training.shape.n, 10);
 }
@@ -297,7 +275,6 @@ TEST(LoadDatasetTest, ReadsThePathThatIsGiven) {
 TEST(LoadDatasetTest, Cifar10NeedsAPath) {
   const std::string text =
       error_text<ConfigError>([] { return load_dataset({.name = "cifar10"}, model_input, 4); });
-
   EXPECT_THAT(text, HasSubstr("data.path: missing; set it to the folder with data_batch_1.bin"));
 }
 
@@ -339,7 +316,6 @@ TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
   for (std::size_t file = 0; file < idx_names.size(); ++file) {
     const ScratchFolder folder;
     rondo::test::write_idx_files(folder);
-
     expect_every_cut_refused(folder, idx_names.at(file), idx_content(file));
   }
 }
@@ -349,7 +325,6 @@ TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
     const ScratchFolder folder;
     rondo::test::write_idx_files(folder);
     std::filesystem::remove(folder.path() / idx_names.at(file));
-
     expect_every_cut_refused(folder, std::string(idx_names.at(file)) + ".gz",
                              gzipped(idx_content(file)));
   }

@@ -150,9 +150,7 @@ TEST(LocalWindowsTest, BackwardKernelsReadTheOutputsThatFeedTheirRank) {
   for_each_part([](const Rows& rows, int rank) {
     const Halo halo = backward_halo(rows.x, rows.y, rows.windows(), rank);
     if (halo.needed.empty()) return;
-
     const LocalWindow local = backward_windows(halo, rows.windows()).h;
-
     expect_outputs(local, rows.window, halo.needed.h);
     EXPECT_TRUE(halo.own.h.contains(local.inputs));
   });

@@ -51,10 +51,8 @@ TEST(ExecutorTest, TellsTheSameOfAnEmptyBatch) {
   const Samples samples = make_samples(net.model, 2);
   Recorder full;
   Recorder empty;
-
   net.executor.train(samples.batch(), full);
   net.executor.train({}, empty);
-
   EXPECT_EQ(full.calls, empty.calls);
 }
 
@@ -62,9 +60,7 @@ TEST(ExecutorTest, LeavesZeroGradientsAfterAnEmptyBatch) {
   Network net(test::small_residual_model(), {.training_batches = {2}});
   net.train(make_samples(net.model, 2).batch());
   const std::vector<float> statistics = net.statistics;
-
   const tensor::Loss loss = net.train({});
-
   EXPECT_EQ(loss.sum, 0.0);
   EXPECT_THAT(net.gradients, Each(0.0F));
   EXPECT_EQ(net.statistics, statistics);
@@ -91,9 +87,7 @@ TEST(ExecutorTest, GivesTheSameBitsEveryTime) {
   const Samples samples = make_samples(net.model, 4);
   net.train(samples.batch());
   const std::vector<float> first = net.gradients;
-
   net.train(samples.batch());
-
   EXPECT_EQ(net.gradients, first);
 }
 
@@ -130,10 +124,8 @@ TEST(ExecutorTest, EvaluatesRemaindersLikeWholeBatches) {
   Network net(test::small_residual_model(), {.training_batches = {4}, .evaluation_batch = 4});
   const Samples samples = make_samples(net.model, 4);
   const tensor::Loss whole = net.evaluate(samples.batch());
-
   const tensor::Loss first = net.evaluate(samples.part(0, 3));
   const tensor::Loss second = net.evaluate(samples.part(3, 1));
-
   EXPECT_NEAR(first.sum + second.sum, whole.sum, rounding * whole.sum);
   EXPECT_EQ(first.correct + second.correct, whole.correct);
   EXPECT_EQ(net.executor.logits().size(), 3U);
@@ -145,10 +137,8 @@ TEST(ExecutorTest, TrainsAfterEvaluatingOtherParameters) {
   net.train(samples.batch());
   const std::vector<float> expected = net.gradients;
   const std::vector<float> zeros(net.layout.parameter_count, 0.0F);
-
   (void)net.executor.evaluate(samples.batch(), zeros, net.statistics);
   net.train(samples.batch());
-
   EXPECT_EQ(net.gradients, expected);
 }
 
@@ -176,7 +166,6 @@ TEST(ExecutorTest, FollowsParametersThatChangeInMakeReady) {
 TEST(ExecutorTest, RefusesBatchesItWasNotMadeFor) {
   Network net = lenet({2});
   const Samples samples = make_samples(net.model, 5);
-
   EXPECT_THROW(net.train(samples.part(0, 3)), std::invalid_argument);
   EXPECT_THROW(net.evaluate(samples.batch()), std::invalid_argument);
 }
@@ -186,7 +175,6 @@ TEST(ExecutorTest, RefusesBatchesWhoseArraysDoNotFit) {
   const Samples samples = make_samples(net.model, 3);
   Batch batch = samples.part(0, 2);
   batch.images = samples.images;
-
   EXPECT_THROW(net.train(batch), std::invalid_argument);
 }
 
@@ -195,9 +183,7 @@ TEST(ExecutorTest, RefusesBatchesWhoseArraysDoNotFit) {
 TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
   for (const std::string& name : test::quick_models()) {
     const Network net(make_model(name), {.training_batches = {64}, .evaluation_batch = 36});
-
     const std::vector<std::string> lines = net.executor.implementations();
-
     EXPECT_FALSE(lines.empty());
     EXPECT_THAT(lines, Each(testing::Not(testing::HasSubstr("ref")))) << name;
   }
@@ -349,9 +335,7 @@ void expect_norms(std::span<const Expected> expected, const std::vector<Paramete
 TEST(PytorchTest, AgreesOnLenet5) {
   Network net = smoothed("lenet5");
   fill(net);
-
   const tensor::Loss loss = net.train(make_samples(net.model, images).batch());
-
   EXPECT_NEAR(loss.sum / lenet5_loss, 1.0, pytorch_tolerance);
   expect_norms(lenet5_gradients, net.layout.parameters, net.gradients);
 }
@@ -359,9 +343,7 @@ TEST(PytorchTest, AgreesOnLenet5) {
 TEST(PytorchTest, AgreesOnResnet20) {
   Network net = smoothed("resnet20");
   fill(net);
-
   const tensor::Loss loss = net.train(make_samples(net.model, images).batch());
-
   EXPECT_NEAR(loss.sum / resnet20_loss, 1.0, pytorch_tolerance);
   expect_norms(resnet20_gradients, net.layout.parameters, net.gradients);
   expect_norms(resnet20_statistics, net.layout.statistics, net.statistics);

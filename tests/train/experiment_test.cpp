@@ -50,7 +50,6 @@ std::string setting_error(const std::string& setting) { return error("", {settin
 
 TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
   const Experiment experiment = parse("");
-
   EXPECT_EQ(experiment.data.name, "synthetic");
   EXPECT_EQ(experiment.model.name, "lenet5");
   EXPECT_EQ(experiment.train.global_batch, 128);
@@ -146,7 +145,6 @@ TEST(ExperimentTest, RefusesImpossibleShapes) {
 
 TEST(ExperimentTest, ReadsTables) {
   const std::map<std::int64_t, double> slow{{0, 1.5}, {3, 4.0}};
-
   EXPECT_EQ(parse("[inject]\nslow_ranks = {3 = 4, 0 = 1.5}\n").inject.slow_ranks, slow);
   EXPECT_EQ(parse("[inject.slow_ranks]\n3 = 4.0\n0 = 1.5\n").inject.slow_ranks, slow);
   EXPECT_EQ(parse("", {"inject.slow_ranks={3=4.0, 0=1.5}"}).inject.slow_ranks, slow);
@@ -213,7 +211,6 @@ TEST(ExperimentTest, SettingsOverrideTheFile) {
   const Experiment experiment =
       parse("[train]\nepochs = 2\n", {"train.epochs=5", "data.flip = true", "optimizer.momentum=0",
                                       "data.name=cifar10", "data.shape=[1, 2, 3]"});
-
   EXPECT_EQ(experiment.train.epochs, 5);
   EXPECT_TRUE(experiment.data.flip);
   EXPECT_EQ(experiment.optimizer.momentum, 0.0);
@@ -224,7 +221,6 @@ TEST(ExperimentTest, SettingsOverrideTheFile) {
 TEST(ExperimentTest, SettingsGiveRequiredKeys) {
   const Experiment experiment =
       parse_experiment("", "e", {"data.name=synthetic", "model.name=\"lenet5\""});
-
   EXPECT_EQ(experiment.model.name, "lenet5");
 }
 
@@ -258,7 +254,6 @@ TEST(ExperimentTest, FilesThatCannotBeRead) {
   const auto read = [&](const char* name) {
     return error_text<ConfigError>([&] { return read_experiment(folder.path() / name); });
   };
-
   EXPECT_THAT(read("none.toml"), HasSubstr("none.toml: the configuration cannot be read (No such "
                                            "file or directory)"));
   EXPECT_THAT(read(""), HasSubstr("is a folder; give a configuration file"));
@@ -267,13 +262,11 @@ TEST(ExperimentTest, FilesThatCannotBeRead) {
 TEST(ExperimentTest, ReadsAFile) {
   const rondo::test::ScratchFolder folder;
   const auto file = folder.write("exp.toml", names);
-
   EXPECT_EQ(read_experiment(file, {"train.epochs=4"}).train.epochs, 4);
 }
 
 TEST(ExperimentTest, WritesAllKeys) {
   const std::string text = to_toml(parse("[train]\nepochs = 3\n"));
-
   EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
   EXPECT_THAT(text, testing::AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
                                    HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
@@ -366,7 +359,6 @@ TEST(DamagedConfigTest, ChangedAtRandom) {
 
 TEST(DamagedConfigTest, RandomBytes) {
   std::mt19937 random(2);
-
   for (int round = 0; round < 500; ++round) {
     std::string text(random() % 64, ' ');
     for (char& character : text) character = static_cast<char>(random() % 256);

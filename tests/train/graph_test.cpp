@@ -65,7 +65,6 @@ std::vector<bool> changes_of_layout(const Lowering& lowering) {
 
 TEST(LoweringTest, NeedsNoChangeOfLayoutBetweenStationaryXAndY) {
   const Lowering lowering = lower_with_head(chain(), {by_y, by_x, by_y}, by_outputs);
-
   EXPECT_THAT(changes_of_layout(lowering), ElementsAre(false, false, false, false, true, false));
   EXPECT_EQ(lowering.values.front().parts(), (Parts{.c = ranks}));
   EXPECT_EQ(lowering.values.back().blocks(), 1) << "all ranks judge the logits";
@@ -73,7 +72,6 @@ TEST(LoweringTest, NeedsNoChangeOfLayoutBetweenStationaryXAndY) {
 
 TEST(LoweringTest, ChainsStationaryWByTransposedBlocks) {
   const Lowering lowering = lower_with_head(chain(), {by_w, by_w, by_w}, by_outputs);
-
   EXPECT_THAT(changes_of_layout(lowering), ElementsAre(false, false, false, false, true, false));
   EXPECT_NE(lowering.values[1].block_of(1), lowering.values[0].block_of(1));
   EXPECT_EQ(lowering.values[2].block_of(1), lowering.values[0].block_of(1));
@@ -81,7 +79,6 @@ TEST(LoweringTest, ChainsStationaryWByTransposedBlocks) {
 
 TEST(LoweringTest, ChangesTheLayoutWhereNeighboursDisagree) {
   const Lowering lowering = lower_with_head(chain(), {by_rows, by_rows, by_images}, by_images);
-
   EXPECT_THAT(changes_of_layout(lowering), ElementsAre(false, false, true, false, false, false));
   EXPECT_EQ(lowering.values.back().parts(), (Parts{.n = ranks})) << "logits may lie by sample";
 }
@@ -90,9 +87,7 @@ TEST(LoweringTest, MovesAValueOnceForTwoReaders) {
   const Model model = model_of({convolution("a", 8, 0),
                                 convolution("b", 8, 1),
                                 {"bn", BatchNormLayer{.residual = true}, {2, 1}}});
-
   const Lowering lowering = lower_with_head(model, {by_rows, by_images, {}}, by_images);
-
   EXPECT_THAT(changes_of_layout(lowering), ElementsAre(false, true, false, false, false, false));
   EXPECT_THAT(lowering.graph.nodes[3].inputs, ElementsAre(3, 2));
   EXPECT_TRUE(lowering.graph.nodes[3].batch_norm);
@@ -100,16 +95,13 @@ TEST(LoweringTest, MovesAValueOnceForTwoReaders) {
 
 TEST(LoweringTest, LeavesAllRanksTheGlobalAverageOfAImageSplitInSpace) {
   const Model model = model_of({convolution("a", 8, 0)});
-
   EXPECT_EQ(lower_with_head(model, {by_rows}, by_outputs).values[2].blocks(), 1);
   EXPECT_EQ(lower_with_head(model, {by_images}, by_images).values[2].parts(), (Parts{.n = ranks}));
 }
 
 TEST(LoweringTest, IsTheModelItselfOnOneRank) {
   const Model model = make_model("resnet20");
-
   const Lowering lowering = lower(model, std::vector<LayerSplit>(model.layers.size()), 1, 3);
-
   const Graph whole = graph_of(model);
   ASSERT_EQ(lowering.graph.nodes.size(), whole.nodes.size());
   for (std::size_t i = 0; i < whole.nodes.size(); ++i) {
@@ -265,7 +257,6 @@ TEST(BackwardPlanTest, ServesALayerThatAddsItsOwnInput) {
   model.layers = {{"pool", PoolingLayer{.window = 1, .stride = 1}, {0}},
                   {"bn", BatchNormLayer{.residual = true}, {1, 1}},
                   {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
-
   expect_correct(model);
 }
 
@@ -274,15 +265,12 @@ TEST(BackwardPlanTest, ServesABatchNormBehindTheInput) {
   model.layers = {{"bn1", BatchNormLayer{}, {0}},
                   {"bn2", BatchNormLayer{.residual = true}, {0, 1}},
                   {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
-
   expect_correct(model);
 }
 
 TEST(BackwardPlanTest, WantsNoGradientOfTheInputInAnotherLayout) {
   const Graph graph{.nodes = {{.inputs = {0}}, {.layer = 0, .inputs = {1}}}};
-
   const BackwardPlan plan = plan_backward(graph, {4, 4, 2});
-
   ASSERT_EQ(plan.steps.size(), 1U);
   EXPECT_EQ(plan.steps[0].node, 1U);
   EXPECT_FALSE(plan.steps[0].dx);
@@ -294,7 +282,6 @@ TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
                   {"bn2", BatchNormLayer{.residual = true}, {1, 1}},
                   {"bn3", BatchNormLayer{.residual = true}, {2, 1}},
                   {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
-
   expect_correct(model);
 }
 
@@ -307,13 +294,11 @@ TEST(BackwardPlanTest, LeavesAdditionsToBatchNormInResnet20) {
 
 TEST(BackwardPlanTest, KeepsAChainInTwoBuffers) {
   const BackwardPlan plan = plan_backward(make_model("lenet5"));
-
   EXPECT_EQ(plan.elements.size(), 2U);
 }
 
 TEST(BackwardPlanTest, KeepsAResidualNetworkInThreeBuffers) {
   const BackwardPlan plan = plan_backward(make_model("resnet20"));
-
   EXPECT_LE(plan.elements.size(), 3U);
 }
 

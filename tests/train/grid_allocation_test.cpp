@@ -76,11 +76,9 @@ TEST(GridAllocationTest, ConnectedLayersAllocateNothing) {
   const NodeLayout place{{.kind = SplitKind::channel},
                          by_group({2, 1, 1, 8}, {.pr = 4}),
                          by_group({2, 1, 1, 3}, {.pr = 4})};
-
   const auto allocations = allocations_of(place, {0, 9, 9, 9}, [&](const KernelContext& context) {
     return make_connected_by_output(context, {.outputs = 3}, place, true);
   });
-
   EXPECT_EQ(allocations[0], 0U);
 }
 

@@ -59,9 +59,7 @@ std::string refusal(const char* model_name, const Experiment::Grid& config, int 
 
 TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
   const Model model = make_model("lenet5");
-
   const GridChoice choice = choose_grid(model, {}, 3, 64);
-
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 1, .pc = 3}));
   EXPECT_EQ(choice.splits, std::vector<LayerSplit>(model.layers.size()));
   EXPECT_EQ(choice.batch_norm, BatchNormGroup::rank);
@@ -70,9 +68,7 @@ TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
 TEST(GridChoiceTest, GroupsAreWhatIsLeft) {
   const Model model = make_model("resnet8");
   const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = "group"};
-
   const GridChoice choice = choose_grid(model, config, 12, 64);
-
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 4, .pc = 3}));
   EXPECT_EQ(choice.batch_norm, BatchNormGroup::group);
 }
@@ -239,11 +235,9 @@ Model wide() {
 TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
   transport::WorldOptions options = rondo::test::quick_options();
   options.fabric = {.name = "shm", .fake_nodes = 2};
-
   rondo::test::World(5, options).run([](transport::World& world) {
     const Model model = make_model("lenet5");
     const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world);
-
     EXPECT_EQ(grid.plan, "chosen");
     EXPECT_EQ(choose_grid(model, grid, 5, experiment().train.global_batch).grid.ranks(), 5);
   });
@@ -299,7 +293,6 @@ TEST(PlanSectionTest, WritesEveryLayer) {
   const BestPlan plan = {.grid = {.pr = 4, .pc = 2},
                          .layers = {{.name = "a", .split = {.kind = SplitKind::group}},
                                     {.name = "b", .split = {SplitKind::space, 2, 2, {}}}}};
-
   EXPECT_EQ(grid_section(plan),
             "[grid]\nsample = 2\nfilter = 4\n\n[grid.layers]\n\"a\" = \"group\"\n"
             "\"b\" = \"height=2 width=2\"\n");

@@ -199,7 +199,6 @@ TEST(WindowTest, InnerOutputsReadOnlyWhatIsHeld) {
 
 TEST(WindowTest, ThreeByThreeReachesOneFurtherOnEitherSide) {
   const Window window{.kernel = 3, .stride = 1, .before = 1, .after = 1};
-
   EXPECT_EQ(inputs_read(window, {4, 8}, 12), (Reach{{3, 9}, 0, 0}));
   EXPECT_EQ(inputs_read(window, {0, 4}, 12), (Reach{{0, 5}, 1, 0}));
   EXPECT_EQ(outputs_fed(window, {4, 8}, 12), (Reach{{3, 9}, 2, 2}));
@@ -214,7 +213,6 @@ TEST(WindowTest, OneByOneReachesNoFurther) {
 
 TEST(WindowTest, OneByOneOfStrideTwoLeavesOddInputsWithoutGradient) {
   const Window window{.kernel = 1, .stride = 2};
-
   EXPECT_EQ(outputs_fed(window, {3, 6}, 6), (Reach{{2, 3}, -1, -1}));
   EXPECT_TRUE(outputs_fed(window, {3, 4}, 6).range.empty());
 }
@@ -402,18 +400,14 @@ TEST(HaloTest, EvenSplitsMoveHalfAKernelAcrossEachCut) {
 TEST(HaloTest, ThinPartsTakeRowsFromSeveralRanksAway) {
   const tensor::Shape extents{.n = 1, .h = 4, .w = 2, .c = 1};
   const Partition x = by_space(extents, {.pr = 4}, 4, 1);
-
   const Redistribution plan = redistribution(x, forward_needs(x, x, square(5, 1, 2)), 0);
-
   EXPECT_THAT(plan.receives, ElementsAre(Transfer{2, x.box_of(2)}, Transfer{1, x.box_of(1)}));
 }
 
 TEST(HaloTest, CornersComeFromTheRankThatHoldsThem) {
   const tensor::Shape extents{.n = 1, .h = 8, .w = 6, .c = 2};
   const Partition x = by_space(extents, {.pr = 4}, 2, 2);
-
   const Redistribution plan = redistribution(x, forward_needs(x, x, square(3, 1, 1)), 0);
-
   EXPECT_THAT(plan.receives, ElementsAre(Transfer{3, Box{{0, 1}, {4, 5}, {3, 4}, {0, 2}}},
                                          Transfer{2, Box{{0, 1}, {4, 5}, {0, 3}, {0, 2}}},
                                          Transfer{1, Box{{0, 1}, {0, 4}, {3, 4}, {0, 2}}}));
@@ -455,7 +449,6 @@ TEST(HaloTest, StaysWithinTheGroupAndItsSamples) {
 TEST(HaloTest, TakesTheChannelsOfWhatIsReadNotOfWhatIsWritten) {
   const Partition x = by_space({.n = 1, .h = 6, .w = 6, .c = 2}, {.pr = 2}, 2, 1);
   const Partition y = x.with_extents({.n = 1, .h = 6, .w = 6, .c = 3});
-
   EXPECT_EQ(forward_halo(x, y, square(3, 1, 1), 0).needed, (Box{{0, 1}, {0, 4}, {0, 6}, {0, 2}}));
   EXPECT_EQ(backward_halo(x, y, square(3, 1, 1), 0).needed, (Box{{0, 1}, {0, 4}, {0, 6}, {0, 3}}));
 }
@@ -463,7 +456,6 @@ TEST(HaloTest, TakesTheChannelsOfWhatIsReadNotOfWhatIsWritten) {
 TEST(HaloTest, RefusesLayersWhoseInputAndOutputDoNotFit) {
   const tensor::Shape extents{.n = 2, .h = 6, .w = 6, .c = 2};
   const Partition x = by_space(extents, {.pr = 2}, 2, 1);
-
   EXPECT_THROW(static_cast<void>(forward_halo(x, x, square(3, 2, 1), 0)), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(backward_halo(x, by_sample(extents, 4), {}, 0)),
                std::invalid_argument);

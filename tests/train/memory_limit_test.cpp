@@ -260,16 +260,13 @@ TEST(MemoryLimitTest, WhatIsRefusedIsNotCounted) {
   EXPECT_THROW(account.take(11), ConfigError);
   EXPECT_THROW(account.take(SIZE_MAX), ConfigError);
   account.take(10);
-
   EXPECT_EQ(account.peak(), 10U);
 }
 
 TEST(MemoryLimitTest, WhatUpstreamRefusesIsNotCounted) {
   MemoryAccount account;
   AccountedMemory memory(account, std::pmr::null_memory_resource());
-
   EXPECT_THROW((void)memory.allocate(8), std::bad_alloc);
-
   EXPECT_EQ(account.in_use(), 0U);
 }
 
@@ -280,7 +277,6 @@ TEST(MemoryLimitTest, ScopesNest) {
   {
     const MemoryScope inner(&memory, "layer b");
   }
-
   EXPECT_THAT(error_text<ConfigError>([&] { return account.take(2), 0; }),
               HasSubstr("layer a wants"));
 }
@@ -313,9 +309,7 @@ TEST(MemoryLimitTest, ARunWithinTheLimitIsUnchanged) {
   experiment.train.memory_limit = plenty;
   const test::Outcome free = test::train_on(2, experiment);
   experiment.train.memory_limit = static_cast<std::int64_t>(free.summaries[0].peak_bytes);
-
   const test::Outcome limited = test::train_on(2, experiment);
-
   EXPECT_GT(limited.summaries[0].peak_bytes, 5 * free.layout.parameter_count);
   EXPECT_EQ(limited.summaries[0].peak_bytes, free.summaries[0].peak_bytes);
   EXPECT_EQ(limited.parameters, free.parameters);
@@ -326,7 +320,6 @@ TEST(MemoryLimitTest, OneByteLessIsTooLittle) {
   experiment.train.memory_limit = plenty;
   const test::Outcome free = test::train_on(1, experiment);
   experiment.train.memory_limit = static_cast<std::int64_t>(free.summaries[0].peak_bytes) - 1;
-
   EXPECT_THAT(refusal(experiment),
               testing::AllOf(StartsWith("train.memory_limit: "), HasSubstr(" wants ")));
 }
@@ -335,7 +328,6 @@ TEST(MemoryLimitTest, OneByteLessIsTooLittle) {
 TEST(MemoryLimitTest, NamesTheArrayThatDoesNotFit) {
   Experiment experiment = test::small_experiment();
   experiment.train.memory_limit = 400'000;
-
   EXPECT_THAT(refusal(experiment),
               StartsWith("train.memory_limit: the array of gradients wants 246824 bytes, and "
                          "246824 of the 400000 allowed"));
@@ -347,7 +339,6 @@ TEST(MemoryLimitTest, TheOptimizersStateCounts) {
   experiment.optimizer.momentum = 0.0;
   const std::uint64_t of_sgd = peak();  // keeps its momenta all the same
   experiment.optimizer.name = "adam";
-
   EXPECT_EQ(peak() - of_sgd, 246'824U);
 }
 

@@ -108,17 +108,13 @@ TEST_F(MetricsFileTest, ThePageNamesEveryEventAndField) {
 
 TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {
   MetricsFile metrics(file());
-
   metrics.write(StepEvent{.loss = std::numeric_limits<double>::quiet_NaN()});
-
   EXPECT_TRUE(lines().at(0).at("loss").is_null());
 }
 
 TEST_F(MetricsFileTest, BeginsTheFileAnew) {
   std::ofstream(file()) << "what an earlier run left\n";
-
   MetricsFile(file()).write(RunSummary{});
-
   EXPECT_EQ(lines().size(), 1U);
 }
 
@@ -129,7 +125,6 @@ TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
 
 TEST_F(MetricsFileTest, AFullDiskIsAnError) {
   MetricsFile metrics("/dev/full");
-
   EXPECT_THAT([&] { metrics.write(RunSummary{}); },
               ThrowsMessage<DataError>("/dev/full: cannot be written: No space left on device"));
 }
@@ -161,7 +156,6 @@ TEST(LossMeterTest, ANewEpochBeginsAtZero) {
     LossMeter meter(world);
     meter.add(1, {.sum = 5.0, .correct = 0}, 1);
     meter.start();
-
     EXPECT_EQ(meter.reduce().loss, 0.0);
     EXPECT_EQ(meter.total().samples, 0.0);
     EXPECT_EQ(meter.total().mean_loss(), 0.0);
@@ -193,10 +187,8 @@ TEST(TokenTraceTest, ReadsBackWhatWasWritten) {
   const sync::Turn push{Kind::push, 0, 3};
   const sync::Turn skip{Kind::skip, 1, 0};
   const sync::Turn park{Kind::park, 1, 2};
-
   append_token_trace(file, {{.turn = push}, {.turn = skip}});
   append_token_trace(file, {{.turn = park}});
-
   EXPECT_THAT(read_token_trace(file, 2), testing::ElementsAre(push, skip, park));
 }
 
@@ -238,9 +230,7 @@ TEST(TimeFileTest, ReadsBackWhatWasWritten) {
 
 TEST(TimeFileTest, LeavesNothingAside) {
   const rondo::test::ScratchFolder scratch;
-
   write_times(scratch.path() / "times.json", {});
-
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
     EXPECT_EQ(entry.path().filename(), "times.json");
@@ -251,7 +241,6 @@ TEST(TimeFileTest, LeavesNothingAside) {
 
 TEST(TimeFileTest, KnowsNothingOfOtherFiles) {
   const rondo::test::ScratchFolder scratch;
-
   for (const char* text : {"", "[]", "{\"format\": 2, \"seconds\": {}}", "{\"format\": 1}",
                            "{\"format\": 1, \"seconds\": {\"a\": [1, 2]}}"}) {
     EXPECT_TRUE(read_times(scratch.write("times.json", text)).empty()) << text;

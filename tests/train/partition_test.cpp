@@ -104,7 +104,6 @@ TEST(PartitionTest, FindsTheRanksOfABlock) {
 
 TEST(PartitionTest, NumbersBlocksWithChannelsFastest) {
   const Partition partition(array, {.n = 2, .h = 2, .w = 1, .c = 2}, {0, 1, 2, 3, 4, 5, 6, 7});
-
   EXPECT_EQ(partition.box(5), (Box{{2, 4}, {0, 3}, {0, 5}, {3, 7}}));
   EXPECT_EQ(partition.box(2), (Box{{0, 2}, {3, 6}, {0, 5}, {0, 3}}));
 }
@@ -124,14 +123,12 @@ TEST(PartitionTest, KeepsSamplesOfARankWithinThoseOfItsGroup) {
 
 TEST(PartitionTest, CutsImagesByPosition) {
   const Partition partition = by_space(array, {.pr = 4, .pc = 2}, 2, 2);
-
   EXPECT_EQ(partition.box_of(5), (Box{{2, 4}, {0, 3}, {2, 5}, {0, 7}}));
   EXPECT_EQ(partition.box_of(2), (Box{{0, 2}, {3, 6}, {0, 2}, {0, 7}}));
 }
 
 TEST(PartitionTest, GivesAdjacentRanksTheSameWhereBlocksAreFew) {
   const Partition partition = on_grid(array, {.pr = 4, .pc = 2}, {.c = 2});
-
   EXPECT_EQ(partition.holders(), 2);
   EXPECT_THAT(partition.ranks_of(1), ElementsAre(2, 3));
   EXPECT_THAT(partition.ranks_of(2), ElementsAre(4, 5));
@@ -140,7 +137,6 @@ TEST(PartitionTest, GivesAdjacentRanksTheSameWhereBlocksAreFew) {
 TEST(PartitionTest, KeepsCutsAndMapForAnotherArray) {
   const Partition x = by_channel(array, {.pr = 3, .pc = 2});
   const Partition y = x.with_extents({.n = 4, .h = 3, .w = 3, .c = 12});
-
   EXPECT_EQ(y, by_channel({.n = 4, .h = 3, .w = 3, .c = 12}, {.pr = 3, .pc = 2}));
 }
 
@@ -165,7 +161,6 @@ TEST(PartitionTest, RefusesImpossibleCutsAndGrids) {
 
 TEST(PartitionTest, RefusesRanksAndBlocksThatAreNotThere) {
   const Partition partition = by_sample(array, 2);
-
   EXPECT_THROW(static_cast<void>(partition.box_of(2)), std::out_of_range);
   EXPECT_THROW(static_cast<void>(partition.ranks_of(-1)), std::out_of_range);
   EXPECT_THROW(static_cast<void>(partition.box(2)), std::out_of_range);
@@ -240,7 +235,6 @@ TEST(ChannelGridTest, ReducersCutTheirPartialSumsInTheOrderOfChannels) {
 TEST(ChannelGridTest, StationaryXAndYKeepTheOrderOfBlocks) {
   for (int p = 1; p <= 6; ++p) {
     const Partition x = by_channel(input, {.pr = p, .pc = 2});
-
     EXPECT_EQ(output_of(x, {.channels = p, .filters = 1}, output), x.with_extents(output));
     EXPECT_EQ(output_of(x, {.channels = 1, .filters = p}, output), x.with_extents(output));
   }
@@ -248,14 +242,12 @@ TEST(ChannelGridTest, StationaryXAndYKeepTheOrderOfBlocks) {
 
 TEST(ChannelGridTest, StationaryXGathersNothingAndSumsEverything) {
   const Partition x = by_channel(input, {.pr = 4});
-
   EXPECT_EQ(gathered_input(x, {.channels = 4, .filters = 1}, 2), x.box_of(2));
   EXPECT_EQ(partial_output(x, {.channels = 4, .filters = 1}, output, 2), whole(output));
 }
 
 TEST(ChannelGridTest, StationaryYGathersEverythingAndSumsNothing) {
   const Partition x = by_channel(input, {.pr = 4});
-
   EXPECT_EQ(gathered_input(x, {.channels = 1, .filters = 4}, 2), whole(input));
   EXPECT_EQ(partial_output(x, {.channels = 1, .filters = 4}, output, 2),
             x.with_extents(output).box_of(2));
@@ -264,7 +256,6 @@ TEST(ChannelGridTest, StationaryYGathersEverythingAndSumsNothing) {
 TEST(ChannelGridTest, TwoByThreeTransposesTheBlocks) {
   const Partition y =
       output_of(by_channel(input, {.pr = 6}), {.channels = 2, .filters = 3}, output);
-
   std::vector<int> blocks;
   for (int rank = 0; rank < 6; ++rank) blocks.push_back(y.block_of(rank));
   EXPECT_EQ(blocks, (std::vector<int>{0, 2, 4, 1, 3, 5}));
@@ -274,7 +265,6 @@ TEST(ChannelGridTest, TwoLayersLeadBackToTheFirstLayout) {
   for (const Case& c : cases()) {
     const Partition back = output_of(c.y(), c.grid.transposed(), input);
     ASSERT_EQ(back, c.x());
-
     const Partition third = output_of(back, c.grid, output);
     ASSERT_EQ(third, c.y());
   }
@@ -282,13 +272,11 @@ TEST(ChannelGridTest, TwoLayersLeadBackToTheFirstLayout) {
 
 TEST(ChannelGridTest, AnOddNumberOfLayersMovesTheBlocks) {
   const Partition x = by_channel(output, {.pr = 4});
-
   EXPECT_NE(output_of(x, {.channels = 2, .filters = 2}, output), x);
 }
 
 TEST(ChannelGridTest, RefusesInputsInAnotherNumberOfParts) {
   const Partition x = by_channel(input, {.pr = 4});
-
   EXPECT_THROW(static_cast<void>(output_of(x, {.channels = 2, .filters = 3}, output)),
                std::invalid_argument);
   EXPECT_THROW(static_cast<void>(position_of(x, {.channels = -2, .filters = -2}, 0)),

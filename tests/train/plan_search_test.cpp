@@ -356,7 +356,6 @@ TEST(PlanSearchTest, FindsItOnTwoLevels) {
   PlanOptions options = job(4, 2);
   options.ranks_per_node = 2;
   options.node = {.alpha_seconds = 1e-7, .bandwidth = 1e11};
-
   expect_best_of_all(chain(), options, 1e11);
   expect_best_of_all(residual(), options, 1e11);
 }
@@ -494,7 +493,6 @@ TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
                        .classes = 128,
                        .layers = {{"conv", ConvolutionLayer{.filters = 16}, {0}},
                                   {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
-
   expect_room(model, {.ranks = 64, .batch = 64}, 1e9);
 }
 

@@ -70,7 +70,6 @@ void expect_near(double value, double expected) {
 TEST(PlanTest, ReducesAllWeightsOverAllRanksByBatch) {
   const double expected =
       2 * (alpha * 2 + beta * 3 / 4 * conv_weights) + 2 * (alpha * 2 + beta * 3 / 4 * fc_weights);
-
   expect_near(seconds(Strategy::batch, 1, job(4, 16)), expected);
 }
 
@@ -78,7 +77,6 @@ TEST(PlanTest, GathersOutputsAndReducesInputGradientsByModel) {
   const double forward = (alpha * 2 + beta * 16 * 3 / 4 * conv_outputs) +  //
                          (alpha * 2 + beta * 16 * 3 / 4 * fc_outputs);
   const double backward = 2 * (alpha * 2 + beta * 16 * 3 / 4 * fc_inputs);
-
   expect_near(seconds(Strategy::model, 4, job(4, 16)), forward + backward);
 }
 
@@ -90,7 +88,6 @@ TEST(PlanTest, DividesSamplesAndWeightsOnAGrid) {
   const double backward = 2 * (alpha + beta * samples / 2 * fc_inputs);
   const double weights = 2 * (alpha * 2 + beta * 2 / 3 * conv_weights / 2) +
                          2 * (alpha * 2 + beta * 2 / 3 * fc_weights / 2);
-
   expect_near(seconds(Strategy::grid, 2, job(6, 16)), forward + backward + weights);
 }
 
@@ -99,7 +96,6 @@ TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;
   const double weights =
       2 * (alpha * 1 + beta / 2 * conv_weights) + 2 * (alpha * 1 + beta / 2 * fc_weights);
-
   expect_near(seconds(Strategy::domain, 2, job(2, 16)), halo + weights);
 }
 
@@ -120,9 +116,7 @@ TEST(PlanTest, SendsHalosOfGradientsBehindTheFirstLayer) {
 TEST(PlanTest, SendsNoHaloForKernelsOfOnePixel) {
   Model model = small_model();
   model.layers[0].kind = ConvolutionLayer{.filters = 32, .kernel = 1, .padding = 0};
-
   const GridPlan grid = plan(model, Strategy::domain, job(2, 16)).front();
-
   expect_near(grid.layers[0].communication_seconds, 2 * (alpha + beta / 2 * 2 * 32));
 }
 
@@ -130,9 +124,7 @@ TEST(PlanTest, SplitsConvolutionsByBatchWhileThereAreSamples) {
   const double convolution = 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
   const double fc = (alpha + beta * 8 / 2 * fc_outputs) + 2 * (alpha + beta * 8 / 2 * fc_inputs) +
                     2 * (alpha + beta / 2 * fc_weights / 2);
-
   const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 16));
-
   expect_near(grid.communication_seconds, convolution + fc);
   EXPECT_FALSE(grid.layers[0].domain);
   EXPECT_EQ(grid.layers[0].pc, 4);
@@ -143,9 +135,7 @@ TEST(PlanTest, SplitsConvolutionsByDomainBeyondTheBatch) {
       (alpha + beta * 1 * 8 * 2) + 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
   const double fc = (alpha + beta * 1 / 2 * fc_outputs) + 2 * (alpha + beta * 1 / 2 * fc_inputs) +
                     2 * (alpha + beta / 2 * fc_weights / 2);
-
   const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 2));
-
   expect_near(grid.communication_seconds, convolution + fc);
   EXPECT_TRUE(grid.layers[0].domain);
   EXPECT_FALSE(grid.layers[1].domain);
@@ -161,7 +151,6 @@ TEST(PlanTest, CostsNothingOnOneRank) {
 TEST(PlanTest, GridsOfOneRowOrColumnAreBatchAndModel) {
   for (const int ranks : {2, 3, 8, 12}) {
     const PlanOptions options = job(ranks, 24);
-
     expect_near(seconds(Strategy::grid, 1, options), seconds(Strategy::batch, 1, options));
     expect_near(seconds(Strategy::grid, ranks, options), seconds(Strategy::model, ranks, options));
     expect_near(seconds(Strategy::integrated, 1, options), seconds(Strategy::batch, 1, options));
@@ -174,13 +163,11 @@ TEST(PlanTest, ListsTheGridsThatGiveEveryColumnASample) {
     EXPECT_EQ(grid.pr * grid.pc, 12);
     rows.push_back(grid.pr);
   }
-
   EXPECT_THAT(rows, ElementsAre(3, 4, 6, 12));
 }
 
 TEST(PlanTest, AddsLayersUp) {
   const GridPlan grid = planned(small_model(), Strategy::grid, 2, job(4, 16));
-
   expect_near(grid.layers[0].communication_seconds + grid.layers[1].communication_seconds,
               grid.communication_seconds);
 }
@@ -189,10 +176,8 @@ TEST(PlanTest, AddsLayersUp) {
 TEST(PlanTest, PredictsComputeTimeFromAFlopRateAlone) {
   PlanOptions options = job(4, 16);
   EXPECT_FALSE(planned(small_model(), Strategy::batch, 1, options).compute_seconds);
-
   options.flops = 1000.0;
   const GridPlan grid = planned(small_model(), Strategy::batch, 1, options);
-
   expect_near(grid.compute_seconds.value_or(0.0),
               16.0 / 4 * (4.0 * 576 * 64 + 6.0 * fc_weights) / 1000.0);
   expect_near(grid.seconds(), grid.communication_seconds + *grid.compute_seconds);
@@ -216,9 +201,7 @@ TEST(PlanTest, KeepsRowsOfTheGridOnANode) {
   PlanOptions options = job(8, 16);
   options.ranks_per_node = 4;
   options.node = {.alpha_seconds = 0.0, .bandwidth = 1e30};  // free
-
   const GridPlan grid = planned(small_model(), Strategy::grid, 4, options);
-
   expect_near(grid.communication_seconds,
               2 * (alpha + beta / 2 * conv_weights / 4) + 2 * (alpha + beta / 2 * fc_weights / 4));
 }
@@ -229,7 +212,6 @@ TEST(PlanTest, TwoEqualLevelsMoveTheWordsOfOne) {
   flat.node.alpha_seconds = 0.0;
   PlanOptions levels = flat;
   levels.ranks_per_node = 4;
-
   for (const int pr : {1, 2, 4, 8}) {
     expect_near(seconds(Strategy::grid, pr, levels), seconds(Strategy::grid, pr, flat));
   }
@@ -266,7 +248,6 @@ TEST(PlanTest, SplitLayersTakeLessMemory) {
   const auto bytes = [&](Strategy strategy, int pr) {
     return planned(small_model(), strategy, pr, job(4, 16)).bytes_per_rank;
   };
-
   EXPECT_LT(bytes(Strategy::grid, 2), bytes(Strategy::batch, 1));
   EXPECT_LT(bytes(Strategy::integrated, 2), bytes(Strategy::batch, 1));
   EXPECT_LT(bytes(Strategy::integrated, 4), bytes(Strategy::integrated, 2));
@@ -277,7 +258,6 @@ TEST(PlanTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions pieces = job(4, 16);
   pieces.pieces = 2;
   const std::uint64_t sum = 4 * (576 + 32'832);
-
   for (const auto& [strategy, pr] : {std::pair(Strategy::batch, 1), {Strategy::domain, 4}}) {
     EXPECT_EQ(planned(small_model(), strategy, pr, pieces).bytes_per_rank,
               planned(small_model(), strategy, pr, job(4, 8)).bytes_per_rank + sum);
@@ -304,7 +284,6 @@ TEST(PlanTest, RefusesMoreRanksThanSamplesByBatch) {
 TEST(PlanTest, RefusesMoreMemoryThanThereIs) {
   PlanOptions options = job(4, 16);
   options.memory_limit = 1000;
-
   EXPECT_THAT(planned(small_model(), Strategy::batch, 1, options).refused,
               HasSubstr("more than the 1000 allowed"));
 }
@@ -313,9 +292,7 @@ TEST(PlanTest, RanksUsableGridsFirstAndFastOnesBeforeSlow) {
   std::vector<GridPlan> plans = {{.pr = 1, .communication_seconds = 1.0, .refused = "no"},
                                  {.pr = 2, .communication_seconds = 3.0},
                                  {.pr = 3, .communication_seconds = 1.0, .compute_seconds = 1.0}};
-
   rank(plans);
-
   EXPECT_EQ(plans[0].pr, 3);
   EXPECT_EQ(plans[1].pr, 2);
   EXPECT_EQ(plans[2].pr, 1);
@@ -382,7 +359,6 @@ std::vector<int> first_of(std::vector<int> rows, std::size_t count) {
 // 2 (9 alpha + beta 511/512 |W|) over eight layers of 62,367,776 weights in all.
 TEST(PlanAlexnetTest, BatchMovesTwiceTheWeights) {
   const double expected = 2 * (8 * 9 * 2e-6 + 4 / 6e9 * 511 / 512 * 62'367'776.0);
-
   EXPECT_NEAR(plans(Strategy::batch, published(512)).front().communication_seconds, expected,
               1e-12);
 }
@@ -391,7 +367,6 @@ TEST(PlanAlexnetTest, TheBestSingleGridLiesInsideAtLargeP) {
   for (const int ranks : {64, 128, 256, 512, 1024, 2048}) {
     const GridPlan best = fastest(plans(Strategy::grid, published(ranks)));
     const GridPlan usable = fastest_usable(plans(Strategy::grid, published(ranks)));
-
     EXPECT_GT(best.pr, 1) << ranks;
     EXPECT_LT(best.pr, ranks) << ranks;
     EXPECT_GT(usable.pr, 1) << ranks;
@@ -419,7 +394,6 @@ TEST(PlanAlexnetTest, LateConvolutionsLeaveBatchWhenFewSamplesAreLeft) {
 
 TEST(PlanAlexnetTest, FullyConnectedLayersLeaveBatchAtOnce) {
   const std::vector<int> rows = chosen_alone(published(8));
-
   EXPECT_GT(rows[convolutions], 1);
   EXPECT_GT(rows[convolutions + 1], 1);
 }
@@ -436,7 +410,6 @@ TEST(PlanAlexnetTest, DomainsHelpBeyondTheBatch) {
   const PlanOptions options = published(4096);
   const std::vector<GridPlan> grids = plans(Strategy::grid, options);
   const std::vector<GridPlan> integrated = plans(Strategy::integrated, options);
-
   EXPECT_LT(fastest(integrated).communication_seconds, fastest(grids).communication_seconds);
   EXPECT_LT(fastest_usable(integrated).communication_seconds,
             fastest_usable(grids).communication_seconds);
@@ -448,7 +421,6 @@ TEST(PlanAlexnetTest, DomainsHelpBeyondTheBatch) {
 TEST(PlanAlexnetTest, DomainsHelpOnTheSameGridFrom16Rows) {
   const std::vector<GridPlan> grids = plans(Strategy::grid, published(4096));
   const std::vector<GridPlan> integrated = plans(Strategy::integrated, published(4096));
-
   for (std::size_t i = 0; i < grids.size(); ++i) {
     const bool cheaper = integrated[i].communication_seconds < grids[i].communication_seconds;
     EXPECT_EQ(cheaper, grids[i].pr >= 16) << grids[i].pr;

@@ -51,7 +51,6 @@ Experiment synthetic(const std::string& model) {
 
 TEST(LoadRunTest, SyntheticImagesTakeTheModelsShape) {
   const PreparedRun run = load_run(synthetic("resnet20"));
-
   EXPECT_EQ(run.dataset->training.shape, (tensor::Shape{20, 32, 32, 3}));
   EXPECT_EQ(run.dataset->test.shape, (tensor::Shape{10, 32, 32, 3}));
   EXPECT_EQ(run.dataset->classes, run.model.classes);
@@ -61,9 +60,7 @@ TEST(LoadRunTest, TheModelTakesTheShapeOfSyntheticImages) {
   Experiment experiment = synthetic("lenet5");
   experiment.data.shape = {32, 40, 3};
   experiment.data.classes = 7;
-
   const PreparedRun run = load_run(experiment);
-
   EXPECT_EQ(run.model.input, (tensor::Shape{1, 32, 40, 3}));
   EXPECT_EQ(run.model.classes, 7);
   EXPECT_EQ(run.dataset->classes, 7);
@@ -73,7 +70,6 @@ TEST(LoadRunTest, TheModelTakesTheShapeOfSyntheticImages) {
 TEST(LoadRunTest, RefusesImagesThatAreTooSmallForTheModel) {
   Experiment experiment = synthetic("lenet5");
   experiment.data.shape = {2, 2, 1};
-
   EXPECT_THAT([&] { static_cast<void>(load_run(experiment)); },
               ThrowsMessage<ConfigError>(HasSubstr("lenet5 does not fit the images of synthetic")));
 }
@@ -264,7 +260,6 @@ TEST(PreparedRunTest, TheGridThatWasChosenIsInTheConfigurationAndRepeatsTheRun) 
 TEST(PreparedRunTest, AGridThatIsGivenStaysAsItIs) {
   Experiment experiment = automatic();
   experiment.grid = {.height = 2};
-
   EXPECT_EQ(told_by(experiment).experiment.grid, experiment.grid);
 }
 
@@ -282,9 +277,7 @@ std::function<void()> failing_on(int rank, const transport::World& world, const 
 TEST(AgreementTest, AllSucceedTogether) {
   World{3}.run([](transport::World& world) {
     bool worked = false;
-
     agree_on(world, [&] { worked = true; });
-
     EXPECT_TRUE(worked);
   });
 }
@@ -292,7 +285,6 @@ TEST(AgreementTest, AllSucceedTogether) {
 TEST(AgreementTest, TheFailingRankKeepsItsErrorAndOthersHearOfIt) {
   World{3}.run([](transport::World& world) {
     const std::string expected = world.rank() == 1 ? "bad file" : "rank 1: bad file";
-
     EXPECT_THAT([&] { agree_on(world, failing_on(1, world, DataError("bad file"))); },
                 ThrowsMessage<DataError>(expected));
   });
@@ -314,7 +306,6 @@ TEST(AgreementTest, TheFirstFailingRankIsNamed) {
     };
     const std::string expected =
         world.rank() == 0 ? "rank 1: of rank 1" : "of rank " + std::to_string(world.rank());
-
     EXPECT_THAT([&] { agree_on(world, work); }, ThrowsMessage<ConfigError>(expected));
   });
 }
@@ -340,7 +331,6 @@ TEST(AgreementTest, ErrorsOfDifferentTypesEndAllRanksAlike) {
       if (world.rank() == 1) throw DataError("bad file");
       if (world.rank() == 2) throw ConfigError("bad key");
     };
-
     EXPECT_THROW(agree_on(world, work), DataError);
   });
 }

@@ -68,7 +68,6 @@ void expect_same_on_grids(int ranks, const Experiment& experiment, const Outcome
 TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
   const Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
-
   for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment, alone);
 }
 
@@ -76,7 +75,6 @@ TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
   experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
-
   expect_same_training(train_on(4, experiment), alone);
 }
 
@@ -123,7 +121,6 @@ TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
   experiment.train.global_batch = 1;
   const Outcome alone = train_on(1, experiment);
   experiment.grid.plan = "auto";
-
   expect_same_training(train_on(2, experiment), alone);
 }
 
@@ -131,7 +128,6 @@ TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
   Experiment experiment = experiment_of("synchronous");
   experiment.train.global_batch = 199;  // then one sample is left for two groups
   experiment.train.max_steps = 4;
-
   expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
 }
 
@@ -140,7 +136,6 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
     Experiment experiment = experiment_of(scheme);
     if (experiment.update.scheme == "hierarchical") experiment.update.group = 2;
     const Outcome alone = train_on(4, experiment);
-
     expect_same_on_grids(8, experiment, alone);
   }
 }
@@ -168,7 +163,6 @@ TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
     experiment.update.lazy_layers = layers;
     experiment.update.max_interval = experiment.update.lazy_layers == "auto" ? 1 : 4;
     const Outcome alone = train_on(2, experiment);
-
     expect_same_on_grids(4, experiment, alone);
   }
 }
@@ -380,10 +374,8 @@ std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& pa
 TEST(TrainerGridTest, SumsOfAReplicaTravelTogether) {
   std::vector<float> one_by_one;
   std::vector<float> together;
-
   const std::uint64_t many = collectives_with(1, one_by_one);
   const std::uint64_t few = collectives_with(1 << 20, together);
-
   EXPECT_EQ(many - few, 8U);
   EXPECT_EQ(one_by_one, together);
 }
@@ -411,9 +403,7 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
 
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
-
   const auto lines = grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24);
-
   EXPECT_THAT(lines.at(0), HasSubstr("2 groups of 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));

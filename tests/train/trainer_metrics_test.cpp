@@ -85,7 +85,6 @@ std::vector<std::string> names_in(const json& object) {
 TEST(TrainerMetricsTest, LinesComeInOrder) {
   std::vector<std::string> events;
   for (const json& line : told().lines) events.push_back(line.at("event"));
-
   EXPECT_THAT(events, testing::ElementsAre("start", "step", "step", "epoch", "step", "step",
                                            "epoch", "end"));
 }
@@ -108,7 +107,6 @@ TEST(TrainerMetricsTest, StartLinesHaveTheirNames) {
 
 TEST(TrainerMetricsTest, StepLinesHaveTheirNames) {
   const json step = lines_of("step").at(3);
-
   EXPECT_THAT(names_in(step),
               UnorderedElementsAre("event", "epoch", "step", "total_step", "loss",
                                    "training_accuracy", "learning_rate", "images_per_second"));
@@ -156,7 +154,6 @@ TEST(TrainerMetricsTest, EpochFiguresAreOfTheEpochAlone) {
 // bytes of the gradients a step, over all ranks. What the trainer itself reduces is not counted.
 TEST(TrainerMetricsTest, BytesSentAreThoseOfTheScheme) {
   const auto parameters = lines_of("start").at(0).at("parameters").get<std::uint64_t>();
-
   for (const EpochMetrics& epoch : told().epochs) {
     EXPECT_EQ(epoch.bytes_sent, 9 * 2 * (ranks - 1) * parameters * sizeof(float));
   }
@@ -174,13 +171,11 @@ TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
   EXPECT_THAT(told().returned.parameter_hash, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
   const json epoch = lines_of("epoch").at(1);
-
   EXPECT_EQ(epoch.at("parameter_hash").get<std::string>(), told().returned.parameter_hash);
 }
 
 TEST(TrainerMetricsTest, NotesSayWhatRuns) {
   const std::string notes = testing::PrintToString(told().notes);
-
   EXPECT_THAT(notes, HasSubstr("ranks 2 x 1 thread"));
   EXPECT_THAT(notes, HasSubstr("batch 24 in all, 12 per rank; 9 steps per epoch, 18 in all"));
   EXPECT_THAT(notes, HasSubstr("200 training and 50 test images of 28x28x1"));
@@ -219,7 +214,6 @@ TEST(TrainerErrorsTest, DataThatIsNotThere) {
   Experiment experiment = small_experiment();
   experiment.data.name = "fashion-mnist";
   experiment.data.path = "/nonexistent";
-
   expect_on_all_ranks<DataError>(2, experiment, HasSubstr("/nonexistent"));
 }
 
@@ -233,7 +227,6 @@ TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
   std::ofstream(folder / "file") << "in the way";
   TrainerOptions options;
   options.run_folder = folder / "file" / "run";
-
   expect_on_all_ranks<ConfigError>(2, small_experiment(),
                                    HasSubstr("file/run: the run folder cannot be made: "), options);
 }
@@ -258,7 +251,6 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
   TrainerOptions options;
   options.run_folder = scratch.path();
   std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
-
   expect_on_all_ranks<DataError>(2, small_experiment(), HasSubstr("No space left on device"),
                                  options);
 }
@@ -286,7 +278,6 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsAllRanksOfAGrid) {
   Experiment experiment = small_experiment();
   experiment.optimizer.learning_rate = 1e30;
   experiment.grid.filter = 2;
-
   expect_on_all_ranks<NumericError>(4, experiment, HasSubstr("NaN or Inf in step 2;"));
 }
 

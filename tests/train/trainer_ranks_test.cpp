@@ -57,7 +57,6 @@ INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 
 TEST(TrainerTest, FiveStepsChangeTheModel) {
   Experiment still = test::small_experiment();
   still.optimizer.learning_rate = 0.0;
-
   EXPECT_NE(train_on(1, test::small_experiment()).parameters.at(0),
             train_on(1, still).parameters.at(0));
 }
@@ -65,7 +64,6 @@ TEST(TrainerTest, FiveStepsChangeTheModel) {
 TEST(TrainerTest, AllRanksHoldTheSameBits) {
   for (const char* model : {"lenet5", "resnet20"}) {
     const Outcome outcome = train_on(3, test::small_experiment(model, 7));
-
     EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters.at(0))) << model;
   }
 }
@@ -74,7 +72,6 @@ TEST(TrainerTest, TwoRunsWithOneSeedGiveTheSameBits) {
   const Experiment experiment = test::small_experiment();
   const Outcome first = train_on(2, experiment);
   const Outcome second = train_on(2, experiment);
-
   EXPECT_EQ(first.parameters, second.parameters);
   EXPECT_EQ(first.metrics.at(0).parameter_hash, second.metrics.at(0).parameter_hash);
   EXPECT_EQ(first.metrics.at(0).loss, second.metrics.at(0).loss);
@@ -84,17 +81,14 @@ TEST(TrainerTest, AnotherSeedGivesAnotherModel) {
   Experiment experiment = test::small_experiment();
   const Outcome first = train_on(1, experiment);
   experiment.train.seed = 2;
-
   EXPECT_NE(first.parameters, train_on(1, experiment).parameters);
 }
 
 TEST(TrainerTest, ALastBatchWithFewerSamplesThanRanksIsExact) {
   Experiment experiment = test::small_experiment("lenet5", 199);  // then one sample is left
   experiment.train.max_steps = 4;
-
   const Outcome one = train_on(1, experiment);
   const Outcome three = train_on(3, experiment);
-
   EXPECT_LE(relative_difference(three.parameters.at(0), one.parameters.at(0)), 1e-5);
 }
 
@@ -134,7 +128,6 @@ TEST(TrainerTest, LearnsSyntheticImages) {
   experiment.data.training = 1000;
   experiment.train.max_steps = 0;
   experiment.train.epochs = 4;
-
   EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
 }
 
@@ -153,7 +146,6 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
   World{4}.run([](transport::World& world) {
     ParameterHash mine{1, 2, 3};
     if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
-
     EXPECT_THAT([&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); },
                 ThrowsMessage<NumericError>(testing::AllOf(
                     HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
@@ -163,7 +155,6 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
 TEST(ReplicaCheckTest, RanksOfOtherPositionsHoldOtherParameters) {
   World{4}.run([](transport::World& world) {
     const ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
-
     EXPECT_NO_THROW(check_replicas(world.communicator(), {.pr = 2, .pc = 2}, mine, 1));
   });
 }
@@ -172,7 +163,6 @@ TEST(ReplicaCheckTest, ADifferenceInOnePositionIsThrownInAll) {
   World{6}.run([](transport::World& world) {
     ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
     if (world.rank() == 5) mine.back() = 9;
-
     EXPECT_THAT([&] { check_replicas(world.communicator(), {.pr = 2, .pc = 3}, mine, 1); },
                 ThrowsMessage<NumericError>(HasSubstr(": rank(s) 5 differ from rank 1;")));
   });
@@ -188,7 +178,6 @@ std::vector<transport::RankInfo> ranks_on(const std::vector<int>& nodes) {
 
 TEST(RankGroupsTest, AreTheNodesByDefault) {
   const std::vector<RankGroups> levels = rank_groups({}, ranks_on({0, 0, 1, 0, 1}));
-
   ASSERT_EQ(levels.size(), 1U);
   EXPECT_EQ(levels[0].period, 4);
   EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 0, 1));
@@ -199,7 +188,6 @@ TEST(RankGroupsTest, AreConsecutiveRanksOfAGivenSize) {
   experiment.update.group = 2;
   experiment.update.levels = {{8, 4.0}};
   const std::vector<RankGroups> levels = rank_groups(experiment, ranks_on({0, 0, 0, 0, 0}));
-
   ASSERT_EQ(levels.size(), 2U);
   EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 1, 2));
   EXPECT_EQ(levels[1].period, 8);
@@ -209,7 +197,6 @@ TEST(RankGroupsTest, AreConsecutiveRanksOfAGivenSize) {
 TEST(RankGroupsTest, RefusesGroupsThatCutThroughNodes) {
   Experiment experiment;
   experiment.update.levels = {{8, 2.0}};
-
   EXPECT_THAT([&] { static_cast<void>(rank_groups(experiment, ranks_on({0, 0, 0, 1}))); },
               ThrowsMessage<ConfigError>(
                   HasSubstr("update.levels: the groups of period 8 cut through one of period 4, at "
@@ -233,7 +220,6 @@ TEST(LazyPlanTest, AConvolutionTakesItsBatchNormAlong) {
 
 TEST(LazyPlanTest, ABiasIsNoPartOfTheProbe) {
   const LazyPlan plan = plan_lazy_layers(make_model("lenet5"), {Kind::count, 2});
-
   EXPECT_EQ(plan.layers, 2U);
   EXPECT_EQ(plan.probes.at(1).offset, 6U * 25 + 6);
   EXPECT_EQ(plan.probes.at(1).size, 16U * 6 * 25);
@@ -241,7 +227,6 @@ TEST(LazyPlanTest, ABiasIsNoPartOfTheProbe) {
 
 TEST(LazyPlanTest, AFractionIsRoundedButNotToNone) {
   const Model model = make_model("resnet8");  // 9 convolutions
-
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.5}).names.size(), 5U);
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.01}).names.size(), 1U);
   EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 1.0}).names.size(), 9U);
@@ -250,7 +235,6 @@ TEST(LazyPlanTest, AFractionIsRoundedButNotToNone) {
 
 TEST(LazyPlanTest, AutoTakesTheUnhiddenConvolutionsAndOneAtLeast) {
   const Model model = make_model("resnet8");
-
   EXPECT_THAT(plan_lazy_layers(model, {}, 0).names, ElementsAre("conv1"));
   EXPECT_THAT(plan_lazy_layers(model, {}, 2).names, ElementsAre("conv1"));
   EXPECT_THAT(plan_lazy_layers(model, {}, 3).names, ElementsAre("conv1", "layer1.0.conv1"));

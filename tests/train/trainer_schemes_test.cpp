@@ -81,7 +81,6 @@ TEST(TrainerSchemesTest, GroupsOfOneAreKStepAveraging) {
   hierarchical.update.group = 1;
   Experiment k_step = hierarchical;
   k_step.update.scheme = "k_step";
-
   EXPECT_EQ(train_on(4, hierarchical).parameters, train_on(4, k_step).parameters);
 }
 
@@ -117,7 +116,6 @@ TEST(TrainerSchemesTest, LazyLayersCountTheirReductions) {
 TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   const Outcome outcome = train_on(2, experiment);
-
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
 
@@ -125,7 +123,6 @@ TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
 TEST(TrainerSchemesTest, MeasuringLeavesParametersAndStatisticsAlone) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   experiment.update.max_interval = 1;
-
   EXPECT_EQ(train_on(1, experiment).parameters,
             train_on(1, experiment_of("synchronous", "resnet8")).parameters);
 }
@@ -134,7 +131,6 @@ TEST(TrainerSchemesTest, LazyLearns) {
   Experiment experiment = learning("lazy");
   experiment.update.lazy_layers = "2";
   experiment.update.warmup_epochs = 1.0;
-
   EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
 }
 
@@ -143,7 +139,6 @@ TEST(TrainerSchemesTest, AWarmUpAsLongAsTheRunIsSynchronous) {
   for (const char* scheme : {"lazy", "k_step", "hierarchical", "cyclic"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");
     experiment.update.warmup_epochs = 2.0;
-
     EXPECT_EQ(train_on(2, experiment).parameters, synchronous.parameters) << scheme;
   }
 }
@@ -212,7 +207,6 @@ TEST(TrainerSchemesTest, OnOneNodeEveryAverageIsGlobal) {
   experiment.update.period = 8;
   experiment.update.local_period = 2;
   const RunSummary summary = train_on(4, experiment).summaries.at(0);
-
   EXPECT_EQ(summary.global_reductions, 4U);
   EXPECT_EQ(summary.local_reductions, 0U);
   EXPECT_EQ(summary.local_bytes, 0U);
@@ -221,7 +215,6 @@ TEST(TrainerSchemesTest, OnOneNodeEveryAverageIsGlobal) {
 TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
   const Outcome outcome =
       train_on(rondo::test::World(Backend::shm_nodes, 2), 2, experiment_of("synchronous"));
-
   EXPECT_GE(outcome.summaries.at(0).bytes_sent, outcome.summaries.at(0).synchronous_bytes_sent);
 }
 
@@ -232,7 +225,6 @@ TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
     experiment.update.local_period = 3;
     experiment.update.reduction_momentum = 0.5;
     const Outcome outcome = train_on(3, experiment);
-
     EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
   }
 }
@@ -242,7 +234,6 @@ TEST(TrainerSchemesTest, AveragingLearns) {
     Experiment experiment = learning(scheme);
     experiment.update.period = 4;
     experiment.update.local_period = 2;
-
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << scheme;
   }
 }
@@ -252,7 +243,6 @@ TEST(TrainerSchemesTest, EveryOptimizerLearns) {
     Experiment experiment = learning("synchronous");
     experiment.optimizer.name = optimizer;
     experiment.optimizer.learning_rate = 0.002;
-
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
   }
 }
@@ -327,7 +317,6 @@ TEST(TrainerSchemesTest, GradientsCanBeClipped) {
 TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
   Experiment experiment = experiment_of("k_step");
   experiment.train.max_steps = 0;
-
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 8);
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).samples, 8 * 24);
 }
@@ -369,7 +358,6 @@ std::vector<json> lines_of(const std::filesystem::path& folder, const std::strin
 TEST(TrainerCyclicTest, AnEpochIsOverWhenItsSamplesAreTrained) {
   for (const int ranks : {1, 2, 3}) {
     const Outcome outcome = train_on(ranks, cyclic());
-
     EXPECT_EQ(outcome.summaries.at(0).steps, 16) << ranks;
     EXPECT_EQ(outcome.metrics.at(0).epoch, 2) << ranks;
     EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << ranks;
@@ -380,7 +368,6 @@ TEST(TrainerCyclicTest, MaxStepsAreBatchesOfSamples) {
   Experiment experiment = cyclic();
   experiment.train.max_steps = 11;
   const RunSummary summary = train_on(2, experiment).summaries.at(0);
-
   EXPECT_EQ(summary.steps, 11);
   EXPECT_GE(summary.samples, 11 * 24);
 }
@@ -388,13 +375,11 @@ TEST(TrainerCyclicTest, MaxStepsAreBatchesOfSamples) {
 TEST(TrainerCyclicTest, ASynchronousWarmUpComesFirst) {
   Experiment experiment = cyclic(2);
   experiment.update.warmup_epochs = 1.0;
-
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 16);
 }
 
 TEST(TrainerCyclicTest, NodesPassTheTokenOn) {
   const Outcome outcome = train_on(rondo::test::World(Backend::hierarchy, 3), 3, cyclic(1));
-
   EXPECT_EQ(outcome.summaries.at(0).steps, 8);
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
@@ -435,9 +420,7 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
   Experiment experiment = cyclic();
   const EpochMetrics recorded = train_in(first.path(), 3, experiment);
   experiment.update.replay = first.path() / "token_trace.jsonl";
-
   const EpochMetrics replayed = train_in(second.path(), 3, experiment);
-
   EXPECT_EQ(replayed.parameter_hash, recorded.parameter_hash);
   EXPECT_EQ(replayed.test_loss, recorded.test_loss);
 }
@@ -479,7 +462,6 @@ TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
   experiment.grid.channel = 2;
   experiment.train.global_batch = 9;
   experiment.train.accumulate = 5;
-
   EXPECT_GE(train_on(4, experiment).summaries.at(0).samples, 9 * 21);
 }
 
@@ -488,7 +470,6 @@ TEST(TrainerCyclicTest, ProgressIsInSamples) {
   std::vector<Progress> progress;
   train_in(folder.path(), 2, cyclic(1),
            {.on_progress = [&](const Progress& now) { progress.push_back(now); }});
-
   ASSERT_FALSE(progress.empty());
   EXPECT_EQ(progress.back().epoch_samples, 192);
   EXPECT_GT(progress.back().samples, 0);

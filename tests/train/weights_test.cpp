@@ -85,7 +85,6 @@ TEST(InitialValuesTest, DrawsAnyPartAlone) {
 TEST(InitialValuesTest, ChangesWithTheSeedAndTheName) {
   Parameter renamed = he_parameter();
   renamed.name = "other.weight";
-
   EXPECT_NE(draw(he_parameter(), 1), draw(he_parameter(), 2));
   EXPECT_NE(draw(he_parameter(), 1), draw(renamed, 1));
   EXPECT_EQ(draw(he_parameter(), 1), draw(he_parameter(), 1));
@@ -93,9 +92,7 @@ TEST(InitialValuesTest, ChangesWithTheSeedAndTheName) {
 
 TEST(InitialValuesTest, DrawsHeNormalWithTheVarianceOfFanOut) {
   constexpr double tolerance = 0.03;  // three standard errors of 9,216 draws
-
   const std::vector<float> values = draw(he_parameter(), 3);
-
   const double deviation = std::sqrt(2.0 / 576.0);
   EXPECT_NEAR(mean_of(values) / deviation, 0.0, tolerance);
   EXPECT_NEAR(deviation_of(values) / deviation, 1.0, tolerance);
@@ -106,9 +103,7 @@ TEST(InitialValuesTest, DrawsUniformWithinTheBoundOfFanIn) {
   parameter.initial = Initial::uniform_fan_in;
   constexpr double bound = 1.0 / 12.0;  // 1 / sqrt(144)
   constexpr double tolerance = 0.03;
-
   const std::vector<float> values = draw(parameter, 3);
-
   EXPECT_THAT(values, testing::Each(testing::AllOf(testing::Gt(-bound), testing::Lt(bound))));
   EXPECT_NEAR(deviation_of(values) / (bound / std::sqrt(3.0)), 1.0, tolerance);
 }
@@ -119,9 +114,7 @@ TEST(InitialValuesTest, BeginsBatchNormAsTheIdentity) {
   const ParameterLayout layout = layout_of(model);
   std::vector<float> parameters(layout.parameter_count, 9.0F);
   std::vector<float> statistics(layout.statistic_count, 9.0F);
-
   initialize(layout, 1, parameters, statistics);
-
   EXPECT_THAT(parameters, ElementsAreArray({1.0F, 1.0F, 0.0F, 0.0F}));
   EXPECT_THAT(statistics, ElementsAreArray({0.0F, 0.0F, 1.0F, 1.0F}));
 }
@@ -129,7 +122,6 @@ TEST(InitialValuesTest, BeginsBatchNormAsTheIdentity) {
 TEST(InitialValuesTest, RefusesArraysOfTheWrongSize) {
   const ParameterLayout layout = layout_of(make_model("lenet5"));
   std::vector<float> parameters(layout.parameter_count - 1);
-
   EXPECT_THROW(initialize(layout, 1, parameters, {}), std::invalid_argument);
 }
 
@@ -142,14 +134,12 @@ TEST(ParameterHashTest, IsXxh3OfOneHundredAndTwentyEightBits) {
 TEST(ParameterHashTest, ArraysCountAsOneAfterTheOther) {
   const std::vector<float> all{1.0F, 2.0F, 3.0F};
   const auto span = std::span(all);
-
   EXPECT_EQ(hash_of({span.first(1), span.last(2)}), hash_of({span}));
 }
 
 TEST(ParameterHashTest, SeesASingleBit) {
   const std::vector<float> plus{1.0F, 0.0F};
   const std::vector<float> minus{1.0F, -0.0F};
-
   EXPECT_NE(hash_of({plus}), hash_of({minus}));
 }
 
@@ -251,7 +241,6 @@ TEST_F(SafetensorsTest, RefusesIntegersWhereFloatsAreNeeded) {
               std::string(8, '\1')));
   const SafetensorsFile file(path());
   std::vector<float> out(1);
-
   EXPECT_THAT(error_text<DataError>([&] { file.read(*file.find("count"), out); }),
               HasSubstr("the tensor \"count\" has the type I64"));
 }
@@ -287,7 +276,6 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
 
 TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {
   const std::filesystem::path nowhere = folder_.path() / "nowhere" / "model.safetensors";
-
   EXPECT_THAT(error_text<DataError>([&] { SafetensorsFile{nowhere}; }),
               HasSubstr(nowhere.string() + ": cannot be opened"));
   EXPECT_THAT(error_text<DataError>([&] { write_safetensors(nowhere, {}, {}); }),
@@ -339,9 +327,7 @@ class WeightsTest : public testing::Test {
 
 TEST_F(WeightsTest, ARunLeavesTheModelThatItEvaluatedLast) {
   const Experiment experiment = tiny("resnet8");
-
   const EpochMetrics metrics = run(experiment, 2);
-
   EXPECT_EQ(to_text(hash_of({saved(experiment).parameters})), metrics.parameter_hash);
   const SafetensorsFile opened(file());
   EXPECT_EQ(opened.metadata().at("model"), "resnet8");

@@ -109,7 +109,6 @@ TEST_F(ZooKernelsTest, AreNoReferenceKernels) {
     const Model model = make_model(name);
     for (const std::int64_t images : {1, 2}) make_all(model, images);
   }
-
   EXPECT_GT(made(), 200U);
 }
 

@@ -38,7 +38,6 @@ const Parameter& find(const std::vector<Parameter>& parameters, const std::strin
 // Counted by hand for LeNet-5, by PyTorch for the same ResNet-20 with projection shortcuts.
 TEST(ZooTest, CountsTheParametersOfLenet5) {
   const ParameterLayout layout = layout_of(make_model("lenet5"));
-
   EXPECT_EQ(layout.parameter_count, 61'706U);
   EXPECT_EQ(layout.statistic_count, 0U);
   EXPECT_EQ(layout.blocks.size(), 5U);
@@ -46,7 +45,6 @@ TEST(ZooTest, CountsTheParametersOfLenet5) {
 
 TEST(ZooTest, CountsTheParametersOfResnet20) {
   const ParameterLayout layout = layout_of(make_model("resnet20"));
-
   EXPECT_EQ(layout.parameter_count, 272'474U);
   EXPECT_EQ(layout.statistic_count, 2U * (7 * 16 + 7 * 32 + 7 * 64));
   EXPECT_EQ(layout.blocks.size(), 21U + 21U + 1U);
@@ -57,7 +55,6 @@ TEST(ZooTest, CountsTheParametersOfTheOtherResnets) {
   const auto parameters = [](const char* name) {
     return layout_of(make_model(name)).parameter_count;
   };
-
   EXPECT_EQ(parameters("resnet8"), 272'474U - 2U * 97'216U);
   EXPECT_EQ(parameters("resnet32"), 272'474U + 2U * 97'216U);
   EXPECT_EQ(parameters("resnet56"), 272'474U + 6U * 97'216U);
@@ -79,7 +76,6 @@ TEST(ZooTest, NamesResnetsByTheirLayers) {
 
 TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
   const ParameterLayout layout = layout_of(make_model("resnet20"));
-
   EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(16, 3, 3, 3));
   EXPECT_THAT(find(layout.parameters, "layer1.2.bn2.bias").shape, ElementsAre(16));
   EXPECT_THAT(find(layout.parameters, "layer2.0.conv1.weight").shape, ElementsAre(32, 16, 3, 3));
@@ -91,7 +87,6 @@ TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
 
 TEST(ZooTest, HalvesTheImageTwiceInResnet20) {
   const std::vector<tensor::Shape> shapes = shapes_of(make_model("resnet20"), 4);
-
   EXPECT_EQ(shapes.front(), (tensor::Shape{4, 32, 32, 3}));
   EXPECT_EQ(shapes[shapes.size() - 3], (tensor::Shape{4, 8, 8, 64}));
   EXPECT_EQ(shapes.back(), (tensor::Shape{4, 1, 1, 10}));
@@ -100,7 +95,6 @@ TEST(ZooTest, HalvesTheImageTwiceInResnet20) {
 TEST(ZooTest, TakesOtherImagesAndClasses) {
   const Model model = make_model("lenet5", {0, 32, 32, 3}, 100);
   const ParameterLayout layout = layout_of(model);
-
   EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(6, 3, 5, 5));
   EXPECT_THAT(find(layout.parameters, "fc1.weight").shape, ElementsAre(120, 16 * 6 * 6));
   EXPECT_THAT(find(layout.parameters, "fc3.weight").shape, ElementsAre(100, 84));
@@ -122,35 +116,29 @@ class EveryModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModelTest, LaysParametersOutDensely) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::size_t end = 0;
   for (const Parameter& parameter : layout.parameters) {
     EXPECT_EQ(parameter.offset, end) << parameter.name;
     end += parameter.size();
   }
-
   EXPECT_EQ(end, layout.parameter_count);
 }
 
 TEST_P(EveryModelTest, MakesOneGroupOfEachLayersParameters) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::size_t end = 0;
   for (const ParameterBlock& group : layout.blocks) {
     EXPECT_EQ(group.offset, end) << group.name;
     EXPECT_GT(group.size, 0U) << group.name;
     end += group.size;
   }
-
   EXPECT_EQ(end, layout.parameter_count);
 }
 
 TEST_P(EveryModelTest, GivesEveryParameterANameOfItsOwn) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::set<std::string> names;
   for (const Parameter& parameter : layout.parameters) names.insert(parameter.name);
-
   EXPECT_EQ(names.size(), layout.parameters.size());
 }
 
@@ -180,7 +168,6 @@ class ShapesTest : public testing::TestWithParam<Mistake> {};
 TEST_P(ShapesTest, AreRefused) {
   const Model model{
       .name = "test", .input = {1, 4, 4, 1}, .classes = 2, .layers = GetParam().layers};
-
   EXPECT_THAT([&] { (void)shapes_of(model, 1); },
               ThrowsMessage<std::invalid_argument>(
                   testing::AllOf(HasSubstr(GetParam().layer), HasSubstr(GetParam().reason))));
@@ -298,9 +285,7 @@ class LargeModelStepTest : public testing::TestWithParam<std::pair<std::string, 
 TEST_P(LargeModelStepTest, GivesEveryParameterAGradientByFastKernels) {
   const auto& [name, extent] = GetParam();
   test::Network net(make_model(name, {0, extent, extent, 3}, 10), {.training_batches = {2}});
-
   const tensor::Loss loss = net.train(test::make_samples(net.model, 2).batch());
-
   EXPECT_TRUE(std::isfinite(loss.sum));
   EXPECT_THAT(net.executor.implementations(), testing::Each(testing::Not(HasSubstr("ref"))));
   for (const Parameter& parameter : net.layout.parameters) {
@@ -323,7 +308,6 @@ std::set<std::string> rows_of(const PrimitiveTimes& times) {
 
 TEST(ModelBenchmarkTest, TimesEveryKernelOfAStep) {
   const PrimitiveTimes times = measure_primitives(make_model("lenet5"), 2, 1);
-
   EXPECT_THAT(rows_of(times),
               IsSupersetOf({"conv1 forward", "conv1 backward_weights", "pool1 forward",
                             "pool1 backward_data", "conv2 backward_data", "fc3 backward_weights",
@@ -337,9 +321,7 @@ TEST(ModelBenchmarkTest, TimesBatchNormOfBothKinds) {
                   {"bn2", BatchNormLayer{.residual = true}, {1, 0}},
                   {"pool", GlobalAveragePoolingLayer{}, {2}},
                   {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
-
   const PrimitiveTimes times = measure_primitives(model, 4, 1);
-
   EXPECT_THAT(rows_of(times),
               IsSupersetOf({"bn1 forward", "bn1 backward", "bn2 forward", "bn2 backward"}));
 }
@@ -347,14 +329,12 @@ TEST(ModelBenchmarkTest, TimesBatchNormOfBothKinds) {
 TEST(ModelBenchmarkTest, SumsItsRows) {
   PrimitiveTimes times{.batch = 10, .threads = 1};
   times.kernels = {{.layer = "a", .microseconds = 30.0}, {.layer = "b", .microseconds = 70.0}};
-
   EXPECT_DOUBLE_EQ(times.microseconds(), 100.0);
   EXPECT_DOUBLE_EQ(times.images_per_second(), 100'000.0);
 }
 
 TEST(ModelBenchmarkTest, NamesTheKernelsOfOnednn) {
   const PrimitiveTimes times = measure_primitives(make_model("lenet5"), 2, 1);
-
   for (const KernelTime& kernel : times.kernels) {
     EXPECT_GT(kernel.microseconds, 0.0) << kernel.layer;
     EXPECT_FALSE(kernel.implementation.empty()) << kernel.layer;
@@ -365,9 +345,7 @@ TEST(ModelBenchmarkTest, NamesTheKernelsOfOnednn) {
 TEST(ModelBenchmarkTest, TimesAWholeStep) {
   Model model{.name = "tiny", .input = {1, 4, 4, 8}, .classes = 2};
   model.layers = {{"fc", FullyConnectedLayer{.outputs = 2}, {0}}};
-
   const StepTime time = measure_step(model, 3, 1);
-
   EXPECT_GT(time.microseconds, 0.0);
   EXPECT_DOUBLE_EQ(time.images_per_second(), 3e6 / time.microseconds);
 }
