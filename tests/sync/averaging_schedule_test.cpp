@@ -1,6 +1,6 @@
 // Which average is due after which step, and which periods and groups are refused.
 
-#include "schemes/make_scheme.hpp"
+#include "schemes/averaging.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // Reduction momentum against scalar models worked out by hand. All numbers are sums of few powers
 // of two: every step is exact.
 
-#include "schemes/make_scheme.hpp"
+#include "schemes/averaging.hpp"
 
 #include <span>
 #include <stdexcept>
