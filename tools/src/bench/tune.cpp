@@ -97,7 +97,7 @@ struct Tuning {
 using OpenWorld = std::function<transport::World(const std::string& table)>;
 
 // In the order in which they are good for ever larger sizes.
-constexpr const char* algorithms[] = {"rd", "ring"};
+constexpr const char* measured_algorithms[] = {"rd", "ring"};
 
 const OperationKind& kind_of(std::string_view name) {
   return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
@@ -168,7 +168,7 @@ Tuning tune(const OpenWorld& open, int iterations) {
   measure_level(*world, "node", iterations, tuning);
   measure_level(*world, "fabric", iterations, tuning);
   if (tuning.nodes == 1) return tuning;
-  for (const char* algorithm : algorithms) {
+  for (const char* algorithm : measured_algorithms) {
     NextBootstrap next(*world);
     world.reset();
     next.prepare();
