@@ -16,7 +16,7 @@
 #include <rondo/train/executor.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
-#include <rondo/transport/arena.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "executor/memory.hpp"
 #include "train/error_text.hpp"
