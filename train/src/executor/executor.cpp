@@ -155,12 +155,12 @@ class Executor::Impl {
 
  private:
   /// What a forward pass for evaluation reads, and whether kernels have its weights already.
-  struct Weights {
+  struct InferenceWeights {
     std::span<const float> parameters = {};
     std::span<const float> statistics = {};
     bool packed = false;
   };
-  const BatchPlan& run_inference(const Batch& batch, const Weights& weights);
+  const BatchPlan& run_inference(const Batch& batch, const InferenceWeights& weights);
   void check_state() const;
   void prepare_nodes();
   void check_batch(const Batch& batch) const;
@@ -350,12 +350,14 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
   check_span("parameters", parameters.size(), program_->layout().parameter_count);
   check_span("statistics", statistics.size(), program_->layout().statistic_count);
   evaluated_ = 0;
+  packed_for_ = 0;
   if (batch.samples == 0) return {};
   const BatchPlan& plan = run_inference(batch, {parameters, statistics});
   return judge(plan, batch, judged, 0.0F, {});
 }
 
-const BatchPlan& Executor::Impl::run_inference(const Batch& batch, const Weights& weights) {
+const BatchPlan& Executor::Impl::run_inference(const Batch& batch,
+                                               const InferenceWeights& weights) {
   const BatchPlan& plan = evaluation_plan(batch.samples);
   const float* input = input_of(plan, batch);
   for (std::size_t i = 0; i < spans_.size(); ++i) {

@@ -100,6 +100,7 @@ class Folder {
     const LayerSpec& layer = old_.model.layers[norm];
     const ValueId x = layer.inputs[0];
     if (!layer.kind->traits().batch_statistics || x == 0 || readers_[x] != 1) return;
+    if (norm + 1 == old_.model.layers.size()) return;  // it gives the logits
     const bool adds = layer.inputs.size() == 2;
     const auto activation = adds ? tensor::Activation::none : layer.kind->traits().activation;
     folds_[x - 1] = old_.model.layers[x - 1].kind->with_bias(activation);
