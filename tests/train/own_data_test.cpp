@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <xtensor/xview.hpp>
 
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/xview.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
