@@ -56,12 +56,12 @@ int main(int count, char** arguments) {
                 epoch.accuracy);
   }};
   int steps = 0;
-  const EpochMetrics last = train(world, experiment,
-                                  {.dataset = &data,
-                                   .augmentations = {negative()},
-                                   .run_folder = count > 1 ? arguments[1] : "",
-                                   .observer = observer,
-                                   .on_step = [&] { ++steps; }});
+  const EpochMetrics last = rondo::train::train(world, experiment,
+                                                {.dataset = &data,
+                                                 .augmentations = {negative()},
+                                                 .run_folder = count > 1 ? arguments[1] : "",
+                                                 .observer = observer,
+                                                 .on_step = [&] { ++steps; }});
   if (world.rank() == 0) std::printf("%d steps\n", steps);
   return last.accuracy > 90.0 ? 0 : 1;
 }
