@@ -128,9 +128,55 @@ TEST_F(WeightsTest, RefusesAFileThatIsNotOfTheModel) {
       EXPECT_THAT(error_text<DataError>([&] { train(world, wrong, {}); }), HasSubstr(text));
     });
   };
-  refused(deeper, "model.safetensors: has no tensor \"layer1.1.conv1.weight\"; set model.weights");
+  refused(deeper, "model.safetensors: has no tensor \"layer1.1.conv1.weight\"; give the weights");
   refused(other, "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
   refused(absent, "absent: cannot be opened (No such file or directory)");
+}
+
+TEST_F(WeightsTest, LeavesAtItsInitialValuesWhatIsSkipped) {
+  Experiment experiment = tiny("resnet8");
+  run(experiment, 1);
+  const ParameterLayout layout = layout_of(model_of(experiment, {1, 8, 8, 3}, 5));
+  std::vector<float> parameters(layout.parameter_count, -7.0F);
+  std::vector<float> statistics(layout.statistic_count);
+
+  load_weights(file(), layout, parameters, statistics, std::vector<std::string>{"fc.*"});
+
+  const std::vector<float> trained = saved(experiment).parameters;
+  const std::size_t head = layout.blocks.back().offset;
+  ASSERT_EQ(layout.blocks.back().name, "fc");
+  EXPECT_THAT(std::span(parameters).subspan(head), testing::Each(-7.0F));
+  EXPECT_THAT(std::span(parameters).first(head),
+              testing::ElementsAreArray(std::span(trained).first(head)));
+}
+
+TEST_F(WeightsTest, ARunDrawsAnewWhatItSkips) {
+  Experiment experiment = tiny("resnet8");
+  run(experiment, 1);
+  experiment.model.weights = folder_.path() / "first.safetensors";
+  std::filesystem::rename(file(), experiment.model.weights);
+  experiment.model.skip = {"fc.*"};
+  experiment.data.classes = 5;
+
+  EXPECT_EQ(run(experiment, 2).epoch, 1);
+}
+
+// A pattern may mean what only the file has.
+TEST_F(WeightsTest, RefusesAPatternThatMatchesNothing) {
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+  std::vector<float> values(layout.parameter_count);
+  const std::vector<float> one = {1.0F};
+  const std::filesystem::path path = folder_.path() / "head.safetensors";
+  write_safetensors(path, {{"head.weight", {1}, one}}, {});
+  const auto load = [&](const std::vector<std::string>& skip) {
+    load_weights(path, layout, values, {}, skip);
+  };
+
+  load({"conv*", "fc?.*", "head.weight"});
+  EXPECT_THAT(error_text<ConfigError>([&] { load({"conv*", "fc?.*", "head.*", "clasifier.*"}); }),
+              HasSubstr("model.skip: \"clasifier.*\" matches no parameter of the model; rondo "
+                        "inspect " +
+                        path.string()));
 }
 
 TEST_F(WeightsTest, PassesOverCountersOfBatchesAndNothingElse) {
