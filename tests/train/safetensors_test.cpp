@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/weights.hpp>
 
 #include "support/scratch_folder.hpp"
 #include "train/error_text.hpp"
@@ -147,6 +149,37 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   EXPECT_THAT(
       refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), four + four)),
       HasSubstr("has 4 bytes of no tensor"));
+}
+
+// 3, 4 and NaN; a count, which is no float; nothing finite at all.
+TEST_F(SafetensorsTest, SummarizesEveryTensor) {
+  put(file_of(R"({"__metadata__":{"format":"pt"},)"
+              R"("w":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"
+              R"("count":{"dtype":"I64","shape":[],"data_offsets":[12,20]},)"
+              R"("inf":{"dtype":"F16","shape":[1],"data_offsets":[20,22]}})",
+              bytes_of({3, std::numeric_limits<float>::quiet_NaN(), 4}) + std::string(8, '\1') +
+                  std::string("\x00\x7c", 2)));
+
+  const WeightsSummary summary = summarize_weights(path());
+
+  EXPECT_THAT(summary.metadata, ElementsAre(testing::Pair("format", "pt")));
+  ASSERT_EQ(summary.tensors.size(), 3U);
+  const TensorSummary& w = summary.tensors[0];
+  EXPECT_EQ(w.name, "w");
+  EXPECT_THAT(w.shape, ElementsAre(3, 1));
+  EXPECT_EQ(w.bytes, 12U);
+  ASSERT_TRUE(w.statistics.has_value());
+  EXPECT_EQ(w.statistics->norm, 5.0);
+  EXPECT_EQ(w.statistics->mean, 3.5);
+  EXPECT_EQ(w.statistics->min, 3.0);
+  EXPECT_EQ(w.statistics->max, 4.0);
+  EXPECT_EQ(w.statistics->not_finite, 1U);
+  EXPECT_EQ(w.statistics->histogram.front(), 1U);
+  EXPECT_EQ(w.statistics->histogram.back(), 1U);
+  EXPECT_EQ(summary.tensors[1].elements, 1U);
+  EXPECT_FALSE(summary.tensors[1].statistics.has_value());
+  EXPECT_EQ(summary.tensors[2].statistics.value().not_finite, 1U);
+  EXPECT_THAT(summary.tensors[2].statistics->histogram, testing::Each(0U));
 }
 
 TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {

@@ -224,7 +224,9 @@ void Executor::Impl::add_plan(std::int64_t images, KernelPurpose purpose) {
 
 void Executor::Impl::check_state() const {
   check_span("parameters", state_.parameters.size(), program_->layout().parameter_count);
-  check_span("gradients", state_.gradients.size(), program_->layout().parameter_count);
+  if (!options_.training_batches.empty()) {
+    check_span("gradients", state_.gradients.size(), program_->layout().parameter_count);
+  }
   check_span("statistics", state_.statistics.size(), program_->layout().statistic_count);
 }
 

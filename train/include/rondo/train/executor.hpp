@@ -40,7 +40,7 @@ class RONDO_TRAIN_API StepObserver {
 /// One rank's arrays, in the model's ParameterLayout. Lent; they outlive the Executor.
 struct ModelState {
   std::span<float> parameters = {};
-  std::span<float> gradients = {};
+  std::span<float> gradients = {};  ///< not looked at where nothing is trained
   std::span<float> statistics = {};
 };
 
