@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -121,7 +122,7 @@ TEST_F(TrainedModelTest, PredictsTheLikeliestClasses) {
   const json rows = json::parse(ended.out);
   ASSERT_THAT(rows, SizeIs(8));  // two images, four classes
   double sum = 0.0;
-  for (int i = 0; i < 4; ++i) {
+  for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(rows[i]["image"], in("grey.pgm"));
     EXPECT_EQ(rows[i]["place"], i + 1);
     sum += rows[i]["probability"].get<double>();

@@ -117,7 +117,9 @@ std::vector<Guess> guesses_of(const std::string& image, std::span<const float> l
                        .probability = weight,
                        .logit = logit});
   }
-  std::ranges::stable_sort(guesses, std::greater<>{}, &Guess::logit);
+  std::ranges::sort(guesses, [](const Guess& a, const Guess& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.number < b.number;
+  });
   for (std::size_t i = 0; i < guesses.size(); ++i) {
     guesses[i].place = static_cast<std::int64_t>(i) + 1;
     guesses[i].probability /= sum;
