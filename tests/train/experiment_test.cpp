@@ -132,6 +132,28 @@ TEST(ExperimentTest, RefusesImpossibleNumbers) {
   EXPECT_THAT(error("[train]\nmax_steps = -1\n"), HasSubstr("must be at least 0"));
 }
 
+TEST(ExperimentTest, ReadsListsOfStrings) {
+  const std::string text = "[data]\nname=\"synthetic\"\n[model]\nname=\"lenet5\"\nweights=\"f\"\n";
+  const auto skip_of = [&](const std::string& value) {
+    const Experiment experiment = parse_experiment(text, "e", {"model.skip=" + value});
+    EXPECT_EQ(to_toml(parse_experiment(to_toml(experiment), "again")), to_toml(experiment));
+    return experiment.model.skip;
+  };
+  const auto refused = [&](const std::string& value) {
+    return error_text<ConfigError>([&] { return skip_of(value); });
+  };
+
+  EXPECT_THAT(skip_of("['fc.*', 'a \"b']"), testing::ElementsAre("fc.*", "a \"b"));
+  EXPECT_THAT(skip_of("[]"), testing::IsEmpty());
+  EXPECT_THAT(refused("['fc.*', 3]"), HasSubstr("expected an array of strings, found an array"));
+  EXPECT_THAT(refused("[3]"), HasSubstr("expected an array of strings, found an array"));
+  EXPECT_THAT(refused("fc"), HasSubstr("expected an array of strings, found a string"));
+  EXPECT_THAT(
+      error_text<ConfigError>(
+          [&] { return parse_experiment(text, "e", {"model.weights=", "model.skip=['fc.*']"}); }),
+      HasSubstr("model.skip: leaves out what model.weights would set, which names no file"));
+}
+
 TEST(ExperimentTest, RefusesImpossibleShapes) {
   EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("[data]\nshape=[3, 4]", "e"); }),
               StrEq("e:2: data.shape: has 2 numbers; must have 3, or none"));

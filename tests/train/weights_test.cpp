@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -20,6 +21,7 @@
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/train/weights.hpp>
 
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
@@ -274,6 +276,37 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
       HasSubstr("has 4 bytes of no tensor"));
 }
 
+// 3, 4 and NaN; a count, which is no float; nothing finite at all.
+TEST_F(SafetensorsTest, SummarizesEveryTensor) {
+  put(file_of(R"({"__metadata__":{"format":"pt"},)"
+              R"("w":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"
+              R"("count":{"dtype":"I64","shape":[],"data_offsets":[12,20]},)"
+              R"("inf":{"dtype":"F16","shape":[1],"data_offsets":[20,22]}})",
+              bytes_of({3, std::numeric_limits<float>::quiet_NaN(), 4}) + std::string(8, '\1') +
+                  std::string("\x00\x7c", 2)));
+
+  const WeightsSummary summary = summarize_weights(path());
+
+  EXPECT_THAT(summary.metadata, ElementsAre(testing::Pair("format", "pt")));
+  ASSERT_EQ(summary.tensors.size(), 3U);
+  const TensorSummary& w = summary.tensors[0];
+  EXPECT_EQ(w.name, "w");
+  EXPECT_THAT(w.shape, ElementsAre(3, 1));
+  EXPECT_EQ(w.bytes, 12U);
+  ASSERT_TRUE(w.statistics.has_value());
+  EXPECT_EQ(w.statistics->norm, 5.0);
+  EXPECT_EQ(w.statistics->mean, 3.5);
+  EXPECT_EQ(w.statistics->min, 3.0);
+  EXPECT_EQ(w.statistics->max, 4.0);
+  EXPECT_EQ(w.statistics->not_finite, 1U);
+  EXPECT_EQ(w.statistics->histogram.front(), 1U);
+  EXPECT_EQ(w.statistics->histogram.back(), 1U);
+  EXPECT_EQ(summary.tensors[1].elements, 1U);
+  EXPECT_FALSE(summary.tensors[1].statistics.has_value());
+  EXPECT_EQ(summary.tensors[2].statistics.value().not_finite, 1U);
+  EXPECT_THAT(summary.tensors[2].statistics->histogram, testing::Each(0U));
+}
+
 TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {
   const std::filesystem::path nowhere = folder_.path() / "nowhere" / "model.safetensors";
   EXPECT_THAT(error_text<DataError>([&] { SafetensorsFile{nowhere}; }),
@@ -385,9 +418,55 @@ TEST_F(WeightsTest, RefusesAFileThatIsNotOfTheModel) {
       EXPECT_THAT(error_text<DataError>([&] { train(world, wrong, {}); }), HasSubstr(text));
     });
   };
-  refused(deeper, "model.safetensors: has no tensor \"layer1.1.conv1.weight\"; set model.weights");
+  refused(deeper, "model.safetensors: has no tensor \"layer1.1.conv1.weight\"; give the weights");
   refused(other, "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
   refused(absent, "absent: cannot be opened (No such file or directory)");
+}
+
+TEST_F(WeightsTest, LeavesAtItsInitialValuesWhatIsSkipped) {
+  Experiment experiment = tiny("resnet8");
+  run(experiment, 1);
+  const ParameterLayout layout = layout_of(model_of(experiment, {1, 8, 8, 3}, 5));
+  std::vector<float> parameters(layout.parameter_count, -7.0F);
+  std::vector<float> statistics(layout.statistic_count);
+
+  load_weights(file(), layout, parameters, statistics, std::vector<std::string>{"fc.*"});
+
+  const std::vector<float> trained = saved(experiment).parameters;
+  const std::size_t head = layout.blocks.back().offset;
+  ASSERT_EQ(layout.blocks.back().name, "fc");
+  EXPECT_THAT(std::span(parameters).subspan(head), testing::Each(-7.0F));
+  EXPECT_THAT(std::span(parameters).first(head),
+              testing::ElementsAreArray(std::span(trained).first(head)));
+}
+
+TEST_F(WeightsTest, ARunDrawsAnewWhatItSkips) {
+  Experiment experiment = tiny("resnet8");
+  run(experiment, 1);
+  experiment.model.weights = folder_.path() / "first.safetensors";
+  std::filesystem::rename(file(), experiment.model.weights);
+  experiment.model.skip = {"fc.*"};
+  experiment.data.classes = 5;
+
+  EXPECT_EQ(run(experiment, 2).epoch, 1);
+}
+
+// A pattern may mean what only the file has.
+TEST_F(WeightsTest, RefusesAPatternThatMatchesNothing) {
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+  std::vector<float> values(layout.parameter_count);
+  const std::vector<float> one = {1.0F};
+  const std::filesystem::path path = folder_.path() / "head.safetensors";
+  write_safetensors(path, {{"head.weight", {1}, one}}, {});
+  const auto load = [&](const std::vector<std::string>& skip) {
+    load_weights(path, layout, values, {}, skip);
+  };
+
+  load({"conv*", "fc?.*", "head.weight"});
+  EXPECT_THAT(error_text<ConfigError>([&] { load({"conv*", "fc?.*", "head.*", "clasifier.*"}); }),
+              HasSubstr("model.skip: \"clasifier.*\" matches no parameter of the model; rondo "
+                        "inspect " +
+                        path.string()));
 }
 
 TEST_F(WeightsTest, PassesOverCountersOfBatchesAndNothingElse) {

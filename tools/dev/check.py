@@ -212,6 +212,18 @@ def check_sanitized(check):
             check.test(build)
 
 
+def check_pytorch(check):
+    """Weights go to PyTorch and back; left out where Debian's python3-torch is absent."""
+    name = "exchange with PyTorch"
+    python = "/usr/bin/python3"  # whose packages are Debian's
+    found = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+    if found.returncode != 0:
+        check.tally.skipped.append(f"{name}: the package python3-torch is absent")
+        return
+    rondo = RELEASE.folder / "tools" / "rondo"
+    check.run(name, [python, "tests/tools/pytorch_exchange.py", str(rondo)])
+
+
 def check_rest(check):
     check.test(RDMA)  # boots virtual machines
     check.build(SEPARATE)
@@ -226,6 +238,7 @@ def check_rest(check):
     check.run("documents", ["tools/dev/check-docs"])
     check.run("API reference", ["tools/dev/api-reference"])
     check.run("quickstart", ["tools/quickstart"])
+    check_pytorch(check)
 
 
 def slowest_units(builds):

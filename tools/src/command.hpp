@@ -125,11 +125,17 @@ class Command {
   int* status_;
 };
 
-// One function per subcommand, each in a file of its name (run: launch/launcher.cpp): it adds the
-// subcommand to `root`.
+// One function per subcommand, each in a file of its name or of its subject: it adds the subcommand
+// to `root`.
 void add_run(Command& root);
 void add_train(Command& root);
 void add_compare(Command& root);
+void add_eval(Command& root);
+void add_predict(Command& root);
+void add_export(Command& root);
+void add_inspect(Command& root);
+void add_init(Command& root);
+void add_config(Command& root);
 void add_plan(Command& root);
 void add_bench(Command& root);
 void add_info(Command& root);

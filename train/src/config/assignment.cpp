@@ -59,7 +59,18 @@ std::string found_type(const toml::node& node) {
   }
 }
 
+std::optional<Value> value_of_text_array(const toml::array& array) {
+  std::vector<std::string> texts;
+  for (const toml::node& element : array) {
+    const auto text = element.value_exact<std::string>();
+    if (!text) return std::nullopt;
+    texts.push_back(*text);
+  }
+  return texts;
+}
+
 std::optional<Value> value_of_array(const toml::array& array) {
+  if (!array.empty() && array.front().is_string()) return value_of_text_array(array);
   std::vector<std::int64_t> numbers;
   for (const toml::node& element : array) {
     const auto number = element.value_exact<std::int64_t>();
@@ -249,6 +260,8 @@ Value converted(const Assignment& assignment, const Key& key) {
     const auto* array = std::get_if<std::vector<std::int64_t>>(&assignment.value);
     const bool is_empty_array = array != nullptr && array->empty();
     if (is_empty_array && std::holds_alternative<LayerList>(expected)) return LayerList{};
+    if (is_empty_array && std::holds_alternative<std::vector<std::string>>(expected))
+      return std::vector<std::string>{};
     const auto* table = std::get_if<NumberTable>(&assignment.value);
     const bool is_empty_table = table != nullptr && table->empty();
     if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};

@@ -154,6 +154,10 @@ void check_combinations(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   check_optimizer(experiment.optimizer);
   check_grid(experiment.grid);
+  if (!experiment.model.skip.empty() && experiment.model.weights.empty()) {
+    refuse_key("model.skip",
+               "leaves out what model.weights would set, which names no file; give both");
+  }
   if (update.warmup_epochs < 0.0 && update.warmup_epochs != -1.0) {
     refuse_key("update.warmup_epochs",
                "{} is impossible; give 0 or more, or -1 for the scheme's own",

@@ -81,6 +81,11 @@ struct Writer {
     for (const Experiment::Layer& layer : value) text += "  " + layer_text(layer) + ",\n";
     return text + "]";
   }
+  std::string operator()(const std::vector<std::string>& value) const {
+    std::string text;
+    for (const std::string& entry : value) text += (text.empty() ? "" : ", ") + quoted_text(entry);
+    return "[" + text + "]";
+  }
 };
 
 }  // namespace
@@ -95,7 +100,8 @@ const char* type_name(const Value& value) {
                                 "an array of integers",
                                 "a table of integers and numbers",
                                 "a table of names and strings",
-                                "an array of tables"};
+                                "an array of tables",
+                                "an array of strings"};
   return names[value.index()];
 }
 
@@ -152,6 +158,8 @@ struct Checker {
   std::string operator()(bool) const { return {}; }
 
   std::string operator()(const LayerList&) const { return {}; }
+
+  std::string operator()(const std::vector<std::string>&) const { return {}; }
 
   std::string operator()(const std::vector<std::int64_t>& numbers) const {
     if (limits.length > 0 && !numbers.empty() && numbers.size() != limits.length) {

@@ -25,7 +25,7 @@ using LayerList = std::vector<Experiment::Layer>;
 // What a key of the configuration can hold. A table without entries is read as a NumberTable, an
 // array without any as one of integers.
 using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>,
-                           NumberTable, TextTable, LayerList>;
+                           NumberTable, TextTable, LayerList, std::vector<std::string>>;
 
 // As TOML writes it, so that it reads back to the same value.
 [[nodiscard]] std::string to_toml_value(const Value& value);

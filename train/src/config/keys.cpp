@@ -106,6 +106,7 @@ std::vector<Key> model_keys() {
       model.key<&Model::classes>("classes", within(0, 65536)),
       model.key<&Model::layers>("layers"),
       model.key<&Model::weights>("weights"),
+      model.key<&Model::skip>("skip"),
   };
 }
 

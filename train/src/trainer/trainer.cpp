@@ -167,7 +167,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
   if (!experiment_.model.weights.empty()) {
-    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics);
+    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
+                 experiment_.model.skip);
   }
   grid_.shared_statistics().start(statistics_);
   if (scheme_of(experiment_.update).windows) {

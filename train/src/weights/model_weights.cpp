@@ -4,15 +4,20 @@
 #include "weights/model_weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
+#include "config/key.hpp"
 #include "data/dataset_type.hpp"
+#include "model/names.hpp"
 #include "model/stretches.hpp"
 
 namespace rondo::train {
@@ -21,7 +26,9 @@ namespace {
 using Parameters = std::vector<Parameter>;
 
 [[noreturn]] void refuse(const SafetensorsFile& file, const std::string& problem) {
-  fail_on_file(file.path(), problem, "set model.weights to the weights of this model");
+  fail_on_file(
+      file.path(), problem,
+      "give the weights of this model, or let rondo train draw the layer anew by model.skip");
 }
 
 std::string text_of(const std::vector<std::int64_t>& shape) {
@@ -61,9 +68,17 @@ const SafetensorsFile::Entry& entry_of(const SafetensorsFile& file, const Parame
   return *entry;
 }
 
-void read_parts(const SafetensorsFile& file, const Parameters& parameters, std::span<float> into) {
+using Patterns = std::span<const std::string>;
+
+bool matches_any(Patterns patterns, std::string_view name) {
+  return std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, name); });
+}
+
+void read_parts(const SafetensorsFile& file, const Parameters& parameters, Patterns skip,
+                std::span<float> into) {
   std::vector<float> whole;
   for (const Parameter& parameter : parameters) {
+    if (matches_any(skip, parameter.name)) continue;
     const SafetensorsFile::Entry& entry = entry_of(file, parameter);
     whole.resize(entry.elements());
     file.read(entry, whole);
@@ -76,6 +91,28 @@ void read_parts(const SafetensorsFile& file, const Parameters& parameters, std::
 
 // PyTorch counts the batches that a batch norm has seen; nothing here depends on it.
 bool counts_batches(std::string_view name) { return name.ends_with(".num_batches_tracked"); }
+
+std::set<std::string_view> names_in(const ParameterLayout& layout) {
+  std::set<std::string_view> names;
+  for (const Parameter& parameter : layout.parameters) names.insert(parameter.name);
+  for (const Parameter& statistic : layout.statistics) names.insert(statistic.name);
+  return names;
+}
+
+// A pattern may also leave out what only the file has, such as a second classifier.
+void check_patterns(const SafetensorsFile& file, const std::set<std::string_view>& known,
+                    Patterns skip) {
+  for (const std::string& pattern : skip) {
+    const auto is_meant = [&](std::string_view name) { return matches(pattern, name); };
+    if (std::ranges::any_of(known, is_meant) ||
+        std::ranges::any_of(file.entries(), is_meant, &SafetensorsFile::Entry::name)) {
+      continue;
+    }
+    refuse_key("model.skip",
+               "\"{}\" matches no parameter of the model; rondo inspect {} lists names",
+               printable(pattern), file.path().string());
+  }
+}
 
 }  // namespace
 
@@ -106,17 +143,69 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
 }
 
 void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
-                  std::span<float> parameters, std::span<float> statistics) {
+                  std::span<float> parameters, std::span<float> statistics, Patterns skip) {
   const SafetensorsFile source(file);
-  read_parts(source, layout.parameters, parameters);
-  read_parts(source, layout.statistics, statistics);
-  std::set<std::string_view> known;
-  for (const Parameter& parameter : layout.parameters) known.insert(parameter.name);
-  for (const Parameter& statistic : layout.statistics) known.insert(statistic.name);
+  const std::set<std::string_view> known = names_in(layout);
+  check_patterns(source, known, skip);
+  read_parts(source, layout.parameters, skip, parameters);
+  read_parts(source, layout.statistics, skip, statistics);
   for (const SafetensorsFile::Entry& entry : source.entries()) {
     if (known.contains(entry.name) || counts_batches(entry.name)) continue;
+    if (matches_any(skip, entry.name)) continue;
     refuse(source, fmt::format("the tensor \"{}\" belongs to no layer of the model", entry.name));
   }
+}
+
+namespace {
+
+// The numbers of "[32, 32, 3]", or of "10"; none when the text is something else.
+std::vector<double> numbers_in(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_number()) return {json.get<double>()};
+  const bool numbers = json.is_array() && std::ranges::all_of(json, [](const auto& entry) {
+                         return entry.is_number();
+                       });
+  return numbers ? json.get<std::vector<double>>() : std::vector<double>{};
+}
+
+constexpr double largest_extent = 65536.0;  // as in the configuration
+
+bool is_extent(double number) {
+  return number >= 1.0 && number <= largest_extent && number == std::floor(number);
+}
+
+std::vector<float> as_floats(const std::vector<double>& numbers) {
+  std::vector<float> floats;
+  for (const double number : numbers) floats.push_back(static_cast<float>(number));
+  return floats;
+}
+
+}  // namespace
+
+std::optional<Dataset> images_described_by(const SafetensorsFile& file) {
+  const TensorMetadata& said = file.metadata();
+  for (const char* name : {"data", "input", "classes", "mean", "stddev"}) {
+    if (!said.contains(name)) return std::nullopt;
+  }
+  const auto numbers = [&](const char* name, std::size_t count, auto possible) {
+    std::vector<double> values = numbers_in(said.at(name));
+    if (values.size() == count && std::ranges::all_of(values, possible)) return values;
+    fail_on_file(file.path(), fmt::format("its metadata says that {} is {}", name, said.at(name)),
+                 "give a file as rondo export writes it");
+  };
+  const auto is_finite = [](double number) { return std::isfinite(static_cast<float>(number)); };
+  const auto input = numbers("input", 3, is_extent);
+  const auto channels = static_cast<std::size_t>(input[2]);
+  Dataset dataset{.name = said.at("data"),
+                  .classes = static_cast<std::int64_t>(numbers("classes", 1, is_extent)[0])};
+  dataset.mean = as_floats(numbers("mean", channels, is_finite));
+  dataset.stddev = as_floats(numbers("stddev", channels, [&](double number) {
+    return is_finite(number) && static_cast<float>(number) > 0.0F;
+  }));
+  dataset.training.shape = {0, static_cast<std::int64_t>(input[0]),
+                            static_cast<std::int64_t>(input[1]),
+                            static_cast<std::int64_t>(input[2])};
+  return dataset;
 }
 
 }  // namespace rondo::train

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
@@ -29,10 +31,17 @@ void add_part(const ParameterLayout& part, std::span<const float> parameters,
 void save_weights(const std::filesystem::path& file, const Model& model, const Dataset& dataset,
                   const ModelWeights& weights);
 
-// Reads what `layout` says that this rank holds. A file of PyTorch's will do: its counters of
-// batches are passed over. Throws DataError where a tensor is missing, has another shape than the
-// model's, or belongs to no layer of the model.
+// Reads what `layout` says that this rank holds, but for what matches a pattern of `skip`: that
+// stays as it is, whatever the file has of it. A file of PyTorch's will do: its counters of batches
+// are passed over. Throws DataError where a tensor is missing, has another shape than the model's,
+// or belongs to no layer of the model; ConfigError for a pattern that matches nothing.
 void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
-                  std::span<float> parameters, std::span<float> statistics);
+                  std::span<float> parameters, std::span<float> statistics,
+                  std::span<const std::string> skip = {});
+
+// What the file says of the images that its model takes: a data set without images, but with their
+// shape. Nothing when it does not say all of it, as a file of PyTorch's. Throws DataError where it
+// says something impossible.
+[[nodiscard]] std::optional<Dataset> images_described_by(const SafetensorsFile& file);
 
 }  // namespace rondo::train

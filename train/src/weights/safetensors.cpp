@@ -194,6 +194,10 @@ std::size_t SafetensorsFile::Entry::elements() const noexcept {
   return product;
 }
 
+bool SafetensorsFile::Entry::has_floats() const noexcept {
+  return type == "F64" || type == "F32" || type == "F16" || type == "BF16";
+}
+
 SafetensorsFile::SafetensorsFile(std::filesystem::path file)
     : path_(std::move(file)), mapping_(std::make_shared<const Mapping>(path_)) {
   read_header(mapping_->bytes());

@@ -39,6 +39,7 @@ class SafetensorsFile {
     std::span<const std::byte> bytes = {};
 
     [[nodiscard]] std::size_t elements() const noexcept;
+    [[nodiscard]] bool has_floats() const noexcept;  // which read() takes
   };
 
   // Maps the file. Throws DataError when it cannot be read or breaks a rule of the format.

@@ -71,6 +71,8 @@ struct Experiment {
     std::int64_t classes = 0;              ///< custom
     std::vector<Layer> layers = {};        ///< custom: in an order in which they can run
     std::filesystem::path weights = {};    ///< safetensors file to begin with; empty: drawn by seed
+    /// Patterns (* any characters, ? any one) of parameters that are drawn by seed all the same.
+    std::vector<std::string> skip = {};
   } model;
   struct Train {
     std::int64_t global_batch = 128;

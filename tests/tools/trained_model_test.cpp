@@ -1,0 +1,231 @@
+// `rondo eval`, `predict`, `export` and `inspect` as a program, on the model of one small run.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::test::trained_model_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+
+const char* const small_run = R"(
+[data]
+name = "synthetic"
+shape = [8, 8, 3]
+classes = 4
+training = 128
+test = 40
+[model]
+name = "resnet8"
+[train]
+global_batch = 32
+)";
+
+std::string contents(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The run is made once, by the first case.
+class TrainedModelTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    scratch_ = std::make_unique<ScratchFolder>();
+    scratch_->write("run.toml", small_run);
+    scratch_->write("grey.pgm", "P5 16 8 255\n" + std::string(128, '\x40'));
+    scratch_->write("red.ppm", "P6 8 8 255\n" + reds());
+    const Ended ended = rondo({"train", config(), "--out", run(), "-n", "1", "--threads", "1"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+  }
+  static void TearDownTestSuite() { scratch_.reset(); }
+
+  static std::string reds() {
+    std::string pixels;
+    for (int i = 0; i < 64; ++i) pixels += std::string("\xff\0\0", 3);
+    return pixels;
+  }
+
+  static std::string in(const std::string& name) { return scratch_->path() / name; }
+  static std::string config() { return in("run.toml"); }
+  static std::string run() { return in("run"); }
+
+  // One line of error, and the status.
+  static void expect_refused(const std::vector<std::string>& arguments, int status,
+                             const std::string& text) {
+    const Ended ended = rondo(arguments);
+    EXPECT_EQ(ended.status, status) << ended.err;
+    EXPECT_THAT(ended.out, IsEmpty());
+    EXPECT_THAT(lines(ended.err), testing::Contains(HasSubstr(text)));
+  }
+
+  static json last_epoch() {
+    json last;
+    for (const std::string& line : lines(contents(fs::path(run()) / "metrics.jsonl"))) {
+      const json event = json::parse(line);
+      if (event["event"] == "epoch") last = event;
+    }
+    return last;
+  }
+
+ private:
+  static inline std::unique_ptr<ScratchFolder> scratch_;
+};
+
+TEST_F(TrainedModelTest, EvaluatesARunOnAnyNumberOfRanks) {
+  for (const char* ranks : {"1", "2"}) {
+    const Ended ended = rondo({"eval", run(), "-n", ranks, "--threads", "1", "--format", "json"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+
+    const json result = json::parse(ended.out);
+    EXPECT_EQ(result["images"], 40);
+    EXPECT_EQ(result["ranks"], std::stoi(ranks));
+    EXPECT_EQ(result["accuracy"], last_epoch()["accuracy"]);
+    EXPECT_NEAR(result["loss"].get<double>(), last_epoch()["test_loss"].get<double>(), 1e-5);
+  }
+}
+
+TEST_F(TrainedModelTest, EvaluatesAConfigurationWithAFileAsATable) {
+  const Ended ended =
+      rondo({"eval", config(), "--weights", run() + "/model.safetensors", "--threads", "1"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(lines(ended.out),
+              ElementsAre(StartsWith("model    data"),
+                          AllOf(StartsWith("resnet8  synthetic"), HasSubstr("model.safetensors"))));
+}
+
+TEST_F(TrainedModelTest, PredictsTheLikeliestClasses) {
+  const Ended ended = rondo({"predict", run(), in("grey.pgm"), in("red.ppm"), "--format", "json"});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+
+  const json rows = json::parse(ended.out);
+  ASSERT_THAT(rows, SizeIs(8));  // two images, four classes
+  double sum = 0.0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(rows[i]["image"], in("grey.pgm"));
+    EXPECT_EQ(rows[i]["place"], i + 1);
+    sum += rows[i]["probability"].get<double>();
+    if (i > 0) EXPECT_LE(rows[i]["logit"], rows[i - 1]["logit"]);
+  }
+  EXPECT_NEAR(sum, 1.0, 1e-9);
+  EXPECT_NEAR(std::log(rows[0]["probability"].get<double>() / rows[1]["probability"].get<double>()),
+              rows[0]["logit"].get<double>() - rows[1]["logit"].get<double>(), 1e-9);
+  EXPECT_EQ(rows[4]["image"], in("red.ppm"));
+}
+
+TEST_F(TrainedModelTest, PredictsAsManyClassesAsAskedFor) {
+  const Ended table = rondo({"predict", run(), in("red.ppm"), "-k", "1"});
+  const Ended csv = rondo({"predict", run(), in("red.ppm"), "--top", "2", "--format", "csv"});
+
+  EXPECT_THAT(lines(table.out), ElementsAre(StartsWith("image"), StartsWith(in("red.ppm"))));
+  ASSERT_THAT(lines(csv.out), SizeIs(3));
+  EXPECT_EQ(lines(csv.out)[0], "image,place,class,probability,logit");
+}
+
+TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
+  const std::string out = in("exported.safetensors");
+
+  const Ended ended = rondo({"export", run(), "-o", out});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(contents(out), contents(run() + "/model.safetensors"));
+
+  const Ended again = rondo({"export", config(), "--weights", out, "-o", in("again.safetensors")});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(contents(in("again.safetensors")), contents(out));
+}
+
+TEST_F(TrainedModelTest, InspectsAFile) {
+  const std::string file = run() + "/model.safetensors";
+
+  const Ended text = rondo({"inspect", file});
+  const Ended csv = rondo({"inspect", file, "--format", "csv"});
+  const Ended object = rondo({"inspect", file, "--format", "json"});
+
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("\ninput     [8, 8, 3]\n"), HasSubstr("conv1.weight"),
+                              HasSubstr("16x3x3x3"), HasSubstr(" elements, ")));
+  EXPECT_THAT(lines(csv.out)[0],
+              "name,type,shape,elements,bytes,norm,mean,min,max,not_finite,histogram");
+  const json summary = json::parse(object.out);
+  EXPECT_EQ(lines(csv.out).size(), summary["tensors"].size() + 1);
+  EXPECT_EQ(summary["metadata"][0]["key"], "classes");
+  EXPECT_EQ(summary["metadata"][0]["value"], "4");
+  for (const json& tensor : summary["tensors"]) EXPECT_EQ(tensor["not_finite"], 0);
+}
+
+TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
+  fs::create_directories(in("empty"));
+  fs::create_directories(in("unfinished"));
+  fs::copy_file(config(), in("unfinished") + "/config.toml");
+
+  for (const char* command : {"eval", "predict", "export"}) {
+    const auto of = [&](const std::string& source) {
+      std::vector<std::string> arguments = {command, source};
+      if (command == std::string("predict")) arguments.push_back(in("red.ppm"));
+      if (command == std::string("export")) arguments.insert(arguments.end(), {"-o", in("out")});
+      return arguments;
+    };
+    expect_refused(of(in("empty")), 2, "holds no config.toml; give the directory of a run");
+    expect_refused(of(in("unfinished")), 2, "holds no model.safetensors, which a run writes");
+    expect_refused(of(in("absent.toml")), 2, "absent.toml: the configuration cannot be read");
+    expect_refused(of(config()), 2, "run.toml names no file of weights; give one with --weights");
+  }
+}
+
+TEST_F(TrainedModelTest, RefusesBrokenFiles) {
+  std::ofstream(in("broken.safetensors")) << "no such file";
+  std::ofstream(in("broken.ppm")) << "P6 8 8 255\nshort";
+
+  expect_refused({"inspect", in("broken.safetensors")}, 3, "says that its header has");
+  expect_refused({"inspect", in("absent")}, 3, "absent: cannot be opened");
+  expect_refused({"export", run(), "--weights", in("broken.safetensors"), "-o", in("out")}, 3,
+                 "says that its header has");
+  expect_refused({"predict", run(), in("broken.ppm")}, 3, "is truncated: its pixels end at byte");
+  expect_refused({"eval", run(), "--threads", "1", "--set", "data.classes=5"}, 3,
+                 "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
+  expect_refused({"export", run(), "-o", in("nowhere/out")}, 3, "cannot be written");
+}
+
+TEST_F(TrainedModelTest, ARunBeginsWithWeightsAndSkipsSome) {
+  const std::vector<std::string> others = {
+      "train",     config(),
+      "--threads", "1",
+      "-n",        "1",
+      "--set",     "data.classes=5",
+      "--set",     "model.weights=" + run() + "/model.safetensors"};
+  const auto with = [&](const std::string& folder, const std::string& skip) {
+    std::vector<std::string> arguments = others;
+    arguments.insert(arguments.end(), {"--out", in(folder), "--set", "model.skip=" + skip});
+    return arguments;
+  };
+
+  expect_refused(with("refused", "[]"), 3, "or let rondo train draw the layer anew by model.skip");
+  expect_refused(with("refused", "[\"fd.*\"]"), 2, "\"fd.*\" matches no parameter of the model");
+  const Ended ended = rondo(with("skipped", "[\"fc.*\"]"));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(in("skipped") + "/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace rondo::test::trained_model_test

@@ -1,0 +1,224 @@
+// Models that have been trained: judged, asked about images, and exported.
+
+#include <rondo/train/inference.hpp>
+
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/tensor/engine.hpp>
+#include <rondo/train/executor.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/train/weights.hpp>
+
+#include "data/image_writer.hpp"
+#include "support/scratch_folder.hpp"
+#include "support/world.hpp"
+#include "train/error_text.hpp"
+#include "weights/model_weights.hpp"
+
+namespace rondo::train::inference_test {
+namespace {
+
+using rondo::test::error_text;
+using testing::HasSubstr;
+
+Experiment tiny() {
+  Experiment experiment;
+  experiment.data = {.name = "synthetic", .shape = {8, 8, 3}, .classes = 4};
+  experiment.data.training = 64;
+  experiment.data.test = 50;
+  experiment.model.name = "resnet8";
+  experiment.train.global_batch = 16;
+  return experiment;
+}
+
+std::string contents(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class InferenceTest : public testing::Test {
+ protected:
+  std::filesystem::path file() const { return folder_.path() / "model.safetensors"; }
+
+  // Trains on so many ranks, and leaves the model in file().
+  EpochMetrics train_on(int ranks, const Experiment& experiment) const {
+    EpochMetrics metrics;
+    rondo::test::World{ranks}.run([&](transport::World& world) {
+      const bool first = world.rank() == 0;
+      const EpochMetrics mine =
+          train(world, experiment, {.run_folder = first ? folder_.path() : ""});
+      if (first) metrics = mine;
+    });
+    return metrics;
+  }
+
+  // Of rank 0; all have the same.
+  TestResult evaluated_on(int ranks, const Experiment& experiment) const {
+    TestResult result;
+    std::mutex mutex;
+    rondo::test::World{ranks}.run([&](transport::World& world) {
+      const TestResult mine = evaluate(world, experiment, file());
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // The model's weights as PyTorch has them: with counters, and without metadata of ours.
+  std::filesystem::path as_pytorch_has_them(const Experiment& experiment) const {
+    const ParameterLayout layout = layout_of(model_of(experiment, {1, 8, 8, 3}, 4));
+    std::vector<float> parameters(layout.parameter_count);
+    std::vector<float> statistics(layout.statistic_count);
+    load_weights(file(), layout, parameters, statistics);
+    const std::vector<float> count = {3.0F};
+    std::vector<NamedTensor> tensors{{"bn1.num_batches_tracked", {}, count}};
+    for (const Parameter& one : layout.parameters) {
+      tensors.push_back(
+          {one.name, one.shape, std::span(parameters).subspan(one.offset, one.size())});
+    }
+    for (const Parameter& one : layout.statistics) {
+      tensors.push_back(
+          {one.name, one.shape, std::span(statistics).subspan(one.offset, one.size())});
+    }
+    write_safetensors(folder_.path() / "torch.safetensors", tensors, {{"format", "pt"}});
+    return folder_.path() / "torch.safetensors";
+  }
+
+  rondo::test::ScratchFolder folder_;
+};
+
+// The order of summation differs, and so do the last digits of the loss.
+TEST_F(InferenceTest, FindsWhatTheRunFoundForAnyNumberOfRanks) {
+  const EpochMetrics trained = train_on(2, tiny());
+
+  for (const int ranks : {1, 2, 3}) {
+    const TestResult result = evaluated_on(ranks, tiny());
+
+    EXPECT_EQ(result.images, 50);
+    EXPECT_EQ(result.accuracy, trained.accuracy) << ranks;
+    EXPECT_NEAR(result.loss, trained.test_loss, 1e-5) << ranks;
+  }
+}
+
+TEST_F(InferenceTest, JudgesTheWholeModelOfAGridWithoutOne) {
+  Experiment experiment = tiny();
+  experiment.grid = {.channel = 2, .filter = 2};
+  const EpochMetrics trained = train_on(4, experiment);
+
+  const TestResult result = evaluated_on(2, experiment);
+
+  EXPECT_EQ(result.accuracy, trained.accuracy);
+  EXPECT_NEAR(result.loss, trained.test_loss, 1e-4);
+}
+
+TEST_F(InferenceTest, LeavesRanksWithoutAnImageOut) {
+  Experiment experiment = tiny();
+  train_on(1, experiment);
+  experiment.data.test = 2;
+
+  EXPECT_EQ(evaluated_on(3, experiment).images, 2);
+}
+
+TEST_F(InferenceTest, GivesTheLogitsOfTheTrainedModel) {
+  train_on(1, tiny());
+  const Model model = model_of(tiny(), {1, 8, 8, 3}, 4);
+  const Dataset dataset = load_dataset(tiny().data, {}, 0);
+  const std::span pixels = std::span(dataset.test.pixels).first(8 * 8 * 3);
+  const auto image =
+      folder_.write("image.ppm", "P6 8 8 255\n" + std::string(pixels.begin(), pixels.end()));
+  Classifier classifier(tiny(), file());
+
+  const std::vector<float> logits = classifier.logits(image);
+
+  const ParameterLayout layout = layout_of(model);
+  std::vector<float> parameters(layout.parameter_count);
+  std::vector<float> statistics(layout.statistic_count);
+  load_weights(file(), layout, parameters, statistics);
+  tensor::Engine engine;
+  Executor executor(engine, model, {.parameters = parameters, .statistics = statistics},
+                    {.evaluation_batch = 1});
+  std::vector<float> normalised(pixels.size());
+  ImageWriter(dataset.mean, dataset.stddev).write(pixels.data(), 8 * 8, normalised.data());
+  const std::vector<std::int32_t> label = {0};
+  executor.evaluate({1, normalised, label}, parameters, statistics);
+  EXPECT_THAT(logits, testing::ElementsAreArray(executor.logits()));
+  EXPECT_EQ(classifier.model().classes, 4);
+}
+
+TEST_F(InferenceTest, NormalisesAsTheFileSaysAndElseAsTheDataDo) {
+  train_on(1, tiny());
+  const auto image = folder_.write("image.ppm", "P6 8 8 255\n" + std::string(192, 'x'));
+  const auto torch = as_pytorch_has_them(tiny());
+  Experiment others = tiny();
+  others.data.training = 16;  // other images, other mean
+
+  const auto own = Classifier(tiny(), file()).logits(image);
+
+  EXPECT_EQ(Classifier(others, file()).logits(image), own);
+  EXPECT_EQ(Classifier(tiny(), torch).logits(image), own);
+  EXPECT_NE(Classifier(others, torch).logits(image), own);
+}
+
+TEST_F(InferenceTest, ExportsTheSameBytesAgain) {
+  train_on(1, tiny());
+  const auto torch = as_pytorch_has_them(tiny());
+  const std::filesystem::path out = folder_.path() / "exported.safetensors";
+
+  export_weights(tiny(), file(), out);
+  EXPECT_EQ(contents(out), contents(file()));
+
+  export_weights(tiny(), torch, out);
+  EXPECT_EQ(contents(out), contents(file()));
+}
+
+TEST_F(InferenceTest, RefusesWeightsOfAnotherModel) {
+  train_on(1, tiny());
+  Experiment deeper = tiny();
+  deeper.model.name = "resnet20";
+  Experiment other = tiny();
+  other.data.classes = 5;
+
+  EXPECT_THAT(error_text<DataError>([&] { Classifier(deeper, file()); }),
+              HasSubstr("has no tensor \"layer1.1.conv1.weight\"; give the weights of this model"));
+  rondo::test::World{2}.run([&](transport::World& world) {
+    EXPECT_THAT(error_text<DataError>([&] { (void)evaluate(world, other, file()); }),
+                HasSubstr("the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]"));
+  });
+  EXPECT_THAT(
+      error_text<DataError>([&] { export_weights(tiny(), folder_.path() / "absent", file()); }),
+      HasSubstr("absent: cannot be opened"));
+}
+
+TEST_F(InferenceTest, RefusesImpossibleMetadata) {
+  const std::filesystem::path path = folder_.path() / "wrong.safetensors";
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    TensorMetadata metadata = {{"data", "synthetic"},
+                               {"input", "[8, 8, 1]"},
+                               {"classes", "4"},
+                               {"mean", "[0.5]"},
+                               {"stddev", "[0.25]"}};
+    metadata[key] = value;
+    write_safetensors(path, {}, metadata);
+    return error_text<DataError>([&] { Classifier(tiny(), path); });
+  };
+
+  EXPECT_THAT(refused("input", "[8, 8]"), HasSubstr("its metadata says that input is [8, 8];"));
+  EXPECT_THAT(refused("input", "[8, 8, 1.5]"), HasSubstr("says that input is [8, 8, 1.5]"));
+  EXPECT_THAT(refused("input", "8 x 8"), HasSubstr("says that input is 8 x 8"));
+  EXPECT_THAT(refused("classes", "0"), HasSubstr("says that classes is 0"));
+  EXPECT_THAT(refused("classes", "[\"a\"]"), HasSubstr("says that classes is"));
+  EXPECT_THAT(refused("mean", "[0.5, 0.5]"), HasSubstr("says that mean is [0.5, 0.5]"));
+  EXPECT_THAT(refused("mean", "[1e300]"), HasSubstr("says that mean is [1e300]"));
+  EXPECT_THAT(refused("stddev", "[0]"), HasSubstr("says that stddev is [0]"));
+  EXPECT_THAT(refused("stddev", "[1e-300]"), HasSubstr("says that stddev is [1e-300]"));
+}
+
+}  // namespace
+}  // namespace rondo::train::inference_test

@@ -1,0 +1,189 @@
+// `rondo eval` and `rondo predict`: what a model is worth that has been trained, and what it sees.
+//
+// `eval` starts ranks, which share out the test set. `predict` is one process, and takes the images
+// one after the other.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/train/inference.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "launch/launcher.hpp"
+#include "options.hpp"
+#include "table.hpp"
+#include "train/trained.hpp"
+#include "world.hpp"
+
+namespace rondo::tools {
+namespace {
+
+struct EvalRequest {
+  TrainedRequest trained = {};
+  LaunchRequest launch = {};
+  Format format = Format::text;
+};
+
+// A row: what was judged, and how.
+struct Evaluation {
+  Trained trained = {};
+  int ranks = 1;
+  train::TestResult result = {};
+};
+
+Table table_of(const Evaluation& evaluation) {
+  const auto of_result = [](auto member) {
+    return [member](const Evaluation& row) { return row.result.*member; };
+  };
+  return TableOf(std::span(&evaluation, 1))
+      .add({"model", "model", Align::left},
+           [](const Evaluation& row) { return row.trained.experiment.model.name; })
+      .add({"data", "data", Align::left},
+           [](const Evaluation& row) { return row.trained.experiment.data.name; })
+      .add({"weights", "weights", Align::left},
+           [](const Evaluation& row) { return row.trained.weights.string(); })
+      .add({"ranks", "ranks"}, &Evaluation::ranks)
+      .add({"images", "images"}, of_result(&train::TestResult::images))
+      .add({.name = "loss", .heading = "loss", .decimals = 4}, of_result(&train::TestResult::loss))
+      .add({.name = "accuracy", .heading = "accuracy, %", .decimals = 2},
+           of_result(&train::TestResult::accuracy))
+      .add({.name = "seconds", .heading = "s", .decimals = 2},
+           of_result(&train::TestResult::seconds));
+}
+
+int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
+  transport::World world = transport::World::attach(world_options());
+  const int threads = std::max(threads_from_environment(), 1);
+  const Evaluation evaluation{trained, world.size(),
+                              train::evaluate(world, trained.experiment, trained.weights, threads)};
+  if (world.rank() != 0) return exit_done;
+  const Table table = table_of(evaluation);
+  fmt::print("{}", request.format == Format::json ? table.json_object() : table.text());
+  return exit_done;
+}
+
+// A mistake is found before ranks start, and is said once.
+int run_eval(EvalRequest request, const CommandLine& line) {
+  PlacementRequest& placement = request.launch.placement;
+  const Trained trained = find_trained(request.trained);
+  if (is_rank()) {
+    refuse_other_job(placement.ranks, {});
+    return evaluate_as_rank(request, trained);
+  }
+  if (placement.ranks == 0) placement.ranks = 1;
+  return launch_again(line, place(read_machine(), placement), request.launch);
+}
+
+struct PredictRequest {
+  TrainedRequest trained = {};
+  std::vector<std::string> images = {};
+  int top = 5;
+  int threads = 1;
+  Format format = Format::text;
+};
+
+// A class that an image may be of.
+struct Guess {
+  std::string image = {};
+  std::int64_t place = 0;  // from 1; the likeliest
+  std::int64_t number = 0;
+  double probability = 0.0;
+  double logit = 0.0;
+};
+
+// The likeliest first; of equals the one with the lower number.
+std::vector<Guess> guesses_of(const std::string& image, std::span<const float> logits) {
+  std::vector<Guess> guesses;
+  const double largest = std::ranges::max(logits);
+  double sum = 0.0;
+  for (const float logit : logits) {
+    const double weight = std::exp(logit - largest);
+    sum += weight;
+    guesses.push_back({.image = image,
+                       .number = static_cast<std::int64_t>(guesses.size()),
+                       .probability = weight,
+                       .logit = logit});
+  }
+  std::ranges::sort(guesses, [](const Guess& a, const Guess& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.number < b.number;
+  });
+  for (std::size_t i = 0; i < guesses.size(); ++i) {
+    guesses[i].place = static_cast<std::int64_t>(i) + 1;
+    guesses[i].probability /= sum;
+  }
+  return guesses;
+}
+
+Table table_of(const std::vector<Guess>& guesses) {
+  return TableOf(guesses)
+      .add({"image", "image", Align::left}, &Guess::image)
+      .add({"place", "place"}, &Guess::place)
+      .add({"class", "class"}, &Guess::number)
+      .add({.name = "probability", .heading = "probability", .decimals = 4}, &Guess::probability)
+      .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);
+}
+
+int run_predict(const PredictRequest& request) {
+  const Trained trained = find_trained(request.trained);
+  train::Classifier classifier(trained.experiment, trained.weights, request.threads);
+  std::vector<Guess> all;
+  for (const std::string& image : request.images) {
+    std::vector<Guess> guesses = guesses_of(image, classifier.logits(image));
+    guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
+    all.insert(all.end(), guesses.begin(), guesses.end());
+  }
+  const Table table = table_of(all);
+  const bool csv = request.format == Format::csv;
+  fmt::print("{}", request.format == Format::json ? table.json()
+                   : csv                          ? table.csv()
+                                                  : table.text());
+  return exit_done;
+}
+
+}  // namespace
+
+void add_eval(Command& root) {
+  Command command = root.add("eval", "Judge a trained model on the test set of its data");
+  auto request = std::make_shared<EvalRequest>();
+  add_trained_options(command, request->trained);
+  add_format_option(command, request->format, table_or_json, "table, or json: one object");
+  add_placement_options(command, request->launch.placement);
+  add_flight_record_option(command, request->launch.flight_record, "nowhere");
+  command.footer("One rank unless -n says otherwise; several share out the test set.");
+  command.does([request](const CommandLine& line) { return run_eval(*request, line); });
+}
+
+void add_predict(Command& root) {
+  Command command = root.add("predict", "Say what a trained model sees on images");
+  auto request = std::make_shared<PredictRequest>();
+  add_trained_options(command, request->trained);
+  command.option("images", request->images, "Images to look at: binary PPM or PGM")
+      .required()
+      .value("IMAGE...");
+  command.option("-k,--top", request->top, "The likeliest classes to show of each image")
+      .range(1, 65536)
+      .with_default()
+      .value("K");
+  command.option("-t,--threads", request->threads, "Threads that compute")
+      .range(1, 4096)
+      .with_default()
+      .value("T");
+  add_format_option(command, request->format, table_csv_or_json,
+                    "table, csv, or json: an array of objects");
+  command.does([request](const CommandLine& /*line*/) { return run_predict(*request); });
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,69 @@
+// Which model a command is about: `rondo export`, `eval` and `predict` take a run directory, or a
+// configuration together with a file of weights. Here alone stands what a run directory calls them.
+
+#include "train/trained.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "failure.hpp"
+
+namespace rondo::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+fs::path config_of(const fs::path& source) {
+  if (!is_folder(source)) return source;
+  if (is_there(source / "config.toml")) return source / "config.toml";
+  throw UsageError(fmt::format(
+      "{} holds no config.toml; give the directory of a run of rondo train", source.string()));
+}
+
+fs::path weights_of(const TrainedRequest& request, const train::Experiment& experiment) {
+  if (!request.weights.empty()) return request.weights;
+  if (!is_folder(request.source)) {
+    if (!experiment.model.weights.empty()) return experiment.model.weights;
+    throw UsageError(fmt::format("{} names no file of weights; give one with --weights",
+                                 request.source.string()));
+  }
+  if (is_there(request.source / "model.safetensors")) return request.source / "model.safetensors";
+  throw UsageError(fmt::format(
+      "{} holds no model.safetensors, which a run writes when it ends; give a file with --weights",
+      request.source.string()));
+}
+
+}  // namespace
+
+void add_trained_options(Command& command, TrainedRequest& request) {
+  command.option("run", request.source, "A run directory, or a configuration")
+      .required()
+      .value("RUN|CONFIG.toml");
+  command
+      .option("--weights", request.weights,
+              "A safetensors file (default: model.safetensors of the run, or model.weights)")
+      .value("FILE");
+  command.option("--set", request.settings, "Overrides a key of the configuration; may be repeated")
+      .repeatable()
+      .value("SECTION.KEY=VALUE");
+}
+
+Trained find_trained(const TrainedRequest& request) {
+  Trained trained{.experiment =
+                      train::read_experiment(config_of(request.source), request.settings)};
+  trained.weights = weights_of(request, trained.experiment);
+  return trained;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+
+#include "command.hpp"
+
+namespace rondo::tools {
+
+/// What a user says of a model that has been trained.
+struct TrainedRequest {
+  std::filesystem::path source = {};       ///< a run directory, or a configuration
+  std::filesystem::path weights = {};      ///< empty: those of the run, or model.weights
+  std::vector<std::string> settings = {};  ///< "section.key=value", after the file
+};
+
+/// A model that has been trained: what it is, and the file with what it has learned.
+struct Trained {
+  train::Experiment experiment = {};
+  std::filesystem::path weights = {};
+};
+
+/// Adds the positional `run`, --weights and --set.
+void add_trained_options(Command& command, TrainedRequest& request);
+
+/// Finds configuration and weights. Throws UsageError that says what is missing, or what
+/// train::read_experiment() throws.
+[[nodiscard]] Trained find_trained(const TrainedRequest& request);
+
+}  // namespace rondo::tools

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/export.hpp>
+#include <rondo/train/model.hpp>
+
+namespace rondo::transport {
+class World;
+}
+
+namespace rondo::train {
+
+/// A model with weights from a file, which tells what is on an image. It has kernels for evaluation
+/// only: no gradients, no optimizer, no buffers for either.
+///
+/// Images are normalised with the mean and deviation that the file says; if it says none, as a file
+/// of PyTorch's, with those of the data of `experiment`, which are then read. Belongs to one thread
+/// at a time.
+class RONDO_TRAIN_API Classifier {
+ public:
+  /// Throws DataError or ConfigError when the file, or the data, cannot be read, or are not of the
+  /// model.
+  Classifier(const Experiment& experiment, const std::filesystem::path& weights, int threads = 1);
+  Classifier(const Classifier&) = delete;
+  Classifier& operator=(const Classifier&) = delete;
+  ~Classifier();
+
+  [[nodiscard]] const Model& model() const noexcept;
+
+  /// The logit of each class for the image in `file`, a binary PPM or PGM: scaled, with its
+  /// proportions, to the least size that covers the model's input, and cut to its middle. Throws
+  /// DataError when it cannot be read.
+  [[nodiscard]] std::vector<float> logits(const std::filesystem::path& file);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A test set as a model with given weights judges it.
+struct TestResult {
+  std::int64_t images = 0;
+  double loss = 0.0;      ///< mean over the test set
+  double accuracy = 0.0;  ///< percent
+  double seconds = 0.0;   ///< of the slowest rank, without reading files
+};
+
+/// Loss and accuracy of the model of `experiment` on the test set of its data, with the weights of
+/// a file. The ranks of `world` share out the test set; each holds the whole model, whatever [grid]
+/// says. The same on every rank. Collective; throws DataError or ConfigError on all ranks alike.
+[[nodiscard]] RONDO_TRAIN_API TestResult evaluate(transport::World& world,
+                                                  const Experiment& experiment,
+                                                  const std::filesystem::path& weights,
+                                                  int threads = 1);
+
+}  // namespace rondo::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/export.hpp>
+
+namespace rondo::train {
+
+/// What the values of a tensor are like. Those that are NaN or infinite are counted, and left out
+/// of all else; where all values are such, all else is 0.
+struct TensorStatistics {
+  double norm = 0.0;  ///< Euclidean
+  double mean = 0.0;
+  double min = 0.0;
+  double max = 0.0;
+  std::uint64_t not_finite = 0;
+  /// How many values lie in each of so many equal parts of [min, max].
+  std::array<std::uint64_t, 16> histogram = {};
+};
+
+/// A tensor of a safetensors file.
+struct TensorSummary {
+  std::string name = {};
+  std::string type = {};  ///< F64, F32, F16, BF16, I64, ...
+  std::vector<std::int64_t> shape = {};
+  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;
+  std::optional<TensorStatistics> statistics = {};  ///< of floats
+};
+
+struct WeightsSummary {
+  std::map<std::string, std::string> metadata = {};
+  std::vector<TensorSummary> tensors = {};  ///< in the order of the file
+};
+
+/// What a safetensors file holds, whoever has written it. Throws DataError when the file cannot be
+/// read, or breaks a rule of the format.
+[[nodiscard]] RONDO_TRAIN_API WeightsSummary summarize_weights(const std::filesystem::path& file);
+
+/// Writes the weights of `from`, which must be those of the model of `experiment`, all of them, to
+/// `to`: named and shaped as in torchvision, sorted by name, fp32, with metadata that say the
+/// model, the shape of its images, the classes, and the mean and deviation that images are
+/// normalised with. The same weights and metadata give the same bytes. What `from` does not say of
+/// its images, as a file of PyTorch's, is taken from the data of `experiment`, which are then read.
+/// Throws DataError or ConfigError.
+RONDO_TRAIN_API void export_weights(const Experiment& experiment, const std::filesystem::path& from,
+                                    const std::filesystem::path& to);
+
+}  // namespace rondo::train

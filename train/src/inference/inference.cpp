@@ -1,0 +1,193 @@
+// Models that have been trained: exported, evaluated on a test set, and asked what is on an image.
+//
+// What all three need is a model with the weights of a file, and what the images of the model are
+// normalised with. Files that Rondo has written say the latter; for others the data set is read.
+
+#include <rondo/train/inference.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <rondo/tensor/engine.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/executor.hpp>
+#include <rondo/train/loader.hpp>
+#include <rondo/train/partition.hpp>
+#include <rondo/train/weights.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "data/dataset_type.hpp"
+#include "data/image_writer.hpp"
+#include "inference/image_input.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/prepare.hpp"
+#include "weights/model_weights.hpp"
+
+namespace rondo::train {
+namespace {
+
+struct TrainedModel {
+  Model model = {};
+  Dataset dataset = {};  // without images, where they were not asked for
+  ModelWeights weights = {};
+};
+
+enum class TestSet { read, left };
+
+Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, TestSet test_set) {
+  std::optional<Dataset> described = images_described_by(file);
+  if (described && test_set == TestSet::left) return *std::move(described);
+  const Model usual = model_of(experiment);
+  Dataset dataset = load_dataset(experiment.data, usual.input, usual.classes);
+  // A model goes on seeing images as it saw them in training.
+  if (described && described->mean.size() == dataset.mean.size()) {
+    dataset.mean = std::move(described->mean);
+    dataset.stddev = std::move(described->stddev);
+  }
+  return dataset;
+}
+
+TrainedModel load_trained(const Experiment& experiment, const std::filesystem::path& file,
+                          TestSet test_set) {
+  TrainedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
+  trained.model = load_run(experiment, &trained.dataset).model;
+  const ParameterLayout layout = layout_of(trained.model);
+  trained.weights.parameters.resize(layout.parameter_count);
+  trained.weights.statistics.resize(layout.statistic_count);
+  load_weights(file, layout, trained.weights.parameters, trained.weights.statistics);
+  return trained;
+}
+
+ModelState state_of(ModelWeights& weights) {
+  return {.parameters = weights.parameters, .statistics = weights.statistics};
+}
+
+}  // namespace
+
+void export_weights(const Experiment& experiment, const std::filesystem::path& from,
+                    const std::filesystem::path& to) {
+  const TrainedModel trained = load_trained(experiment, from, TestSet::left);
+  save_weights(to, trained.model, trained.dataset, trained.weights);
+}
+
+// One image at a time: whoever has many in a row can make them a data set.
+class Classifier::Impl {
+ public:
+  Impl(const Experiment& experiment, const std::filesystem::path& weights, int threads)
+      : trained_(load_trained(experiment, weights, TestSet::left)),
+        writer_(trained_.dataset.mean, trained_.dataset.stddev),
+        engine_(threads),
+        executor_(engine_, trained_.model, state_of(trained_.weights), {.evaluation_batch = 1}),
+        image_(static_cast<std::size_t>(trained_.model.input.image())) {}
+
+  [[nodiscard]] const Model& model() const noexcept { return trained_.model; }
+
+  std::vector<float> logits(const std::filesystem::path& file) {
+    const tensor::Shape& input = trained_.model.input;
+    const Image image = fit(file, input);
+    writer_.write(image.pixels.data(), input.h * input.w, image_.data());
+    const std::array<std::int32_t, 1> unused_label = {0};
+    static_cast<void>(executor_.evaluate({.samples = 1, .images = image_, .labels = unused_label},
+                                         trained_.weights.parameters, trained_.weights.statistics));
+    const std::span<const float> logits = executor_.logits();
+    return {logits.begin(), logits.end()};
+  }
+
+ private:
+  static Image fit(const std::filesystem::path& file, const tensor::Shape& input) {
+    try {
+      return fit_image(read_image(file), input);
+    } catch (const std::invalid_argument& error) {
+      fail_on_file(file, error.what(), "give an image as the model was trained on");
+    }
+  }
+
+  TrainedModel trained_;
+  ImageWriter writer_;
+  tensor::Engine engine_;
+  Executor executor_;
+  std::vector<float> image_;  // normalised
+};
+
+Classifier::Classifier(const Experiment& experiment, const std::filesystem::path& weights,
+                       int threads)
+    : impl_(std::make_unique<Impl>(experiment, weights, threads)) {}
+
+Classifier::~Classifier() = default;
+
+const Model& Classifier::model() const noexcept { return impl_->model(); }
+
+std::vector<float> Classifier::logits(const std::filesystem::path& file) {
+  return impl_->logits(file);
+}
+
+namespace {
+
+// Ranks that judged with other weights, or other images, would give a mean of nothing.
+void agree_on_files(transport::World& world, const TrainedModel& trained) {
+  const ModelWeights& weights = trained.weights;
+  const std::vector<Fact> facts = {
+      {"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
+      {"the digest of the test images",
+       to_text(digest_of(std::as_bytes(std::span(trained.dataset.test.pixels))))}};
+  const std::string difference = difference_from_first_rank(world, facts);
+  agree_on(world, [&] {
+    if (!difference.empty()) throw DataError(difference + "; give all ranks the same files");
+  });
+}
+
+// As many images at once as the run trained on a rank, so that its memory will do.
+std::int64_t evaluation_batch(const Experiment& experiment, int ranks, Range share) {
+  const std::int64_t trained = experiment.train.global_batch / ranks / experiment.train.accumulate;
+  return std::clamp<std::int64_t>(trained, 1, std::max<std::int64_t>(share.size(), 1));
+}
+
+LossSums judge(TrainedModel& trained, Range share, std::int64_t batch, int threads) {
+  LossSums sums;
+  if (share.size() == 0) return sums;
+  tensor::Engine engine(threads);
+  Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});
+  Loader loader(trained.dataset, {.largest_range = 0});
+  for (std::int64_t first = share.first; first < share.last; first += batch) {
+    const std::int64_t last = std::min(first + batch, share.last);
+    sums.add(executor.evaluate(loader.load_test(first, last), trained.weights.parameters,
+                               trained.weights.statistics),
+             last - first);
+  }
+  return sums;
+}
+
+}  // namespace
+
+TestResult evaluate(transport::World& world, const Experiment& experiment,
+                    const std::filesystem::path& weights, int threads) {
+  TrainedModel trained;
+  agree_on(world, [&] { trained = load_trained(experiment, weights, TestSet::read); });
+  agree_on_files(world, trained);
+  const auto began = std::chrono::steady_clock::now();
+  const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
+  LossSums own;
+  agree_on(world, [&] {
+    own = judge(trained, share, evaluation_batch(experiment, world.size(), share), threads);
+  });
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::array slowest{took.count()};
+  world.communicator().allreduce(std::span<double>(slowest), transport::ReduceOp::max).wait();
+  const auto [loss, correct, samples] =
+      sum_over_ranks(world, std::array{own.loss, own.correct, own.samples});
+  const LossSums all{loss, correct, samples};
+  return {.images = trained.dataset.test.shape.n,
+          .loss = all.mean_loss(),
+          .accuracy = all.accuracy(),
+          .seconds = slowest[0]};
+}
+
+}  // namespace rondo::train
