@@ -17,7 +17,7 @@ constexpr std::string_view whole = R"(# an experiment
 [data]
 name = "synthetic"
 shape = [28, 28, 1]
-flip = true
+augment = ['crop:4', 'flip']
 [model]
 name = 'lenet5'
 [[model.layers]]

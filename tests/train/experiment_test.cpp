@@ -50,13 +50,13 @@ TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
 
 TEST(ExperimentTest, ReadsEveryTypeOfValue) {
   const Experiment experiment = parse_experiment(
-      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\nflip = true\n"
+      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\ndrop_last = true\n"
       "[model]\nname = 'resnet20'\n[train]\nglobal_batch = 1_000\n[optimizer]\nlearning_rate = 1\n",
       "exp.toml");
 
   EXPECT_EQ(experiment.data.path, "/data/c");
   EXPECT_THAT(experiment.data.shape, ElementsAre(8, 9, 3));
-  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_TRUE(experiment.data.drop_last);
   EXPECT_EQ(experiment.train.global_batch, 1000);
   EXPECT_EQ(experiment.optimizer.learning_rate, 1.0);
 }
@@ -187,7 +187,7 @@ TEST(ExperimentTest, ListsTheChoices) {
 TEST(ExperimentTest, NamesWhatIsMissing) {
   EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("", "empty.toml"); }),
               StrEq("empty.toml: missing key 'data.name'; set it to one of fashion-mnist, cifar10, "
-                    "synthetic"));
+                    "cifar100, folder, synthetic"));
   EXPECT_THAT(
       error_text<ConfigError>([] { return parse_experiment("[data]\nname='cifar10'", "e"); }),
       HasSubstr("missing key 'model.name'"));
@@ -201,12 +201,12 @@ TEST(ExperimentTest, NamesThePlaceOfASyntaxError) {
 }
 
 TEST(ExperimentTest, SettingsOverrideTheFile) {
-  const Experiment experiment =
-      parse("[train]\nepochs = 2\n", {"train.epochs=5", "data.flip = true", "optimizer.momentum=0",
-                                      "data.name=cifar10", "data.shape=[1, 2, 3]"});
+  const Experiment experiment = parse(
+      "[train]\nepochs = 2\n", {"train.epochs=5", "data.drop_last = true", "optimizer.momentum=0",
+                                "data.name=cifar10", "data.shape=[1, 2, 3]"});
 
   EXPECT_EQ(experiment.train.epochs, 5);
-  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_TRUE(experiment.data.drop_last);
   EXPECT_EQ(experiment.optimizer.momentum, 0.0);
   EXPECT_EQ(experiment.data.name, "cifar10");
   EXPECT_THAT(experiment.data.shape, ElementsAre(1, 2, 3));
@@ -241,7 +241,7 @@ TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {
   for (const char* text : {"", "=", "epochs=3", "train.epochs", "train=3"}) {
     EXPECT_THAT(setting_error(text), HasSubstr("write --set SECTION.KEY=VALUE")) << text;
   }
-  EXPECT_THAT(setting_error("train.epochs=1\n[data]\nflip=true"), HasSubstr("found a string"));
+  EXPECT_THAT(setting_error("train.epochs=1\n[data]\ndrop_last=true"), HasSubstr("found a string"));
 }
 
 TEST(ExperimentTest, FilesThatCannotBeRead) {
@@ -267,7 +267,7 @@ TEST(ExperimentTest, WritesAllKeys) {
 
   EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
   EXPECT_THAT(text, AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
-                          HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
+                          HasSubstr("augment = []\n"), HasSubstr("momentum = 0.9\n"),
                           HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/augmentations.hpp"
 #include "data/image_writer.hpp"
 
 namespace rondo::train::image_writer_test {
@@ -18,6 +19,13 @@ std::vector<std::uint8_t> counting_image() {
     image.push_back(static_cast<std::uint8_t>(i + 1));
   return image;
 }
+
+// How an image is moved, and then mirrored or not.
+struct Crop {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  bool flip = false;
+};
 
 // The same, one value at a time.
 float expected_value(const std::vector<std::uint8_t>& image, const Crop& crop, std::int64_t y,
@@ -42,8 +50,10 @@ TEST(ImageWriterTest, CutsMirrorsPadsAndNormalises) {
   for (std::int64_t i = 0; i < 2 * 11 * 11; ++i) {
     const Crop crop{.top = i % 11 - 5, .left = i / 11 % 11 - 5, .flip = i >= 121};
     std::vector<float> out(static_cast<std::size_t>(shape.image()), -99.0F);
-    std::vector<std::uint8_t> cut(image.size());
-    cut_image(image.data(), shape, crop, cut.data());
+    std::vector<std::uint8_t> cut = image;
+    const tensor::View<std::uint8_t> view(cut.data(), shape);
+    shift_image(view, crop.top, crop.left);
+    if (crop.flip) mirror_image(view);
     writer.write(cut.data(), shape.h * shape.w, out.data());
 
     for (std::size_t k = 0; k < out.size(); ++k) {

@@ -13,7 +13,7 @@
 namespace rondo::train {
 
 // One kind of data set: what data.name says, and how it is read. A new kind is one source file that
-// defines one of these, and one line in dataset.cpp.
+// defines one of these, and one line in dataset_type.cpp.
 struct DatasetType {
   std::string_view name;
   // What is known of its images without reading a file. Throws ConfigError.
@@ -25,6 +25,8 @@ struct DatasetType {
 
 extern const DatasetType fashion_mnist;
 extern const DatasetType cifar10;
+extern const DatasetType cifar100;
+extern const DatasetType image_folder;
 extern const DatasetType synthetic;
 
 // The values that data.name may have.

@@ -15,7 +15,8 @@ enum class Purpose : std::uint32_t { order, crop, flip, pattern, placement, nois
 [[nodiscard]] std::array<std::uint32_t, 4> draw(std::uint64_t seed, std::uint32_t epoch,
                                                 std::uint64_t item, Purpose purpose);
 
-// The stream of an augmentation by a user, apart from all purposes.
+// The stream of an augmentation: of "crop" and "flip" their purpose, of others one apart from all
+// purposes.
 [[nodiscard]] std::uint32_t stream_of(std::string_view augmentation);
 
 // The order in which an epoch visits the samples: a permutation that depends on (seed, epoch) and

@@ -1,5 +1,6 @@
 // From the steps of a run to ranges of samples. A step's batch is cut into one share per replica,
-// and a share into micro-batches; the next range is announced to the loader when one is given out.
+// and a share into micro-batches; the next ranges are announced to the loader when one is given
+// out.
 
 #include "trainer/batch_iterator.hpp"
 
@@ -83,8 +84,10 @@ SampleRange BatchIterator::range(std::int64_t step, std::int64_t micro_batch) co
 
 Batch BatchIterator::load(std::int64_t step, std::int64_t micro_batch) {
   const Batch batch = loader_.load(range(step, micro_batch));
-  const bool last = micro_batch + 1 == options_.micro_batches;
-  loader_.prefetch(last ? range(step + 1, 0) : range(step, micro_batch + 1));
+  const std::int64_t number = step * options_.micro_batches + micro_batch;
+  for (std::int64_t next = number + 1; next <= number + loader_.ahead(); ++next) {
+    loader_.prefetch(range(next / options_.micro_batches, next % options_.micro_batches));
+  }
   return batch;
 }
 
