@@ -149,6 +149,7 @@ class Executor::Impl {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
   [[nodiscard]] std::span<const float> logits() const noexcept;
+  [[nodiscard]] Range samples_read(std::int64_t samples) const;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:
@@ -311,6 +312,11 @@ std::span<const float> Executor::Impl::logits() const noexcept {
   return {activations_.read(spans_.size(), nullptr, plans_.front()).data, evaluated_};
 }
 
+Range Executor::Impl::samples_read(std::int64_t samples) const {
+  const BatchPlan* const plan = find(plans_, samples);
+  return plan != nullptr && plan->input ? plan->input->n : Range{0, samples};
+}
+
 std::vector<std::string> Executor::Impl::implementations() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < spans_.size(); ++i) {
@@ -446,6 +452,8 @@ tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> param
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }
+
+Range Executor::samples_read(std::int64_t samples) const { return impl_->samples_read(samples); }
 
 std::vector<std::string> Executor::implementations() const { return impl_->implementations(); }
 

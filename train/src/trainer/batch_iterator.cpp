@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 
 #include <rondo/train/experiment.hpp>
 
@@ -64,6 +66,12 @@ std::vector<std::int64_t> BatchIterator::micro_batch_sizes() const {
   const auto repeated = std::ranges::unique(sizes);
   sizes.erase(repeated.begin(), repeated.end());
   return sizes;
+}
+
+void BatchIterator::read_for(const Executor& executor, std::int64_t test_batch) {
+  std::map<std::int64_t, Range> parts = {{test_batch, executor.samples_read(test_batch)}};
+  for (const std::int64_t size : micro_batch_sizes()) parts[size] = executor.samples_read(size);
+  loader_.read_only(std::move(parts));
 }
 
 bool BatchIterator::has_empty_micro_batches() const {

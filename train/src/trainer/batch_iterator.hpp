@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/executor.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
 
@@ -47,6 +48,10 @@ class BatchIterator {
 
   /// Micro-batch `micro_batch` of this rank's share of step `step`; valid until the next load().
   [[nodiscard]] Batch load(std::int64_t step, std::int64_t micro_batch);
+
+  /// Has only those images prepared that `executor` reads of its training batches, and of test
+  /// batches of `test_batch`. Called before the first load().
+  void read_for(const Executor& executor, std::int64_t test_batch);
 
   /// How often an image stood in for a broken one, so far.
   [[nodiscard]] std::int64_t skipped() const noexcept { return loader_.skipped(); }

@@ -293,6 +293,8 @@ void Trainer::choose_lazy_layers() {
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
+  batches_.read_for(*executor_, evaluation_batch());
+  if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_groups();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),

@@ -90,6 +90,10 @@ class RONDO_TRAIN_API Executor {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
 
+  /// Of a batch of so many samples, those whose images this rank reads; the images of others may be
+  /// anything. Labels are needed of all.
+  [[nodiscard]] Range samples_read(std::int64_t samples) const;
+
   /// The logits of the last evaluate(): samples x classes, on a grid of the samples that this rank
   /// has judged.
   [[nodiscard]] std::span<const float> logits() const noexcept;
