@@ -60,6 +60,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
+// The nearest value that a pixel can have.
 std::uint8_t pixel_of(double value) {
   return static_cast<std::uint8_t>(std::clamp<std::int64_t>(std::llround(value), 0, 255));
 }
@@ -100,6 +101,7 @@ ImageWindow random_window(std::int64_t height, std::int64_t width, const Numbers
             .height = window_height,
             .width = window_width};
   }
+  // Very long images have no such window: the largest square in the middle.
   return centre_window(height, width, 1.0, 1, 1);
 }
 
@@ -187,6 +189,7 @@ const std::vector<Kind>& kinds() {
   return list;
 }
 
+// "crop" of "crop:4".
 std::string_view name_of(std::string_view text) { return text.substr(0, text.find(':')); }
 
 const Kind* find_kind(std::string_view text) {

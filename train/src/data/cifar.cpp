@@ -24,6 +24,7 @@ constexpr std::size_t colours = 3;
 constexpr std::size_t plane_bytes = side * side;
 constexpr std::size_t image_bytes = colours * plane_bytes;
 
+// What the two sets differ in.
 struct Format {
   const char* name;
   std::size_t label_bytes;  // of a record; the last one is the label
@@ -65,6 +66,7 @@ const Format& cifar100_format() {
   return format;
 }
 
+// Three planes become pixels of three values.
 void append_as_nhwc(std::span<const std::uint8_t> planes, std::vector<std::uint8_t>& pixels) {
   const std::size_t begin = pixels.size();
   pixels.resize(begin + planes.size());
@@ -121,6 +123,7 @@ Dataset read_cifar(const Format& format, const std::filesystem::path& path) {
   std::int64_t first_count = 0;
   for (const std::string& name : names) {
     const std::int64_t count = read_records(format, folder / name, dataset.training);
+    // The first file tells how large all are together; an empty one has been refused.
     if (first_count == 0) {
       first_count = count;
       dataset.training.pixels.reserve(dataset.training.pixels.size() * names.size());

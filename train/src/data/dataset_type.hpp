@@ -40,6 +40,9 @@ void measure_normalisation(Dataset& dataset);
 [[noreturn]] void fail_on_file(const std::filesystem::path& file, std::string_view problem,
                                std::string_view remedy);
 
+// All bytes of an image file. Throws DataError.
+[[nodiscard]] std::vector<std::uint8_t> read_file(const std::filesystem::path& file);
+
 // What the system calls an error of errno.
 [[nodiscard]] std::string error_text(int error);
 

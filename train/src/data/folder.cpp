@@ -24,7 +24,6 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
-#include "data/image_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -66,6 +65,7 @@ std::vector<std::string> classes_in(const std::filesystem::path& folder) {
   });
 }
 
+// The names of one of the two sets. An image's number is its place in the list.
 class FolderSource : public ImageSource {
  public:
   explicit FolderSource(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -76,6 +76,7 @@ class FolderSource : public ImageSource {
         names_in(folder_ / name,
                  [](const std::filesystem::directory_entry& entry) { return is_image(entry); });
     if (files.empty()) fail_on_file(folder_ / name, "holds no image", folder_remedy);
+    // A name ends where the next one begins.
     for (const std::string& file : files) {
       begins_.push_back(names_.size());
       classes_of_.push_back(static_cast<std::int32_t>(classes_.size()));
@@ -150,6 +151,7 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
   if (classes_in(test) != classes) {
     fail_on_file(test, fmt::format("has other classes than {}", training.string()), folder_remedy);
   }
+  // ImageNet's numbers are usual for photographs, and measuring would mean to decode everything.
   const tensor::Shape shape{0, height, width, colours};
   return {.name = "folder",
           .classes = static_cast<std::int64_t>(classes.size()),
@@ -176,6 +178,7 @@ DatasetShape folder_shape(const Experiment::Data& data) {
 
 Dataset load_folder(const Experiment::Data& data, const DatasetShape& shape) {
   if (data.path.empty()) throw ConfigError(std::string("data.path: missing; ") + folder_remedy);
+  // The channels are those of the model's usual input, where no size is given.
   if (shape.image.c != colours) {
     throw ConfigError(fmt::format(
         "data.image_size: the model's usual images have {} channel{}, and those of a folder have "

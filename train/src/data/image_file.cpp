@@ -38,7 +38,6 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
-#include "data/image_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -47,6 +46,7 @@ constexpr std::int64_t most_pixels = 64'000'000;
 constexpr std::int64_t colours = 3;
 constexpr int most_scans = 200;  // usual are up to 20
 constexpr std::uintmax_t most_bytes = std::uintmax_t{256} << 20U;
+// Ends every message about an image.
 constexpr std::string_view broken_remedy =
     "replace or remove the file, or set data.broken = \"skip\"";
 
@@ -144,6 +144,7 @@ class Part : public Target {
   }
 
   Rows rows(std::int64_t height, std::int64_t width) override {
+    // What the image has shrunk by in decoding, the window shrinks by, too.
     const double down = static_cast<double>(height) / static_cast<double>(height_);
     const double right = static_cast<double>(width) / static_cast<double>(width_);
     rows_ = rows_of({.top = window_.top * down,
@@ -194,6 +195,8 @@ class JpegDecoder {
   JpegDecoder& operator=(const JpegDecoder&) = delete;
   ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
 
+  // Rows that are wanted go where they stay at once, others into `row_`. What lies behind the last
+  // wanted row is left: destroying the decoder drops it.
   void decode(Target& target) {
     const bool printed = jpeg_.num_components == 4;
     jpeg_.out_color_space = printed ? JCS_CMYK : JCS_RGB;
@@ -214,6 +217,7 @@ class JpegDecoder {
     return *static_cast<JpegDecoder*>(jpeg->client_data);
   }
 
+  // Calls the library. Nothing that a step has made needs a destructor, so the jump skips none.
   template <class Step>
   void guarded(const Step& step) {
     if (setjmp(jump_) != 0) fail_as_noted();
@@ -229,13 +233,15 @@ class JpegDecoder {
     std::longjmp(jump_, 1);
   }
 
-  // Of warnings those that mean missing data end it.
+  // Of warnings (negative levels) those that mean missing data end it. Others are harmless, such as
+  // bytes that do not belong there, and common in real collections.
   void note(int level) {
     const bool ends_early =
         errors_.msg_code == JWRN_JPEG_EOF || errors_.msg_code == JWRN_HIT_MARKER;
     if (level < 0 && ends_early) jump_with_message();
   }
 
+  // Called now and then during a pass.
   void count_scans() {
     if (jpeg_.input_scan_number <= most_scans) return;
     fmt::format_to_n(message_.data(), message_.size() - 1, "more than {} scans", most_scans);
@@ -387,6 +393,7 @@ void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
   part.finish();
 }
 
+// A file's size is known before it is read, so memory is taken once; a pipe or a device has none.
 std::vector<std::uint8_t> read_file(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);

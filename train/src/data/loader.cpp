@@ -80,6 +80,7 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
                                .cpus = options.decoder_cpus};
   if (queue.ahead == 0) queue.ahead = decoded ? 3 : 1;
   if (queue.workers > 0) return queue;
+  // Copying needs a fraction of a core; decoding may need all that there are.
   const std::size_t cpus = queue.cpus.empty() ? usable_cpus() : queue.cpus.size();
   queue.workers = decoded ? cpus : 1;
   return queue;
@@ -107,7 +108,8 @@ class BrokenList {
   std::set<std::int64_t> images_;
 };
 
-// One of the two sets, on its way into batches.
+// One of the two sets: what becomes of an image between its file, or its place in memory, and its
+// entry in a batch. Used by all threads of a queue at once.
 class ImageStream {
  public:
   ImageStream(const Dataset& dataset, const Images& images, const LoaderOptions& options)
@@ -149,6 +151,7 @@ class ImageStream {
     return images_.pixels.data() + sample * image_;
   }
 
+  // The augmentation that chooses a part of the original, if there is one.
   [[nodiscard]] const Augmentation* framer() const {
     const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
     const auto found = std::ranges::find_if(options_.augmentations, frames);
@@ -170,7 +173,8 @@ class ImageStream {
     };
   }
 
-  // Reads the sample, or what stands in for it; returns which one it was.
+  // Reads the sample, or what stands in for it; returns which one it was. The next one of the set
+  // stands in: every rank that meets the broken image finds the same one, and no step is shorter.
   std::int64_t read(std::int64_t sample, const Framing& frame, tensor::View<std::uint8_t> out) {
     if (!images_.source) {
       read_from_memory(sample, frame, out);
@@ -225,6 +229,7 @@ class ImageStream {
   std::atomic<std::int64_t> skipped_ = 0;
 };
 
+// The memory of a batch, and what it shall hold.
 struct Buffer {
   std::vector<float> images = {};
   std::vector<std::int32_t> labels = {};
@@ -257,6 +262,7 @@ class BatchQueue {
         list_(std::move(list)),
         buffers_(options.ahead + 1),
         pixels_(options.workers) {
+    // All memory is made here, before a thread uses it.
     for (Buffer& buffer : buffers_) buffer.resize(largest, stream.image());
     for (auto& memory : pixels_) memory.resize(static_cast<std::size_t>(stream.image()));
     queue_.emplace(
@@ -357,6 +363,8 @@ class Loader::Impl {
     if (!dataset_.test.source) return copy_test(first, last);
     if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
     const SampleRange range{.first = first, .last = last};
+    // Batches of a test set follow each other, but for the last one, which may overlap the one
+    // before: it is not the announced one then, and prepared when it is asked for.
     test_batches_->announce(range);
     const SampleRange next{.first = last, .last = std::min(last + (last - first), all)};
     Batch batch = test_batches_->take(range);

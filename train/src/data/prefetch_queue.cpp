@@ -63,6 +63,7 @@ class OnCpus {
 PrefetchQueue::PrefetchQueue(Work work, Options options)
     : work_(std::move(work)), ahead_(std::max<std::size_t>(options.ahead, 1)), slots_(ahead_ + 1) {
   entries_.reserve(ahead_ + 1);
+  // Threads inherit the mask of signals and the CPUs of the thread that starts them.
   const SignalsBlocked blocked;
   const OnCpus pinned(options.cpus);
   try {
@@ -116,6 +117,7 @@ void PrefetchQueue::announce(const SampleRange& range) {
 
 std::size_t PrefetchQueue::take(const SampleRange& range) {
   std::unique_lock lock(mutex_);
+  // First the buffer goes back: the range may need it.
   if (held_) release(*std::exchange(held_, {}));
   forget_first(find(range));
   if (entries_.empty()) entries_.push_back({range, {}});
@@ -137,6 +139,7 @@ std::size_t PrefetchQueue::take(const SampleRange& range) {
   return slot;
 }
 
+// Of the range that is needed first.
 std::optional<std::size_t> PrefetchQueue::slot_with_work() const {
   for (const Entry& entry : entries_) {
     if (entry.slot && slots_[*entry.slot].has_work()) return entry.slot;
@@ -144,6 +147,8 @@ std::optional<std::size_t> PrefetchQueue::slot_with_work() const {
   return std::nullopt;
 }
 
+// Ranges are begun one at a time, because the owner's begin() may keep a state, such as the order
+// of an epoch.
 PrefetchQueue::Entry* PrefetchQueue::entry_to_begin() {
   if (beginning_) return nullptr;
   const auto waits = [](const Entry& entry) { return !entry.slot; };
@@ -172,6 +177,7 @@ void PrefetchQueue::begin(Entry& entry, std::size_t slot, std::unique_lock<std::
   }
   lock.lock();
   beginning_ = false;
+  // The entry may be gone, and others may have moved: only the slot is still where it was.
   Slot& mine = slots_[slot];
   mine.beginning = false;
   mine.parts = parts;
