@@ -6,7 +6,6 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -92,7 +91,6 @@ TEST(OwnDataTest, ARunLearnsADataSetFromOutside) {
   rondo::test::World{2}.run([&](transport::World& world) {
     const EpochMetrics last =
         train(world, experiment(), {.dataset = &dataset, .augmentations = {cutout(8)}});
-
     EXPECT_EQ(last.accuracy, 100.0);
   });
 }
@@ -142,7 +140,6 @@ TEST(OwnDataTest, RefusesAugmentationsThatCannotBeToldApart) {
   const Dataset dataset = make_shades();
   const LoaderOptions twice{.augmentations = {cutout(8), cutout(4)}};
   const LoaderOptions empty{.augmentations = {Augmentation{.name = "nothing"}}};
-
   EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(dataset, twice); }),
             "loader: two augmentations have the same name");
   EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(dataset, empty); }),
