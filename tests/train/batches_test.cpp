@@ -1,7 +1,6 @@
 // How a rank's batches come about: the order of an epoch, random numbers, images, micro-batches.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <set>
