@@ -1,6 +1,8 @@
 // JPEG, PNG and PPM files, whole and damaged, and changes of size.
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <random>
@@ -48,7 +50,7 @@ std::string error(const Bytes& bytes) {
   return error_text<DataError>([&] { return read(bytes); });
 }
 
-// Decoded at the size of 1/`reduction`.
+// What decode_image() makes of a window.
 Image reduced(const Bytes& bytes, const ImageWindow& window, std::int64_t height,
               std::int64_t width) {
   Image image{.shape = {1, height, width, 3}};
