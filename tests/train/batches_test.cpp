@@ -1,13 +1,9 @@
-// How a rank's batches come about: the order of an epoch, random numbers, images, the thread that
-// prepares them, micro-batches.
+// How a rank's batches come about: the order of an epoch, random numbers, images, micro-batches.
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
-#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,8 +12,8 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/loader.hpp>
 
+#include "data/augmentations.hpp"
 #include "data/image_writer.hpp"
-#include "data/prefetcher.hpp"
 #include "data/random.hpp"
 #include "trainer/batch_iterator.hpp"
 
@@ -115,6 +111,13 @@ std::vector<std::uint8_t> counting_image() {
   return image;
 }
 
+// How an image is moved, and then mirrored or not.
+struct Crop {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  bool flip = false;
+};
+
 // The same, one value at a time.
 float expected_value(const std::vector<std::uint8_t>& image, const Crop& crop, std::int64_t y,
                      std::int64_t x, std::int64_t c, const std::vector<float>& mean,
@@ -138,8 +141,10 @@ TEST(ImageWriterTest, CutsMirrorsPadsAndNormalises) {
   for (std::int64_t i = 0; i < 2 * 11 * 11; ++i) {
     const Crop crop{.top = i % 11 - 5, .left = i / 11 % 11 - 5, .flip = i >= 121};
     std::vector<float> out(static_cast<std::size_t>(shape.image()), -99.0F);
-    std::vector<std::uint8_t> cut(image.size());
-    cut_image(image.data(), shape, crop, cut.data());
+    std::vector<std::uint8_t> cut = image;
+    const tensor::View<std::uint8_t> view(cut.data(), shape);
+    shift_image(view, crop.top, crop.left);
+    if (crop.flip) mirror_image(view);
     writer.write(cut.data(), shape.h * shape.w, out.data());
 
     for (std::size_t k = 0; k < out.size(); ++k) {
@@ -167,63 +172,6 @@ TEST(ImageWriterTest, TreatsAllNumbersOfChannelsAlike) {
 
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], static_cast<float>(i));
   }
-}
-
-// The thread behind the Loader: who writes which buffer, and what happens to its errors.
-
-// The range whose step is `step`.
-SampleRange range(std::int64_t step) { return {.epoch = 0, .step = step, .first = 0, .last = 1}; }
-
-TEST(PrefetcherTest, GivesTheBufferInWhichTheRangeWasPrepared) {
-  std::array<std::int64_t, 2> buffers = {};
-  Prefetcher prefetcher(
-      [&](const SampleRange& wanted, std::size_t i) { buffers.at(i) = wanted.step; });
-  for (std::int64_t step = 1; step < 100; ++step) {
-    if (step % 3 != 0) prefetcher.announce(range(step));
-    EXPECT_EQ(buffers.at(prefetcher.take(range(step))), step);
-  }
-}
-
-TEST(PrefetcherTest, DoesNotWriteTheBufferThatItsOwnerHolds) {
-  std::array<std::int64_t, 2> buffers = {};
-  Prefetcher prefetcher(
-      [&](const SampleRange& wanted, std::size_t i) { buffers.at(i) = wanted.step; });
-
-  for (std::int64_t step = 1; step < 100; ++step) {
-    const std::size_t held = prefetcher.take(range(step));
-    prefetcher.announce(range(1000 + step));
-    prefetcher.announce(range(step + 1));
-    EXPECT_EQ(buffers.at(held), step);
-  }
-}
-
-TEST(PrefetcherTest, PreparesAnAnnouncedRangeOnce) {
-  std::atomic<int> calls = 0;
-  Prefetcher prefetcher([&](const SampleRange&, std::size_t) { ++calls; });
-  for (std::int64_t step = 0; step < 50; ++step) {
-    prefetcher.announce(range(step));
-    prefetcher.announce(range(step));
-    static_cast<void>(prefetcher.take(range(step)));
-  }
-  EXPECT_EQ(calls, 50);
-}
-
-TEST(PrefetcherTest, ThrowsWhatPreparingThrew) {
-  Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
-    if (wanted.step == 1) throw std::runtime_error("bad image");
-  });
-  prefetcher.announce(range(1));
-  EXPECT_THROW(static_cast<void>(prefetcher.take(range(1))), std::runtime_error);
-  EXPECT_THROW(static_cast<void>(prefetcher.take(range(1))), std::runtime_error);
-  EXPECT_NO_THROW(static_cast<void>(prefetcher.take(range(2))));
-}
-
-TEST(PrefetcherTest, ForgetsTheFailureOfARangeThatNobodyTakes) {
-  Prefetcher prefetcher([](const SampleRange& wanted, std::size_t) {
-    if (wanted.step == 1) throw std::runtime_error("bad image");
-  });
-  prefetcher.announce(range(1));
-  EXPECT_NO_THROW(static_cast<void>(prefetcher.take(range(2))));
 }
 
 // A rank's samples in steps and micro-batches.

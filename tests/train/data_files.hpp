@@ -76,6 +76,17 @@ inline Bytes cifar_records(const Bytes& labels) {
   return bytes;
 }
 
+// The same with a coarse label, `label` / 5, in front of each.
+inline Bytes cifar100_records(const Bytes& labels) {
+  Bytes bytes;
+  for (const std::uint8_t label : labels) {
+    const Bytes record = cifar_records({label});
+    bytes.push_back(label / 5);
+    bytes.insert(bytes.end(), record.begin(), record.end());
+  }
+  return bytes;
+}
+
 // Two images in each training file, one test image.
 inline void write_cifar_files(const ScratchFolder& folder, const std::string& prefix = {}) {
   for (std::uint8_t i = 1; i <= 5; ++i) {

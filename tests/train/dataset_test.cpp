@@ -1,4 +1,4 @@
-// Data sets in files, whole and damaged: idx, CIFAR-10, and how they are found.
+// Data sets in files, whole and damaged: idx, CIFAR-10 and CIFAR-100, and how they are found.
 
 #include <array>
 #include <cstddef>
@@ -241,6 +241,51 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"test_batch.bin", {}, "test_batch.bin: is empty"},
         Damage{"data_batch_3.bin", cifar_records({0, 200}),
                "data_batch_3.bin: label 200 of record 1 (at byte 3073) is out of range 0..9"}));
+
+// CIFAR-100 has one training file, and a coarse label in front of the fine one.
+
+class Cifar100Test : public testing::Test {
+ protected:
+  Cifar100Test() {
+    folder_.write("train.bin", rondo::test::cifar100_records({99, 0, 17}));
+    folder_.write("test.bin", rondo::test::cifar100_records({42}));
+  }
+
+  std::string error() const {
+    return error_text<DataError>([this] { return read_cifar100(folder_.path()); });
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(Cifar100Test, ReadsFineLabelsAndPixels) {
+  const Dataset dataset = read_cifar100(folder_.path());
+
+  EXPECT_EQ(dataset.classes, 100);
+  EXPECT_EQ(dataset.training.shape, (tensor::Shape{3, 32, 32, 3}));
+  EXPECT_THAT(dataset.training.labels, ElementsAre(99, 0, 17));
+  EXPECT_THAT(dataset.test.labels, ElementsAre(42));
+  const std::uint8_t* pixel = &dataset.training.pixels[2 * 3072 + 3 * 77];
+  EXPECT_THAT(std::vector<int>(pixel, pixel + 3), ElementsAre(17, 100, 77));
+}
+
+TEST_F(Cifar100Test, SaysWhatItLooksFor) {
+  std::filesystem::remove(folder_.path() / "train.bin");
+
+  EXPECT_THAT(error(), AllOf(HasSubstr("holds no train.bin"), HasSubstr("cifar-100-binary")));
+}
+
+TEST_F(Cifar100Test, NamesTheTruncatedRecordAndTheLabelOutOfRange) {
+  rondo::test::Bytes bytes = rondo::test::cifar100_records({3, 4});
+  bytes.resize(bytes.size() - 3000);
+  folder_.write("train.bin", bytes);
+  EXPECT_THAT(error(), HasSubstr("train.bin: is truncated: record 1 (at byte 3074) has 74 of "
+                                 "3074 bytes"));
+
+  folder_.write("train.bin", rondo::test::cifar100_records({3, 100}));
+  EXPECT_THAT(error(), HasSubstr("train.bin: label 100 of record 1 (at byte 3074) is out of range "
+                                 "0..99"));
+}
 
 // From [data] to a data set.
 

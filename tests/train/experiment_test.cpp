@@ -58,13 +58,13 @@ TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
 
 TEST(ExperimentTest, ReadsEveryTypeOfValue) {
   const Experiment experiment = parse_experiment(
-      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\nflip = true\n"
+      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\ndrop_last = true\n"
       "[model]\nname = 'resnet20'\n[train]\nglobal_batch = 1_000\n[optimizer]\nlearning_rate = 1\n",
       "exp.toml");
 
   EXPECT_EQ(experiment.data.path, "/data/c");
   EXPECT_THAT(experiment.data.shape, ElementsAre(8, 9, 3));
-  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_TRUE(experiment.data.drop_last);
   EXPECT_EQ(experiment.train.global_batch, 1000);
   EXPECT_EQ(experiment.optimizer.learning_rate, 1.0);
 }
@@ -216,7 +216,7 @@ TEST(ExperimentTest, ListsTheChoices) {
 TEST(ExperimentTest, NamesWhatIsMissing) {
   EXPECT_THAT(error_text<ConfigError>([] { return parse_experiment("", "empty.toml"); }),
               StrEq("empty.toml: missing key 'data.name'; set it to one of fashion-mnist, cifar10, "
-                    "synthetic"));
+                    "cifar100, folder, synthetic"));
   EXPECT_THAT(
       error_text<ConfigError>([] { return parse_experiment("[data]\nname='cifar10'", "e"); }),
       HasSubstr("missing key 'model.name'"));
@@ -230,11 +230,12 @@ TEST(ExperimentTest, NamesThePlaceOfASyntaxError) {
 }
 
 TEST(ExperimentTest, SettingsOverrideTheFile) {
-  const Experiment experiment =
-      parse("[train]\nepochs = 2\n", {"train.epochs=5", "data.flip = true", "optimizer.momentum=0",
-                                      "data.name=cifar10", "data.shape=[1, 2, 3]"});
+  const Experiment experiment = parse(
+      "[train]\nepochs = 2\n", {"train.epochs=5", "data.drop_last = true", "optimizer.momentum=0",
+                                "data.name=cifar10", "data.shape=[1, 2, 3]"});
+
   EXPECT_EQ(experiment.train.epochs, 5);
-  EXPECT_TRUE(experiment.data.flip);
+  EXPECT_TRUE(experiment.data.drop_last);
   EXPECT_EQ(experiment.optimizer.momentum, 0.0);
   EXPECT_EQ(experiment.data.name, "cifar10");
   EXPECT_THAT(experiment.data.shape, ElementsAre(1, 2, 3));
@@ -268,7 +269,7 @@ TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {
   for (const char* text : {"", "=", "epochs=3", "train.epochs", "train=3"}) {
     EXPECT_THAT(setting_error(text), HasSubstr("write --set SECTION.KEY=VALUE")) << text;
   }
-  EXPECT_THAT(setting_error("train.epochs=1\n[data]\nflip=true"), HasSubstr("found a string"));
+  EXPECT_THAT(setting_error("train.epochs=1\n[data]\ndrop_last=true"), HasSubstr("found a string"));
 }
 
 TEST(ExperimentTest, FilesThatCannotBeRead) {
@@ -291,7 +292,7 @@ TEST(ExperimentTest, WritesAllKeys) {
   const std::string text = to_toml(parse("[train]\nepochs = 3\n"));
   EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
   EXPECT_THAT(text, testing::AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
-                                   HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
+                                   HasSubstr("augment = []\n"), HasSubstr("momentum = 0.9\n"),
                                    HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
 }
 
@@ -322,7 +323,7 @@ constexpr std::string_view whole = R"(# an experiment
 [data]
 name = "synthetic"
 shape = [28, 28, 1]
-flip = true
+augment = ['crop:4', 'flip']
 [model]
 name = 'lenet5'
 [[model.layers]]

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -31,6 +32,10 @@ Dataset counting_dataset(std::int64_t samples, tensor::Shape shape = {0, 2, 2, 1
   dataset.mean.assign(static_cast<std::size_t>(shape.c), 0.0F);
   dataset.stddev.assign(static_cast<std::size_t>(shape.c), 1.0F / 255.0F);
   return dataset;
+}
+
+std::vector<Augmentation> crop_and_flip(int padding) {
+  return {make_augmentation("crop:" + std::to_string(padding), {}), make_augmentation("flip", {})};
 }
 
 std::vector<float> images_of(const Batch& batch) {
@@ -110,7 +115,7 @@ TEST(LoaderTest, NormalisesEveryChannelByItsOwnMeanAndDeviation) {
 TEST(LoaderTest, GivesASampleTheSameLookWhoeverAsksForIt) {
   const Dataset dataset = counting_dataset(30, {0, 6, 5, 3});
   const LoaderOptions options{
-      .global_batch = 12, .crop_padding = 2, .flip = true, .largest_range = 12};
+      .global_batch = 12, .largest_range = 12, .augmentations = crop_and_flip(2)};
   Loader whole(dataset, options);
   Loader parts(dataset, options);
   const std::vector<float> expected = images_of(whole.load({1, 1, 0, 12}));
@@ -191,7 +196,8 @@ TEST(LoaderTest, AllocatesNoMoreThanAStepHolds) {
 
 TEST(LoaderTest, GivesTheTestSetInOrderAndWithoutAugmentation) {
   const Dataset dataset = counting_dataset(9);
-  Loader loader(dataset, {.global_batch = 9, .crop_padding = 1, .flip = true, .largest_range = 9});
+  Loader loader(dataset,
+                {.global_batch = 9, .largest_range = 9, .augmentations = crop_and_flip(1)});
   const Batch first = loader.load_test(2, 4);
   EXPECT_THAT(labels_of(first), testing::ElementsAre(2, 3));
   EXPECT_FLOAT_EQ(first.images[0], 2.0F);
@@ -231,12 +237,13 @@ TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
   dataset.training.labels.pop_back();
   EXPECT_THROW(Loader(dataset, {}), std::invalid_argument);
   EXPECT_THROW(Loader(counting_dataset(4), {.global_batch = 0}), std::invalid_argument);
-  EXPECT_THROW(Loader(counting_dataset(4), {.crop_padding = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(counting_dataset(4), {.centre_crop = 0.0}), std::invalid_argument);
 }
 
 TEST(LoaderTest, AugmentsEveryEpochAnew) {
   Dataset dataset = counting_dataset(1, {0, 8, 8, 1});
-  Loader loader(dataset, {.global_batch = 1, .crop_padding = 2, .flip = true, .largest_range = 1});
+  Loader loader(dataset,
+                {.global_batch = 1, .largest_range = 1, .augmentations = crop_and_flip(2)});
   std::set<std::vector<float>> looks;
   for (std::int64_t epoch = 0; epoch < 64; ++epoch)
     looks.insert(images_of(loader.load({epoch, 0, 0, 1})));

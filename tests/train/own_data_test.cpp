@@ -1,9 +1,11 @@
-// A data set and an augmentation from outside of the library: how many lines they take, and that a
-// run uses them.
+// A data set, a source of images and an augmentation from outside of the library: how many lines
+// they take, and that a run uses them.
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,6 +54,30 @@ Augmentation cutout(std::int64_t side) {
           }};
 }
 
+// The same images, made when they are wanted.
+class ShadeSource : public ImageSource {
+ public:
+  explicit ShadeSource(int offset) : offset_(offset) {}
+
+  void read(std::int64_t image, const Framing&, tensor::View<std::uint8_t> out) const override {
+    const auto shade = static_cast<std::uint8_t>(60 + 120 * (image % 2) + offset_);
+    std::fill_n(out.data, out.shape.size(), shade);
+  }
+  [[nodiscard]] std::string digest() const override { return std::to_string(offset_); }
+
+ private:
+  int offset_;
+};
+
+Dataset make_shades_on_demand() {
+  Dataset dataset = make_shades();
+  dataset.training.source = std::make_shared<ShadeSource>(0);
+  dataset.test.source = std::make_shared<ShadeSource>(9);
+  dataset.training.pixels.clear();
+  dataset.test.pixels.clear();
+  return dataset;
+}
+
 Experiment experiment() {
   Experiment experiment;
   experiment.model.name = "lenet5";
@@ -67,6 +93,18 @@ TEST(OwnDataTest, ARunLearnsADataSetFromOutside) {
     const EpochMetrics last =
         train(world, experiment(), {.dataset = &dataset, .augmentations = {cutout(8)}});
     EXPECT_EQ(last.accuracy, 100.0);
+  });
+}
+
+TEST(OwnDataTest, ASourceGivesTheSameRunAsImagesInMemory) {
+  const Dataset in_memory = make_shades();
+  const Dataset on_demand = make_shades_on_demand();
+  rondo::test::World{2}.run([&](transport::World& world) {
+    const EpochMetrics one = train(world, experiment(), {.dataset = &in_memory});
+    const EpochMetrics other = train(world, experiment(), {.dataset = &on_demand});
+
+    EXPECT_EQ(other.parameter_hash, one.parameter_hash);
+    EXPECT_EQ(other.test_loss, one.test_loss);
   });
 }
 
@@ -86,8 +124,9 @@ TEST(OwnDataTest, AnAugmentationChangesTrainingImagesAlone) {
 
 TEST(OwnDataTest, AnAugmentationIsTheSameWhoeverAsks) {
   const Dataset dataset = make_shades();
-  const LoaderOptions options{
-      .global_batch = 8, .flip = true, .largest_range = 8, .augmentations = {cutout(8)}};
+  const LoaderOptions options{.global_batch = 8,
+                              .largest_range = 8,
+                              .augmentations = {make_augmentation("flip", {}), cutout(8)}};
   Loader one(dataset, options);
   Loader other(dataset, options);
   const Batch whole = one.load({1, 2, 0, 8});

@@ -2,9 +2,11 @@
 // and sends what the report before the run says.
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,9 +18,11 @@
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/grid.hpp>
+#include <rondo/train/trainer.hpp>
 
 #include "executor/lowering.hpp"
 #include "layers/layer_type.hpp"
+#include "support/world.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -76,6 +80,61 @@ TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   const Outcome alone = train_on(1, experiment);
   experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
   expect_same_training(train_on(4, experiment), alone);
+}
+
+// Images that are read when they are wanted, and noted. A label is the number of its image.
+class CountingSource : public ImageSource {
+ public:
+  void read(std::int64_t image, const Framing&, tensor::View<std::uint8_t> out) const override {
+    ++count_;
+    for (std::int64_t i = 0; i < out.shape.size(); ++i) {
+      out.data[i] = static_cast<std::uint8_t>(7 * i + 31 * image);
+    }
+  }
+  [[nodiscard]] std::string digest() const override { return "counting"; }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+ private:
+  mutable std::atomic<std::int64_t> count_ = 0;
+};
+
+Dataset counted_images() {
+  Dataset dataset{.classes = 10, .mean = {0.5F}, .stddev = {0.25F}};
+  for (Images* images : {&dataset.training, &dataset.test}) {
+    images->shape = {16, 28, 28, 1};
+    for (std::int32_t i = 0; i < 16; ++i) images->labels.push_back(i % 10);
+    images->source = std::make_shared<CountingSource>();
+  }
+  return dataset;
+}
+
+std::int64_t images_read(const Images& images) {
+  return dynamic_cast<const CountingSource&>(*images.source).count();
+}
+
+// The two ranks of a replica split the first layer by samples: each decodes half of the images.
+TEST(TrainerGridTest, ARankDecodesOnlyTheSamplesThatItReads) {
+  Experiment experiment;
+  experiment.model.name = "lenet5";
+  experiment.train.global_batch = 8;
+  std::array<double, 2> losses = {};
+  for (const std::int64_t parts : {1, 2}) {
+    experiment.grid = {.height = 2};
+    if (parts == 2) experiment.grid.layers = {{"conv1", "sample"}};
+    std::array<Dataset, 2> of_ranks = {counted_images(), counted_images()};
+    rondo::test::World{2}.run([&](transport::World& world) {
+      const Dataset& mine = of_ranks.at(static_cast<std::size_t>(world.rank()));
+      const EpochMetrics last = train(world, experiment, {.dataset = &mine});
+      if (world.rank() == 0) losses.at(static_cast<std::size_t>(parts - 1)) = last.test_loss;
+    });
+    for (const Dataset& mine : of_ranks) {
+      EXPECT_EQ(images_read(mine.test), 16 / parts);
+      // Up to three batches more were being prepared when the run ended.
+      EXPECT_GE(images_read(mine.training), 16 / parts);
+      EXPECT_LE(images_read(mine.training), (16 + 3 * 8) / parts);
+    }
+  }
+  EXPECT_NEAR(losses[1], losses[0], tolerance * losses[0]);
 }
 
 // Of 8 x 8 x 2, with 3 classes.

@@ -59,25 +59,32 @@ std::string found_type(const toml::node& node) {
   }
 }
 
-std::optional<Value> value_of_text_array(const toml::array& array) {
-  std::vector<std::string> texts;
+// The elements as T; nothing where one of them is something else.
+template <class T>
+std::optional<Value> elements_as(const toml::array& array) {
+  std::vector<T> values;
   for (const toml::node& element : array) {
-    const auto text = element.value_exact<std::string>();
-    if (!text) return std::nullopt;
-    texts.push_back(*text);
+    auto value = element.value_exact<T>();
+    if (!value) return std::nullopt;
+    values.push_back(*std::move(value));
   }
-  return texts;
+  return values;
+}
+
+// Integers stand for numbers, too.
+std::optional<Value> numbers_of(const toml::array& array) {
+  std::vector<double> numbers;
+  for (const toml::node& element : array) {
+    if (!element.is_number()) return std::nullopt;
+    numbers.push_back(*element.value<double>());
+  }
+  return numbers;
 }
 
 std::optional<Value> value_of_array(const toml::array& array) {
-  if (!array.empty() && array.front().is_string()) return value_of_text_array(array);
-  std::vector<std::int64_t> numbers;
-  for (const toml::node& element : array) {
-    const auto number = element.value_exact<std::int64_t>();
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
+  if (auto integers = elements_as<std::int64_t>(array)) return integers;
+  if (auto numbers = numbers_of(array)) return numbers;
+  return elements_as<std::string>(array);
 }
 
 std::optional<std::int64_t> integer_of(std::string_view text) {
@@ -260,8 +267,12 @@ Value converted(const Assignment& assignment, const Key& key) {
     const auto* array = std::get_if<std::vector<std::int64_t>>(&assignment.value);
     const bool is_empty_array = array != nullptr && array->empty();
     if (is_empty_array && std::holds_alternative<LayerList>(expected)) return LayerList{};
-    if (is_empty_array && std::holds_alternative<std::vector<std::string>>(expected))
+    if (is_empty_array && std::holds_alternative<std::vector<std::string>>(expected)) {
       return std::vector<std::string>{};
+    }
+    if (array != nullptr && std::holds_alternative<std::vector<double>>(expected)) {
+      return std::vector<double>(array->begin(), array->end());
+    }
     const auto* table = std::get_if<NumberTable>(&assignment.value);
     const bool is_empty_table = table != nullptr && table->empty();
     if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};

@@ -60,6 +60,8 @@ struct Writer {
   std::string operator()(const std::vector<std::int64_t>& value) const {
     return fmt::format("[{}]", fmt::join(value, ", "));
   }
+  std::string operator()(const std::vector<double>& value) const { return list(value); }
+  std::string operator()(const std::vector<std::string>& value) const { return list(value); }
   std::string operator()(const NumberTable& value) const {
     std::string text;
     for (const auto& [key, number] : value) {
@@ -81,10 +83,13 @@ struct Writer {
     for (const Experiment::Layer& layer : value) text += "  " + layer_text(layer) + ",\n";
     return text + "]";
   }
-  std::string operator()(const std::vector<std::string>& value) const {
-    std::string text;
-    for (const std::string& entry : value) text += (text.empty() ? "" : ", ") + quoted_text(entry);
-    return "[" + text + "]";
+
+ private:
+  template <class T>
+  [[nodiscard]] std::string list(const std::vector<T>& values) const {
+    std::vector<std::string> texts;
+    for (const T& value : values) texts.push_back((*this)(value));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
   }
 };
 
@@ -101,6 +106,7 @@ const char* type_name(const Value& value) {
                                 "a table of integers and numbers",
                                 "a table of names and strings",
                                 "an array of tables",
+                                "an array of numbers",
                                 "an array of strings"};
   return names[value.index()];
 }
@@ -138,7 +144,9 @@ struct Checker {
   const Limits& limits;
 
   std::string operator()(const std::string& text) const {
-    if (limits.names.empty()) return {};
+    if (limits.names.empty()) {
+      return limits.text_complaint == nullptr ? std::string{} : limits.text_complaint(text);
+    }
     for (const std::string& name : limits.names) {
       if (name == text) return {};
     }
@@ -159,7 +167,21 @@ struct Checker {
 
   std::string operator()(const LayerList&) const { return {}; }
 
-  std::string operator()(const std::vector<std::string>&) const { return {}; }
+  std::string operator()(const std::vector<double>& numbers) const {
+    for (const double number : numbers) {
+      const std::string problem = (*this)(number);
+      if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+
+  std::string operator()(const std::vector<std::string>& texts) const {
+    for (const std::string& text : texts) {
+      const std::string problem = (*this)(text);
+      if (!problem.empty()) return fmt::format("\"{}\": {}", printable(text), problem);
+    }
+    return {};
+  }
 
   std::string operator()(const std::vector<std::int64_t>& numbers) const {
     if (limits.length > 0 && !numbers.empty() && numbers.size() != limits.length) {

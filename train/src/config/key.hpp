@@ -24,8 +24,9 @@ using LayerList = std::vector<Experiment::Layer>;
 
 // What a key of the configuration can hold. A table without entries is read as a NumberTable, an
 // array without any as one of integers.
-using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>,
-                           NumberTable, TextTable, LayerList, std::vector<std::string>>;
+using Value =
+    std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>, NumberTable,
+                 TextTable, LayerList, std::vector<double>, std::vector<std::string>>;
 
 // As TOML writes it, so that it reads back to the same value.
 [[nodiscard]] std::string to_toml_value(const Value& value);
@@ -39,7 +40,8 @@ using Value = std::variant<std::string, std::int64_t, double, bool, std::vector<
 // Which values of a key are possible. Numbers: from `least` to `most`; `open` leaves out that
 // end. Arrays: so many numbers, or none; any number of them when `length` is 0. Tables: numbers
 // within the limits, `whole` ones if so marked, under keys of at least `least_key`. Strings: one of
-// `names`, if there are any. Tables of strings: those about which `text_complaint` says nothing.
+// `names`, if there are any. Strings, and those of arrays and tables: those about which
+// `text_complaint` says nothing.
 struct Limits {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -16,7 +17,9 @@
 
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
+#include "data/augmentations.hpp"
 #include "data/dataset_type.hpp"
+#include "data/prefetch_queue.hpp"
 #include "model/described.hpp"
 
 namespace rondo::train {
@@ -83,6 +86,15 @@ std::vector<std::string> names_of_schemes() {
   return names;
 }
 
+std::string complaint_about_cpus(std::string_view text) {
+  try {
+    static_cast<void>(read_cpu_list(text));
+    return {};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 std::vector<Key> data_keys() {
   constexpr Section<&Experiment::data> data{"data"};
   return {
@@ -92,8 +104,14 @@ std::vector<Key> data_keys() {
       data.key<&Data::classes>("classes", within(0, 65536)),
       data.key<&Data::training>("training", count_from(1)),
       data.key<&Data::test>("test", count_from(1)),
-      data.key<&Data::crop>("crop", within(0, 4096)),
-      data.key<&Data::flip>("flip"),
+      data.key<&Data::augment>("augment", {.text_complaint = complaint_about_augmentation}),
+      data.key<&Data::image_size>("image_size", within(0, 16384)),
+      data.key<&Data::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&Data::mean>("mean", within(0, 1)),
+      data.key<&Data::stddev>("stddev", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&Data::broken>("broken", one_of({"refuse", "skip"})),
+      data.key<&Data::decoders>("decoders", within(0, 1024)),
+      data.key<&Data::decoder_cpus>("decoder_cpus", {.text_complaint = complaint_about_cpus}),
       data.key<&Data::drop_last>("drop_last"),
   };
 }

@@ -141,7 +141,7 @@ void DataFile::expect_end() {
 namespace {
 
 // The one list of data sets.
-constexpr std::array types = {&fashion_mnist, &cifar10, &synthetic};
+constexpr std::array types = {&fashion_mnist, &cifar10, &cifar100, &image_folder, &synthetic};
 
 struct Sums {
   std::uint64_t values = 0;
@@ -166,6 +166,17 @@ const DatasetType& dataset_type(std::string_view name) {
   throw ConfigError("data.name: no data set '" + std::string(name) + "'");
 }
 
+// What the configuration says counts instead of what the data set has.
+void replace_normalisation(std::vector<float>& values, const std::vector<double>& given,
+                           const char* key) {
+  if (given.empty()) return;
+  if (given.size() != values.size()) {
+    throw ConfigError(fmt::format("{}: has {} numbers, and the images have {} channels", key,
+                                  given.size(), values.size()));
+  }
+  std::ranges::transform(given, values.begin(), [](double x) { return static_cast<float>(x); });
+}
+
 }  // namespace
 
 std::vector<std::string> dataset_names() {
@@ -184,7 +195,10 @@ Dataset load_dataset(const Experiment::Data& data, const tensor::Shape& model_in
   DatasetShape shape = type.shape(data);
   if (shape.image == tensor::Shape{}) shape.image = model_input;
   if (shape.classes == 0) shape.classes = model_classes;
-  return type.load(data, shape);
+  Dataset dataset = type.load(data, shape);
+  replace_normalisation(dataset.mean, data.mean, "data.mean");
+  replace_normalisation(dataset.stddev, data.stddev, "data.stddev");
+  return dataset;
 }
 
 void measure_normalisation(Dataset& dataset) {

@@ -13,7 +13,7 @@
 namespace rondo::train {
 
 // One kind of data set: what data.name says, and how it is read. A new kind is one source file that
-// defines one of these, and one line in dataset.cpp.
+// defines one of these, and one line in dataset_type.cpp.
 struct DatasetType {
   std::string_view name;
   // What is known of its images without reading a file. Throws ConfigError.
@@ -25,6 +25,8 @@ struct DatasetType {
 
 extern const DatasetType fashion_mnist;
 extern const DatasetType cifar10;
+extern const DatasetType cifar100;
+extern const DatasetType image_folder;
 extern const DatasetType synthetic;
 
 // The values that data.name may have.
@@ -37,6 +39,9 @@ void measure_normalisation(Dataset& dataset);
 // "FILE: problem; remedy", as a DataError.
 [[noreturn]] void fail_on_file(const std::filesystem::path& file, std::string_view problem,
                                std::string_view remedy);
+
+// All bytes of an image file. Throws DataError.
+[[nodiscard]] std::vector<std::uint8_t> read_file(const std::filesystem::path& file);
 
 // What the system calls an error of errno.
 [[nodiscard]] std::string error_text(int error);

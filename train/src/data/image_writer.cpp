@@ -1,45 +1,8 @@
 #include "data/image_writer.hpp"
 
-#include <algorithm>
 #include <cstddef>
 
 namespace rondo::train {
-namespace {
-
-std::uint8_t* copy_mirrored(const std::uint8_t* pixels, std::int64_t count, std::int64_t channels,
-                            std::uint8_t* out) {
-  for (std::int64_t i = count - 1; i >= 0; --i) {
-    out = std::copy_n(pixels + i * channels, channels, out);
-  }
-  return out;
-}
-
-std::uint8_t* cut_row(const std::uint8_t* row, const tensor::Shape& shape, const Crop& crop,
-                      std::uint8_t* out) {
-  const std::int64_t before = std::clamp<std::int64_t>(-crop.left, 0, shape.w);
-  const std::int64_t behind = std::clamp<std::int64_t>(crop.left, 0, shape.w);
-  const std::int64_t count = shape.w - before - behind;
-  const std::uint8_t* pixels = row + behind * shape.c;
-  const std::uint8_t padding = 0;
-  out = std::fill_n(out, (crop.flip ? behind : before) * shape.c, padding);
-  out = crop.flip ? copy_mirrored(pixels, count, shape.c, out)
-                  : std::copy_n(pixels, count * shape.c, out);
-  return std::fill_n(out, (crop.flip ? before : behind) * shape.c, padding);
-}
-
-}  // namespace
-
-void cut_image(const std::uint8_t* image, const tensor::Shape& shape, const Crop& crop,
-               std::uint8_t* out) {
-  const std::int64_t row = shape.w * shape.c;
-  for (std::int64_t y = 0; y < shape.h; ++y) {
-    const std::int64_t from = y + crop.top;
-    const bool inside = from >= 0 && from < shape.h;
-    out = inside ? cut_row(image + from * row, shape, crop, out)
-                 : std::fill_n(out, row, std::uint8_t{0});
-  }
-}
-
 ImageWriter::ImageWriter(std::span<const float> mean, std::span<const float> stddev)
     : tables_(mean.size()) {
   for (std::size_t c = 0; c < tables_.size(); ++c) {

@@ -1,37 +1,34 @@
+// From a data set to batches. Each of the two sets has a queue that prepares announced ranges: it
+// notes which samples a range has, then its threads decode or copy each image, vary it, and write
+// it normalised into the buffer of the batch. What a sample looks like is a function of (seed,
+// epoch, sample) alone, so it does not matter which thread of which rank prepares it, or when.
+
 #include <rondo/train/loader.hpp>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/image_writer.hpp"
-#include "data/prefetcher.hpp"
+#include "data/prefetch_queue.hpp"
 #include "data/random.hpp"
 
 namespace rondo::train {
 namespace {
 
-constexpr std::int64_t widest_padding = 4096;
-
-struct Buffer {
-  std::vector<float> images = {};
-  std::vector<std::int32_t> labels = {};
-
-  void resize(std::int64_t samples, std::int64_t image) {
-    images.resize(static_cast<std::size_t>(samples * image));
-    labels.resize(static_cast<std::size_t>(samples));
-  }
-
-  [[nodiscard]] Batch batch(std::int64_t samples, std::int64_t image) const {
-    return {.samples = samples,
-            .images = std::span(images).first(static_cast<std::size_t>(samples * image)),
-            .labels = std::span(labels).first(static_cast<std::size_t>(samples))};
-  }
-};
+// So many broken images in a row are no accident.
+constexpr std::int64_t most_broken = 1000;
 
 void require(bool fact, const char* what) {
   if (!fact) throw std::invalid_argument(std::string("loader: ") + what);
@@ -40,9 +37,22 @@ void require(bool fact, const char* what) {
 void check(const Images& images) {
   const tensor::Shape& shape = images.shape;
   require(shape.n >= 0 && shape.h > 0 && shape.w > 0 && shape.c > 0, "images have no extent");
-  require(images.pixels.size() == static_cast<std::size_t>(shape.size()) &&
+  const std::int64_t in_memory = images.source ? 0 : shape.size();
+  require(images.pixels.size() == static_cast<std::size_t>(in_memory) &&
               images.labels.size() == static_cast<std::size_t>(shape.n),
           "shape, pixels and labels of the images do not agree");
+}
+
+void check(const std::vector<Augmentation>& augmentations) {
+  for (const Augmentation& own : augmentations) {
+    require(own.apply != nullptr || own.frame != nullptr, "an augmentation without a function");
+    const auto same = [&](const Augmentation& other) { return other.name == own.name; };
+    require(std::ranges::count_if(augmentations, same) == 1,
+            "two augmentations have the same name");
+  }
+  const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
+  require(std::ranges::count_if(augmentations, frames) <= 1,
+          "two augmentations choose a part of the original");
 }
 
 const Dataset& checked(const Dataset& dataset, const LoaderOptions& options) {
@@ -55,16 +65,254 @@ const Dataset& checked(const Dataset& dataset, const LoaderOptions& options) {
           "mean and stddev need one value per channel");
   require(options.global_batch >= 1, "the global batch begins at 1");
   require(options.largest_range >= 0, "the largest range is negative");
-  require(options.crop_padding >= 0 && options.crop_padding <= widest_padding,
-          "the padding of crops is negative or huge");
-  for (const Augmentation& own : options.augmentations) {
-    require(own.apply != nullptr, "an augmentation without a function");
-    const auto same = [&](const Augmentation& other) { return other.name == own.name; };
-    require(std::ranges::count_if(options.augmentations, same) == 1,
-            "two augmentations have the same name");
-  }
+  require(options.centre_crop > 0.0 && options.centre_crop <= 1.0,
+          "the centre crop is no share of an image");
+  require(options.ahead >= 0 && options.decoders >= 0, "a number of threads or ranges is negative");
+  check(options.augmentations);
   return dataset;
 }
+
+// How many ranges are ahead, and how many threads prepare them.
+PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& options) {
+  const bool decoded = images.source != nullptr;
+  PrefetchQueue::Options queue{.ahead = static_cast<std::size_t>(options.ahead),
+                               .workers = static_cast<std::size_t>(options.decoders),
+                               .cpus = options.decoder_cpus};
+  if (queue.ahead == 0) queue.ahead = decoded ? 3 : 1;
+  if (queue.workers > 0) return queue;
+  // Copying needs a fraction of a core; decoding may need all that there are.
+  const std::size_t cpus = queue.cpus.empty() ? usable_cpus() : queue.cpus.size();
+  queue.workers = decoded ? cpus : 1;
+  return queue;
+}
+
+// Images of the set that could not be decoded.
+class BrokenList {
+ public:
+  // Is it new?
+  bool add(std::int64_t image) {
+    const std::lock_guard lock(mutex_);
+    empty_.store(false, std::memory_order_release);
+    return images_.insert(image).second;
+  }
+
+  [[nodiscard]] bool has(std::int64_t image) {
+    if (empty_.load(std::memory_order_acquire)) return false;
+    const std::lock_guard lock(mutex_);
+    return images_.contains(image);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> empty_ = true;  // the usual case takes no lock
+  std::set<std::int64_t> images_;
+};
+
+// One of the two sets: what becomes of an image between its file, or its place in memory, and its
+// entry in a batch. Used by all threads of a queue at once.
+class ImageStream {
+ public:
+  ImageStream(const Dataset& dataset, const Images& images, const LoaderOptions& options)
+      : images_(images),
+        options_(options),
+        image_(images.shape.image()),
+        writer_(dataset.mean, dataset.stddev) {
+    for (const Augmentation& one : options.augmentations) streams_.push_back(stream_of(one.name));
+  }
+
+  // The values of one image.
+  [[nodiscard]] std::int64_t image() const noexcept { return image_; }
+
+  // Writes a sample, normalised, and varied as in `epoch` if there is one; returns its label.
+  // `pixels` is memory for one image, for this thread alone.
+  std::int32_t write(std::int64_t sample, std::optional<std::int64_t> epoch,
+                     std::vector<std::uint8_t>& pixels, float* out) {
+    const bool varied = epoch && !streams_.empty();
+    if (!images_.source && !varied) {
+      writer_.write(in_memory(sample), image_ / images_.shape.c, out);
+      return label_of(sample);
+    }
+    pixels.resize(static_cast<std::size_t>(image_));
+    const tensor::View<std::uint8_t> image(pixels.data(), images_.shape.with_n(1));
+    const std::int64_t used = read(sample, framing_of(sample, epoch), image);
+    if (varied) vary(sample, *epoch, image);
+    writer_.write(pixels.data(), image_ / images_.shape.c, out);
+    return label_of(used);
+  }
+
+  [[nodiscard]] std::int32_t label_of(std::int64_t sample) const {
+    return images_.labels[static_cast<std::size_t>(sample)];
+  }
+
+  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
+
+ private:
+  [[nodiscard]] const std::uint8_t* in_memory(std::int64_t sample) const {
+    return images_.pixels.data() + sample * image_;
+  }
+
+  // The augmentation that chooses a part of the original, if there is one.
+  [[nodiscard]] const Augmentation* framer() const {
+    const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
+    const auto found = std::ranges::find_if(options_.augmentations, frames);
+    return found == options_.augmentations.end() ? nullptr : &*found;
+  }
+
+  // Images in memory are whole where no augmentation wants a part: then it is empty.
+  [[nodiscard]] Framing framing_of(std::int64_t sample, std::optional<std::int64_t> epoch) const {
+    const Augmentation* const own = epoch ? framer() : nullptr;
+    if (own != nullptr) {
+      return [this, own, sample, epoch](std::int64_t height, std::int64_t width) {
+        SampleRandom random(options_.seed, *epoch, sample, stream_of(own->name));
+        return own->frame(height, width, random);
+      };
+    }
+    if (!images_.source) return {};
+    return [this](std::int64_t height, std::int64_t width) {
+      return centre_window(height, width, options_.centre_crop, images_.shape.h, images_.shape.w);
+    };
+  }
+
+  // Reads the sample, or what stands in for it; returns which one it was. The next one of the set
+  // stands in: every rank that meets the broken image finds the same one, and no step is shorter.
+  std::int64_t read(std::int64_t sample, const Framing& frame, tensor::View<std::uint8_t> out) {
+    if (!images_.source) {
+      read_from_memory(sample, frame, out);
+      return sample;
+    }
+    for (std::int64_t next = sample, tries = 0;; next = (next + 1) % images_.shape.n, ++tries) {
+      if (broken_.has(next) && tries < images_.shape.n) continue;
+      try {
+        images_.source->read(next, frame, out);
+        if (next != sample) ++skipped_;
+        return next;
+      } catch (const DataError& error) {
+        if (options_.broken == BrokenImages::refuse) throw;
+        note_broken(next, error.what());
+        if (tries < std::min(most_broken, images_.shape.n - 1)) continue;
+        throw DataError(std::string(error.what()) +
+                        "; it is the last of too many broken images in a row");
+      }
+    }
+  }
+
+  void note_broken(std::int64_t image, const std::string& problem) {
+    const bool is_new = broken_.add(image);
+    if (is_new && options_.on_broken) options_.on_broken(problem);
+  }
+
+  void read_from_memory(std::int64_t sample, const Framing& frame,
+                        tensor::View<std::uint8_t> out) const {
+    const tensor::Shape& shape = out.shape;
+    if (frame) {
+      resample({in_memory(sample), shape}, frame(shape.h, shape.w), out);
+    } else {
+      std::copy_n(in_memory(sample), image_, out.data);
+    }
+  }
+
+  void vary(std::int64_t sample, std::int64_t epoch, tensor::View<std::uint8_t> image) const {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      const Augmentation& one = options_.augmentations[i];
+      if (!one.apply) continue;
+      SampleRandom random(options_.seed, epoch, sample, streams_[i]);
+      one.apply(image, random);
+    }
+  }
+
+  const Images& images_;
+  const LoaderOptions& options_;
+  std::int64_t image_;
+  ImageWriter writer_;
+  std::vector<std::uint32_t> streams_;  // of random numbers, one per augmentation
+  BrokenList broken_;
+  std::atomic<std::int64_t> skipped_ = 0;
+};
+
+// The memory of a batch, and what it shall hold.
+struct Buffer {
+  std::vector<float> images = {};
+  std::vector<std::int32_t> labels = {};
+  std::vector<std::int64_t> samples = {};  // which they are
+  std::optional<std::int64_t> epoch = {};
+  Range read = {};  // the entries whose images are wanted
+
+  void resize(std::int64_t count, std::int64_t image) {
+    images.resize(static_cast<std::size_t>(count * image));
+    labels.resize(static_cast<std::size_t>(count));
+    samples.resize(static_cast<std::size_t>(count));
+  }
+
+  [[nodiscard]] Batch batch(std::int64_t count, std::int64_t image) const {
+    return {.samples = count,
+            .images = std::span(images).first(static_cast<std::size_t>(count * image)),
+            .labels = std::span(labels).first(static_cast<std::size_t>(count))};
+  }
+};
+
+// Buffers, the threads that fill them, and the memory of each for one image.
+class BatchQueue {
+ public:
+  // Writes the numbers of a range's samples.
+  using List = std::function<void(const SampleRange& range, Buffer& buffer)>;
+
+  BatchQueue(ImageStream& stream, const PrefetchQueue::Options& options, std::int64_t largest,
+             List list)
+      : stream_(stream),
+        list_(std::move(list)),
+        buffers_(options.ahead + 1),
+        pixels_(options.workers) {
+    // All memory is made here, before a thread uses it.
+    for (Buffer& buffer : buffers_) buffer.resize(largest, stream.image());
+    for (auto& memory : pixels_) memory.resize(static_cast<std::size_t>(stream.image()));
+    queue_.emplace(
+        PrefetchQueue::Work{
+            .begin =
+                [this](const SampleRange& range, std::size_t buffer) {
+                  buffers_[buffer].read = part_of(range.last - range.first);
+                  list_(range, buffers_[buffer]);
+                  return range.last - range.first;
+                },
+            .prepare = [this](std::size_t buffer, std::int64_t part,
+                              std::size_t worker) { prepare(buffers_[buffer], part, worker); }},
+        options);
+  }
+
+  void read_only(std::map<std::int64_t, Range> parts) { parts_ = std::move(parts); }
+
+  void announce(const SampleRange& range) { queue_->announce(range); }
+
+  Batch take(const SampleRange& range) {
+    return buffers_[queue_->take(range)].batch(range.last - range.first, stream_.image());
+  }
+
+  [[nodiscard]] std::int64_t largest() const {
+    return static_cast<std::int64_t>(buffers_.front().labels.size());
+  }
+
+ private:
+  [[nodiscard]] Range part_of(std::int64_t samples) const {
+    const auto found = parts_.find(samples);
+    return found == parts_.end() ? Range{0, samples} : found->second;
+  }
+
+  void prepare(Buffer& buffer, std::int64_t part, std::size_t worker) {
+    const auto entry = static_cast<std::size_t>(part);
+    if (part < buffer.read.first || part >= buffer.read.last) {
+      buffer.labels[entry] = stream_.label_of(buffer.samples[entry]);
+      return;
+    }
+    buffer.labels[entry] = stream_.write(buffer.samples[entry], buffer.epoch, pixels_[worker],
+                                         buffer.images.data() + part * stream_.image());
+  }
+
+  ImageStream& stream_;
+  List list_;
+  std::map<std::int64_t, Range> parts_;  // by the number of a range's samples
+  std::vector<Buffer> buffers_;
+  std::vector<std::vector<std::uint8_t>> pixels_;  // of each thread
+  std::optional<PrefetchQueue> queue_;             // last: its threads end before what they use
+};
 
 }  // namespace
 
@@ -73,17 +321,12 @@ class Loader::Impl {
   Impl(const Dataset& dataset, const LoaderOptions& options)
       : dataset_(checked(dataset, options)),
         options_(options),
-        image_(dataset.training.shape.image()),
-        writer_(dataset.mean, dataset.stddev),
+        training_options_(queue_options(dataset.training, options)),
+        training_(dataset, dataset.training, options_),
+        test_(dataset, dataset.test, options_),
         order_(dataset.training.shape.n, options.seed),
-        prefetcher_([this](const SampleRange& range, std::size_t buffer) {
-          prepare(range, buffers_[buffer]);
-        }) {
-    const std::int64_t largest = std::min(options.largest_range, samples(0));
-    for (Buffer& buffer : buffers_) buffer.resize(largest, image_);
-    cut_.resize(static_cast<std::size_t>(image_));
-    for (const Augmentation& own : options.augmentations) streams_.push_back(stream_of(own.name));
-  }
+        batches_(training_, training_options_, std::min(options.largest_range, samples(0)),
+                 [this](const SampleRange& range, Buffer& buffer) { list(range, buffer); }) {}
 
   [[nodiscard]] std::int64_t steps() const noexcept {
     return (total() + options_.global_batch - 1) / options_.global_batch;
@@ -94,28 +337,43 @@ class Loader::Impl {
     return std::min(options_.global_batch, total() - step * options_.global_batch);
   }
 
+  [[nodiscard]] int ahead() const noexcept { return static_cast<int>(training_options_.ahead); }
+
+  [[nodiscard]] int test_buffers() const noexcept { return dataset_.test.source ? 2 : 1; }
+
+  void read_only(std::map<std::int64_t, Range> parts) {
+    if (options_.broken == BrokenImages::skip) return;
+    parts_ = std::move(parts);
+    batches_.read_only(parts_);
+  }
+
   void prefetch(const SampleRange& range) {
-    if (check(range) > 0) prefetcher_.announce(range);
+    if (check(range) > 0) batches_.announce(range);
   }
 
   Batch load(const SampleRange& range) {
-    const std::int64_t count = check(range);
-    if (count == 0) return {};
-    return buffers_[prefetcher_.take(range)].batch(count, image_);
+    if (check(range) == 0) return {};
+    return batches_.take(range);
   }
 
   Batch load_test(std::int64_t first, std::int64_t last) {
-    const Images& images = dataset_.test;
-    require(0 <= first && first <= last && last <= images.shape.n,
-            "the range lies outside the test set");
-    if (static_cast<std::size_t>(last - first) > test_.labels.size()) {
-      test_.resize(last - first, image_);
-    }
-    for (std::int64_t i = first; i < last; ++i) {
-      write(pixels_of(images, i), test_, i - first);
-      test_.labels[static_cast<std::size_t>(i - first)] = label_of(images, i);
-    }
-    return test_.batch(last - first, image_);
+    const std::int64_t all = dataset_.test.shape.n;
+    require(0 <= first && first <= last && last <= all, "the range lies outside the test set");
+    if (first == last) return {};
+    if (!dataset_.test.source) return copy_test(first, last);
+    if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
+    const SampleRange range{.first = first, .last = last};
+    // Batches of a test set follow each other, but for the last one, which may overlap the one
+    // before: it is not the announced one then, and prepared when it is asked for.
+    test_batches_->announce(range);
+    const SampleRange next{.first = last, .last = std::min(last + (last - first), all)};
+    Batch batch = test_batches_->take(range);
+    if (next.last > next.first) test_batches_->announce(next);
+    return batch;
+  }
+
+  [[nodiscard]] std::int64_t skipped() const noexcept {
+    return training_.skipped() + test_.skipped();
   }
 
  private:
@@ -130,70 +388,49 @@ class Loader::Impl {
     return range.last - range.first;
   }
 
-  // On the prefetcher's thread, like everything of order_ and cut_.
-  void prepare(const SampleRange& range, Buffer& buffer) {
+  // One at a time, on whatever thread of the queue.
+  void list(const SampleRange& range, Buffer& buffer) {
     order_.begin(range.epoch);
     const std::int64_t start = range.step * options_.global_batch;
     for (std::int64_t i = range.first; i < range.last; ++i) {
-      const std::int64_t sample = order_[start + i];
-      const std::int64_t entry = i - range.first;
-      write(augmented(range.epoch, sample), buffer, entry);
-      buffer.labels[static_cast<std::size_t>(entry)] = label_of(dataset_.training, sample);
+      buffer.samples[static_cast<std::size_t>(i - range.first)] = order_[start + i];
     }
+    buffer.epoch = range.epoch;
   }
 
-  // The pixels of a sample as it looks in this epoch, valid until the next call. What changes
-  // nothing copies nothing.
-  const std::uint8_t* augmented(std::int64_t epoch, std::int64_t sample) {
-    const std::uint8_t* pixels = pixels_of(dataset_.training, sample);
-    const Crop crop = draw_crop(epoch, sample);
-    if (crop == Crop{} && streams_.empty()) return pixels;
-    cut_image(pixels, dataset_.training.shape, crop, cut_.data());
-    const tensor::View<std::uint8_t> image(cut_.data(), dataset_.training.shape.with_n(1));
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      SampleRandom random(options_.seed, epoch, sample, streams_[i]);
-      options_.augmentations[i].apply(image, random);
+  Batch copy_test(std::int64_t first, std::int64_t last) {
+    if (static_cast<std::size_t>(last - first) > test_buffer_.labels.size()) {
+      test_buffer_.resize(last - first, test_.image());
     }
-    return cut_.data();
-  }
-
-  [[nodiscard]] Crop draw_crop(std::int64_t epoch, std::int64_t sample) const {
-    const auto key = static_cast<std::uint32_t>(epoch);
-    const auto item = static_cast<std::uint64_t>(sample);
-    Crop crop;
-    if (options_.crop_padding > 0) {
-      const std::array<std::uint32_t, 4> words = draw(options_.seed, key, item, Purpose::crop);
-      const std::int64_t offsets = 2 * options_.crop_padding + 1;
-      crop.top = words[0] % offsets - options_.crop_padding;
-      crop.left = words[1] % offsets - options_.crop_padding;
+    std::vector<std::uint8_t> none;
+    for (std::int64_t i = first; i < last; ++i) {
+      test_buffer_.labels[static_cast<std::size_t>(i - first)] =
+          test_.write(i, {}, none, test_buffer_.images.data() + (i - first) * test_.image());
     }
-    if (options_.flip) crop.flip = (draw(options_.seed, key, item, Purpose::flip)[0] & 1) != 0;
-    return crop;
+    return test_buffer_.batch(last - first, test_.image());
   }
 
-  [[nodiscard]] const std::uint8_t* pixels_of(const Images& images, std::int64_t sample) const {
-    return images.pixels.data() + sample * image_;
-  }
-
-  static std::int32_t label_of(const Images& images, std::int64_t sample) {
-    return images.labels[static_cast<std::size_t>(sample)];
-  }
-
-  void write(const std::uint8_t* pixels, Buffer& buffer, std::int64_t entry) const {
-    const tensor::Shape& shape = dataset_.training.shape;
-    writer_.write(pixels, shape.h * shape.w, buffer.images.data() + entry * image_);
+  void make_test_queue(std::int64_t largest) {
+    PrefetchQueue::Options options = queue_options(dataset_.test, options_);
+    options.ahead = 1;
+    test_batches_.emplace(test_, options, largest, [](const SampleRange& range, Buffer& buffer) {
+      for (std::int64_t i = range.first; i < range.last; ++i) {
+        buffer.samples[static_cast<std::size_t>(i - range.first)] = i;
+      }
+    });
+    test_batches_->read_only(parts_);
   }
 
   const Dataset& dataset_;
   LoaderOptions options_;
-  std::int64_t image_;  // values of one image
-  ImageWriter writer_;
+  PrefetchQueue::Options training_options_;
+  ImageStream training_;
+  ImageStream test_;
   EpochOrder order_;
-  std::vector<std::uint8_t> cut_;       // one image that is being augmented
-  std::vector<std::uint32_t> streams_;  // of random numbers, one per augmentation
-  std::array<Buffer, 2> buffers_;
-  Buffer test_;
-  Prefetcher prefetcher_;  // last: its thread ends before what it uses
+  BatchQueue batches_;
+  std::optional<BatchQueue> test_batches_;  // of a source, from the first load_test() on
+  Buffer test_buffer_;                      // of images in memory
+  std::map<std::int64_t, Range> parts_;     // that this rank reads
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
@@ -202,6 +439,10 @@ Loader::~Loader() = default;
 
 std::int64_t Loader::steps() const noexcept { return impl_->steps(); }
 std::int64_t Loader::samples(std::int64_t step) const noexcept { return impl_->samples(step); }
+void Loader::read_only(std::map<std::int64_t, Range> parts) { impl_->read_only(std::move(parts)); }
+int Loader::ahead() const noexcept { return impl_->ahead(); }
+int Loader::test_buffers() const noexcept { return impl_->test_buffers(); }
+std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }
 Batch Loader::load_test(std::int64_t first, std::int64_t last) {

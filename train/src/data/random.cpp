@@ -39,6 +39,8 @@ std::array<std::uint32_t, 4> draw(std::uint64_t seed, std::uint32_t epoch, std::
 }
 
 std::uint32_t stream_of(std::string_view augmentation) {
+  if (augmentation == "crop") return static_cast<std::uint32_t>(Purpose::crop);
+  if (augmentation == "flip") return static_cast<std::uint32_t>(Purpose::flip);
   return first_user_stream | XXH32(augmentation.data(), augmentation.size(), 0);
 }
 

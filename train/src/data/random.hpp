@@ -24,7 +24,8 @@ enum class Purpose : std::uint32_t {
 [[nodiscard]] std::array<std::uint32_t, 4> draw(std::uint64_t seed, std::uint32_t epoch,
                                                 std::uint64_t item, Purpose purpose);
 
-// The stream of an augmentation by a user, apart from all purposes.
+// The stream of an augmentation: of "crop" and "flip" their purpose, of others one apart from all
+// purposes.
 [[nodiscard]] std::uint32_t stream_of(std::string_view augmentation);
 
 // A seed for what the layer of that name draws, from the run's.

@@ -151,6 +151,7 @@ class Executor::Impl {
                         std::span<const float> statistics, Range judged);
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
   [[nodiscard]] std::span<const float> logits() const noexcept;
+  [[nodiscard]] Range samples_read(std::int64_t samples) const;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:
@@ -400,6 +401,11 @@ std::span<const float> Executor::Impl::logits() const noexcept {
   return {activations_.read(spans_.size(), nullptr, plans_.front()).data, evaluated_};
 }
 
+Range Executor::Impl::samples_read(std::int64_t samples) const {
+  const BatchPlan* const plan = find(plans_, samples);
+  return plan != nullptr && plan->input ? plan->input->n : Range{0, samples};
+}
+
 std::vector<std::string> Executor::Impl::implementations() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < spans_.size(); ++i) {
@@ -550,6 +556,8 @@ std::span<const float> Executor::infer(std::span<const float> images, std::int64
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }
+
+Range Executor::samples_read(std::int64_t samples) const { return impl_->samples_read(samples); }
 
 std::vector<std::string> Executor::implementations() const { return impl_->implementations(); }
 

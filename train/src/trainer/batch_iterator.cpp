@@ -1,11 +1,14 @@
 // From the steps of a run to ranges of samples. A step's batch is cut into one share per replica,
-// and a share into micro-batches; the next range is announced to the loader when one is given out.
+// and a share into micro-batches; the next ranges are announced to the loader when one is given
+// out.
 
 #include "trainer/batch_iterator.hpp"
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 
 #include <rondo/train/experiment.hpp>
 
@@ -65,6 +68,12 @@ std::vector<std::int64_t> BatchIterator::micro_batch_sizes() const {
   return sizes;
 }
 
+void BatchIterator::read_for(const Executor& executor, std::int64_t test_batch) {
+  std::map<std::int64_t, Range> parts = {{test_batch, executor.samples_read(test_batch)}};
+  for (const std::int64_t size : micro_batch_sizes()) parts[size] = executor.samples_read(size);
+  loader_.read_only(std::move(parts));
+}
+
 bool BatchIterator::has_empty_micro_batches() const {
   for (const std::int64_t step : {std::int64_t{0}, steps_ - 1}) {
     if (own_samples(step) < options_.micro_batches) return true;
@@ -83,8 +92,10 @@ SampleRange BatchIterator::range(std::int64_t step, std::int64_t micro_batch) co
 
 Batch BatchIterator::load(std::int64_t step, std::int64_t micro_batch) {
   const Batch batch = loader_.load(range(step, micro_batch));
-  const bool last = micro_batch + 1 == options_.micro_batches;
-  loader_.prefetch(last ? range(step + 1, 0) : range(step, micro_batch + 1));
+  const std::int64_t number = step * options_.micro_batches + micro_batch;
+  for (std::int64_t next = number + 1; next <= number + loader_.ahead(); ++next) {
+    loader_.prefetch(range(next / options_.micro_batches, next % options_.micro_batches));
+  }
   return batch;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/executor.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
 
@@ -19,8 +20,8 @@ struct BatchIteratorOptions {
 
 /// One rank's samples, step after step: its share of every step's batch, in micro-batches.
 ///
-/// The next micro-batch is announced to the loader when one is given, so that it is prepared
-/// meanwhile.
+/// The next micro-batches, as many as the loader prepares ahead, are announced to it when one is
+/// given. They are a function of the step, so a run may go on at any step.
 class BatchIterator {
  public:
   /// `dataset` is lent.
@@ -52,6 +53,18 @@ class BatchIterator {
 
   /// Micro-batch `micro_batch` of this rank's share of step `step`; valid until the next load().
   [[nodiscard]] Batch load(std::int64_t step, std::int64_t micro_batch);
+
+  /// Has only those images prepared that `executor` reads of its training batches, and of test
+  /// batches of `test_batch`. Called before the first load().
+  void read_for(const Executor& executor, std::int64_t test_batch);
+
+  /// How often an image stood in for a broken one, so far.
+  [[nodiscard]] std::int64_t skipped() const noexcept { return loader_.skipped(); }
+
+  /// For how many samples the loader has buffers, with test batches of `test_batch`.
+  [[nodiscard]] std::int64_t buffered_samples(std::int64_t test_batch) const {
+    return (loader_.ahead() + 1) * largest_micro_batch() + loader_.test_buffers() * test_batch;
+  }
 
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last) {
     return loader_.load_test(first, last);

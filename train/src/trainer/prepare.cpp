@@ -72,8 +72,9 @@ std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
 
 /// What concerns one rank or its node alone, and may differ.
 constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
-    {"data.path", "model.weights", "train.threads", "update.replay", "transport.wait",
-     "transport.deadline_seconds", "transport.stall_warning_seconds", "transport.interface"});
+    {"data.path", "data.decoders", "data.decoder_cpus", "model.weights", "train.threads",
+     "update.replay", "transport.wait", "transport.deadline_seconds",
+     "transport.stall_warning_seconds", "transport.interface"});
 
 std::vector<Fact> facts_of(const Experiment& experiment) {
   std::vector<Fact> facts;
@@ -93,7 +94,9 @@ std::string digest(const std::vector<T>& values) {
 // Their number comes first: it is what tells most.
 void add_facts(const std::string& which, const Images& images, std::vector<Fact>& facts) {
   facts.push_back({"the number of " + which, std::to_string(images.shape.n)});
-  facts.push_back({"the digest of the pixels of " + which, digest(images.pixels)});
+  facts.push_back(images.source
+                      ? Fact{"the digest of the files of " + which, images.source->digest()}
+                      : Fact{"the digest of the pixels of " + which, digest(images.pixels)});
   facts.push_back({"the digest of the labels of " + which, digest(images.labels)});
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
+#include "data/prefetch_queue.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
@@ -76,13 +78,32 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
 
 namespace {
 
-BatchIteratorOptions stream_options(const Experiment& experiment, const GridMembership& grid,
-                                    const TrainerOptions& options) {
+/// Those of [data], then those of the program.
+std::vector<Augmentation> augmentations_of(const Dataset& dataset, const Experiment::Data& data,
+                                           const std::vector<Augmentation>& own) {
+  std::vector<Augmentation> all;
+  for (const std::string& text : data.augment) all.push_back(make_augmentation(text, dataset.mean));
+  all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
+// Each rank has broken images of its own, and only rank 0 has a log.
+void tell_of_broken_image(const std::string& problem) {
+  std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
+}
+
+BatchIteratorOptions stream_options(const Dataset& dataset, const Experiment& experiment,
+                                    const GridMembership& grid,
+                                    const std::vector<Augmentation>& own) {
   return {.loader = {.global_batch = experiment.train.global_batch,
                      .seed = static_cast<std::uint64_t>(experiment.train.seed),
-                     .crop_padding = experiment.data.crop,
-                     .flip = experiment.data.flip,
-                     .augmentations = options.augmentations},
+                     .augmentations = augmentations_of(dataset, experiment.data, own),
+                     .centre_crop = experiment.data.centre_crop,
+                     .decoders = static_cast<int>(experiment.data.decoders),
+                     .decoder_cpus = read_cpu_list(experiment.data.decoder_cpus),
+                     .broken = experiment.data.broken == "skip" ? BrokenImages::skip
+                                                                : BrokenImages::refuse,
+                     .on_broken = tell_of_broken_image},
           .rank = grid.group(),
           .ranks = grid.grid().pc,
           .micro_batches = experiment.train.accumulate,
@@ -91,9 +112,10 @@ BatchIteratorOptions stream_options(const Experiment& experiment, const GridMemb
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
-BatchIteratorOptions own_stream_options(const Experiment& experiment, const GridMembership& grid,
-                                        const TrainerOptions& trainer) {
-  BatchIteratorOptions options = stream_options(experiment, grid, trainer);
+BatchIteratorOptions own_stream_options(const Dataset& dataset, const Experiment& experiment,
+                                        const GridMembership& grid,
+                                        const std::vector<Augmentation>& augmentations) {
+  BatchIteratorOptions options = stream_options(dataset, experiment, grid, augmentations);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -106,7 +128,8 @@ std::unique_ptr<BatchIterator> make_own_stream(const Dataset& dataset, const Exp
                                                const GridMembership& grid,
                                                const TrainerOptions& options) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchIterator>(dataset, own_stream_options(experiment, grid, options));
+  return std::make_unique<BatchIterator>(
+      dataset, own_stream_options(dataset, experiment, grid, options.augmentations));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -151,8 +174,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(*dataset_, stream_options(experiment_, grid_, options)),
-      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options)),
+      batches_(*dataset_, stream_options(*dataset_, experiment_, grid_, options.augmentations)),
+      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options.augmentations)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
@@ -183,16 +206,15 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
 }
 
 // What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
-// batches: each stream has one that is computed and one that is prepared, and evaluation has one of
-// its own.
+// batches: each stream has one that is computed and some that are prepared, and so has evaluation.
 void Trainer::book_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
   book(memory_, "the optimizer's state", arrays * gradients);
   if (batches_.micro_batches() > 1)
     book(memory_, "the sum of gradients over micro-batches", gradients);
-  std::int64_t samples = 2 * batches_.largest_micro_batch() + evaluation_batch();
-  if (own_batches_) samples += 2 * own_batches_->largest_micro_batch();
+  std::int64_t samples = batches_.buffered_samples(evaluation_batch());
+  if (own_batches_) samples += own_batches_->buffered_samples(0);
   book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
 }
 
@@ -275,6 +297,8 @@ void Trainer::choose_lazy_layers() {
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
+  batches_.read_for(*executor_, evaluation_batch());
+  if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_groups();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),

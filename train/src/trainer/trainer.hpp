@@ -115,6 +115,7 @@ class Trainer {
   Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
   [[nodiscard]] std::uint64_t synchronous_words_sent() const;
+  void report_broken_images();
   EpochMetrics epoch_metrics(const sync::SchemeCounters& before);
 
   transport::World& world_;

@@ -185,11 +185,22 @@ Trainer::Work Trainer::work_since(const sync::SchemeCounters& before) {
   return work;
 }
 
+void Trainer::report_broken_images() {
+  if (!dataset_->training.source) return;
+  std::int64_t own = batches_.skipped();
+  if (own_batches_) own += own_batches_->skipped();
+  const auto [skipped] = sum_over_ranks(world_, std::array{static_cast<double>(own)});
+  if (skipped == 0.0) return;
+  log_.note("data " + counted(static_cast<std::int64_t>(skipped), "time") +
+            " so far, another image stood in for a broken one (data.broken = \"skip\")");
+}
+
 EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
   static_cast<void>(reduce_losses());
   const Work work = work_since(before);
   const std::uint64_t evaluated_before = scheme_->counters().evaluation_reductions;
   const Evaluation judged = evaluate();
+  report_broken_images();
   const LossSums& losses = losses_.total();
   trained_samples_ += losses.samples;
   const EpochMetrics metrics{

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/image.hpp>
 
 namespace rondo::train {
 
@@ -28,11 +30,12 @@ class RONDO_TRAIN_API DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Labelled images in memory.
+/// Labelled images of one size: in memory, or read by a source when they are needed.
 struct Images {
   tensor::Shape shape = {};               ///< n = number of images
-  std::vector<std::uint8_t> pixels = {};  ///< NHWC
+  std::vector<std::uint8_t> pixels = {};  ///< NHWC; empty where there is a source
   std::vector<std::int32_t> labels = {};  ///< one per image: 0 <= label < classes
+  std::shared_ptr<const ImageSource> source = {};
 };
 
 /// A training set and a test set of images of one size, and what to normalise them with: mean
@@ -71,6 +74,17 @@ struct DatasetShape {
 /// CIFAR-10 from its binary files in `folder`, or in its subfolder cifar-10-batches-bin. The five
 /// training files hold equally many images.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_cifar10(const std::filesystem::path& folder);
+
+/// CIFAR-100, with its 100 fine labels, from train.bin and test.bin of its binary version in
+/// `folder`, or in its subfolder cifar-100-binary.
+[[nodiscard]] RONDO_TRAIN_API Dataset read_cifar100(const std::filesystem::path& folder);
+
+/// The JPEG, PNG and PPM images of `folder`/train/CLASS and `folder`/val/CLASS (or test/CLASS), for
+/// images of `height` x `width` pixels. Classes are numbered in the order of their names. Only the
+/// names are read; images are decoded when a Loader asks for them. Mean and deviation are those of
+/// ImageNet.
+[[nodiscard]] RONDO_TRAIN_API Dataset list_folder(const std::filesystem::path& folder,
+                                                  std::int64_t height, std::int64_t width);
 
 struct SyntheticOptions {
   tensor::Shape shape = {0, 28, 28, 1};  ///< of one image; n is ignored

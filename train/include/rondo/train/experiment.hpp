@@ -30,15 +30,21 @@ using TextTable = std::vector<std::pair<std::string, std::string>>;
 /// [data] name and [model] name.
 struct Experiment {
   struct Data {
-    std::string name = {};            ///< fashion-mnist, cifar10, synthetic
+    std::string name = {};            ///< fashion-mnist, cifar10, cifar100, folder, synthetic
     std::filesystem::path path = {};  ///< empty: the default of that name
     std::vector<std::int64_t> shape =
         {};                          ///< synthetic: {height, width, channels}; empty: the model's
     std::int64_t classes = 0;        ///< synthetic; 0: the model's
     std::int64_t training = 10'000;  ///< synthetic: images
     std::int64_t test = 1'000;       ///< synthetic: images
-    std::int64_t crop = 0;           ///< padding of random crops, in pixels
-    bool flip = false;
+    std::vector<std::string> augment = {};  ///< see make_augmentation(), in loader.hpp
+    std::int64_t image_size = 0;            ///< folder: height and width; 0: the model's
+    double centre_crop = 0.875;             ///< folder: see LoaderOptions
+    std::vector<double> mean = {};          ///< per channel, in [0, 1]; empty: the data set's
+    std::vector<double> stddev = {};        ///< likewise
+    std::string broken = "refuse";          ///< folder: refuse, skip
+    std::int64_t decoders = 0;              ///< threads; 0: see LoaderOptions
+    std::string decoder_cpus = {};          ///< such as 0-3,8; empty: those of the rank
     bool drop_last = false;  ///< leaves out what fills no whole global batch at the end of an epoch
   } data;
   /// One layer of a model that is described layer by layer. What is not its kind's means nothing.

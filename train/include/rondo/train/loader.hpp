@@ -4,13 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/image.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::train {
 
@@ -28,6 +33,9 @@ class RONDO_TRAIN_API SampleRandom {
   /// 0 <= number < `count`, where 0 < `count` < 2^32.
   std::int64_t below(std::int64_t count) { return next() % count; }
 
+  /// 0 <= number < 1, uniform.
+  double unit() { return next() * 0x1p-32; }
+
  private:
   std::uint64_t seed_;
   std::uint32_t epoch_;
@@ -37,14 +45,25 @@ class RONDO_TRAIN_API SampleRandom {
   std::array<std::uint32_t, 4> words_ = {};
 };
 
-/// A random change of a training image, by a user of the library.
+/// A random change of a training image: make_augmentation() has the usual ones, a user of the
+/// library adds others. It has one of the two functions. They run on the loader's threads, several
+/// at once, and not on the one that trains.
 struct Augmentation {
   /// Two augmentations of one run have different names; the name keys the random numbers.
   std::string name = {};
-  /// Changes `image` ({1, height, width, channels}, values of pixels) in place. Runs on the
-  /// loader's thread, not on the one that trains.
+  /// Changes `image` ({1, height, width, channels}, values of pixels) in place.
   std::function<void(tensor::View<std::uint8_t> image, SampleRandom& random)> apply = {};
+  /// Chooses the part of the original of `height` x `width` pixels that becomes the image. It runs
+  /// before all that change pixels, and a list has at most one.
+  std::function<ImageWindow(std::int64_t height, std::int64_t width, SampleRandom& random)> frame =
+      {};
 };
+
+/// What an entry of data.augment says: "crop:4", "flip", "random_resized_crop:0.08,1",
+/// "color_jitter:0.4,0.4,0.4", "cutout:8"; numbers that are left out have these values. `mean` is
+/// the data set's, in [0, 1]: what cutout paints with. Throws std::invalid_argument.
+[[nodiscard]] RONDO_TRAIN_API Augmentation make_augmentation(std::string_view text,
+                                                             std::span<const float> mean);
 
 /// Samples [first, last) of step `step` of epoch `epoch`: a range of the epoch's shuffled order,
 /// relative to the beginning of the step's global batch.
@@ -57,22 +76,37 @@ struct SampleRange {
   [[nodiscard]] bool operator==(const SampleRange&) const noexcept = default;
 };
 
+/// What happens when an image cannot be decoded: load() throws DataError, or the next image of the
+/// set that can be decoded stands in for it.
+enum class BrokenImages { refuse, skip };
+
 struct LoaderOptions {
   std::int64_t global_batch = 128;
   std::uint64_t seed = 1;
-  std::int64_t crop_padding = 0;     ///< random crops out of a image padded by so many zeros
-  bool flip = false;                 ///< random horizontal flips
-  std::int64_t largest_range = 128;  ///< the most samples that are asked for at once
-  std::vector<Augmentation> augmentations = {};  ///< run after crop and flip, in this order
+  std::int64_t largest_range = 128;              ///< the most samples that are asked for at once
+  std::vector<Augmentation> augmentations = {};  ///< of training images, in this order
+  /// Of an ImageSource, where no augmentation chooses a window: the centre, whose shorter side is
+  /// this share of the original's.
+  double centre_crop = 1.0;
+  /// How many announced ranges are prepared; 0: 1 for images in memory, 3 for an ImageSource.
+  int ahead = 0;
+  /// Threads that prepare images; 0: 1 for images in memory, as many as this thread may use CPUs
+  /// for an ImageSource.
+  int decoders = 0;
+  std::vector<int> decoder_cpus = {};  ///< of these threads; empty: those of this thread
+  BrokenImages broken = BrokenImages::refuse;
+  /// Told of an image that is skipped, when it is met for the first time, on a decoder's thread.
+  std::function<void(const std::string& problem)> on_broken = {};
 };
 
 /// Gives the images of any range of any step, shuffled and augmented.
 ///
-/// Order, crops and flips are drawn by a counter-based generator keyed by (seed, epoch, sample,
-/// purpose): a sample looks the same whichever rank asks for it, and whatever was asked before.
-/// A thread of its own prepares what was announced by prefetch() while the caller computes.
+/// Order and augmentations are drawn by a counter-based generator keyed by (seed, epoch, sample,
+/// augmentation): a sample looks the same whichever rank asks for it, and whatever was asked
+/// before. Threads of its own prepare what was announced by prefetch() while the caller computes.
 /// A range may be empty. One that lies outside the epoch throws std::invalid_argument. Belongs to
-/// one thread at a time. Memory is allocated in the constructor, and by the first load_test().
+/// one thread at a time. Memory for batches is allocated in the constructor, and by the first
+/// load_test() of its size; an ImageSource may allocate for the images that are being decoded.
 class RONDO_TRAIN_API Loader {
  public:
   /// Images and normalisation come from `dataset`, which must outlive the Loader.
@@ -86,17 +120,34 @@ class RONDO_TRAIN_API Loader {
   /// Samples of the global batch of `step`.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
 
-  /// Announces the range that will be asked for next; returns at once. Of several announcements
-  /// the last one counts.
+  /// For a rank that reads a part of its batches: from ranges of n samples only the images in
+  /// parts[n] are prepared, the others are left as they are. Labels are given for all. Ranges of
+  /// other numbers are prepared whole, and so are all with BrokenImages::skip, because the label of
+  /// a stand-in is known only when it has been decoded. Called before the first range is announced.
+  void read_only(std::map<std::int64_t, Range> parts);
+
+  /// How many announcements count: 1 or more.
+  [[nodiscard]] int ahead() const noexcept;
+
+  /// Announces a range that will be asked for after those announced before; returns at once. Of
+  /// more than ahead() the last ones count.
   void prefetch(const SampleRange& range);
 
   /// The range's images, valid until the next load(). Waits when they are still being prepared;
-  /// prepares them when they were not announced.
+  /// prepares them when they were not announced. Forgets what was announced before the range, or
+  /// everything if the range was not.
   [[nodiscard]] Batch load(const SampleRange& range);
 
   /// Images [first, last) of the test set, in order, normalised, not augmented; valid until the
-  /// next load_test(). Prepared by the caller's thread.
+  /// next load_test(). Images in memory are prepared by the caller's thread; those of an
+  /// ImageSource by decoders, together with as many that follow.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
+
+  /// How many buffers of a test batch there are.
+  [[nodiscard]] int test_buffers() const noexcept;
+
+  /// How often an image stood in for a broken one, so far.
+  [[nodiscard]] std::int64_t skipped() const noexcept;
 
  private:
   class Impl;

@@ -1,0 +1,202 @@
+// The augmentations that a configuration can name: what they do to an image, that they are the same
+// however a batch is cut over ranks, and what is said about wrong ones.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/loader.hpp>
+
+#include "train/error_text.hpp"
+
+namespace rondo::train::augmentations_test {
+namespace {
+
+using rondo::test::error_text;
+using testing::Each;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+// Images of noise. Mean 0 and deviation 1/255 leave pixels as they are.
+Dataset noise(std::int64_t samples, tensor::Shape shape) {
+  Dataset dataset{.classes = samples};
+  SampleRandom random(7, 0, 0, 1);
+  for (Images* images : {&dataset.training, &dataset.test}) {
+    images->shape = shape.with_n(samples);
+    for (std::int64_t i = 0; i < images->shape.size(); ++i) {
+      images->pixels.push_back(static_cast<std::uint8_t>(random.below(256)));
+    }
+    for (std::int64_t i = 0; i < samples; ++i) {
+      images->labels.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  dataset.mean.assign(static_cast<std::size_t>(shape.c), 0.0F);
+  dataset.stddev.assign(static_cast<std::size_t>(shape.c), 1.0F / 255.0F);
+  return dataset;
+}
+
+std::vector<float> epoch_of(Loader& loader, std::int64_t epoch, int ranks) {
+  std::vector<float> images;
+  for (std::int64_t step = 0; step < loader.steps(); ++step) {
+    const std::int64_t samples = loader.samples(step);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Batch batch =
+          loader.load({epoch, step, samples * rank / ranks, samples * (rank + 1) / ranks});
+      images.insert(images.end(), batch.images.begin(), batch.images.end());
+    }
+  }
+  return images;
+}
+
+// One augmentation, or all of them.
+class AugmentationTest : public testing::TestWithParam<std::vector<std::string>> {
+ protected:
+  [[nodiscard]] static LoaderOptions options(const Dataset& dataset) {
+    LoaderOptions options{.global_batch = 12, .largest_range = 12};
+    for (const std::string& text : GetParam()) {
+      options.augmentations.push_back(make_augmentation(text, dataset.mean));
+    }
+    return options;
+  }
+};
+
+// The share of a rank begins elsewhere for each number of ranks.
+TEST_P(AugmentationTest, IsTheSameForAnyNumberOfRanks) {
+  const Dataset dataset = noise(30, {0, 9, 11, 3});
+  const LoaderOptions wanted = options(dataset);
+  Loader loader(dataset, wanted);
+  const std::vector<float> one = epoch_of(loader, 2, 1);
+
+  EXPECT_THAT(epoch_of(loader, 2, 2), ElementsAreArray(one));
+  EXPECT_THAT(epoch_of(loader, 2, 3), ElementsAreArray(one));
+}
+
+TEST_P(AugmentationTest, ChangesImagesFromEpochToEpoch) {
+  const Dataset dataset = noise(1, {0, 9, 11, 3});
+  Loader loader(dataset, options(dataset));
+  std::set<std::vector<float>> looks;
+
+  for (std::int64_t epoch = 0; epoch < 40; ++epoch) looks.insert(epoch_of(loader, epoch, 1));
+
+  EXPECT_GE(looks.size(), GetParam() == std::vector<std::string>{"flip"} ? 2U : 10U);
+}
+
+TEST_P(AugmentationTest, LeavesTestImagesAlone) {
+  const Dataset dataset = noise(5, {0, 9, 11, 3});
+  Loader loader(dataset, options(dataset));
+
+  const Batch batch = loader.load_test(0, 5);
+  for (std::size_t i = 0; i < batch.images.size(); ++i) {
+    ASSERT_NEAR(batch.images[i], dataset.test.pixels[i], 1e-4);
+  }
+}
+
+TEST_P(AugmentationTest, TakesImagesOfOneChannel) {
+  const Dataset dataset = noise(4, {0, 8, 8, 1});
+  Loader loader(dataset, options(dataset));
+
+  EXPECT_EQ(epoch_of(loader, 0, 1).size(), 4U * 64U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, AugmentationTest,
+    testing::Values(std::vector<std::string>{"crop:2"}, std::vector<std::string>{"flip"},
+                    std::vector<std::string>{"random_resized_crop"},
+                    std::vector<std::string>{"color_jitter"}, std::vector<std::string>{"cutout:3"},
+                    std::vector<std::string>{"random_resized_crop:0.3,0.9", "flip", "crop:1",
+                                             "color_jitter:0.1,0.2,0.3", "cutout"}));
+
+// A pixel of value 255 in a black image: where it is, and how often.
+TEST(AugmentationsTest, CutoutPaintsASquareInTheMeanColour) {
+  Dataset dataset = noise(1, {0, 20, 20, 1});
+  std::ranges::fill(dataset.training.pixels, 255);
+  const std::vector<float> mean = {100.0F / 255.0F};
+  Loader loader(dataset,
+                {.global_batch = 1, .augmentations = {make_augmentation("cutout:4", mean)}});
+  std::set<std::int64_t> sizes;
+
+  for (std::int64_t epoch = 0; epoch < 200; ++epoch) {
+    const std::vector<float> image = epoch_of(loader, epoch, 1);
+    sizes.insert(std::ranges::count_if(image, [](float x) { return std::abs(x - 100) < 0.1; }));
+  }
+
+  // At borders a part of the square lies outside.
+  EXPECT_EQ(*sizes.rbegin(), 16);
+  EXPECT_GE(*sizes.begin(), 4);
+}
+
+TEST(AugmentationsTest, RandomResizedCropChoosesSharesOfTheArea) {
+  const Augmentation crop = make_augmentation("random_resized_crop:0.2,0.6", {});
+  double least = 1.0;
+  double most = 0.0;
+  for (std::int64_t sample = 0; sample < 2000; ++sample) {
+    SampleRandom random(1, 0, sample, 5);
+    const ImageWindow window = crop.frame(300, 400, random);
+    EXPECT_GE(window.top, 0.0);
+    EXPECT_GE(window.left, 0.0);
+    EXPECT_LE(window.top + window.height, 300.0);
+    EXPECT_LE(window.left + window.width, 400.0);
+    const double share = window.height * window.width / (300.0 * 400.0);
+    least = std::min(least, share);
+    most = std::max(most, share);
+    EXPECT_NEAR(std::log(window.width / window.height), 0.0, std::log(4.0 / 3.0) + 0.02);
+  }
+
+  EXPECT_NEAR(least, 0.2, 0.01);
+  EXPECT_NEAR(most, 0.6, 0.01);
+}
+
+TEST(AugmentationsTest, ColourJitterOfNothingChangesNothing) {
+  const Dataset dataset = noise(3, {0, 5, 5, 3});
+  Loader plain(dataset, {.global_batch = 3});
+  Loader jittered(
+      dataset, {.global_batch = 3, .augmentations = {make_augmentation("color_jitter:0,0,0", {})}});
+
+  EXPECT_THAT(epoch_of(jittered, 0, 1), ElementsAreArray(epoch_of(plain, 0, 1)));
+}
+
+std::string error(const std::string& text) {
+  return error_text<std::invalid_argument>([&] { return make_augmentation(text, {}); });
+}
+
+TEST(AugmentationsTest, SaysWhatIsWrong) {
+  EXPECT_THAT(error("crup"), HasSubstr("no such augmentation; did you mean 'crop'?"));
+  EXPECT_THAT(error("zzz"), HasSubstr("choose one of crop, flip, random_resized_crop"));
+  EXPECT_THAT(error("crop:a"), HasSubstr("crop takes 1 number"));
+  EXPECT_THAT(error("crop:"), HasSubstr("crop takes 1 number"));
+  EXPECT_THAT(error("crop:1,2"), HasSubstr("crop takes 1 number"));
+  EXPECT_THAT(error("crop:1.5"), HasSubstr("1.5 is impossible; must be an integer in [0, 4096]"));
+  EXPECT_THAT(error("flip:1"), HasSubstr("flip takes 0 numbers"));
+  EXPECT_THAT(error("color_jitter:0.1,nan,0.1"), HasSubstr("nan is impossible"));
+  EXPECT_THAT(error("random_resized_crop:0.5,0.1"), HasSubstr("first number must not be greater"));
+}
+
+TEST(AugmentationsTest, AConfigurationNamesTheEntry) {
+  const auto parse = [](const std::string& line) {
+    return parse_experiment("[data]\nname = 'synthetic'\n" + line + "\n[model]\nname = 'lenet5'\n",
+                            "exp.toml");
+  };
+
+  EXPECT_THAT(parse("augment = ['crop:4', 'flip']").data.augment,
+              testing::ElementsAre("crop:4", "flip"));
+  EXPECT_THAT(parse("augment = []").data.augment, testing::IsEmpty());
+  EXPECT_THAT(parse("mean = [0, 0.5, 1]").data.mean, testing::ElementsAre(0.0, 0.5, 1.0));
+  EXPECT_THAT(error_text<ConfigError>([&] { return parse("augment = ['crop:4', 'flop']"); }),
+              HasSubstr("exp.toml:3: data.augment: \"flop\": no such augmentation; did you mean "
+                        "'flip'?"));
+  EXPECT_THAT(error_text<ConfigError>([&] { return parse("augment = [1]"); }),
+              HasSubstr("data.augment: expected an array of strings"));
+  EXPECT_THAT(error_text<ConfigError>([&] { return parse("decoder_cpus = '0-'"); }),
+              HasSubstr("data.decoder_cpus: is no list of CPUs"));
+}
+
+}  // namespace
+}  // namespace rondo::train::augmentations_test

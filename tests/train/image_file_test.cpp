@@ -1,0 +1,230 @@
+// JPEG, PNG and PPM files, whole and damaged, and changes of size.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/image.hpp>
+
+#include "support/scratch_folder.hpp"
+#include "train/error_text.hpp"
+#include "train/image_files.hpp"
+
+namespace rondo::train::image_file_test {
+namespace {
+
+using rondo::test::Bytes;
+using rondo::test::error_text;
+using rondo::test::gradient_image;
+using rondo::test::jpeg_of;
+using rondo::test::png_of;
+using rondo::test::ppm_of;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+int largest_difference(const Image& a, const Image& b) {
+  EXPECT_EQ(a.shape, b.shape);
+  int largest = 0;
+  for (std::size_t i = 0; i < std::min(a.pixels.size(), b.pixels.size()); ++i) {
+    largest = std::max(largest, std::abs(a.pixels[i] - b.pixels[i]));
+  }
+  return largest;
+}
+
+Image read(const Bytes& bytes) {
+  const rondo::test::ScratchFolder folder;
+  return read_image(folder.write("image", bytes));
+}
+
+std::string error(const Bytes& bytes) {
+  return error_text<DataError>([&] { return read(bytes); });
+}
+
+// What decode_image() makes of a window.
+Image reduced(const Bytes& bytes, const ImageWindow& window, std::int64_t height,
+              std::int64_t width) {
+  Image image{.shape = {1, height, width, 3}};
+  image.pixels.resize(static_cast<std::size_t>(image.shape.size()));
+  decode_image(bytes, "image", [&](std::int64_t, std::int64_t) { return window; },
+               {image.pixels.data(), image.shape});
+  return image;
+}
+
+TEST(ImageFileTest, ReadsAllFormatsWhateverTheirName) {
+  const Image image = gradient_image(37, 50);
+
+  EXPECT_EQ(largest_difference(read(png_of(image)), image), 0);
+  EXPECT_EQ(largest_difference(read(ppm_of(image)), image), 0);
+  EXPECT_LE(largest_difference(read(jpeg_of(image)), image), 6);
+  EXPECT_LE(largest_difference(read(jpeg_of(37, 50, image.pixels, {.progressive = true})), image),
+            6);
+}
+
+TEST(ImageFileTest, MakesRedGreenAndBlueOfGrey) {
+  const std::vector<std::uint8_t> grey(20 * 30, 77);
+
+  EXPECT_THAT(read(jpeg_of(20, 30, grey, {.colours = JCS_GRAYSCALE})).pixels, Each(77));
+  EXPECT_THAT(read(png_of(20, 30, grey, PNG_FORMAT_GRAY)).pixels, Each(77));
+}
+
+// Adobe's marker says that 255 is no ink; jpeg_set_defaults() writes it.
+TEST(ImageFileTest, MakesRedGreenAndBlueOfCyanMagentaYellowAndBlack) {
+  std::vector<std::uint8_t> inks;
+  for (int i = 0; i < 16 * 16; ++i) inks.insert(inks.end(), {200, 100, 50, 128});
+
+  const Image image = read(jpeg_of(16, 16, inks, {.colours = JCS_CMYK}));
+
+  EXPECT_NEAR(image.pixels[0], 200 * 128 / 255, 3);
+  EXPECT_NEAR(image.pixels[1], 100 * 128 / 255, 3);
+  EXPECT_NEAR(image.pixels[2], 50 * 128 / 255, 3);
+}
+
+TEST(ImageFileTest, BlendsTransparentPixelsWithBlack) {
+  std::vector<std::uint8_t> pixels;
+  for (int i = 0; i < 4; ++i) pixels.insert(pixels.end(), {250, 251, 252, 0});
+  pixels[3] = 255;
+
+  const Image image = read(png_of(2, 2, pixels, PNG_FORMAT_RGBA));
+
+  EXPECT_THAT(std::vector<int>(image.pixels.begin(), image.pixels.begin() + 6),
+              testing::ElementsAre(250, 251, 252, 0, 0, 0));
+}
+
+// A JPEG is decoded at 1/8, 1/4, 1/2 or 1/1, then resampled: the result is that of the PNG, which
+// is decoded whole, but for what JPEG loses.
+TEST(ImageFileTest, ReducesAWindowAlikeFromAllFormats) {
+  const Image image = gradient_image(401, 333);
+  const Bytes jpeg = jpeg_of(image);
+  const Bytes png = png_of(image);
+  for (const ImageWindow& window :
+       {ImageWindow{0, 0, 401, 333}, ImageWindow{100, 31, 200, 300}, ImageWindow{390, 320, 11, 13},
+        ImageWindow{0.5, 0.25, 399.5, 320.125}}) {
+    for (const std::int64_t side : {8, 20, 41, 100, 224}) {
+      const Image from_jpeg = reduced(jpeg, window, side, side);
+      const Image from_png = reduced(png, window, side, side);
+
+      EXPECT_LE(largest_difference(from_jpeg, from_png), 8) << side << " of " << window.height;
+    }
+  }
+}
+
+TEST(ImageFileTest, RefusesImagesCutAnywhere) {
+  const Image image = gradient_image(24, 17);
+  for (const Bytes& whole : {jpeg_of(image), png_of(image), ppm_of(image),
+                             jpeg_of(24, 17, image.pixels, {.progressive = true})}) {
+    // Behind the last pixels a PNG has 16 bytes that the decoder does not need.
+    for (std::size_t length = 0; length + 20 < whole.size(); length += 1 + length / 16) {
+      const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+      EXPECT_THAT(error(cut), HasSubstr("/image: ")) << length << " of " << whole.size();
+    }
+  }
+}
+
+TEST(ImageFileTest, ChangedBytesGiveAnErrorOrAnImage) {
+  const Image image = gradient_image(24, 17);
+  std::mt19937 random(3);
+  for (const Bytes& whole : {jpeg_of(image), png_of(image), ppm_of(image)}) {
+    for (std::size_t place = 0; place < whole.size(); place += 1 + place / 64) {
+      Bytes changed = whole;
+      changed[place] ^= static_cast<std::uint8_t>(1 + random() % 255);
+      try {
+        const Image read_image = read(changed);
+        EXPECT_EQ(read_image.pixels.size(), static_cast<std::size_t>(read_image.shape.size()));
+      } catch (const DataError&) {  // the other good answer
+      }
+    }
+  }
+}
+
+TEST(ImageFileTest, RefusesHugeImagesByTheirHeader) {
+  Bytes jpeg = jpeg_of(gradient_image(16, 16));
+  const std::array<std::uint8_t, 2> frame = {0xff, 0xc0};
+  auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
+  ASSERT_NE(header, jpeg.end());
+  std::fill_n(header + 5, 4, std::uint8_t{0xf0});  // height and width
+  const std::string ppm = "P6 8000 7999 255\n";
+
+  EXPECT_THAT(error(jpeg), HasSubstr("announces 61680 x 61680 pixels in its header; possible are"));
+  EXPECT_THAT(error({ppm.begin(), ppm.end()}),
+              HasSubstr("announces 7999 x 8000 pixels in its header, which 17 bytes cannot hold"));
+}
+
+TEST(ImageFileTest, SaysWhatIsNoImage) {
+  EXPECT_THAT(error({}), HasSubstr("is empty"));
+  EXPECT_THAT(error({'G', 'I', 'F', '8'}),
+              AllOf(HasSubstr("is no JPEG, PNG or PPM image"), HasSubstr("data.broken")));
+  EXPECT_THAT(error_text<DataError>([] { return read_image("/no/such/file"); }),
+              HasSubstr("/no/such/file: cannot be read (No such file"));
+}
+
+TEST(ResampleTest, KeepsAnImageOfItsSize) {
+  const Image image = gradient_image(19, 31);
+  Image same{.shape = image.shape, .pixels = std::vector<std::uint8_t>(image.pixels.size())};
+
+  resample({image.pixels.data(), image.shape}, {0, 0, 19, 31}, {same.pixels.data(), same.shape});
+
+  EXPECT_EQ(same.pixels, image.pixels);
+}
+
+TEST(ResampleTest, KeepsAConstantImageAtAnySize) {
+  for (const std::int64_t channels : {1, 2, 3, 4}) {
+    const tensor::Shape from{1, 23, 40, channels};
+    const std::vector<std::uint8_t> image(static_cast<std::size_t>(from.size()), 201);
+    for (const std::int64_t side : {1, 7, 23, 100}) {
+      const tensor::Shape to{1, side, 2 * side, channels};
+      std::vector<std::uint8_t> out(static_cast<std::size_t>(to.size()));
+
+      resample({image.data(), from}, {1.5, 2.25, 20.0, 30.5}, {out.data(), to});
+
+      EXPECT_THAT(out, Each(201)) << side;
+    }
+  }
+}
+
+// Worked out by hand: from 4 pixels to 2, each new one reaches over 2 old pixels to both sides,
+// with the weights 3, 3, 1 and the other way round; one of 7 lies outside.
+TEST(ResampleTest, WeightsByTheDistance) {
+  const std::vector<std::uint8_t> row = {0, 70, 140, 210};
+  std::vector<std::uint8_t> out(2);
+
+  resample({row.data(), {1, 1, 4, 1}}, {0, 0, 1, 4}, {out.data(), {1, 1, 2, 1}});
+
+  EXPECT_THAT(
+      out, testing::ElementsAre((3 * 0 + 3 * 70 + 1 * 140) / 7, (1 * 70 + 3 * 140 + 3 * 210) / 7));
+}
+
+TEST(ResampleTest, LooksAtTheWindowOnly) {
+  std::vector<std::uint8_t> image(20 * 20, 255);
+  for (std::size_t y = 5; y < 15; ++y)
+    std::fill_n(image.begin() + 20 * static_cast<int>(y) + 5, 10, 9);
+  std::vector<std::uint8_t> out(4 * 4);
+
+  resample({image.data(), {1, 20, 20, 1}}, {5, 5, 10, 10}, {out.data(), {1, 4, 4, 1}});
+
+  EXPECT_THAT(out, Each(9));
+}
+
+TEST(CentreWindowTest, KeepsTheRelationOfTheSides) {
+  const ImageWindow square = centre_window(480, 640, 0.875, 224, 224);
+  EXPECT_EQ(square.height, 420);
+  EXPECT_EQ(square.width, 420);
+  EXPECT_EQ(square.top, 30);
+  EXPECT_EQ(square.left, 110);
+
+  const ImageWindow wide = centre_window(100, 100, 1.0, 50, 200);
+  EXPECT_EQ(wide.width, 100);
+  EXPECT_EQ(wide.height, 25);
+}
+
+}  // namespace
+}  // namespace rondo::train::image_file_test

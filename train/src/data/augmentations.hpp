@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/tensor/tensor.hpp>
+#include <rondo/train/loader.hpp>
+
+namespace rondo::train {
+
+// What is wrong with an entry of data.augment, such as "crop:4"; empty if nothing is.
+[[nodiscard]] std::string complaint_about_augmentation(std::string_view text);
+
+// Moves an image up by `down` rows and left by `right` columns (negative: down, right). What is
+// uncovered becomes 0.
+void shift_image(tensor::View<std::uint8_t> image, std::int64_t down, std::int64_t right);
+
+// Exchanges left and right.
+void mirror_image(tensor::View<std::uint8_t> image);
+
+}  // namespace rondo::train

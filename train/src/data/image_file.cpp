@@ -1,0 +1,422 @@
+// Decodes JPEG, PNG and PPM. A file's header is read first: it says how large the image is, and so
+// which part of it is wanted and, for JPEG, at which scale the inverse cosine transform may give it
+// at once: at 1/2, 1/4 or 1/8 it computes and stores so much less. Rows above the wanted part are
+// decoded and dropped, rows below it are not decoded. What remains is brought to the wanted size by
+// resample().
+//
+// Files may come from anywhere. So the number of pixels is checked before memory for them is taken,
+// the scans of a progressive JPEG are counted (each is a pass over the whole image), and an image
+// that ends early is an error, not an image with a grey rest.
+
+#include <rondo/train/image.hpp>
+
+// jpeglib.h wants size_t and FILE declared before it.
+#include <cstdio>
+
+#include <jerror.h>
+#include <jpeglib.h>
+#include <png.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cmath>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <rondo/train/dataset.hpp>
+
+#include "data/dataset_type.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr std::int64_t most_pixels = 64'000'000;
+constexpr std::int64_t colours = 3;
+constexpr int most_scans = 200;  // usual are up to 20
+constexpr std::uintmax_t most_bytes = std::uintmax_t{256} << 20U;
+// Ends every message about an image.
+constexpr std::string_view broken_remedy =
+    "replace or remove the file, or set data.broken = \"skip\"";
+
+[[noreturn]] void fail(const std::string& name, std::string_view problem) {
+  fail_on_file(name, problem, broken_remedy);
+}
+
+// `most_per_byte` is how many pixels one byte of the format can stand for.
+void check_size(const std::string& name, std::int64_t height, std::int64_t width, std::size_t bytes,
+                std::int64_t most_per_byte) {
+  const bool possible =
+      height >= 1 && width >= 1 && height <= most_pixels && width <= most_pixels / height;
+  if (!possible) {
+    fail(name,
+         fmt::format("announces {} x {} pixels in its header; possible are 1 to {} million in all",
+                     height, width, most_pixels / 1'000'000));
+  }
+  if (height * width / most_per_byte > static_cast<std::int64_t>(bytes)) {
+    fail(name, fmt::format("announces {} x {} pixels in its header, which {} bytes cannot hold",
+                           height, width, bytes));
+  }
+}
+
+// The rows of an original, or of a reduced copy of it, that hold the wanted window.
+struct Rows {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  ImageWindow window = {};  // within these rows
+};
+
+Rows rows_of(const ImageWindow& window, std::int64_t height) {
+  // One more on each side: interpolation looks at neighbours, but not beyond the window.
+  const auto first = std::clamp<std::int64_t>(std::llround(std::floor(window.top)), 0, height - 1);
+  const auto last = std::clamp<std::int64_t>(std::llround(std::ceil(window.top + window.height)),
+                                             first + 1, height);
+  Rows rows{.first = first, .count = last - first, .window = window};
+  rows.window.top -= static_cast<double>(first);
+  return rows;
+}
+
+// Where the pixels of a decoded image lie while one is decoded. A thread keeps its memory, unless
+// an image was unusually large.
+std::vector<std::uint8_t>& scratch(std::size_t bytes) {
+  thread_local std::vector<std::uint8_t> memory;
+  constexpr std::size_t usual = std::size_t{16} << 20U;
+  if (memory.capacity() > usual && bytes < usual) std::vector<std::uint8_t>().swap(memory);
+  if (memory.size() < bytes) memory.resize(bytes);
+  return memory;
+}
+
+// Takes the decoded rows, or asks where to put them: of a window at any scale, or of everything.
+class Target {
+ public:
+  virtual ~Target() = default;
+  // May the decoder reduce an original of this size, and by which power of 2?
+  virtual int begin(std::int64_t height, std::int64_t width) = 0;
+  // The image is decoded at this size, three channels. Returns which rows are wanted.
+  virtual Rows rows(std::int64_t height, std::int64_t width) = 0;
+  // Where row `row`, counted from the first wanted one, goes.
+  virtual std::uint8_t* row(std::int64_t row) = 0;
+};
+
+// All of the image, as it is.
+class Everything : public Target {
+ public:
+  int begin(std::int64_t, std::int64_t) override { return 1; }
+  Rows rows(std::int64_t height, std::int64_t width) override {
+    image.shape = {1, height, width, colours};
+    image.pixels.resize(static_cast<std::size_t>(image.shape.size()));
+    return {.first = 0, .count = height};
+  }
+  std::uint8_t* row(std::int64_t row) override {
+    return image.pixels.data() + row * image.shape.w * colours;
+  }
+
+  Image image = {};
+};
+
+// The window that `frame` chooses, which is resampled to `out` at the end.
+class Part : public Target {
+ public:
+  Part(const Framing& frame, tensor::View<std::uint8_t> out) : frame_(frame), out_(out) {}
+
+  // The most by which both sides can shrink and still have as many pixels as `out`.
+  int begin(std::int64_t height, std::int64_t width) override {
+    height_ = height;
+    width_ = width;
+    window_ = frame_(height, width);
+    int reduction = 1;
+    while (reduction < 8 && window_.height >= static_cast<double>(2 * reduction * out_.shape.h) &&
+           window_.width >= static_cast<double>(2 * reduction * out_.shape.w)) {
+      reduction *= 2;
+    }
+    return reduction;
+  }
+
+  Rows rows(std::int64_t height, std::int64_t width) override {
+    // What the image has shrunk by in decoding, the window shrinks by, too.
+    const double down = static_cast<double>(height) / static_cast<double>(height_);
+    const double right = static_cast<double>(width) / static_cast<double>(width_);
+    rows_ = rows_of({.top = window_.top * down,
+                     .left = window_.left * right,
+                     .height = window_.height * down,
+                     .width = window_.width * right},
+                    height);
+    shape_ = {1, rows_.count, width, colours};
+    pixels_ = scratch(static_cast<std::size_t>(shape_.size())).data();
+    return rows_;
+  }
+
+  std::uint8_t* row(std::int64_t row) override { return pixels_ + row * shape_.w * colours; }
+
+  void finish() const { resample({pixels_, shape_}, rows_.window, out_); }
+
+ private:
+  const Framing& frame_;
+  tensor::View<std::uint8_t> out_;
+  std::int64_t height_ = 0;
+  std::int64_t width_ = 0;
+  ImageWindow window_ = {};
+  Rows rows_ = {};
+  tensor::Shape shape_ = {};
+  std::uint8_t* pixels_ = nullptr;
+};
+
+// JPEG. The library reports an error by a function that must not return. It jumps back to where the
+// library was called, over C code alone; the exception is thrown there.
+class JpegDecoder {
+ public:
+  JpegDecoder(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name) {
+    jpeg_.err = jpeg_std_error(&errors_);
+    jpeg_.client_data = this;
+    errors_.error_exit = [](j_common_ptr jpeg) { self(jpeg).jump_with_message(); };
+    errors_.emit_message = [](j_common_ptr jpeg, int level) { self(jpeg).note(level); };
+    progress_.progress_monitor = [](j_common_ptr jpeg) { self(jpeg).count_scans(); };
+    guarded([&] {
+      jpeg_create_decompress(&jpeg_);
+      jpeg_.progress = &progress_;
+      jpeg_mem_src(&jpeg_, bytes.data(), bytes.size());
+      jpeg_read_header(&jpeg_, TRUE);
+    });
+    // One bit for each block of 8 x 8 pixels, where colour has a quarter of the blocks.
+    check_size(name_, jpeg_.image_height, jpeg_.image_width, bytes.size(), 8 * 64);
+  }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
+
+  // Rows that are wanted go where they stay at once, others into `row_`. What lies behind the last
+  // wanted row is left: destroying the decoder drops it.
+  void decode(Target& target) {
+    const bool printed = jpeg_.num_components == 4;
+    jpeg_.out_color_space = printed ? JCS_CMYK : JCS_RGB;
+    jpeg_.scale_num = 1;
+    jpeg_.scale_denom = static_cast<unsigned>(target.begin(jpeg_.image_height, jpeg_.image_width));
+    guarded([&] { jpeg_start_decompress(&jpeg_); });
+    const Rows rows = target.rows(jpeg_.output_height, jpeg_.output_width);
+    row_.resize(std::size_t{jpeg_.output_width} * (printed ? 4 : 3));
+    for (std::int64_t row = 0; row < rows.first + rows.count; ++row) {
+      const bool direct = row >= rows.first && !printed;
+      read_row(direct ? target.row(row - rows.first) : row_.data());
+      if (row >= rows.first && printed) to_rgb(target.row(row - rows.first));
+    }
+  }
+
+ private:
+  static JpegDecoder& self(j_common_ptr jpeg) {
+    return *static_cast<JpegDecoder*>(jpeg->client_data);
+  }
+
+  // Calls the library. Nothing that a step has made needs a destructor, so the jump skips none.
+  template <class Step>
+  void guarded(const Step& step) {
+    if (setjmp(jump_) != 0) fail_as_noted();
+    step();
+  }
+
+  [[noreturn]] void fail_as_noted() const {
+    fail(name_, fmt::format("is no whole JPEG image ({})", message_.data()));
+  }
+
+  [[noreturn]] void jump_with_message() {
+    errors_.format_message(reinterpret_cast<j_common_ptr>(&jpeg_), message_.data());
+    std::longjmp(jump_, 1);
+  }
+
+  // Of warnings (negative levels) those that mean missing data end it. Others are harmless, such as
+  // bytes that do not belong there, and common in real collections.
+  void note(int level) {
+    const bool ends_early =
+        errors_.msg_code == JWRN_JPEG_EOF || errors_.msg_code == JWRN_HIT_MARKER;
+    if (level < 0 && ends_early) jump_with_message();
+  }
+
+  // Called now and then during a pass.
+  void count_scans() {
+    if (jpeg_.input_scan_number <= most_scans) return;
+    fmt::format_to_n(message_.data(), message_.size() - 1, "more than {} scans", most_scans);
+    std::longjmp(jump_, 1);
+  }
+
+  void read_row(std::uint8_t* out) {
+    JSAMPROW row = out;
+    guarded([&] { jpeg_read_scanlines(&jpeg_, &row, 1); });
+  }
+
+  // Adobe's programs store the amounts of ink inverted, as others do not.
+  void to_rgb(std::uint8_t* out) const {
+    const int flip = jpeg_.saw_Adobe_marker != 0 ? 0 : 255;
+    for (std::size_t x = 0; x < jpeg_.output_width; ++x) {
+      const int light = row_[4 * x + 3] ^ flip;
+      for (std::size_t c = 0; c < 3; ++c) {
+        *out++ = static_cast<std::uint8_t>((row_[4 * x + c] ^ flip) * light / 255);
+      }
+    }
+  }
+
+  const std::string& name_;
+  jpeg_decompress_struct jpeg_ = {};
+  jpeg_error_mgr errors_ = {};
+  jpeg_progress_mgr progress_ = {};
+  std::jmp_buf jump_ = {};
+  std::array<char, JMSG_LENGTH_MAX> message_ = {};
+  std::vector<std::uint8_t> row_;  // one that is not wanted, or not RGB yet
+};
+
+// PNG, by the library's simplified interface: any kind of PNG becomes 8-bit RGB. It decodes whole
+// images only, so the wanted rows are copied out of it.
+class PngDecoder {
+ public:
+  PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name) {
+    png_.version = PNG_IMAGE_VERSION;
+    if (png_image_begin_read_from_memory(&png_, bytes.data(), bytes.size()) == 0) fail_as_noted();
+    // Zlib packs at most 1,032 bytes into one, and a byte can hold 8 pixels.
+    check_size(name_, png_.height, png_.width, bytes.size(), 8 * 1032);
+  }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+  ~PngDecoder() { png_image_free(&png_); }
+
+  void decode(Target& target) {
+    static_cast<void>(target.begin(png_.height, png_.width));
+    png_.format = PNG_FORMAT_RGB;
+    const png_color black = {};
+    std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(png_));
+    if (png_image_finish_read(&png_, &black, pixels.data(), 0, nullptr) == 0) fail_as_noted();
+    const Rows rows = target.rows(png_.height, png_.width);
+    const std::int64_t bytes = std::int64_t{png_.width} * colours;
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      std::copy_n(pixels.data() + (rows.first + row) * bytes, bytes, target.row(row));
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_as_noted() const {
+    fail(name_, fmt::format("is no whole PNG image ({})", png_.message));
+  }
+
+  const std::string& name_;
+  png_image png_ = {};
+};
+
+// PPM: "P6", width, height and the largest value as text, then bytes. Lines that begin with # are
+// comments.
+class PpmDecoder {
+ public:
+  PpmDecoder(std::span<const std::uint8_t> bytes, const std::string& name)
+      : bytes_(bytes.subspan(2)), name_(name) {
+    width_ = read_number();
+    height_ = read_number();
+    check_size(name_, height_, width_, bytes.size(), 1);
+    if (read_number() != 255) fail(name_, "is a PPM image whose largest value is not 255");
+    if (!bytes_.empty()) bytes_ = bytes_.subspan(1);
+    const auto wanted = static_cast<std::size_t>(height_ * width_ * colours);
+    if (bytes_.size() >= wanted) return;
+    fail(name_, fmt::format("is no whole PPM image: {} of {} bytes", bytes_.size(), wanted));
+  }
+
+  void decode(Target& target) const {
+    static_cast<void>(target.begin(height_, width_));
+    const Rows rows = target.rows(height_, width_);
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const std::int64_t bytes = width_ * colours;
+      std::copy_n(bytes_.data() + (rows.first + row) * bytes, bytes, target.row(row));
+    }
+  }
+
+ private:
+  void skip_blanks() {
+    bool comment = false;
+    while (!bytes_.empty()) {
+      const std::uint8_t byte = bytes_.front();
+      if (byte == '#') comment = true;
+      if (!comment && std::isspace(byte) == 0) return;
+      if (byte == '\n') comment = false;
+      bytes_ = bytes_.subspan(1);
+    }
+  }
+
+  // At most nine digits, so that products of two are no problem.
+  std::int64_t read_number() {
+    skip_blanks();
+    std::int64_t number = 0;
+    int digits = 0;
+    while (!bytes_.empty() && std::isdigit(bytes_.front()) != 0 && digits < 9) {
+      number = 10 * number + (bytes_.front() - '0');
+      bytes_ = bytes_.subspan(1);
+      ++digits;
+    }
+    if (digits == 0) fail(name_, "has a damaged PPM header");
+    return number;
+  }
+
+  std::span<const std::uint8_t> bytes_;
+  const std::string& name_;
+  std::int64_t width_ = 0;
+  std::int64_t height_ = 0;
+};
+
+template <std::size_t count>
+bool begins_with(std::span<const std::uint8_t> bytes, const std::array<std::uint8_t, count>& mark) {
+  return bytes.size() >= count && std::equal(mark.begin(), mark.end(), bytes.begin());
+}
+
+// By its first bytes: names of files are often wrong.
+void decode(std::span<const std::uint8_t> bytes, const std::string& name, Target& target) {
+  if (begins_with<2>(bytes, {0xff, 0xd8})) {
+    JpegDecoder(bytes, name).decode(target);
+  } else if (begins_with<4>(bytes, {0x89, 'P', 'N', 'G'})) {
+    PngDecoder(bytes, name).decode(target);
+  } else if (begins_with<2>(bytes, {'P', '6'})) {
+    PpmDecoder(bytes, name).decode(target);
+  } else {
+    fail(name, bytes.empty() ? "is empty" : "is no JPEG, PNG or PPM image");
+  }
+}
+
+}  // namespace
+
+void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
+                  const Framing& frame, tensor::View<std::uint8_t> out) {
+  Part part(frame, out);
+  decode(bytes, name, part);
+  part.finish();
+}
+
+// A file's size is known before it is read, so memory is taken once; a pipe or a device has none.
+std::vector<std::uint8_t> read_file(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error) fail_on_file(file, fmt::format("cannot be read ({})", error.message()), broken_remedy);
+  if (size > most_bytes) {
+    fail_on_file(file, fmt::format("has {} bytes, too many for an image", size), broken_remedy);
+  }
+  std::vector<std::uint8_t> bytes(size);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"),
+                                                               std::fclose);
+  const std::size_t got =
+      stream ? std::fread(bytes.data(), 1, bytes.size(), stream.get()) : std::size_t{0};
+  if (!stream || std::ferror(stream.get()) != 0) {
+    fail_on_file(file, fmt::format("cannot be read ({})", error_text(errno)), broken_remedy);
+  }
+  bytes.resize(got);
+  return bytes;
+}
+
+Image read_image(const std::filesystem::path& file) {
+  Everything everything;
+  decode(read_file(file), file.string(), everything);
+  return std::move(everything.image);
+}
+
+}  // namespace rondo::train
