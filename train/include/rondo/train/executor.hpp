@@ -104,13 +104,12 @@ class RONDO_TRAIN_API Executor {
   /// of, made without training_batches. No labels, and weights are packed once.
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
 
-  /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that
-  /// this rank has judged.
   /// Of a batch of so many samples, those whose images this rank reads; the images of others may be
   /// anything. Labels are needed of all.
   [[nodiscard]] Range samples_read(std::int64_t samples) const;
-  /// The logits of the last evaluate(): samples x classes, on a grid of the samples that this rank
-  /// has judged.
+
+  /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that
+  /// this rank has judged.
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
   /// "layer: kernel names", one line per layer that has a oneDNN kernel.
