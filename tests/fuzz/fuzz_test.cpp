@@ -9,8 +9,8 @@
 
 namespace {
 
-TEST(FuzzTest, FindsNothingInTheStoresMessages) {
-  const char* program = std::getenv("RONDO_STORE_FUZZ");
+void expect_nothing_found(const char* variable) {
+  const char* program = std::getenv(variable);
   ASSERT_NE(program, nullptr);
 
   const pid_t child = ::fork();
@@ -24,5 +24,9 @@ TEST(FuzzTest, FindsNothingInTheStoresMessages) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
+
+TEST(FuzzTest, FindsNothingInTheStoresMessages) { expect_nothing_found("RONDO_STORE_FUZZ"); }
+
+TEST(FuzzTest, FindsNothingInManifests) { expect_nothing_found("RONDO_MANIFEST_FUZZ"); }
 
 }  // namespace

@@ -31,14 +31,19 @@
 namespace rondo::train {
 namespace {
 
-EpochMetrics run(Trainer& trainer) {
+void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
-  EpochMetrics last;
-  while (!trainer.done()) last = trainer.run_epoch();
+  while (!trainer.done()) trainer.run_epoch();
+  trainer.complete_checkpoints();
+  if (trainer.stopped()) return;
   trainer.finish();
   trainer.save_model();
-  return last;
+}
+
+std::string reason_of_end(const Trainer& trainer) {
+  if (trainer.stopped()) return "stopped";
+  return trainer.cut_short() ? "max_steps" : "completed";
 }
 
 /// The error that ended the run is told; one more while telling it is not.
@@ -58,11 +63,10 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   PreparedRun prepared = prepare_run(world, experiment, options.dataset);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
-  EpochMetrics last;
   try {
     end_together(world, [&] {
-      last = run(*trainer);
-      log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
+      run(*trainer);
+      log->end(trainer->summary(reason_of_end(*trainer)), trainer->stopped());
     });
   } catch (const std::exception& error) {
     end_by_error(*log, *trainer, error.what());
@@ -71,7 +75,8 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
     end_by_error(*log, *trainer, "an exception of an unknown type");
     throw;
   }
-  return last;
+  if (trainer->stopped()) throw Stopped(trainer->stop_report());
+  return trainer->last_epoch();
 }
 
 namespace {
@@ -132,6 +137,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
     : world_(world),
       log_(log),
       on_step_(options.on_step),
+      request_(options.request),
+      resume_(options.resume),
       run_folder_(options.run_folder),
       team_(options.team),
       experiment_(std::move(run.experiment)),
@@ -156,7 +163,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
-      learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
+      learning_rate_(learning_rate_of(experiment_, batches_.steps(),
+                                      experiment_.train.epochs * batches_.steps())),
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
       traffic_(world),
@@ -187,6 +195,10 @@ void Trainer::book_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
   book(memory_, "the optimizer's state", arrays * gradients);
+  if (experiment_.checkpoint.wanted()) {
+    book(memory_, "the copy for a checkpoint",
+         (1 + arrays) * gradients + statistics_.size() * sizeof(float));
+  }
   if (batches_.micro_batches() > 1)
     book(memory_, "the sum of gradients over micro-batches", gradients);
   std::int64_t samples = 2 * batches_.largest_micro_batch() + evaluation_batch();
@@ -262,8 +274,13 @@ void Trainer::make_groups() {
 
 void Trainer::choose_lazy_layers() {
   if (!scheme_of(experiment_.update).windows) return;
-  const LazyLayers choice = lazy_layers_of(experiment_);
+  LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
+  if (resumes_exactly_) {  // what was measured then; now it might be others
+    choice = {LazyLayers::Kind::count, static_cast<double>(resumed_.lazy_convolutions)};
+    lazy_ = plan_lazy_layers(model_, layout_, choice);
+    return;
+  }
   const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
                                                        replica().layers, model_state());
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
@@ -273,11 +290,12 @@ void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
   make_groups();
+  find_checkpoint();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
                     .team = team_,
                     .norms_and_biases = norms_and_biases(layout_),
-                    .warm_up_steps = warm_up_steps_,
+                    .warm_up_steps = warm_up_left(),
                     .lazy = lazy_,
                     .epoch_samples = batches_.epoch_samples(),
                     .script = std::move(script_),
@@ -291,24 +309,38 @@ void Trainer::join() {
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
+  flags_.emplace(world_);
+  begin_checkpoints();
+  restore();
 }
 
-EpochMetrics Trainer::run_epoch() {
-  const sync::SchemeCounters before = scheme_->counters();
-  ++epoch_;
-  epoch_first_ = step_;
-  losses_.start();
-  traffic_.start();
+const EpochMetrics& Trainer::run_epoch() {
+  if (epoch_open_) {  // goes on within it
+    traffic_.start(epoch_traffic_);
+  } else {
+    ++epoch_;
+    epoch_first_ = step_;
+    epoch_before_ = scheme_->counters();
+    epoch_open_ = true;
+    losses_.start();
+    traffic_.start();
+  }
   if (is_paced_now()) {
     run_paced_steps();
   } else {
     run_steps();
   }
-  return epoch_metrics(before);
+  if (stopped_) return last_epoch_;
+  hear_late_flags();
+  report_epoch();
+  epoch_open_ = false;
+  end_epoch();
+  return last_epoch_;
 }
 
 void Trainer::run_steps() {
-  do {
+  bool more = step_ < total_steps_;
+  while (more) {
     run_step();
     report_traces();
     const std::int64_t in_epoch = step_ - epoch_first_;
@@ -316,7 +348,9 @@ void Trainer::run_steps() {
       report_step();
     }
     report_progress();
-  } while (!done() && step_ % batches_.steps() != 0);
+    end_step();
+    more = step_ < total_steps_ && step_ % batches_.steps() != 0 && !stopped_;
+  }
 }
 
 void Trainer::run_step() {
@@ -326,6 +360,7 @@ void Trainer::run_step() {
                   .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
                   .learning_rate = learning_rate_.at(step_)});
   const tensor::Loss loss = compute(batches_, step_);
+  meet_in_step(loss);
   scheme_->finish();
   ++step_;
   losses_.add(step_, loss, grid_.speaks() ? mine : 0);
@@ -339,6 +374,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     link_->begin_micro_batch(micro_batch, batches.micro_batches());
     const tensor::Loss loss = slow_rank_.slowed([&] { return executor_->train(batch, *link_); });
     grid_.shared_statistics().count(batch.samples, statistics_);
+    if (!std::isfinite(loss.sum) && not_finite_.empty()) explain(step, batch);
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
@@ -346,7 +382,9 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   return whole;
 }
 
+// A run that was resumed at its end has evaluated nothing.
 void Trainer::finish() {
+  if (evaluated_step_ < 0) copy_for_evaluation();
   const sync::SchemeCounters before = scheme_->counters();
   traffic_.start();
   scheme_->flush();
@@ -424,11 +462,16 @@ Range Trainer::test_share() const {
   return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
 }
 
+void Trainer::copy_for_evaluation() {
+  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+  grid_.average_statistics(evaluated_statistics_);
+  evaluated_step_ = step_;
+}
+
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
-  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
-  grid_.average_statistics(evaluated_statistics_);
+  copy_for_evaluation();
 
   LossSums own;
   const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
@@ -496,6 +539,7 @@ void Trainer::run_paced_step() {
   step_ = step_at(paced_samples());
   losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
   if (on_step_) on_step_();
+  if (checkpoints_) checkpoints_->progress();
 }
 
 void Trainer::report_pushes() {
