@@ -20,7 +20,7 @@
 
 #include <fmt/format.h>
 
-#include <rondo/sync/byte_stream.hpp>
+#include <rondo/sync/scheme_base.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/transport/world.hpp>
 
