@@ -73,6 +73,15 @@ bool writes_checkpoint(const fs::path& folder) {
   return false;
 }
 
+bool has_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+    const bool finished = entry.path().extension() != ".unfinished";
+    if (finished && fs::exists(entry.path() / "manifest.json")) return true;
+  }
+  return false;
+}
+
 class InterruptedRunsTest : public testing::Test {
  protected:
   InterruptedRunsTest() { scratch_.write("tiny.toml", tiny_run); }
@@ -186,10 +195,11 @@ TEST_F(InterruptedRunsTest, Sigusr1ToOneRankLeavesACheckpointAndTheRunGoesOn) {
   program.output_until("epoch 1/");
   ASSERT_FALSE(program.children().empty());
   ::kill(program.children().back(), SIGUSR1);
-  while (!program.has_ended() && (!fs::exists(run / "checkpoints") || writes_checkpoint(run))) {
+  while (!program.has_ended() && !has_checkpoint(run)) {
     ::poll(nullptr, 0, 1);
   }
 
+  EXPECT_TRUE(has_checkpoint(run));
   EXPECT_FALSE(program.has_ended());
   program.send(SIGTERM);
   EXPECT_EQ(program.wait().status, 75);

@@ -1,6 +1,5 @@
 // Runs that are stopped after a step and resumed end with the bits of one that was not.
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -33,9 +32,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
-using testing::SizeIs;
 using testing::ThrowsMessage;
 
 // Two epochs of five steps and two steps more.
@@ -61,7 +58,7 @@ struct Run {
   std::vector<std::string> notes = {};
 };
 
-// `stop_at`: the last rank is asked to stop the so-manieth time that it looks, which is in every
+// `stop_at`: the last rank is asked to stop the nth time that it looks, which is in every
 // step and once at the end of an epoch; 0: never.
 Run run_in(const fs::path& folder, int ranks, const Experiment& experiment,
            const fs::path& resume = {}, int stop_at = 0) {
@@ -300,6 +297,52 @@ TEST(ResumeTest, AnotherConfigurationIsRefused) {
                 ThrowsMessage<ConfigError>(AllOf(HasSubstr("optimizer.learning_rate"),
                                                  HasSubstr("0.5"), HasSubstr("0.05"))));
   });
+}
+
+// The second step's loss is not finite. It is noticed before the update, or where replicas do not
+// meet in every step, before the next one.
+TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
+  for (const char* scheme : {"synchronous", "k_step"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.optimizer.learning_rate = 1e30;
+    experiment.checkpoint.every_steps = 1;
+    experiment.checkpoint.keep = 5;
+    const ScratchFolder folder;
+    World{2}.run([&](transport::World& world) {
+      TrainerOptions options;
+      options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+      EXPECT_THAT(
+          [&] { train(world, experiment, options); },
+          ThrowsMessage<NumericError>(HasSubstr("in step 2, first in the output of layer ")));
+    });
+
+    EXPECT_THAT(list_checkpoints(folder.path()), Contains(checkpoint_folder(folder.path(), 1)));
+    EXPECT_THAT(list_checkpoints(folder.path()),
+                Not(Contains(checkpoint_folder(folder.path(), 3))));
+  }
+}
+
+TEST(ResumeTest, TheBestOneIsKept) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.max_steps = 0;
+  experiment.checkpoint.best = true;
+  experiment.checkpoint.keep = 1;
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  double best = -1.0;
+  std::int64_t best_step = 0;
+  std::ifstream stream(folder.path() / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    const json event = json::parse(line);
+    if (event["event"] != "epoch" || event["accuracy"].get<double>() <= best) continue;
+    best = event["accuracy"].get<double>();
+    best_step = 5 * event["epoch"].get<std::int64_t>();
+  }
+
+  EXPECT_THAT(list_checkpoints(folder.path()),
+              Contains(checkpoint_folder(folder.path(), best_step)));
+  EXPECT_THAT(list_checkpoints(folder.path()),
+              Contains(checkpoint_folder(folder.path(), 15)));  // the newest
 }
 
 // Of all ranks alike under synchronous updates, momenta included: only sums are added up in

@@ -102,7 +102,7 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
   const std::string config = to_toml(experiment);
   if (use == Use::resume && has_begun(path_)) return;
-  refuse_files_of_another_run(path_, config);
+  if (use == Use::begin) refuse_files_of_another_run(path_, config);
   made_ = first_missing(path_);
   try {
     make(config);
