@@ -181,15 +181,25 @@ TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {
     write_example(run.path(), manifest);
   }
 
-  prune_checkpoints(run.path(), 3, true);
+  prune_checkpoints(run.path(), 200, 3, true);
   EXPECT_THAT(list_checkpoints(run.path()),
               ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100),
                           checkpoint_folder(run.path(), 20)));
-  prune_checkpoints(run.path(), 1, true);
+  prune_checkpoints(run.path(), 200, 1, true);
   EXPECT_THAT(list_checkpoints(run.path()),
               ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100)));
-  prune_checkpoints(run.path(), 1, false);
+  prune_checkpoints(run.path(), 200, 1, false);
   EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 200)));
+}
+
+// A run that was resumed from an older checkpoint, because this one was damaged, gets there again.
+TEST(CheckpointFilesTest, KeepsNoneOfLaterSteps) {
+  const ScratchFolder run;
+  for (const int step : {4, 8, 12}) write_example(run.path(), example(step));
+
+  prune_checkpoints(run.path(), 8, 1, false);
+
+  EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 8)));
 }
 
 }  // namespace

@@ -157,8 +157,13 @@ void remove_unfinished(const fs::path& run_folder) {
   for (const fs::path& path : unfinished) remove_checkpoint(path);
 }
 
-void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best) {
-  const std::vector<fs::path> folders = list_checkpoints(run_folder);
+void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64_t keep,
+                       bool best) {
+  std::vector<fs::path> folders = list_checkpoints(run_folder);
+  while (!folders.empty() && *step_of(folders.front()) > last) {
+    remove_checkpoint(folders.front());
+    folders.erase(folders.begin());
+  }
   fs::path best_one;
   std::optional<double> highest;
   for (const fs::path& folder : folders) {

@@ -150,7 +150,7 @@ void CheckpointWriter::complete() {
   stage_ = Stage::completing;
   run([this] {
     complete_checkpoint(options_.run_folder, manifest_);
-    prune_checkpoints(options_.run_folder, options_.keep, options_.best);
+    prune_checkpoints(options_.run_folder, manifest_.step, options_.keep, options_.best);
   });
 }
 
