@@ -52,7 +52,7 @@ Experiment experiment_of(const std::string& scheme, const std::string& model = "
   return experiment;
 }
 
-struct Run {
+struct RunEnd {
   EpochMetrics last = {};
   bool stopped = false;
   std::vector<std::string> notes = {};
@@ -60,9 +60,9 @@ struct Run {
 
 // `stop_at`: the last rank is asked to stop the nth time that it looks, which is in every
 // step and once at the end of an epoch; 0: never.
-Run run_in(const fs::path& folder, int ranks, const Experiment& experiment,
-           const fs::path& resume = {}, int stop_at = 0) {
-  Run result;
+RunEnd run_in(const fs::path& folder, int ranks, const Experiment& experiment,
+              const fs::path& resume = {}, int stop_at = 0) {
+  RunEnd result;
   std::mutex mutex;
   World{ranks}.run([&](transport::World& world) {
     int looks = 0;
@@ -112,11 +112,11 @@ std::string contents(const fs::path& file) {
 // Stops at each of these looks, resumes, and compares with a run that was not stopped.
 void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
   const ScratchFolder whole;
-  const Run expected = run_in(whole.path(), ranks, experiment);
+  const RunEnd expected = run_in(whole.path(), ranks, experiment);
   for (const int stop : stops) {
     const ScratchFolder cut;
     EXPECT_TRUE(run_in(cut.path(), ranks, experiment, {}, stop).stopped) << stop;
-    const Run resumed = run_in(cut.path(), ranks, experiment, "auto");
+    const RunEnd resumed = run_in(cut.path(), ranks, experiment, "auto");
 
     EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash) << "at look " << stop;
     EXPECT_EQ(resumed.last.accuracy, expected.last.accuracy);
@@ -180,11 +180,11 @@ TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
   run_in(recorded.path(), 2, experiment);
   experiment.update.replay = recorded.path() / "token_trace.jsonl";
   const ScratchFolder whole;
-  const Run expected = run_in(whole.path(), 2, experiment);
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
 
   const ScratchFolder cut;
   ASSERT_TRUE(run_in(cut.path(), 2, experiment, {}, 1).stopped);  // asked at the epoch's end
-  const Run resumed = run_in(cut.path(), 2, experiment, "auto");
+  const RunEnd resumed = run_in(cut.path(), 2, experiment, "auto");
 
   EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
   EXPECT_EQ(resumed.last.epoch, 3);
@@ -198,7 +198,7 @@ TEST(ResumeTest, ARunThatIsCompleteIsLeftAsItIs) {
   for (const std::int64_t steps : {10, 12}) {  // at the end of an epoch, and within one
     const ScratchFolder folder;
     experiment.train.max_steps = steps;
-    const Run whole = run_in(folder.path(), 2, experiment);
+    const RunEnd whole = run_in(folder.path(), 2, experiment);
     const auto lines = steady_lines(folder.path());
     const std::string model = contents(folder.path() / "model.safetensors");
 
@@ -213,7 +213,7 @@ TEST(ResumeTest, ALongerRunGoesOnAsIfItHadBeenAskedForAtOnce) {
   Experiment experiment = experiment_of("synchronous");
   experiment.checkpoint.every_steps = 100;
   const ScratchFolder whole;
-  const Run expected = run_in(whole.path(), 2, experiment);
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
   const ScratchFolder cut;
   experiment.train.max_steps = 7;
   run_in(cut.path(), 2, experiment);
@@ -253,13 +253,13 @@ TEST(ResumeTest, ADamagedCheckpointIsSkippedWithItsReason) {
   Experiment experiment = experiment_of("synchronous");
   experiment.checkpoint.every_steps = 4;
   const ScratchFolder folder;
-  const Run whole = run_in(folder.path(), 2, experiment);
+  const RunEnd whole = run_in(folder.path(), 2, experiment);
   const fs::path newest = checkpoint_folder(folder.path(), 12);
   std::string bytes = contents(newest / "scheme-0.bin");
   bytes.back() = static_cast<char>(bytes.back() ^ 4);
   std::ofstream(newest / "scheme-0.bin", std::ios::binary) << bytes;
   fs::remove(checkpoint_folder(folder.path(), 8) / "parameters-0.bin");
-  const Run resumed = run_in(folder.path(), 2, experiment, "auto");
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
 
   EXPECT_THAT(resumed.notes,
               AllOf(Contains(AllOf(HasSubstr("skipped step-12"), HasSubstr("scheme-0.bin"),
@@ -274,9 +274,9 @@ TEST(ResumeTest, ADamagedCheckpointIsSkippedWithItsReason) {
 TEST(ResumeTest, WithoutACheckpointTheRunBegins) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;
-  const Run first = run_in(folder.path(), 2, experiment);
+  const RunEnd first = run_in(folder.path(), 2, experiment);
   const auto lines = steady_lines(folder.path());
-  const Run again = run_in(folder.path(), 2, experiment, "auto");
+  const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
 
   EXPECT_THAT(again.notes, Contains(HasSubstr("the run begins")));
   EXPECT_EQ(again.last.parameter_hash, first.last.parameter_hash);
@@ -350,10 +350,10 @@ TEST(ResumeTest, TheBestOneIsKept) {
 TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder whole;
-  const Run expected = run_in(whole.path(), 2, experiment);
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
   const ScratchFolder folder;
   ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 7).stopped);
-  const Run resumed = run_in(folder.path(), 4, experiment, "auto");
+  const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
 
   EXPECT_THAT(resumed.notes, Contains(AllOf(HasSubstr("2 ranks in 2 replicas were others"),
                                             HasSubstr("momenta are kept"))));
@@ -368,7 +368,7 @@ TEST(ResumeTest, AnotherGridGoesOnFromTheAverage) {
     const ScratchFolder folder;
     ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 7).stopped);
     if (experiment.update.scheme != "lazy") experiment.grid.height = 2;
-    const Run resumed = run_in(folder.path(), 4, experiment, "auto");
+    const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
 
     EXPECT_THAT(resumed.notes, Contains(HasSubstr("means over its replicas, momenta and pending")));
     EXPECT_EQ(resumed.last.epoch, 3);
