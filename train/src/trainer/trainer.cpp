@@ -31,10 +31,16 @@
 namespace rondo::train {
 namespace {
 
+// All ranks throw NumericError alike, and so can complete the last checkpoint from before.
 void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
-  while (!trainer.done()) trainer.run_epoch();
+  try {
+    while (!trainer.done()) trainer.run_epoch();
+  } catch (const NumericError&) {
+    trainer.complete_checkpoints();
+    throw;
+  }
   trainer.complete_checkpoints();
   if (trainer.stopped()) return;
   trainer.finish();
@@ -331,7 +337,6 @@ const EpochMetrics& Trainer::run_epoch() {
     run_steps();
   }
   if (stopped_) return last_epoch_;
-  hear_late_flags();
   report_epoch();
   epoch_open_ = false;
   end_epoch();
@@ -434,6 +439,7 @@ void Trainer::save_model() {
 }
 
 LossSums Trainer::reduce_losses() {
+  hear_late_flags();  // they name the layer, if a loss is not finite
   traffic_.begin_bookkeeping();
   const LossSums window = losses_.reduce();
   traffic_.end_bookkeeping();

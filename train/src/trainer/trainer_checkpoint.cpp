@@ -281,24 +281,27 @@ void Trainer::meet_in_step(const tensor::Loss& loss) {
 // Called where the loss of a batch that this rank has just computed is not finite. Where several
 // ranks run a layer together, only they together could look for it.
 void Trainer::explain(std::int64_t step, const Batch& batch) {
-  const std::string where = grid_.is_whole() ? executor_->first_not_finite(batch) : std::string();
+  std::string where;
+  if (grid_.is_whole()) {
+    where = executor_->first_not_finite(batch);
+    if (where.empty()) where = "the loss itself";
+  }
   not_finite_ = not_finite_text(step + 1, where);
 }
 
-// All ranks come here in the same step. The checkpoint that is being written is the last good one.
+// All ranks come here in the same step.
 void Trainer::end_not_finite() {
   if (!grid_.is_whole()) {
     const std::string where = executor_->first_not_finite(batches_.load(step_, 0));
     if (!where.empty()) not_finite_ = not_finite_text(not_finite_step_, where);
   }
-  complete_checkpoints();
   agree_on(world_, [&] {
     if (!not_finite_.empty()) throw NumericError(not_finite_);
   });
   throw NumericError(not_finite_text(not_finite_step_, ""));
 }
 
-// What replicas that step by themselves have said in the last step of an epoch.
+// What replicas that step by themselves have said in the last step.
 void Trainer::hear_late_flags() {
   const StepFlags late = flags_->settle();
   agreed_.request = std::max(agreed_.request, late.request);
@@ -315,8 +318,10 @@ void Trainer::end_step() {
   const std::int64_t every = experiment_.checkpoint.every_steps;
   const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
   const bool last = step_ >= total_steps_ && experiment_.checkpoint.wanted();
+  if (agreed_.request == 0 && !due && !last) return;
+  hear_late_flags();  // nothing that is not finite is kept
   stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
-  if (agreed_.request != 0 || due || last) save_checkpoint();
+  save_checkpoint();
   agreed_ = {};
 }
 
