@@ -284,6 +284,22 @@ TEST(ResumeTest, WithoutACheckpointTheRunBegins) {
   EXPECT_EQ(steady_lines(folder.path()), lines);
 }
 
+TEST(ResumeTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder source;
+  const ScratchFolder target;
+  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
+  run_in(target.path(), 1, experiment);
+  const std::string metrics = contents(target.path() / "metrics.jsonl");
+
+  EXPECT_THROW(run_in(target.path(), 1, experiment, checkpoint_folder(source.path(), 3)),
+               ConfigError);
+  EXPECT_EQ(contents(target.path() / "metrics.jsonl"), metrics);
+  const ScratchFolder fresh;
+  EXPECT_FALSE(run_in(fresh.path(), 1, experiment, checkpoint_folder(source.path(), 3))
+                   .last.parameter_hash.empty());
+}
+
 TEST(ResumeTest, AnotherConfigurationIsRefused) {
   Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;

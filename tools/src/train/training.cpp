@@ -175,6 +175,22 @@ fs::path run_folder_for(const fs::path& folder, const train::Experiment& experim
   return folder.empty() ? new_run_folder(experiment) : folder;
 }
 
+namespace {
+
+// Such a run begins again, and what is there is overwritten. What the planner chooses is not known
+// here.
+void refuse_other_run_without_checkpoints(const fs::path& folder,
+                                          const train::Experiment& experiment) {
+  if (fs::exists(folder / "checkpoints") || experiment.grid.plan == "auto") return;
+  if (read_file(folder / "config.toml") == to_toml(experiment)) return;
+  throw UsageError(
+      fmt::format("{} holds a run of another config.toml, and no checkpoint to go on from; choose "
+                  "another folder, or remove it",
+                  folder.string()));
+}
+
+}  // namespace
+
 fs::path folder_asked_for(const TrainRequest& request) {
   if (!request.folder.empty() || request.resume.empty()) return request.folder;
   if (request.resume == "auto") {
@@ -191,7 +207,10 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     : path_(std::move(folder)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
   const std::string config = to_toml(experiment);
-  if (use == Use::resume && has_begun(path_)) return;
+  if (use == Use::resume && has_begun(path_)) {
+    refuse_other_run_without_checkpoints(path_, experiment);
+    return;
+  }
   if (use == Use::begin) refuse_files_of_another_run(path_, config);
   made_ = first_missing(path_);
   try {

@@ -203,6 +203,7 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
   file_.emplace(options.run_folder / "metrics.jsonl",
                 resumes ? MetricsFile::Begin::at_the_end : MetricsFile::Begin::anew);
   token_trace_ = options.run_folder / "token_trace.jsonl";
+  undecided_ = resumes;
   if (!resumes) std::filesystem::remove(token_trace_, failure);  // of an earlier run
 }
 
@@ -211,12 +212,14 @@ void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
   last_epoch_ = before.last_epoch;
   best_accuracy_ = before.best_accuracy;
   seconds_before_ = before.seconds;
+  undecided_ = false;
   if (!file_) return;
   file_->cut(metrics_bytes);
   cut_file(token_trace_, trace_bytes);
 }
 
 void RunLog::begin_anew() {
+  undecided_ = false;
   if (!file_) return;
   file_->cut(0);
   cut_file(token_trace_, 0);
@@ -283,7 +286,7 @@ void RunLog::end(RunSummary summary, bool by_error) {
   summary.final_accuracy = last_epoch_.accuracy;
   summary.best_accuracy = best_accuracy_;
   summary.seconds = so_far().seconds;
-  if (file_) file_->write(summary);
+  if (file_ && !undecided_) file_->write(summary);
   if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);
 }
 

@@ -141,6 +141,7 @@ class RunLog {
   std::filesystem::path token_trace_;
   EpochMetrics last_epoch_;
   double best_accuracy_ = 0.0;
+  bool undecided_ = false;       // has a file from before, and does not know yet what becomes of it
   double seconds_before_ = 0.0;  // of the run that this one goes on from
 };
 

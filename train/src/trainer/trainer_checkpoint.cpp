@@ -175,13 +175,18 @@ void Trainer::restore() {
         "{} replicas; resume with those",
         experiment_.update.scheme, resumed_.ranks, resumed_.replicas));
   }
-  agree_on(world_, [&] { resumes_exactly_ ? restore_exactly() : restore_averages(); });
-  last_checkpoint_ = step_;
-  // In another run's folder there is nothing to be continued.
   std::error_code error;
   continues_log_ =
       std::filesystem::equivalent(resumed_from_.parent_path(), checkpoints_in(run_folder_), error);
-  if (!continues_log_) log_.begin_anew();
+  agree_on(world_, [&] {
+    if (!continues_log_ && log_.metrics_bytes() > 0) {
+      throw ConfigError(run_folder_.string() +
+                        " already holds another run than the checkpoint's; "
+                        "choose another folder, or remove it");
+    }
+    resumes_exactly_ ? restore_exactly() : restore_averages();
+  });
+  last_checkpoint_ = step_;
 }
 
 void Trainer::restore_exactly() {
