@@ -50,6 +50,7 @@ class Program {
   ~Program();
 
   void send(int signal) const { child_.send(signal); }
+  [[nodiscard]] bool has_ended() const { return child_.has_ended(); }
   /// Its standard output so far; returns once it contains `text`, or when the program has ended.
   std::string output_until(const std::string& text) const;
   /// The same of its standard error.

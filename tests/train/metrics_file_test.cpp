@@ -90,6 +90,7 @@ Fields documented_fields() {
 TEST_F(MetricsFileTest, ThePageNamesEveryEventAndField) {
   MetricsFile metrics(file());
   metrics.write(StartEvent{});
+  metrics.write(ResumeEvent{});
   metrics.write(StepEvent{});
   metrics.write(EpochMetrics{});
   metrics.write(sync::LazyWindow{});
@@ -116,6 +117,22 @@ TEST_F(MetricsFileTest, BeginsTheFileAnew) {
   std::ofstream(file()) << "what an earlier run left\n";
   MetricsFile(file()).write(RunSummary{});
   EXPECT_EQ(lines().size(), 1U);
+}
+
+TEST_F(MetricsFileTest, GoesOnWhereItWasCut) {
+  MetricsFile metrics(file());
+  metrics.write(StepEvent{.step = 1});
+  const std::uint64_t end = metrics.bytes();
+  metrics.write(StepEvent{.step = 2});
+  metrics.write(StepEvent{.step = 3});
+
+  MetricsFile again(file(), MetricsFile::Begin::at_the_end);
+  again.cut(end);
+  again.write(StepEvent{.step = 4});
+
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[0].at("step"), 1);
+  EXPECT_EQ(lines()[1].at("step"), 4);
 }
 
 TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {

@@ -45,6 +45,8 @@ Failure describe(const std::exception_ptr& exception) {
     return {exit_data, true, one_line(error.what())};
   } catch (const train::NumericError& error) {
     return {exit_not_finite, true, one_line(error.what())};
+  } catch (const train::Stopped& stopped) {
+    return {exit_stopped, true, one_line(stopped.what())};
   } catch (const transport::Error& error) {
     return {status_of(error), false, one_line(error.what())};
   } catch (const std::exception& error) {

@@ -14,6 +14,7 @@ enum ExitStatus : int {
   exit_data = 3,        ///< a data file is missing or broken
   exit_peer_lost = 4,   ///< a peer was lost or a deadline passed
   exit_not_finite = 5,  ///< the loss became NaN or Inf
+  exit_stopped = 75,    ///< a run was asked to stop, and has left a checkpoint (EX_TEMPFAIL)
   exit_cannot_execute = 126,
   exit_not_found = 127,
   signal_base = 128,

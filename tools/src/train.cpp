@@ -40,6 +40,7 @@ namespace {
 struct TrainRank {
   train::Experiment experiment = {};
   std::filesystem::path folder = {};         // empty: a new one
+  std::filesystem::path resume = {};         // empty: the run begins
   std::filesystem::path flight_record = {};  // a folder; empty: the run folder
   Format format = Format::text;              // json: stdout gets the lines of metrics.jsonl
   int threads = 1;
@@ -80,6 +81,40 @@ class DumpRequest {
   struct sigaction previous_ = {};
 };
 
+// While it lives, SIGTERM asks this rank for a checkpoint and then its end, and SIGUSR1 for a
+// checkpoint alone. At most one in a process.
+class RunSignals {
+ public:
+  RunSignals() {
+    struct sigaction action = {};
+    action.sa_handler = [](int signal) { (signal == SIGTERM ? stop : checkpoint) = 1; };
+    action.sa_flags = SA_RESTART;
+    ::sigemptyset(&action.sa_mask);
+    ::sigaction(SIGTERM, &action, &previous_term_);
+    ::sigaction(SIGUSR1, &action, &previous_usr1_);
+  }
+  RunSignals(const RunSignals&) = delete;
+  RunSignals& operator=(const RunSignals&) = delete;
+  ~RunSignals() {
+    ::sigaction(SIGTERM, &previous_term_, nullptr);
+    ::sigaction(SIGUSR1, &previous_usr1_, nullptr);
+  }
+
+  // What has come since the last call; the end stays asked for.
+  [[nodiscard]] static train::RunRequest take() {
+    if (stop != 0) return train::RunRequest::checkpoint_and_stop;
+    if (checkpoint == 0) return train::RunRequest::none;
+    checkpoint = 0;
+    return train::RunRequest::checkpoint;
+  }
+
+ private:
+  static inline volatile std::sig_atomic_t stop = 0;
+  static inline volatile std::sig_atomic_t checkpoint = 0;
+  struct sigaction previous_term_ = {};
+  struct sigaction previous_usr1_ = {};
+};
+
 // Copies whole lines of a growing file to a stream, as they come. The file need not exist yet.
 class MetricsEcho {
  public:
@@ -112,7 +147,8 @@ std::optional<std::filesystem::path> agree_on_folder(transport::World& world, co
   std::string chosen;
   if (world.rank() == 0) {
     try {
-      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment);
+      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
+                  rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
       chosen = own->path().string();
     } catch (const UsageError&) {
       static_cast<void>(report(std::current_exception()));
@@ -166,6 +202,9 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.threads = rank.threads;
   options.team = team;
   options.on_step = [&] { request.answer(world, records); };
+  const RunSignals signals;
+  options.request = RunSignals::take;
+  options.resume = rank.resume;
   if (world.rank() != 0) {
     train::train(world, rank.experiment, options);
     return;
@@ -174,7 +213,9 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.run_folder = folder;
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
-    if (rank.experiment.grid.plan == "auto") rewrite_config(folder, experiment);
+    if (rank.experiment.grid.plan == "auto" || !rank.resume.empty()) {
+      rewrite_config(folder, experiment);
+    }
   };
   train::train(world, rank.experiment, options);
   display.copy_metrics();
@@ -200,9 +241,10 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
   refuse_other_job(options.launch.placement.ranks, {});
   TrainRank rank;
   rank.experiment = experiment;
-  rank.folder = options.folder;
+  rank.folder = folder_asked_for(options);
+  rank.resume = options.resume;
   rank.flight_record =
-      options.launch.flight_record.empty() ? options.folder : options.launch.flight_record;
+      options.launch.flight_record.empty() ? rank.folder : options.launch.flight_record;
   rank.format = options.format;
   const int asked = threads_asked_for(options, experiment);
   rank.threads = asked > 0 ? asked : std::max(threads_from_environment(), 1);
@@ -223,7 +265,9 @@ int run_train(const TrainRequest& options) {
       train::read_experiment(options.config, all_settings(options));
   if (is_rank()) return train_here(options, experiment);
   const Training training = plan_training(options, experiment, read_machine());
-  const RunFolder folder(run_folder_for(options.folder, training.experiment), training.experiment);
+  const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),
+                         training.experiment,
+                         options.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
   return launch(training_job(options, training, folder));
 }
 
@@ -235,6 +279,11 @@ void add_train(Command& root) {
   add_experiment_options(train, options->config, options->settings, "", "");
   train.option("-o,--out", options->folder, "The run folder (default: a new one under runs/)")
       .value("DIR");
+  train
+      .option("--resume", options->resume,
+              "Go on from a checkpoint: auto (the newest in --out that can be used, or begin), a\n"
+              "run's folder, or a checkpoint's")
+      .value("auto|PATH");
   add_format_option(train, options->format, text_or_json,
                     "text, or json: stdout gets the lines of metrics.jsonl only");
   train
@@ -247,7 +296,8 @@ void add_train(Command& root) {
   train.footer(
       "Starts its own ranks, or is a rank itself under rondo run. Results go to the run folder:\n"
       "config.toml (every key) and metrics.jsonl (a JSON object a line). Status: 0 done,\n"
-      "2 configuration, 3 data, 4 a peer was lost, 5 NaN or Inf, 128 + n ended by signal n.");
+      "2 configuration, 3 data, 4 a peer was lost, 5 NaN or Inf, 75 stopped by SIGTERM with a\n"
+      "checkpoint left for --resume, 128 + n ended by signal n. SIGUSR1: a checkpoint now.");
   train.does([options](const CommandLine& /*line*/) { return run_train(*options); });
 }
 

@@ -175,11 +175,43 @@ fs::path run_folder_for(const fs::path& folder, const train::Experiment& experim
   return folder.empty() ? new_run_folder(experiment) : folder;
 }
 
-RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment)
+namespace {
+
+// Such a run begins again, and what is there is overwritten. What the planner chooses is not known
+// here.
+void refuse_other_run_without_checkpoints(const fs::path& folder,
+                                          const train::Experiment& experiment) {
+  if (fs::exists(folder / "checkpoints") || experiment.grid.plan == "auto") return;
+  if (read_file(folder / "config.toml") == to_toml(experiment)) return;
+  throw UsageError(
+      fmt::format("{} holds a run of another config.toml, and no checkpoint to go on from; choose "
+                  "another folder, or remove it",
+                  folder.string()));
+}
+
+}  // namespace
+
+fs::path folder_asked_for(const TrainRequest& request) {
+  if (!request.folder.empty() || request.resume.empty()) return request.folder;
+  if (request.resume == "auto") {
+    throw UsageError("--resume auto needs the run's folder; give it with --out");
+  }
+  fs::path path = request.resume;
+  if (!path.has_filename()) path = path.parent_path();
+  if (fs::is_directory(path / "checkpoints")) return path;
+  const fs::path above = fs::absolute(path).parent_path();
+  return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
+}
+
+RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use use)
     : path_(std::move(folder)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
   const std::string config = to_toml(experiment);
-  refuse_files_of_another_run(path_, config);
+  if (use == Use::resume && has_begun(path_)) {
+    refuse_other_run_without_checkpoints(path_, experiment);
+    return;
+  }
+  if (use == Use::begin) refuse_files_of_another_run(path_, config);
   made_ = first_missing(path_);
   try {
     make(config);
@@ -262,6 +294,9 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
                                         "--format", name_of(text_or_json, request.format)};
   for (const std::string& setting : all_settings(request)) {
     arguments.insert(arguments.end(), {"--set", setting});
+  }
+  if (!request.resume.empty()) {
+    arguments.insert(arguments.end(), {"--resume", request.resume.string()});
   }
   arguments.insert(arguments.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.launch.placement.oversubscribe) arguments.emplace_back("--oversubscribe");

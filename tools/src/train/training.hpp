@@ -24,9 +24,14 @@ struct TrainRequest {
   std::filesystem::path config = {};
   std::vector<std::string> settings = {};  ///< "section.key=value", after the file
   std::filesystem::path folder = {};       ///< empty: a new one
+  std::filesystem::path resume = {};       ///< auto, a run's folder or a checkpoint's; empty: none
   Format format = Format::text;
   std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
 };
+
+/// Where the results of `request` go: its folder, or that of the run whose checkpoint it names.
+/// Throws UsageError when it says "auto" and no folder.
+[[nodiscard]] std::filesystem::path folder_asked_for(const TrainRequest& request);
 
 /// `folder`, or if that is empty a folder under runs/ that does not exist yet, named after the time
 /// and the experiment.
@@ -38,10 +43,14 @@ struct TrainRequest {
 /// tried again with the same folder.
 class RunFolder {
  public:
+  enum class Use { begin, resume };
+
   /// Makes `folder`, unless it exists, and writes the resolved configuration into its config.toml.
   /// Throws UsageError when that cannot be done, or when another run's files are in it. Doing it
-  /// twice for the same run, as the launcher and rank 0 do, is no error.
-  RunFolder(std::filesystem::path folder, const train::Experiment& experiment);
+  /// twice for the same run, as the launcher and rank 0 do, is no error. A run that is resumed
+  /// there keeps its config.toml until the new one is known to fit.
+  RunFolder(std::filesystem::path folder, const train::Experiment& experiment,
+            Use use = Use::begin);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
   /// Unless the run has begun, removes what was made here, and its metrics.jsonl.

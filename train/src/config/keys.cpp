@@ -28,6 +28,7 @@ namespace {
 using Data = Experiment::Data;
 using Model = Experiment::Model;
 using Train = Experiment::Train;
+using Checkpoint = Experiment::Checkpoint;
 using Optimizer = Experiment::Optimizer;
 using Update = Experiment::Update;
 using Grid = Experiment::Grid;
@@ -143,6 +144,16 @@ std::vector<Key> train_keys() {
   };
 }
 
+std::vector<Key> checkpoint_keys() {
+  constexpr Section<&Experiment::checkpoint> checkpoint{"checkpoint"};
+  return {
+      checkpoint.key<&Checkpoint::every_steps>("every_steps", count_from(0)),
+      checkpoint.key<&Checkpoint::every_epochs>("every_epochs", count_from(0)),
+      checkpoint.key<&Checkpoint::keep>("keep", count_from(1)),
+      checkpoint.key<&Checkpoint::best>("best"),
+  };
+}
+
 std::vector<Key> optimizer_keys() {
   constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
   return {
@@ -230,8 +241,8 @@ std::vector<Key> inject_keys() {
 
 std::vector<Key> make_keys() {
   std::vector<Key> keys;
-  for (const auto section : {data_keys, model_keys, train_keys, optimizer_keys, update_keys,
-                             grid_keys, transport_keys, inject_keys}) {
+  for (const auto section : {data_keys, model_keys, train_keys, checkpoint_keys, optimizer_keys,
+                             update_keys, grid_keys, transport_keys, inject_keys}) {
     std::ranges::move(section(), std::back_inserter(keys));
   }
   return keys;

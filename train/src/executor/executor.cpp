@@ -11,6 +11,7 @@
 #include <rondo/train/executor.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -150,6 +151,7 @@ class Executor::Impl {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
+  [[nodiscard]] std::string first_not_finite(const Batch& batch);
   [[nodiscard]] std::span<const float> logits() const noexcept;
   [[nodiscard]] Range samples_read(std::int64_t samples) const;
   [[nodiscard]] std::vector<std::string> implementations() const;
@@ -452,6 +454,42 @@ void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObse
   }
 }
 
+namespace {
+
+bool is_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+bool is_finite(const tensor::View<const float>& values) {
+  return is_finite(std::span(values.data, static_cast<std::size_t>(values.shape.size())));
+}
+
+}  // namespace
+
+// All layers run, also behind the first bad one: on a grid other ranks wait for them.
+std::string Executor::Impl::first_not_finite(const Batch& batch) {
+  check_batch(batch);
+  if (batch.samples == 0 && !program_->runs_empty_batches()) return {};
+  const BatchPlan& plan = training_plan(batch.samples);
+  const float* input = input_of(plan, batch);
+  std::string first = is_finite(batch.images) ? "" : "the images";
+  const auto note = [&](bool finite, const char* what, std::size_t node) {
+    if (finite || !first.empty()) return;
+    const GraphNode& at = program_->graph().nodes[node];
+    first = std::string(what) + (at.layer ? "layer " + model_.layers[*at.layer].name
+                                          : std::string("a change of layout"));
+  };
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const auto parameters = spans_[i].parameters_of(std::span<const float>(state_.parameters));
+    note(is_finite(parameters), "the parameters of ", i);
+    if (spans_[i].block) plan.kernels[i]->load(parameters);
+    plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
+                                      spans_[i].statistics_of(state_.statistics));
+    note(is_finite(activations_.read(i + 1, input, plan)), "the output of ", i);
+  }
+  return first;
+}
+
 BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, const BatchPlan& plan,
                                                    const float* input) {
   const ValueId x = program_->graph().nodes[step.node].inputs[0];
@@ -553,6 +591,10 @@ tensor::Loss Executor::evaluate(const Batch& batch, std::span<const float> param
 
 std::span<const float> Executor::infer(std::span<const float> images, std::int64_t samples) {
   return impl_->infer(images, samples);
+}
+
+std::string Executor::first_not_finite(const Batch& batch) {
+  return impl_->first_not_finite(batch);
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }

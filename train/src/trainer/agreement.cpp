@@ -31,6 +31,8 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "trainer/meters.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -160,6 +162,37 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   if (own.kind == kind) std::rethrow_exception(error);
   const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
   raise(kind, "rank " + std::to_string(rank) + ": " + text);
+}
+
+StepAgreement::StepAgreement(transport::World& world)
+    : all_(world.communicator().split(0, world.rank())) {
+  const std::uint64_t before = bytes_moved(world);
+  exchange({});
+  bytes_ = bytes_moved(world) - before;
+}
+
+void StepAgreement::post(const StepFlags& mine) {
+  flags_ = {mine.request, mine.not_finite};
+  request_ = all_.allreduce(std::span<int>(flags_), transport::ReduceOp::max);
+}
+
+StepFlags StepAgreement::settle() {
+  request_.wait();
+  return {.request = std::exchange(flags_[0], 0), .not_finite = std::exchange(flags_[1], 0)};
+}
+
+StepFlags StepAgreement::exchange(const StepFlags& mine) {
+  StepFlags late = settle();
+  post(mine);
+  const StepFlags now = settle();
+  return {.request = std::max(late.request, now.request),
+          .not_finite = std::max(late.not_finite, now.not_finite)};
+}
+
+StepFlags StepAgreement::exchange_late(const StepFlags& mine) {
+  const StepFlags late = settle();
+  post(mine);
+  return late;
 }
 
 void end_together(transport::World& world, const std::function<void()>& work) {

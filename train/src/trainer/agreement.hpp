@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <rondo/train/partition.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/request.hpp>
 
 namespace rondo::transport {
 class World;
@@ -39,6 +41,38 @@ struct Fact {
 /// empty when they do not. Every rank names the same facts in the same order. Collective.
 [[nodiscard]] std::string difference_from_first_rank(transport::World& world,
                                                      const std::vector<Fact>& facts);
+
+/// What ranks tell each other in every step; the largest of each counts.
+struct StepFlags {
+  int request = 0;     ///< see RunRequest
+  int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf
+};
+
+/// An exchange of a few bytes in every step, on a communicator of its own.
+class StepAgreement {
+ public:
+  /// Collective.
+  explicit StepAgreement(transport::World& world);
+
+  /// What all ranks say in this step. Collective, as is all that follows.
+  StepFlags exchange(const StepFlags& mine);
+  /// What they said the last time; this time's is told the next time. So nobody waits, where ranks
+  /// do not meet in every step.
+  StepFlags exchange_late(const StepFlags& mine);
+  /// What was not told yet.
+  StepFlags settle();
+
+  /// That an exchange moves on this rank.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void post(const StepFlags& mine);
+
+  transport::Communicator all_;
+  std::array<int, 2> flags_ = {};  // under way
+  transport::Request request_;
+  std::uint64_t bytes_ = 0;
+};
 
 /// Runs `work`, in which ranks communicate. When it throws on one rank alone, whatever that is, the
 /// World is aborted with the reason; ranks that wait for each other then throw the same type, with

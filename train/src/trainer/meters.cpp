@@ -33,6 +33,12 @@ void LossMeter::add(std::int64_t step, const tensor::Loss& loss, std::int64_t sa
   if (first_bad_step_ == 0 && !std::isfinite(loss.sum)) first_bad_step_ = step;
 }
 
+void LossMeter::restore(const State& state) noexcept {
+  own_ = state.own;
+  window_ = state.window;
+  total_ = state.total;
+}
+
 LossSums LossMeter::reduce() {
   // A loss that is not finite makes the sum so, and with it the decision of every rank.
   const auto [loss, correct, samples] =
@@ -58,32 +64,37 @@ double seconds_of(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// Through shared memory, and in messages.
 std::uint64_t bytes_of(const transport::Counters& counters) {
   return counters.moved_bytes() + counters.sent_bytes;
 }
 
 }  // namespace
 
-void TrafficMeter::start() {
+std::uint64_t bytes_moved(const transport::World& world) { return bytes_of(world.counters()); }
+
+void TrafficMeter::start(const Traffic& before) {
+  before_ = before;
   began_ = std::chrono::steady_clock::now();
   at_start_ = world_.counters();
   bookkeeping_bytes_ = 0;
 }
 
-void TrafficMeter::begin_bookkeeping() { bookkeeping_from_ = bytes_of(world_.counters()); }
+void TrafficMeter::begin_bookkeeping() { bookkeeping_from_ = bytes_moved(world_); }
 
 void TrafficMeter::end_bookkeeping() {
-  bookkeeping_bytes_ += bytes_of(world_.counters()) - bookkeeping_from_;
+  bookkeeping_bytes_ += bytes_moved(world_) - bookkeeping_from_;
 }
 
 Traffic TrafficMeter::read() const {
   const transport::Counters now = world_.counters();
-  const std::uint64_t moved = bytes_of(now) - bytes_of(at_start_) - bookkeeping_bytes_;
-  return {.seconds = seconds_of(std::chrono::steady_clock::now() - began_),
-          .communicating = seconds_of(now.communicating - at_start_.communicating),
-          .waiting = seconds_of(now.waiting - at_start_.waiting),
-          .bytes = static_cast<double>(moved)};
+  // What is left out may not have moved yet.
+  const std::uint64_t all = bytes_of(now) - bytes_of(at_start_);
+  const std::uint64_t moved = all - std::min(all, bookkeeping_bytes_);
+  return {.seconds = before_.seconds + seconds_of(std::chrono::steady_clock::now() - began_),
+          .communicating =
+              before_.communicating + seconds_of(now.communicating - at_start_.communicating),
+          .waiting = before_.waiting + seconds_of(now.waiting - at_start_.waiting),
+          .bytes = before_.bytes + static_cast<double>(moved)};
 }
 
 namespace {

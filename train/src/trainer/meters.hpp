@@ -66,6 +66,15 @@ class LossMeter {
   /// rank when the loss of some rank was NaN or Inf, naming the first such step.
   LossSums reduce();
 
+  /// What a checkpoint keeps of an epoch that is under way.
+  struct State {
+    LossSums own = {};
+    LossSums window = {};
+    LossSums total = {};
+  };
+  [[nodiscard]] State state() const noexcept { return {own_, window_, total_}; }
+  void restore(const State& state) noexcept;
+
   /// This rank's own, of the epoch so far.
   [[nodiscard]] const LossSums& own() const noexcept { return own_; }
   /// All ranks', of the epoch up to the last reduce().
@@ -93,21 +102,28 @@ struct Traffic {
   }
 };
 
+/// What this rank has moved: through shared memory, and in messages.
+[[nodiscard]] std::uint64_t bytes_moved(const transport::World& world);
+
 /// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()
 /// and end_bookkeeping(), count as time and not as bytes.
 class TrafficMeter {
  public:
   explicit TrafficMeter(const transport::World& world) noexcept : world_(world) {}
 
-  void start();
+  /// `before`: what the epoch had when its run was interrupted.
+  void start(const Traffic& before = {});
   void begin_bookkeeping();
   void end_bookkeeping();
+  /// So many bytes that are being moved are the trainer's own.
+  void leave_out(std::uint64_t bytes) noexcept { bookkeeping_bytes_ += bytes; }
   [[nodiscard]] Traffic read() const;
 
  private:
   const transport::World& world_;
   std::chrono::steady_clock::time_point began_;
   transport::Counters at_start_;
+  Traffic before_;
   std::uint64_t bookkeeping_from_ = 0;
   std::uint64_t bookkeeping_bytes_ = 0;
 };

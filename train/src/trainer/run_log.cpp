@@ -30,14 +30,34 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+/// The length of a file; 0 when there is none.
+std::uint64_t length_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(file, error);
+  return error ? 0 : static_cast<std::uint64_t>(bytes);
+}
+
+/// Leaves the first so many bytes of a file.
+void cut_file(const std::filesystem::path& file, std::uint64_t length) {
+  if (length_of(file) <= length) return;
+  std::error_code error;
+  std::filesystem::resize_file(file, length, error);
+  if (error) throw DataError(file.string() + ": cannot be cut: " + error.message());
+}
+
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) {
+// With ios::app every line goes behind what is there, also after the file was cut.
+MetricsFile::MetricsFile(std::filesystem::path file, Begin begin) : path_(std::move(file)) {
   errno = 0;
-  stream_.open(path_, std::ios::trunc);
+  stream_.open(path_, begin == Begin::anew ? std::ios::trunc : std::ios::app);
   if (!stream_)
     throw ConfigError(path_.string() + ": cannot be written: " + reason_of_last_failure());
 }
+
+std::uint64_t MetricsFile::bytes() const { return length_of(path_); }
+
+void MetricsFile::cut(std::uint64_t length) const { cut_file(path_, length); }
 
 void MetricsFile::write(const StartEvent& event) {
   write_line(line_of({{"event", "start"},
@@ -116,6 +136,15 @@ void MetricsFile::write(const RoundEvent& event) {
                       {"displacement", event.round.displacement}}));
 }
 
+void MetricsFile::write(const ResumeEvent& event) {
+  write_line(line_of({{"event", "resume"},
+                      {"epoch", event.epoch},
+                      {"total_step", event.total_step},
+                      {"ranks", event.ranks},
+                      {"threads", event.threads},
+                      {"checkpoint", event.checkpoint}}));
+}
+
 void MetricsFile::write(const sync::Push& event) {
   write_line(line_of({{"event", "push"},
                       {"worker", event.turn.worker},
@@ -170,10 +199,49 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
-  file_.emplace(options.run_folder / "metrics.jsonl");
+  const bool resumes = !options.resume.empty();
+  file_.emplace(options.run_folder / "metrics.jsonl",
+                resumes ? MetricsFile::Begin::at_the_end : MetricsFile::Begin::anew);
   token_trace_ = options.run_folder / "token_trace.jsonl";
-  std::filesystem::remove(token_trace_, failure);  // of an earlier run
+  undecided_ = resumes;
+  if (!resumes) std::filesystem::remove(token_trace_, failure);  // of an earlier run
 }
+
+void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
+                    std::uint64_t trace_bytes) {
+  last_epoch_ = before.last_epoch;
+  best_accuracy_ = before.best_accuracy;
+  seconds_before_ = before.seconds;
+  undecided_ = false;
+  if (!file_) return;
+  file_->cut(metrics_bytes);
+  cut_file(token_trace_, trace_bytes);
+}
+
+void RunLog::begin_anew() {
+  undecided_ = false;
+  if (!file_) return;
+  file_->cut(0);
+  cut_file(token_trace_, 0);
+}
+
+void RunLog::start(const StartEvent* event, const ResumeEvent& resumed,
+                   const Experiment& experiment) {
+  if (file_ && event != nullptr) file_->write(*event);
+  if (file_) file_->write(resumed);
+  if (active_ && observer_.on_start) observer_.on_start(experiment);
+}
+
+RunSoFar RunLog::so_far() const {
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_;
+  return {.last_epoch = last_epoch_,
+          .best_accuracy = best_accuracy_,
+          .seconds = seconds_before_ + took.count()};
+}
+
+std::uint64_t RunLog::metrics_bytes() const { return file_ ? file_->bytes() : 0; }
+
+std::uint64_t RunLog::trace_bytes() const { return file_ ? length_of(token_trace_) : 0; }
 
 void RunLog::note(const std::string& line) const {
   if (active_ && observer_.on_note) observer_.on_note(line);
@@ -217,9 +285,8 @@ void RunLog::end(RunSummary summary, bool by_error) {
   summary.epochs = last_epoch_.epoch;
   summary.final_accuracy = last_epoch_.accuracy;
   summary.best_accuracy = best_accuracy_;
-  summary.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  if (file_) file_->write(summary);
+  summary.seconds = so_far().seconds;
+  if (file_ && !undecided_) file_->write(summary);
   if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);
 }
 

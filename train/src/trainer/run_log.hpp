@@ -55,12 +55,35 @@ struct RoundEvent {
   sync::Round round = {};
 };
 
+/// A run goes on from a checkpoint.
+struct ResumeEvent {
+  std::int64_t epoch = 0;
+  std::int64_t total_step = 0;
+  int ranks = 1;
+  int threads = 1;
+  std::string checkpoint = {};
+};
+
+/// What the log knows of a run so far.
+struct RunSoFar {
+  EpochMetrics last_epoch = {};
+  double best_accuracy = 0.0;
+  double seconds = 0.0;
+};
+
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
 /// follow a run and a killed run leaves whole lines.
 class MetricsFile {
  public:
-  /// Begins the file anew; its folder exists. Throws ConfigError when it cannot be written.
-  explicit MetricsFile(std::filesystem::path file);
+  enum class Begin { anew, at_the_end };
+
+  /// The file's folder exists. Throws ConfigError when it cannot be written.
+  explicit MetricsFile(std::filesystem::path file, Begin begin = Begin::anew);
+
+  /// Its length.
+  [[nodiscard]] std::uint64_t bytes() const;
+  /// Leaves only the first so many bytes.
+  void cut(std::uint64_t length) const;
 
   // Each throws DataError when the line could not be written, for example because the disk is
   // full.
@@ -69,6 +92,7 @@ class MetricsFile {
   void write(const EpochMetrics& event);
   void write(const sync::LazyWindow& event);
   void write(const RoundEvent& event);
+  void write(const ResumeEvent& event);
   void write(const sync::Push& event);
   void write(const RunSummary& event);
 
@@ -89,11 +113,20 @@ class RunLog {
 
   void note(const std::string& line) const;
   void start(const StartEvent& event, const Experiment& experiment);
+  /// As start(), of a run that goes on from a checkpoint. `event`: null if the file goes on, too.
+  void start(const StartEvent* event, const ResumeEvent& resumed, const Experiment& experiment);
   void step(const StepEvent& event);
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);
   void window(const sync::LazyWindow& event);
   void round(const RoundEvent& event);
+  /// The run goes on where the log had so many bytes; what was written later is cut off.
+  void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
+  /// Nothing can be resumed: what an earlier run has left is cut off.
+  void begin_anew();
+  [[nodiscard]] RunSoFar so_far() const;
+  [[nodiscard]] std::uint64_t metrics_bytes() const;
+  [[nodiscard]] std::uint64_t trace_bytes() const;
   /// Turns of a cyclic run: to metrics.jsonl, and to token_trace.jsonl beside it.
   void pushes(const std::vector<sync::Push>& events);
   /// The run ended as `summary` says; what the epochs told, and the time, is added to it. The
@@ -108,6 +141,8 @@ class RunLog {
   std::filesystem::path token_trace_;
   EpochMetrics last_epoch_;
   double best_accuracy_ = 0.0;
+  bool undecided_ = false;       // has a file from before, and does not know yet what becomes of it
+  double seconds_before_ = 0.0;  // of the run that this one goes on from
 };
 
 }  // namespace rondo::train

@@ -33,14 +33,25 @@
 namespace rondo::train {
 namespace {
 
-EpochMetrics run(Trainer& trainer) {
+// All ranks throw NumericError alike, and so can complete the last checkpoint from before.
+void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
-  EpochMetrics last;
-  while (!trainer.done()) last = trainer.run_epoch();
+  try {
+    while (!trainer.done()) trainer.run_epoch();
+  } catch (const NumericError&) {
+    trainer.complete_checkpoints();
+    throw;
+  }
+  trainer.complete_checkpoints();
+  if (trainer.stopped()) return;
   trainer.finish();
   trainer.save_model();
-  return last;
+}
+
+std::string reason_of_end(const Trainer& trainer) {
+  if (trainer.stopped()) return "stopped";
+  return trainer.cut_short() ? "max_steps" : "completed";
 }
 
 /// The error that ended the run is told; one more while telling it is not.
@@ -60,11 +71,10 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
-  EpochMetrics last;
   try {
     end_together(world, [&] {
-      last = run(*trainer);
-      log->end(trainer->summary(trainer->cut_short() ? "max_steps" : "completed"), false);
+      run(*trainer);
+      log->end(trainer->summary(reason_of_end(*trainer)), trainer->stopped());
     });
   } catch (const std::exception& error) {
     end_by_error(*log, *trainer, error.what());
@@ -73,7 +83,8 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
     end_by_error(*log, *trainer, "an exception of an unknown type");
     throw;
   }
-  return last;
+  if (trainer->stopped()) throw Stopped(trainer->stop_report());
+  return trainer->last_epoch();
 }
 
 namespace {
@@ -155,6 +166,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
     : world_(world),
       log_(log),
       on_step_(options.on_step),
+      request_(options.request),
+      resume_(options.resume),
       run_folder_(options.run_folder),
       team_(options.team),
       experiment_(std::move(run.experiment)),
@@ -179,7 +192,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
-      learning_rate_(learning_rate_of(experiment_, batches_.steps(), total_steps_)),
+      learning_rate_(learning_rate_of(experiment_, batches_.steps(),
+                                      experiment_.train.epochs * batches_.steps())),
       make_own_scheme_(options.make_scheme),
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
@@ -211,6 +225,10 @@ void Trainer::book_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
   book(memory_, "the optimizer's state", arrays * gradients);
+  if (experiment_.checkpoint.wanted()) {
+    book(memory_, "the copy for a checkpoint",
+         (1 + arrays) * gradients + statistics_.size() * sizeof(float));
+  }
   if (batches_.micro_batches() > 1)
     book(memory_, "the sum of gradients over micro-batches", gradients);
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
@@ -287,8 +305,13 @@ void Trainer::make_groups() {
 
 void Trainer::choose_lazy_layers() {
   if (!scheme_of(experiment_.update).windows) return;
-  const LazyLayers choice = lazy_layers_of(experiment_);
+  LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
+  if (resumes_exactly_) {  // what was measured then; now it might be others
+    choice = {LazyLayers::Kind::count, static_cast<double>(resumed_.lazy_convolutions)};
+    lazy_ = plan_lazy_layers(model_, layout_, choice);
+    return;
+  }
   const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
                                                        replica().layers, model_state());
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
@@ -300,11 +323,12 @@ void Trainer::join() {
   batches_.read_for(*executor_, evaluation_batch());
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_groups();
+  find_checkpoint();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
                     .team = team_,
                     .norms_and_biases = norms_and_biases(layout_),
-                    .warm_up_steps = warm_up_steps_,
+                    .warm_up_steps = warm_up_left(),
                     .lazy = lazy_,
                     .epoch_samples = batches_.epoch_samples(),
                     .script = std::move(script_),
@@ -319,24 +343,37 @@ void Trainer::join() {
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
+  flags_.emplace(world_);
+  begin_checkpoints();
+  restore();
 }
 
-EpochMetrics Trainer::run_epoch() {
-  const sync::SchemeCounters before = scheme_->counters();
-  ++epoch_;
-  epoch_first_ = step_;
-  losses_.start();
-  traffic_.start();
+const EpochMetrics& Trainer::run_epoch() {
+  if (epoch_open_) {  // goes on within it
+    traffic_.start(epoch_traffic_);
+  } else {
+    ++epoch_;
+    epoch_first_ = step_;
+    epoch_before_ = scheme_->counters();
+    epoch_open_ = true;
+    losses_.start();
+    traffic_.start();
+  }
   if (is_paced_now()) {
     run_paced_steps();
   } else {
     run_steps();
   }
-  return epoch_metrics(before);
+  if (stopped_) return last_epoch_;
+  report_epoch();
+  epoch_open_ = false;
+  end_epoch();
+  return last_epoch_;
 }
 
 void Trainer::run_steps() {
-  do {
+  bool more = step_ < total_steps_;
+  while (more) {
     run_step();
     report_traces();
     const std::int64_t in_epoch = step_ - epoch_first_;
@@ -344,7 +381,9 @@ void Trainer::run_steps() {
       report_step();
     }
     report_progress();
-  } while (!done() && step_ % batches_.steps() != 0);
+    end_step();
+    more = step_ < total_steps_ && step_ % batches_.steps() != 0 && !stopped_;
+  }
 }
 
 void Trainer::run_step() {
@@ -354,6 +393,7 @@ void Trainer::run_step() {
                   .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
                   .learning_rate = learning_rate_.at(step_)});
   const tensor::Loss loss = compute(batches_, step_);
+  meet_in_step(loss);
   scheme_->finish();
   ++step_;
   losses_.add(step_, loss, grid_.speaks() ? mine : 0);
@@ -373,6 +413,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     const tensor::Loss loss =
         slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
     grid_.shared_statistics().count(batch.samples, statistics_);
+    if (!std::isfinite(loss.sum) && not_finite_.empty()) explain(step, batch);
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
@@ -380,7 +421,9 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   return whole;
 }
 
+// A run that was resumed at its end has evaluated nothing.
 void Trainer::finish() {
+  if (evaluated_step_ < 0) copy_for_evaluation();
   const sync::SchemeCounters before = scheme_->counters();
   traffic_.start();
   scheme_->flush();
@@ -430,6 +473,7 @@ void Trainer::save_model() {
 }
 
 LossSums Trainer::reduce_losses() {
+  hear_late_flags();  // they name the layer, if a loss is not finite
   traffic_.begin_bookkeeping();
   const LossSums window = losses_.reduce();
   traffic_.end_bookkeeping();
@@ -458,11 +502,16 @@ Range Trainer::test_share() const {
   return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
 }
 
+void Trainer::copy_for_evaluation() {
+  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
+  grid_.average_statistics(evaluated_statistics_);
+  evaluated_step_ = step_;
+}
+
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
-  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
-  grid_.average_statistics(evaluated_statistics_);
+  copy_for_evaluation();
 
   LossSums own;
   const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
@@ -530,6 +579,7 @@ void Trainer::run_paced_step() {
   step_ = step_at(paced_samples());
   losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
   if (on_step_) on_step_();
+  if (checkpoints_) checkpoints_->progress();
 }
 
 void Trainer::report_pushes() {

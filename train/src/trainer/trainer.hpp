@@ -17,10 +17,13 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/writer.hpp"
 #include "executor/memory.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
 #include "trainer/batch_iterator.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
@@ -44,14 +47,26 @@ class Trainer {
   /// Tells the log what will run.
   void announce() const;
 
-  [[nodiscard]] bool done() const noexcept { return step_ >= total_steps_; }
+  /// Nothing is left to be trained or evaluated, or the run was asked to stop.
+  [[nodiscard]] bool done() const noexcept {
+    return stopped_ || (step_ >= total_steps_ && !epoch_open_);
+  }
+  [[nodiscard]] bool stopped() const noexcept { return stopped_; }
+  /// At which step it was, and what was left of it.
+  [[nodiscard]] std::string stop_report() const;
   /// Does the run end by max_steps, before its last epoch is complete?
   [[nodiscard]] bool cut_short() const noexcept {
     return total_steps_ < experiment_.train.epochs * batches_.steps();
   }
 
-  /// Trains to the end of the epoch, or of the run, then evaluates. Collective, as are its steps.
-  EpochMetrics run_epoch();
+  /// Trains to the end of the epoch, or of the run, then evaluates, unless it is asked to stop
+  /// before. Collective, as are its steps.
+  const EpochMetrics& run_epoch();
+  /// Of the last epoch that was evaluated.
+  [[nodiscard]] const EpochMetrics& last_epoch() const noexcept { return last_epoch_; }
+
+  /// Waits until the last checkpoint is complete. Collective.
+  void complete_checkpoints();
 
   /// Brings what the scheme still holds back into the parameters. Collective.
   void finish();
@@ -107,6 +122,26 @@ class Trainer {
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
   tensor::Loss compute(BatchIterator& batches, std::int64_t step);
 
+  // Checkpoints: trainer_checkpoint.cpp.
+  void find_checkpoint();
+  [[nodiscard]] std::string try_checkpoint(const std::filesystem::path& checkpoint);
+  void begin_checkpoints();
+  [[nodiscard]] bool keeps_momenta() const;
+  [[nodiscard]] std::int64_t warm_up_left() const;
+  void restore();
+  void restore_exactly();
+  void restore_averages();
+  [[nodiscard]] std::vector<std::byte> progress_state() const;
+  void restore_progress(std::span<const std::byte> state, bool own);
+  [[nodiscard]] int asked() const;
+  void meet_in_step(const tensor::Loss& loss);
+  void explain(std::int64_t step, const Batch& batch);
+  [[noreturn]] void end_not_finite();
+  void hear_late_flags();
+  void end_step();
+  void end_epoch();
+  void save_checkpoint();
+
   LossSums reduce_losses();
   void report_step();
   void report_traces();
@@ -114,13 +149,16 @@ class Trainer {
   void report_progress() const;
   Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
+  void copy_for_evaluation();
   [[nodiscard]] std::uint64_t synchronous_words_sent() const;
   void report_broken_images();
-  EpochMetrics epoch_metrics(const sync::SchemeCounters& before);
+  void report_epoch();
 
   transport::World& world_;
   RunLog& log_;
   std::function<void()> on_step_;
+  std::function<RunRequest()> request_;
+  std::filesystem::path resume_;
   std::filesystem::path run_folder_;
   transport::Team* team_;
   Experiment experiment_;
@@ -156,12 +194,30 @@ class Trainer {
   LossMeter losses_;
   TrafficMeter traffic_;
   std::vector<std::string> injections_;
-  Work work_;                     // of the run so far
-  double trained_samples_ = 0.0;  // of all ranks
-  std::int64_t epoch_ = 0;        // 1-based
-  std::int64_t step_ = 0;         // over the whole run, in global batches
-  std::int64_t epoch_first_ = 0;  // the epoch's first step
-  std::int64_t minibatch_ = 0;    // of this rank's own
+  Work work_;                          // of the run so far
+  double trained_samples_ = 0.0;       // of all ranks
+  std::int64_t epoch_ = 0;             // 1-based
+  std::int64_t step_ = 0;              // over the whole run, in global batches
+  std::int64_t epoch_first_ = 0;       // the epoch's first step
+  std::int64_t minibatch_ = 0;         // of this rank's own
+  bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
+  bool stopped_ = false;               // was the run asked to stop?
+  sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
+  Traffic epoch_traffic_;              // of the epoch before an interruption
+  EpochMetrics last_epoch_;
+  double best_accuracy_ = -1.0;  // percent; -1: nothing was evaluated
+
+  std::optional<StepAgreement> flags_;  // made in join(), as the next
+  std::optional<CheckpointWriter> checkpoints_;
+  StepFlags agreed_;                    // in the last step
+  std::int64_t not_finite_step_ = 0;    // 1-based
+  std::string not_finite_;              // what this rank knows of a loss that is not finite
+  std::int64_t last_checkpoint_ = 0;    // its step
+  std::filesystem::path resumed_from_;  // a checkpoint; empty: the run begins
+  Manifest resumed_;                    // its manifest
+  bool resumes_exactly_ = false;
+  bool continues_log_ = false;
+  std::int64_t evaluated_step_ = -1;  // whose model is in the copy for evaluation
 };
 
 }  // namespace rondo::train

@@ -84,7 +84,17 @@ void Trainer::announce() const {
             std::to_string(event.total_steps) + " in all");
   announce_updates();
   for (const std::string& injection : injections_) log_.note("injected: " + injection);
-  log_.start(event, experiment_);
+  if (resumed_from_.empty()) {
+    log_.start(event, experiment_);
+    return;
+  }
+  log_.start(continues_log_ ? nullptr : &event,
+             {.epoch = epoch_,
+              .total_step = step_,
+              .ranks = world_.size(),
+              .threads = threads_,
+              .checkpoint = resumed_from_.filename().string()},
+             experiment_);
 }
 
 void Trainer::announce_updates() const {
@@ -195,15 +205,15 @@ void Trainer::report_broken_images() {
             " so far, another image stood in for a broken one (data.broken = \"skip\")");
 }
 
-EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
+void Trainer::report_epoch() {
   static_cast<void>(reduce_losses());
-  const Work work = work_since(before);
+  const Work work = work_since(epoch_before_);
   const std::uint64_t evaluated_before = scheme_->counters().evaluation_reductions;
   const Evaluation judged = evaluate();
   report_broken_images();
   const LossSums& losses = losses_.total();
   trained_samples_ += losses.samples;
-  const EpochMetrics metrics{
+  last_epoch_ = {
       .epoch = epoch_,
       .loss = losses.mean_loss(),
       .accuracy = judged.sums.accuracy(),
@@ -222,8 +232,7 @@ EpochMetrics Trainer::epoch_metrics(const sync::SchemeCounters& before) {
       .bytes_sent = work.bytes_sent,
       .injected = !injections_.empty(),
       .parameter_hash = judged.parameter_hash};
-  log_.epoch(metrics);
-  return metrics;
+  log_.epoch(last_epoch_);
 }
 
 // An epoch's last batch may be short.

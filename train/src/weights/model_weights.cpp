@@ -49,6 +49,16 @@ void copy_parts(const Parameters& part, std::span<const float> from, const Param
   }
 }
 
+void take_parts(const Parameters& whole, std::span<const float> from, const Parameters& part,
+                std::span<float> into) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    for_each_stretch(part[i], [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
+      std::ranges::copy(from.subspan(whole[i].offset + in_whole, size),
+                        into.begin() + static_cast<std::ptrdiff_t>(part[i].offset + in_part));
+    });
+  }
+}
+
 void append(const Parameters& parameters, std::span<const float> values,
             std::vector<NamedTensor>& tensors) {
   for (const Parameter& parameter : parameters) {
@@ -123,6 +133,13 @@ void add_part(const ParameterLayout& part, std::span<const float> parameters,
   weights.statistics.resize(whole.statistic_count);
   copy_parts(part.parameters, parameters, whole.parameters, weights.parameters);
   copy_parts(part.statistics, statistics, whole.statistics, weights.statistics);
+}
+
+void take_part(const ModelWeights& weights, const ParameterLayout& whole,
+               const ParameterLayout& part, std::span<float> parameters,
+               std::span<float> statistics) {
+  take_parts(whole.parameters, weights.parameters, part.parameters, parameters);
+  take_parts(whole.statistics, weights.statistics, part.statistics, statistics);
 }
 
 void save_weights(const std::filesystem::path& file, const Model& model, const Dataset& dataset,

@@ -25,6 +25,11 @@ void add_part(const ParameterLayout& part, std::span<const float> parameters,
               std::span<const float> statistics, const ParameterLayout& whole,
               ModelWeights& weights);
 
+// The other way round: copies what a rank holds out of the whole model.
+void take_part(const ModelWeights& weights, const ParameterLayout& whole,
+               const ParameterLayout& part, std::span<float> parameters,
+               std::span<float> statistics);
+
 // Writes the weights of `model` with torchvision's names, and with what others need to use them:
 // the model's name, the shape of its images, its classes, and the mean and deviation that images
 // are normalised with. Throws DataError.

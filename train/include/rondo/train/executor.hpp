@@ -99,6 +99,11 @@ class RONDO_TRAIN_API Executor {
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics, Range judged);
 
+  /// Runs the forward pass of train() once more, to find what is NaN or Inf first on this rank:
+  /// "the images", "the parameters of layer X" or "the output of layer X"; empty when nothing is.
+  /// Spoils the running statistics: for a run that ends.
+  [[nodiscard]] std::string first_not_finite(const Batch& batch);
+
   /// The logits of `samples` images, at most evaluation_batch, with the parameters and statistics
   /// of the ModelState as they were at the first call: for an executor that nothing else is asked
   /// of, made without training_batches. No labels, and weights are packed once.

@@ -91,6 +91,18 @@ struct Experiment {
     std::int64_t accumulate = 1;    ///< micro-batches in which a rank computes its part of a batch
     std::int64_t memory_limit = 0;  ///< bytes that a rank's arrays may take; 0: any number
   } train;
+  /// Snapshots of a run, from which it can go on after an interruption: RUN/checkpoints/step-N.
+  struct Checkpoint {
+    std::int64_t every_steps = 0;   ///< 0: not after a number of steps
+    std::int64_t every_epochs = 0;  ///< 0: not after a number of epochs
+    std::int64_t keep = 2;          ///< so many of the newest ones
+    bool best = false;              ///< also the one with the highest test accuracy
+
+    /// Are any wanted, whether a signal asks for one or not?
+    [[nodiscard]] bool wanted() const noexcept {
+      return every_steps > 0 || every_epochs > 0 || best;
+    }
+  } checkpoint;
   struct Optimizer {
     std::string name = "sgd";  ///< sgd, adam, adamw
     double learning_rate = 0.1;

@@ -34,6 +34,20 @@ class RONDO_TRAIN_API NumericError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A run ended before its time, because TrainerOptions::request asked for it. what() names the step
+/// and the checkpoint that was left. Thrown on every rank alike.
+class RONDO_TRAIN_API Stopped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What may be asked of a run from outside; the greater one counts.
+enum class RunRequest : int {
+  none = 0,
+  checkpoint = 1,           ///< leave a checkpoint, and go on
+  checkpoint_and_stop = 2,  ///< leave a checkpoint, and throw Stopped
+};
+
 /// Told to a progress line after every step; figures are of the current epoch. Loss, accuracy and
 /// communication are rank 0's own, so that telling them costs no communication.
 struct Progress {
@@ -80,7 +94,7 @@ struct EpochMetrics {
 /// means over the ranks, bytes are sums over them, seconds are means; evaluation is left out.
 /// What synchronous updates would have needed for as many steps stands beside each.
 struct RunSummary {
-  std::string reason = {};  ///< "completed", "max_steps", or what went wrong
+  std::string reason = {};  ///< "completed", "max_steps", "stopped", or what went wrong
   std::string scheme = {};
   double seconds = 0.0;  ///< of everything
   std::int64_t epochs = 0;
@@ -135,6 +149,14 @@ struct TrainerOptions {
   /// (SchemeDescription::own_pace is refused). Empty: what [update] names.
   MakeScheme make_scheme = {};
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
+  /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
+  /// begins when there is none; else a run's folder, or a checkpoint's. Rank 0's counts. With the
+  /// same ranks, grid and threads the run ends with the bits that it would have had without an
+  /// interruption.
+  std::filesystem::path resume = {};
+  /// Asked on every rank in every step, and forgets what it has told. What one rank is asked, all
+  /// do: at the end of the step, or of the epoch where replicas go each at a pace of its own.
+  std::function<RunRequest()> request = {};
   TrainerObserver observer = {};
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
@@ -147,11 +169,14 @@ struct TrainerOptions {
 /// replicas do not step together (cyclic), every rank has mini-batches of its own, with as many
 /// samples, and an epoch or the run ends when all ranks together have trained its samples.
 ///
-/// Throws ConfigError, DataError, NumericError, transport::Error, or what a callback of `options`
-/// throws. What goes wrong on whatever rank, before the first step or later, ends all ranks with
-/// the same type: other types than these four and std::invalid_argument become std::runtime_error
-/// on other ranks. What fails later on one rank alone aborts the World, so that no rank waits for
-/// it.
+/// Where [checkpoint] asks for it, and at the end of such a run, the state of all ranks is left in
+/// rank 0's run_folder, which every rank must be able to write to.
+///
+/// Throws ConfigError, DataError, NumericError, Stopped, transport::Error, or what a callback of
+/// `options` throws. What goes wrong on whatever rank, before the first step or later, ends all
+/// ranks with the same type: other types than these four and std::invalid_argument become
+/// std::runtime_error on other ranks. What fails later on one rank alone aborts the World, so that
+/// no rank waits for it.
 RONDO_TRAIN_API EpochMetrics train(transport::World& world, const Experiment& experiment,
                                    const TrainerOptions& options);
 

@@ -1,0 +1,218 @@
+// Runs that are killed, at whatever moment, and resumed: they end like one that was left alone.
+//
+// RONDO_KILLS says how often (8 if it is not set); RONDO_SEED begins another series of moments. A
+// run is killed again and again until it ends, then the next begins, under the other scheme.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::test::interrupted_runs_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+const char* const tiny_run = R"(
+[data]
+name = "synthetic"
+training = 64
+test = 16
+[model]
+name = "lenet5"
+[train]
+global_batch = 16
+epochs = 6
+log_every = 1
+[optimizer]
+learning_rate = 0.05
+[update]
+warmup_epochs = 0.0
+period = 3
+[checkpoint]
+every_steps = 2
+)";
+
+int number_from(const char* name, int usual) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? usual : std::atoi(text);
+}
+
+std::vector<nlohmann::json> epochs_of(const fs::path& folder) {
+  std::vector<nlohmann::json> epochs;
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event["event"] == "epoch") epochs.push_back(event);
+  }
+  return epochs;
+}
+
+bool writes_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+    if (entry.path().extension() == ".unfinished") return true;
+  }
+  return false;
+}
+
+bool has_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+    const bool finished = entry.path().extension() != ".unfinished";
+    if (finished && fs::exists(entry.path() / "manifest.json")) return true;
+  }
+  return false;
+}
+
+class InterruptedRunsTest : public testing::Test {
+ protected:
+  InterruptedRunsTest() { scratch_.write("tiny.toml", tiny_run); }
+
+  [[nodiscard]] std::vector<std::string> command(const fs::path& folder, const std::string& scheme,
+                                                 const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"train",
+                                          (scratch_.path() / "tiny.toml").string(),
+                                          "-n",
+                                          "2",
+                                          "--threads",
+                                          "1",
+                                          "--oversubscribe",
+                                          "--out",
+                                          folder.string(),
+                                          "--resume",
+                                          "auto",
+                                          "--set",
+                                          "update.scheme=" + scheme};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return rondo_command(arguments);
+  }
+
+  [[nodiscard]] fs::path folder(const std::string& name) const { return scratch_.path() / name; }
+
+ private:
+  ScratchFolder scratch_;
+};
+
+// Every third time in the middle of a checkpoint, if one comes before the moment is over.
+void wait_for_moment(const Program& program, const fs::path& folder, std::mt19937& random,
+                     milliseconds longest) {
+  const bool in_checkpoint = random() % 3 == 0;
+  const auto moment =
+      Clock::now() + milliseconds(random() % static_cast<unsigned>(longest.count() + 1));
+  while (Clock::now() < moment && !program.has_ended()) {
+    if (in_checkpoint && writes_checkpoint(folder)) return;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+// A rank, all ranks or the launcher.
+void kill_some(const Program& program, std::mt19937& random) {
+  const auto victims = random() % 3;
+  const std::vector<pid_t> ranks = program.children();
+  if (victims == 0 || ranks.empty()) {
+    program.send(SIGKILL);
+  } else if (victims == 1) {
+    ::kill(ranks[random() % ranks.size()], SIGKILL);
+  } else {
+    for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+  }
+}
+
+TEST_F(InterruptedRunsTest, EndWithTheBitsOfARunThatWasLeftAlone) {
+  const int kills = number_from("RONDO_KILLS", 8);
+  const int seed = number_from("RONDO_SEED", 1);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  milliseconds longest(0);  // that a run takes
+  int killed = 0;
+  for (int run = 0; killed < kills; ++run) {
+    const std::string scheme = run % 2 == 0 ? "synchronous" : "k_step";
+    const fs::path alone = folder("alone-" + scheme);
+    if (!fs::exists(alone)) {
+      const auto began = Clock::now();
+      ASSERT_EQ(Program(command(alone, scheme)).wait().status, 0);
+      longest = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+    }
+
+    const fs::path cut = folder("cut-" + std::to_string(run));
+    int status = -1;
+    for (int attempt = 0; status != 0; ++attempt) {
+      Program program(command(cut, scheme));
+      if (attempt < 8 && killed < kills) {
+        wait_for_moment(program, cut, random, longest);
+        if (!program.has_ended()) {
+          kill_some(program, random);
+          ++killed;
+        }
+      }
+      const Ended ended = program.wait();
+      status = ended.status;
+      ASSERT_THAT(status, AnyOf(0, 4, 128 + SIGKILL)) << ended.err;
+    }
+    const auto expected = epochs_of(alone);
+    const auto found = epochs_of(cut);
+    ASSERT_EQ(found.size(), expected.size()) << "run " << run << ", seed " << seed;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i]["parameter_hash"], expected[i]["parameter_hash"])
+          << scheme << ", epoch " << i + 1 << " of run " << run << ", seed " << seed;
+    }
+  }
+}
+
+TEST_F(InterruptedRunsTest, SigtermLeavesACheckpointAndEndsWith75) {
+  const fs::path run = folder("run");
+  Program program(command(run, "synchronous", {"--set", "train.epochs=100000"}));
+  program.output_until("epoch 1/");
+  program.send(SIGTERM);
+  const Ended ended = program.wait();
+
+  EXPECT_EQ(ended.status, 75) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("stopped as asked after step"));
+  const Ended resumed = Program(command(run, "synchronous", {"--set", "train.max_steps=1"})).wait();
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("resumed from"));
+}
+
+TEST_F(InterruptedRunsTest, Sigusr1ToOneRankLeavesACheckpointAndTheRunGoesOn) {
+  const fs::path run = folder("run");
+  Program program(command(run, "k_step",
+                          {"--set", "checkpoint.every_steps=0", "--set", "train.epochs=100000"}));
+  program.output_until("epoch 1/");
+  ASSERT_FALSE(program.children().empty());
+  ::kill(program.children().back(), SIGUSR1);
+  while (!program.has_ended() && !has_checkpoint(run)) {
+    ::poll(nullptr, 0, 1);
+  }
+
+  EXPECT_TRUE(has_checkpoint(run));
+  EXPECT_FALSE(program.has_ended());
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait().status, 75);
+}
+
+TEST_F(InterruptedRunsTest, ResumingNeedsAFolder) {
+  const Ended ended = rondo({"train", (folder("tiny.toml")).string(), "--resume", "auto"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("give it with --out"));
+}
+
+}  // namespace
+}  // namespace rondo::test::interrupted_runs_test

@@ -1,0 +1,206 @@
+// Checkpoints on disk: the manifest, whole and damaged; files; what is kept.
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::train::checkpoint_files_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using rondo::test::ScratchFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+// Two ranks with equal parameters, and all else apart.
+Manifest example(std::int64_t step = 12) {
+  Manifest manifest{.program = "0.1.0",
+                    .config = "[data]\nname = \"synthetic\"\n",
+                    .step = step,
+                    .epoch = 2,
+                    .ranks = 2,
+                    .threads = 3,
+                    .replicas = 2,
+                    .accuracy = 91.25,
+                    .metrics_bytes = 1234};
+  for (const char* name : {"parameters-0.bin", "statistics-0.bin", "scheme-0.bin", "progress-0.bin",
+                           "statistics-1.bin", "scheme-1.bin", "progress-1.bin"}) {
+    const std::string text = std::string("contents of ") + name;
+    manifest.files.push_back(
+        {.name = name, .bytes = text.size(), .checksum = checksum_of(bytes_of(text))});
+  }
+  manifest.parts = {{0, 1, 2, 3}, {0, 4, 5, 6}};
+  return manifest;
+}
+
+void write_example(const fs::path& run, const Manifest& manifest) {
+  for (const CheckpointFile& file : manifest.files) {
+    write_durably(unfinished_folder(run, manifest.step) / file.name,
+                  bytes_of("contents of " + file.name));
+  }
+  complete_checkpoint(run, manifest);
+}
+
+// What is wrong with a checkpoint; empty if nothing is.
+std::string problem_of(const fs::path& checkpoint) {
+  try {
+    const Manifest manifest = read_manifest(checkpoint);
+    for (const CheckpointFile& file : manifest.files) {
+      static_cast<void>(read_checked(checkpoint, file));
+    }
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(CheckpointFilesTest, AManifestReadsBackToTheSame) {
+  Manifest manifest = example();
+
+  EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
+
+  manifest.accuracy.reset();
+  EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
+}
+
+TEST(CheckpointFilesTest, EveryChangedByteOfAManifestIsNoticed) {
+  const std::string text = to_json(example());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const int bit : {0x01, 0x20, 0x80}) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ bit);
+      EXPECT_THROW(static_cast<void>(parse_manifest(changed)), std::invalid_argument)
+          << "byte " << i;
+    }
+  }
+}
+
+TEST(CheckpointFilesTest, APartOfAManifestIsRefused) {
+  const std::string text = to_json(example());
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    EXPECT_THROW(static_cast<void>(parse_manifest(text.substr(0, size))), std::invalid_argument);
+  }
+  EXPECT_THROW(static_cast<void>(parse_manifest(text + " ")), std::invalid_argument);
+}
+
+// Also with a checksum that fits: nobody else's manifest may lead out of the folder.
+TEST(CheckpointFilesTest, AManifestNamesFilesOfItsFolderOnly) {
+  for (const char* name : {"../secret", "/etc/passwd", "", ".hidden"}) {
+    Manifest manifest = example();
+    manifest.files[0].name = name;
+
+    EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("names a file")));
+  }
+}
+
+TEST(CheckpointFilesTest, AManifestListsAllRanks) {
+  Manifest manifest = example();
+  manifest.ranks = 4;
+
+  EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("of 4 ranks")));
+}
+
+TEST(CheckpointFilesTest, ACheckpointHasItsNameOnlyWhenItIsComplete) {
+  const ScratchFolder run;
+  const Manifest manifest = example();
+  write_durably(unfinished_folder(run.path(), 12) / "parameters-0.bin", bytes_of("half"));
+
+  EXPECT_THAT(list_checkpoints(run.path()), IsEmpty());
+
+  remove_unfinished(run.path());
+  EXPECT_TRUE(fs::is_empty(checkpoints_in(run.path())));
+  write_example(run.path(), manifest);
+  EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 12)));
+  EXPECT_EQ(problem_of(checkpoint_folder(run.path(), 12)), "");
+}
+
+// The name of the damaged file is in the message.
+TEST(CheckpointFilesTest, EveryChangedByteOfAnyFileIsNoticed) {
+  const ScratchFolder run;
+  write_example(run.path(), example());
+  const fs::path checkpoint = checkpoint_folder(run.path(), 12);
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    std::ifstream stream(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    const bool is_manifest = entry.path().extension() == ".json";
+    for (std::size_t i = 0; i < text.size(); i += is_manifest ? 7 : 1) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ 1);
+      std::ofstream(entry.path(), std::ios::binary) << changed;
+      EXPECT_THAT(problem_of(checkpoint),
+                  HasSubstr(is_manifest ? checkpoint.string() : entry.path().string()));
+    }
+    std::ofstream(entry.path(), std::ios::binary) << text;
+  }
+  EXPECT_EQ(problem_of(checkpoint), "");
+}
+
+TEST(CheckpointFilesTest, MissingAndShortFilesAreNamed) {
+  const ScratchFolder run;
+  write_example(run.path(), example());
+  const fs::path checkpoint = checkpoint_folder(run.path(), 12);
+
+  fs::resize_file(checkpoint / "scheme-1.bin", 3);
+  EXPECT_THAT(problem_of(checkpoint), HasSubstr("scheme-1.bin: has 3 bytes"));
+
+  fs::remove(checkpoint / "scheme-0.bin");
+  EXPECT_THAT(problem_of(checkpoint), HasSubstr("scheme-0.bin: cannot be read"));
+
+  fs::remove(checkpoint / "manifest.json");
+  EXPECT_THAT(problem_of(checkpoint), HasSubstr("manifest.json: is missing"));
+}
+
+TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {
+  const ScratchFolder run;
+  for (const auto& [step, accuracy] :
+       {std::pair{9, 80.0}, std::pair{100, 95.0}, std::pair{20, 90.0}, std::pair{200, 70.0}}) {
+    Manifest manifest = example(step);
+    manifest.accuracy = accuracy;
+    write_example(run.path(), manifest);
+  }
+
+  prune_checkpoints(run.path(), 200, 3, true);
+  EXPECT_THAT(list_checkpoints(run.path()),
+              ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100),
+                          checkpoint_folder(run.path(), 20)));
+  prune_checkpoints(run.path(), 200, 1, true);
+  EXPECT_THAT(list_checkpoints(run.path()),
+              ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100)));
+  prune_checkpoints(run.path(), 200, 1, false);
+  EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 200)));
+}
+
+// A run that was resumed from an older checkpoint, because this one was damaged, gets there again.
+TEST(CheckpointFilesTest, KeepsNoneOfLaterSteps) {
+  const ScratchFolder run;
+  for (const int step : {4, 8, 12}) write_example(run.path(), example(step));
+
+  prune_checkpoints(run.path(), 8, 1, false);
+
+  EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 8)));
+}
+
+}  // namespace
+}  // namespace rondo::train::checkpoint_files_test

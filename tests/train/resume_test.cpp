@@ -1,0 +1,410 @@
+// Runs that are stopped after a step and resumed end with the bits of one that was not.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/trainer.hpp>
+
+#include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
+#include "support/scratch_folder.hpp"
+#include "support/world.hpp"
+#include "train/experiments.hpp"
+
+namespace rondo::train::resume_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using nlohmann::json;
+using rondo::test::ScratchFolder;
+using rondo::test::World;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+// Two epochs of five steps and two steps more.
+Experiment experiment_of(const std::string& scheme, const std::string& model = "lenet5") {
+  Experiment experiment = test::small_experiment(model, 8);
+  experiment.data.training = 40;
+  experiment.data.test = 16;
+  experiment.train.epochs = 3;
+  experiment.train.max_steps = 12;
+  experiment.train.log_every = 2;
+  experiment.checkpoint.keep = 100;
+  experiment.update.scheme = scheme;
+  experiment.update.warmup_epochs = 0.0;
+  experiment.update.period = 4;
+  experiment.update.local_period = 2;
+  experiment.update.group = 1;
+  return experiment;
+}
+
+struct RunEnd {
+  EpochMetrics last = {};
+  bool stopped = false;
+  std::vector<std::string> notes = {};
+};
+
+// `stop_at`: the last rank is asked to stop the nth time that it looks, which is in every
+// step and once at the end of an epoch; 0: never.
+RunEnd run_in(const fs::path& folder, int ranks, const Experiment& experiment,
+              const fs::path& resume = {}, int stop_at = 0) {
+  RunEnd result;
+  std::mutex mutex;
+  World{ranks}.run([&](transport::World& world) {
+    int looks = 0;
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder : fs::path();
+    options.resume = resume;
+    options.request = [&] {
+      ++looks;
+      const bool stop = looks == stop_at && world.rank() + 1 == world.size();
+      return stop ? RunRequest::checkpoint_and_stop : RunRequest::none;
+    };
+    options.observer.on_note = [&](const std::string& note) { result.notes.push_back(note); };
+    try {
+      const EpochMetrics last = train(world, experiment, options);
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) result.last = last;
+    } catch (const Stopped&) {
+      const std::lock_guard lock(mutex);
+      result.stopped = true;
+    }
+  });
+  return result;
+}
+
+// Without what takes another time in every run.
+std::vector<std::string> steady_lines(const fs::path& folder) {
+  std::vector<std::string> lines;
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    json event = json::parse(line);
+    if (event["event"] == "resume" || event["event"] == "start") continue;
+    for (const char* key :
+         {"seconds", "images_per_second", "evaluation_seconds", "communication_share", "wait_share",
+          "training_seconds", "communication_seconds", "wait_seconds", "peak_bytes"}) {
+      event.erase(key);
+    }
+    lines.push_back(event.dump());
+  }
+  return lines;
+}
+
+std::string contents(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Stops at each of these looks, resumes, and compares with a run that was not stopped.
+void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), ranks, experiment);
+  for (const int stop : stops) {
+    const ScratchFolder cut;
+    EXPECT_TRUE(run_in(cut.path(), ranks, experiment, {}, stop).stopped) << stop;
+    const RunEnd resumed = run_in(cut.path(), ranks, experiment, "auto");
+
+    EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash) << "at look " << stop;
+    EXPECT_EQ(resumed.last.accuracy, expected.last.accuracy);
+    EXPECT_EQ(steady_lines(cut.path()), steady_lines(whole.path())) << "at look " << stop;
+    EXPECT_EQ(contents(cut.path() / "model.safetensors"),
+              contents(whole.path() / "model.safetensors"));
+  }
+}
+
+TEST(ResumeTest, SynchronousRunsGoOnWithTheSameBits) {
+  expect_same_end(2, experiment_of("synchronous", "resnet8"), {1, 4, 5, 7, 11});
+}
+
+TEST(ResumeTest, SoDoRunsOfOneRank) { expect_same_end(1, experiment_of("synchronous"), {3, 5}); }
+
+TEST(ResumeTest, SoDoLazyRunsWithinAWindow) {
+  Experiment experiment = experiment_of("lazy", "resnet8");
+  experiment.update.max_interval = 4;
+  experiment.update.warmup_epochs = 0.2;
+  experiment.update.lazy_layers = "3";
+  expect_same_end(2, experiment, {1, 2, 3, 4, 6, 7});
+}
+
+TEST(ResumeTest, LazyLayersStayThoseThatWereMeasured) {
+  Experiment experiment = experiment_of("lazy", "resnet8");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+
+  EXPECT_FALSE(run_in(folder.path(), 2, experiment, "auto").last.parameter_hash.empty());
+}
+
+TEST(ResumeTest, SoDoReplicasBetweenAverages) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.reduction_momentum = 0.5;
+    expect_same_end(2, experiment, {1, 3, 5, 6});
+  }
+}
+
+TEST(ResumeTest, SoDoAdamAndMicroBatches) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.optimizer.name = "adam";
+  experiment.optimizer.learning_rate = 0.001;
+  experiment.train.accumulate = 2;
+  expect_same_end(2, experiment, {2, 6});
+}
+
+TEST(ResumeTest, SoDoGridsOfTwoByTwo) {
+  for (const char* scheme : {"synchronous", "k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.grid.sample = 2;
+    experiment.grid.height = 2;
+    expect_same_end(4, experiment, {3, 5});
+  }
+}
+
+TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
+  const ScratchFolder recorded;
+  Experiment experiment = experiment_of("cyclic");
+  experiment.train.max_steps = 0;
+  run_in(recorded.path(), 2, experiment);
+  experiment.update.replay = recorded.path() / "token_trace.jsonl";
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
+
+  const ScratchFolder cut;
+  ASSERT_TRUE(run_in(cut.path(), 2, experiment, {}, 1).stopped);  // asked at the epoch's end
+  const RunEnd resumed = run_in(cut.path(), 2, experiment, "auto");
+
+  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
+  EXPECT_EQ(resumed.last.epoch, 3);
+  EXPECT_EQ(contents(cut.path() / "token_trace.jsonl"),
+            contents(whole.path() / "token_trace.jsonl"));
+}
+
+TEST(ResumeTest, ARunThatIsCompleteIsLeftAsItIs) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_epochs = 1;
+  for (const std::int64_t steps : {10, 12}) {  // at the end of an epoch, and within one
+    const ScratchFolder folder;
+    experiment.train.max_steps = steps;
+    const RunEnd whole = run_in(folder.path(), 2, experiment);
+    const auto lines = steady_lines(folder.path());
+    const std::string model = contents(folder.path() / "model.safetensors");
+
+    EXPECT_EQ(run_in(folder.path(), 2, experiment, "auto").last.parameter_hash,
+              whole.last.parameter_hash);
+    EXPECT_EQ(steady_lines(folder.path()), lines);
+    EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
+  }
+}
+
+TEST(ResumeTest, ALongerRunGoesOnAsIfItHadBeenAskedForAtOnce) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 100;
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
+  const ScratchFolder cut;
+  experiment.train.max_steps = 7;
+  run_in(cut.path(), 2, experiment);
+  experiment.train.max_steps = 12;
+
+  EXPECT_EQ(run_in(cut.path(), 2, experiment, "auto").last.parameter_hash,
+            expected.last.parameter_hash);
+}
+
+TEST(ResumeTest, CheckpointsComeAsOftenAsTheConfigurationSays) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 3;
+  experiment.checkpoint.keep = 3;
+  const ScratchFolder folder;
+  run_in(folder.path(), 2, experiment);
+
+  EXPECT_THAT(list_checkpoints(folder.path()),
+              ElementsAre(checkpoint_folder(folder.path(), 12), checkpoint_folder(folder.path(), 9),
+                          checkpoint_folder(folder.path(), 6)));
+}
+
+TEST(ResumeTest, WhatRanksHoldAlikeIsStoredOnce) {
+  Experiment experiment = experiment_of("synchronous", "resnet8");
+  experiment.checkpoint.every_steps = 7;
+  const ScratchFolder folder;
+  run_in(folder.path(), 3, experiment);
+  const Manifest manifest = read_manifest(checkpoint_folder(folder.path(), 7));
+  std::vector<std::string> names;
+  for (const CheckpointFile& file : manifest.files) names.push_back(file.name);
+
+  EXPECT_THAT(names, ElementsAre("parameters-0.bin", "statistics-0.bin", "statistics-1.bin",
+                                 "statistics-2.bin", "scheme-0.bin", "progress-0.bin",
+                                 "progress-1.bin", "progress-2.bin"));
+}
+
+TEST(ResumeTest, ADamagedCheckpointIsSkippedWithItsReason) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 4;
+  const ScratchFolder folder;
+  const RunEnd whole = run_in(folder.path(), 2, experiment);
+  const fs::path newest = checkpoint_folder(folder.path(), 12);
+  std::string bytes = contents(newest / "scheme-0.bin");
+  bytes.back() = static_cast<char>(bytes.back() ^ 4);
+  std::ofstream(newest / "scheme-0.bin", std::ios::binary) << bytes;
+  fs::remove(checkpoint_folder(folder.path(), 8) / "parameters-0.bin");
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes,
+              AllOf(Contains(AllOf(HasSubstr("skipped step-12"), HasSubstr("scheme-0.bin"),
+                                   HasSubstr("checksum"))),
+                    Contains(AllOf(HasSubstr("skipped step-8"), HasSubstr("parameters-0.bin"))),
+                    Contains(HasSubstr("step 4, epoch 1"))));
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+  EXPECT_EQ(contents(newest / "scheme-0.bin").size(), bytes.size());
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(newest)));
+}
+
+TEST(ResumeTest, WithoutACheckpointTheRunBegins) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  const RunEnd first = run_in(folder.path(), 2, experiment);
+  const auto lines = steady_lines(folder.path());
+  const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_THAT(again.notes, Contains(HasSubstr("the run begins")));
+  EXPECT_EQ(again.last.parameter_hash, first.last.parameter_hash);
+  EXPECT_EQ(steady_lines(folder.path()), lines);
+}
+
+TEST(ResumeTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder source;
+  const ScratchFolder target;
+  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
+  run_in(target.path(), 1, experiment);
+  const std::string metrics = contents(target.path() / "metrics.jsonl");
+
+  EXPECT_THROW(run_in(target.path(), 1, experiment, checkpoint_folder(source.path(), 3)),
+               ConfigError);
+  EXPECT_EQ(contents(target.path() / "metrics.jsonl"), metrics);
+  const ScratchFolder fresh;
+  EXPECT_FALSE(run_in(fresh.path(), 1, experiment, checkpoint_folder(source.path(), 3))
+                   .last.parameter_hash.empty());
+}
+
+TEST(ResumeTest, AnotherConfigurationIsRefused) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  experiment.optimizer.learning_rate = 0.5;
+
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("optimizer.learning_rate"),
+                                                 HasSubstr("0.5"), HasSubstr("0.05"))));
+  });
+}
+
+// The second step's loss is not finite. It is noticed before the update, or where replicas do not
+// meet in every step, before the next one.
+TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
+  for (const char* scheme : {"synchronous", "k_step"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.optimizer.learning_rate = 1e30;
+    experiment.checkpoint.every_steps = 1;
+    experiment.checkpoint.keep = 5;
+    const ScratchFolder folder;
+    World{2}.run([&](transport::World& world) {
+      TrainerOptions options;
+      options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+      EXPECT_THAT([&] { train(world, experiment, options); },
+                  ThrowsMessage<NumericError>(HasSubstr("in step 2, first in ")));
+    });
+
+    EXPECT_THAT(list_checkpoints(folder.path()), Contains(checkpoint_folder(folder.path(), 1)));
+    EXPECT_THAT(list_checkpoints(folder.path()),
+                Not(Contains(checkpoint_folder(folder.path(), 3))));
+  }
+}
+
+TEST(ResumeTest, TheBestOneIsKept) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.max_steps = 0;
+  experiment.checkpoint.best = true;
+  experiment.checkpoint.keep = 1;
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  double best = -1.0;
+  std::ifstream stream(folder.path() / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    const json event = json::parse(line);
+    if (event["event"] == "epoch") best = std::max(best, event["accuracy"].get<double>());
+  }
+  double kept = -1.0;
+  for (const fs::path& checkpoint : list_checkpoints(folder.path())) {
+    kept = std::max(kept, read_manifest(checkpoint).accuracy.value_or(-1.0));
+  }
+
+  EXPECT_EQ(kept, best);
+  EXPECT_THAT(list_checkpoints(folder.path()),
+              Contains(checkpoint_folder(folder.path(), 15)));  // the newest
+}
+
+// Of all ranks alike under synchronous updates, momenta included: only sums are added up in
+// another order.
+TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 7).stopped);
+  const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(AllOf(HasSubstr("2 ranks in 2 replicas were others"),
+                                            HasSubstr("momenta are kept"))));
+  EXPECT_NEAR(resumed.last.test_loss, expected.last.test_loss, 1e-3);
+  EXPECT_EQ(resumed.last.epoch, 3);
+}
+
+TEST(ResumeTest, AnotherGridGoesOnFromTheAverage) {
+  for (const char* scheme : {"synchronous", "k_step", "lazy"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.lazy_layers = "2";
+    const ScratchFolder folder;
+    ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 7).stopped);
+    if (experiment.update.scheme != "lazy") experiment.grid.height = 2;
+    const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
+
+    EXPECT_THAT(resumed.notes, Contains(HasSubstr("means over its replicas, momenta and pending")));
+    EXPECT_EQ(resumed.last.epoch, 3);
+  }
+}
+
+TEST(ResumeTest, CyclicIsRefusedOnOtherRanks) {
+  Experiment experiment = experiment_of("cyclic");
+  experiment.train.max_steps = 0;
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 1).stopped);
+
+  World{3}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(HasSubstr("2 ranks in 2 replicas")));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::train::resume_test

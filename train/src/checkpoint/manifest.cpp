@@ -1,0 +1,161 @@
+// The manifest of a checkpoint as JSON.
+//
+// A manifest carries a checksum of all its other members. It is accepted only in the spelling in
+// which it was written: what was read is written again, and has to be the same text. So a changed
+// byte is always noticed, in a number as well as in a space, and a file that somebody has edited
+// is refused rather than half understood.
+
+#include "checkpoint/manifest.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+#include <nlohmann/json.hpp>
+
+namespace rondo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int format_version = 1;
+constexpr const char* checksum_key = "xxh3";
+constexpr std::size_t largest_text = std::size_t{256} << 20U;
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw std::invalid_argument("the manifest " + problem);
+}
+
+Json body_of(const Manifest& manifest) {
+  Json files = Json::array();
+  for (const CheckpointFile& file : manifest.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.checksum}});
+  }
+  Json ranks = Json::array();
+  for (const auto& parts : manifest.parts) {
+    Json names = Json::object();
+    for (std::size_t part = 0; part < part_count; ++part) {
+      names[std::string(part_names[part])] = manifest.files[parts[part]].name;
+    }
+    ranks.push_back(std::move(names));
+  }
+  Json body = {{"format", format_version},
+               {"program", manifest.program},
+               {"step", manifest.step},
+               {"epoch", manifest.epoch},
+               {"ranks", manifest.ranks},
+               {"threads", manifest.threads},
+               {"replicas", manifest.replicas},
+               {"lazy_convolutions", manifest.lazy_convolutions},
+               {"accuracy", nullptr},
+               {"metrics_bytes", manifest.metrics_bytes},
+               {"token_trace_bytes", manifest.token_trace_bytes},
+               {"config", manifest.config},
+               {"files", std::move(files)},
+               {"parts", std::move(ranks)}};
+  if (manifest.accuracy) body["accuracy"] = *manifest.accuracy;
+  return body;
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// A file is named by us: of letters, digits and "-.", so that it lies in the checkpoint's folder.
+bool is_plain(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  };
+  return !name.empty() && name.front() != '.' && std::ranges::all_of(name, allowed);
+}
+
+std::vector<CheckpointFile> files_of(const Json& body) {
+  std::vector<CheckpointFile> files;
+  std::set<std::string> names;
+  for (const Json& entry : body.at("files")) {
+    files.push_back({.name = entry.at("name").get<std::string>(),
+                     .bytes = entry.at("bytes").get<std::uint64_t>(),
+                     .checksum = entry.at("xxh3").get<std::string>()});
+    const std::string& name = files.back().name;
+    if (!is_plain(name) || !names.insert(name).second) {
+      refuse("names a file that it cannot have: \"" + name + "\"");
+    }
+  }
+  return files;
+}
+
+std::size_t index_of(const std::vector<CheckpointFile>& files, const std::string& name) {
+  const auto found = std::ranges::find(files, name, &CheckpointFile::name);
+  if (found == files.end()) refuse("has no checksum of the file \"" + name + "\"");
+  return static_cast<std::size_t>(found - files.begin());
+}
+
+void check(const Manifest& manifest) {
+  if (manifest.ranks < 1 || manifest.replicas < 1 || manifest.ranks % manifest.replicas != 0 ||
+      manifest.parts.size() != static_cast<std::size_t>(manifest.ranks)) {
+    refuse(fmt::format("is of {} ranks in {} replicas, and lists {}", manifest.ranks,
+                       manifest.replicas, manifest.parts.size()));
+  }
+  if (manifest.step < 0 || manifest.epoch < 0) refuse("is of a step that cannot be");
+}
+
+Manifest manifest_of(const Json& body) {
+  if (const int version = body.at("format").get<int>(); version != format_version) {
+    refuse(fmt::format("has the format {}, and this program reads {}", version, format_version));
+  }
+  Manifest manifest{.program = body.at("program").get<std::string>(),
+                    .config = body.at("config").get<std::string>(),
+                    .step = body.at("step").get<std::int64_t>(),
+                    .epoch = body.at("epoch").get<std::int64_t>(),
+                    .ranks = body.at("ranks").get<int>(),
+                    .threads = body.at("threads").get<int>(),
+                    .replicas = body.at("replicas").get<int>(),
+                    .lazy_convolutions = body.at("lazy_convolutions").get<std::size_t>(),
+                    .metrics_bytes = body.at("metrics_bytes").get<std::uint64_t>(),
+                    .token_trace_bytes = body.at("token_trace_bytes").get<std::uint64_t>(),
+                    .files = files_of(body)};
+  if (const Json& accuracy = body.at("accuracy"); !accuracy.is_null()) {
+    manifest.accuracy = accuracy.get<double>();
+  }
+  for (const Json& names : body.at("parts")) {
+    auto& parts = manifest.parts.emplace_back();
+    for (std::size_t part = 0; part < part_count; ++part) {
+      parts[part] =
+          index_of(manifest.files, names.at(std::string(part_names[part])).get<std::string>());
+    }
+  }
+  check(manifest);
+  return manifest;
+}
+
+}  // namespace
+
+std::string checksum_of(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string to_json(const Manifest& manifest) {
+  Json body = body_of(manifest);
+  const std::string text = text_of(body);
+  body[checksum_key] = checksum_of(std::as_bytes(std::span(text)));
+  return text_of(body);
+}
+
+Manifest parse_manifest(std::string_view text) {
+  if (text.size() > largest_text) refuse("is too long");
+  Json body = Json::parse(text, nullptr, false);
+  if (!body.is_object()) refuse("is no JSON object");
+  try {
+    const Manifest manifest = manifest_of(body);
+    if (to_json(manifest) != text) refuse("does not fit its checksum");
+    return manifest;
+  } catch (const Json::exception&) {
+    refuse("lacks something, or has it in another form");
+  }
+}
+
+}  // namespace rondo::train

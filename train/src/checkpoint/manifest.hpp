@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rondo::train {
+
+// What a rank's state consists of. Each part is a file; ranks with equal parts share one.
+enum class Part : std::uint8_t { parameters, statistics, scheme, progress };
+inline constexpr std::size_t part_count = 4;
+inline constexpr std::array<std::string_view, part_count> part_names = {"parameters", "statistics",
+                                                                        "scheme", "progress"};
+
+// XXH3-128 of a file's bytes, as 32 hexadecimal digits.
+[[nodiscard]] std::string checksum_of(std::span<const std::byte> bytes);
+
+// A file of a checkpoint, beside its manifest.
+struct CheckpointFile {
+  std::string name = {};
+  std::uint64_t bytes = 0;
+  std::string checksum = {};
+
+  [[nodiscard]] bool operator==(const CheckpointFile&) const = default;
+};
+
+// The table of contents of a checkpoint: what was trained, how far, and which files hold what.
+struct Manifest {
+  std::string program = {};  // the version that wrote it
+  std::string config = {};   // as a TOML file
+  std::int64_t step = 0;     // of the run, that have been trained
+  std::int64_t epoch = 0;    // 1-based, the one under way or just ended
+  int ranks = 1;
+  int threads = 1;                      // of rank 0
+  int replicas = 1;                     // of the grid; each has ranks / replicas ranks
+  std::size_t lazy_convolutions = 0;    // of lazy updates
+  std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
+  std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then
+  std::uint64_t token_trace_bytes = 0;  // of token_trace.jsonl
+  std::vector<CheckpointFile> files = {};
+  // By rank: which of `files` holds which part.
+  std::vector<std::array<std::size_t, part_count>> parts = {};
+
+  [[nodiscard]] const CheckpointFile& file_of(int rank, Part part) const {
+    return files[parts[static_cast<std::size_t>(rank)][static_cast<std::size_t>(part)]];
+  }
+
+  [[nodiscard]] bool operator==(const Manifest&) const = default;
+};
+
+// JSON that ends with a checksum of itself.
+[[nodiscard]] std::string to_json(const Manifest& manifest);
+
+// Reads what to_json() wrote. Nothing of `text` is trusted: throws std::invalid_argument that says
+// what is wrong unless it is that text, byte by byte, and makes sense.
+[[nodiscard]] Manifest parse_manifest(std::string_view text);
+
+}  // namespace rondo::train

@@ -1,0 +1,205 @@
+// Checkpoints on disk.
+//
+// A checkpoint is written in a folder of another name, step-N.unfinished. Every file is synced; the
+// manifest is the last of them; then the folder gets its name, and the folder above it is synced.
+// Whenever a run is killed, a folder step-N is therefore a whole checkpoint. One that is removed
+// loses its manifest first, so that what is left of it is never taken for a checkpoint.
+
+#include "checkpoint/storage.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <rondo/train/dataset.hpp>
+
+#include "data/dataset_type.hpp"
+
+namespace rondo::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* manifest_name = "manifest.json";
+constexpr std::string_view prefix = "step-";
+constexpr const char* suffix = ".unfinished";
+constexpr const char* write_remedy =
+    "give the run a folder that all ranks can write to, with enough space";
+constexpr const char* read_remedy = "resume from another checkpoint, or begin anew";
+
+// A file descriptor, closed at the end.
+class Open {
+ public:
+  Open(const fs::path& path, int flags)
+      : path_(path), descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (descriptor_ < 0) fail("cannot be opened");
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+  ~Open() { ::close(descriptor_); }
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail("cannot be written");
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+  void sync() {
+    if (::fsync(descriptor_) != 0) fail("cannot be synced");
+  }
+
+ private:
+  [[noreturn]] void fail(const char* problem) const {
+    fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)), write_remedy);
+  }
+
+  const fs::path& path_;
+  int descriptor_;
+};
+
+void sync_folder(const fs::path& folder) { Open(folder, O_RDONLY | O_DIRECTORY).sync(); }
+
+// The step of a folder's name; none of any other name.
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.starts_with(prefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  if (error != std::errc{} || last != end || step < 0) return std::nullopt;
+  return step;
+}
+
+void remove_checkpoint(const fs::path& folder) noexcept {
+  std::error_code ignored;  // what cannot be removed takes room, and does no harm
+  fs::remove(folder / manifest_name, ignored);
+  fs::remove_all(folder, ignored);
+}
+
+// Of checkpoints that were evaluated; those that cannot be read count as not evaluated.
+std::optional<double> accuracy_of(const fs::path& folder) {
+  try {
+    return parse_manifest(read_manifest_text(folder)).accuracy;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+fs::path checkpoints_in(const fs::path& run_folder) { return run_folder / "checkpoints"; }
+
+fs::path checkpoint_folder(const fs::path& run_folder, std::int64_t step) {
+  return checkpoints_in(run_folder) / fmt::format("{}{}", prefix, step);
+}
+
+fs::path unfinished_folder(const fs::path& run_folder, std::int64_t step) {
+  return checkpoint_folder(run_folder, step).concat(suffix);
+}
+
+void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  if (error) {
+    fail_on_file(file.parent_path(), fmt::format("cannot be made ({})", error.message()),
+                 write_remedy);
+  }
+  Open output(file, O_WRONLY | O_CREAT | O_TRUNC);
+  output.write(bytes);
+  output.sync();
+}
+
+void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
+  const fs::path unfinished = unfinished_folder(run_folder, manifest.step);
+  const fs::path finished = checkpoint_folder(run_folder, manifest.step);
+  const std::string text = to_json(manifest);
+  write_durably(unfinished / manifest_name, std::as_bytes(std::span(text)));
+  sync_folder(unfinished);
+  remove_checkpoint(finished);  // one that could not be used, before which the run was resumed
+  std::error_code error;
+  fs::rename(unfinished, finished, error);
+  if (error) {
+    fail_on_file(unfinished, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
+  }
+  sync_folder(checkpoints_in(run_folder));
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints_in(run_folder), error)) {
+    if (step_of(entry.path())) folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders, std::greater<>(), [](const fs::path& path) { return *step_of(path); });
+  return folders;
+}
+
+void remove_unfinished(const fs::path& run_folder) {
+  std::vector<fs::path> unfinished;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints_in(run_folder), error)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == suffix && step_of(path.stem())) unfinished.push_back(path);
+  }
+  for (const fs::path& path : unfinished) remove_checkpoint(path);
+}
+
+void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64_t keep,
+                       bool best) {
+  std::vector<fs::path> folders = list_checkpoints(run_folder);
+  while (!folders.empty() && *step_of(folders.front()) > last) {
+    remove_checkpoint(folders.front());
+    folders.erase(folders.begin());
+  }
+  fs::path best_one;
+  std::optional<double> highest;
+  for (const fs::path& folder : folders) {
+    const std::optional<double> accuracy = best ? accuracy_of(folder) : std::nullopt;
+    if (!accuracy || (highest && *accuracy <= *highest)) continue;
+    highest = accuracy;
+    best_one = folder;
+  }
+  for (std::size_t i = static_cast<std::size_t>(keep); i < folders.size(); ++i) {
+    if (folders[i] != best_one) remove_checkpoint(folders[i]);
+  }
+}
+
+std::string read_manifest_text(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / manifest_name;
+  std::ifstream stream(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.is_open() || stream.bad()) fail_on_file(path, "is missing", read_remedy);
+  return text;
+}
+
+std::vector<std::byte> read_checked(const fs::path& checkpoint, const CheckpointFile& file) {
+  const fs::path path = checkpoint / file.name;
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) fail_on_file(path, fmt::format("cannot be read ({})", error.message()), read_remedy);
+  if (size != file.bytes) {
+    fail_on_file(path, fmt::format("has {} bytes, and not {}", size, file.bytes), read_remedy);
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!stream || checksum_of(bytes) != file.checksum) {
+    fail_on_file(path, "does not fit its checksum", read_remedy);
+  }
+  return bytes;
+}
+
+}  // namespace rondo::train

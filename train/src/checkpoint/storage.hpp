@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+
+namespace rondo::train {
+
+// The checkpoints of a run as folders, RUN/checkpoints/step-N, each with a manifest.json and the
+// files that it names.
+
+[[nodiscard]] std::filesystem::path checkpoints_in(const std::filesystem::path& run_folder);
+[[nodiscard]] std::filesystem::path checkpoint_folder(const std::filesystem::path& run_folder,
+                                                      std::int64_t step);
+// Where its files are until it is complete.
+[[nodiscard]] std::filesystem::path unfinished_folder(const std::filesystem::path& run_folder,
+                                                      std::int64_t step);
+
+// Writes a file and waits until the disk has it. Throws DataError.
+void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes);
+
+// Writes the manifest behind all files of the unfinished checkpoint, and gives it its name. Throws
+// DataError.
+void complete_checkpoint(const std::filesystem::path& run_folder, const Manifest& manifest);
+
+// The checkpoints of a run, the newest first, whether they can be used or not.
+[[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(
+    const std::filesystem::path& run_folder);
+
+// Removes what a killed run has left unfinished.
+void remove_unfinished(const std::filesystem::path& run_folder);
+
+// Keeps the `keep` newest checkpoints up to step `last` and, if `best` says so, the one of them
+// with the highest accuracy. Those of later steps are of a run that was given up, or damaged.
+void prune_checkpoints(const std::filesystem::path& run_folder, std::int64_t last,
+                       std::int64_t keep, bool best);
+
+// The manifest of a checkpoint as text. Throws DataError when it cannot be read.
+[[nodiscard]] std::string read_manifest_text(const std::filesystem::path& checkpoint);
+
+// The bytes of a file of a checkpoint. Throws DataError when it is missing, has another length, or
+// does not fit its checksum.
+[[nodiscard]] std::vector<std::byte> read_checked(const std::filesystem::path& checkpoint,
+                                                  const CheckpointFile& file);
+
+}  // namespace rondo::train

@@ -1,0 +1,167 @@
+// Writing a checkpoint beside the training.
+//
+// start() compares the ranks' parts by their checksums: of equal parts, the lowest rank writes one
+// file for all. So parameters that every rank holds alike are stored once, and those of replicas
+// that step by themselves each, and no scheme has to tell which is which.
+//
+// A thread on each rank writes its files. Whoever has written enters a barrier of a communicator
+// that is used for nothing else; training advances it. When it is complete, a thread of rank 0
+// writes the manifest and gives the checkpoint its name. Only the training thread talks to other
+// ranks.
+
+#include "checkpoint/writer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/storage.hpp"
+
+namespace rondo::train {
+namespace {
+
+// Of one part of one rank.
+struct Digest {
+  std::array<char, 32> checksum = {};
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] bool operator==(const Digest&) const = default;
+};
+using Digests = std::array<Digest, part_count>;
+
+Digests digests_of(const RankState& state) {
+  Digests digests;
+  for (std::size_t part = 0; part < part_count; ++part) {
+    std::ranges::copy(checksum_of(state[part]), digests[part].checksum.begin());
+    digests[part].bytes = state[part].size();
+  }
+  return digests;
+}
+
+std::vector<Digests> gather(transport::Communicator& all, const Digests& mine) {
+  std::vector<std::uint8_t> own(sizeof(Digests));
+  std::memcpy(own.data(), &mine, own.size());
+  std::vector<std::uint8_t> bytes(own.size() * static_cast<std::size_t>(all.size()));
+  all.allgather(std::span<const std::uint8_t>(own), std::span(bytes)).wait();
+  std::vector<Digests> digests(static_cast<std::size_t>(all.size()));
+  std::memcpy(digests.data(), bytes.data(), bytes.size());
+  return digests;
+}
+
+std::string file_name(std::size_t part, std::size_t rank) {
+  return fmt::format("{}-{}.bin", part_names[part], rank);
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(transport::Communicator& all, Options options)
+    : all_(all.split(0, all.rank())), options_(std::move(options)) {
+  if (all_.rank() == 0) remove_unfinished(options_.run_folder);
+}
+
+// A run that fails does not wait for others; what its thread still writes is left unfinished.
+CheckpointWriter::~CheckpointWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// One file at a time runs on the thread; what it throws is kept for the training thread.
+template <typename Work>
+void CheckpointWriter::run(Work work) {
+  done_ = false;
+  error_ = nullptr;
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    done_ = true;
+  });
+}
+
+void CheckpointWriter::join() {
+  if (thread_.joinable()) thread_.join();
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void CheckpointWriter::start(Manifest about, RankState state) {
+  finish();
+  manifest_ = std::move(about);
+  share_parts(state);
+  stage_ = Stage::writing;
+  run([this, state = std::move(state)] { write_parts(state); });
+}
+
+// All ranks list the same files, and write those that bear their number.
+void CheckpointWriter::share_parts(const RankState& state) {
+  const std::vector<Digests> ranks = gather(all_, digests_of(state));
+  manifest_.files.clear();
+  manifest_.parts.assign(ranks.size(), {});
+  for (std::size_t part = 0; part < part_count; ++part) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const Digest& digest = ranks[rank][part];
+      std::size_t first = 0;
+      while (ranks[first][part] != digest) ++first;
+      if (first < rank) {
+        manifest_.parts[rank][part] = manifest_.parts[first][part];
+        continue;
+      }
+      manifest_.parts[rank][part] = manifest_.files.size();
+      manifest_.files.push_back(
+          {.name = file_name(part, rank),
+           .bytes = digest.bytes,
+           .checksum = std::string(digest.checksum.begin(), digest.checksum.end())});
+    }
+  }
+}
+
+void CheckpointWriter::write_parts(const RankState& state) const {
+  const auto rank = static_cast<std::size_t>(all_.rank());
+  const std::filesystem::path folder = unfinished_folder(options_.run_folder, manifest_.step);
+  for (std::size_t part = 0; part < part_count; ++part) {
+    const std::string& name = manifest_.files[manifest_.parts[rank][part]].name;
+    if (name == file_name(part, rank)) write_durably(folder / name, state[part]);
+  }
+}
+
+void CheckpointWriter::progress() {
+  if (stage_ == Stage::writing && done_) meet();
+  if (stage_ == Stage::meeting && met_.test()) complete();
+  if (stage_ == Stage::completing && done_) {
+    join();
+    stage_ = Stage::idle;
+  }
+}
+
+void CheckpointWriter::meet() {
+  join();
+  met_ = all_.barrier();
+  stage_ = Stage::meeting;
+}
+
+void CheckpointWriter::complete() {
+  if (all_.rank() != 0) {
+    stage_ = Stage::idle;
+    return;
+  }
+  stage_ = Stage::completing;
+  run([this] {
+    complete_checkpoint(options_.run_folder, manifest_);
+    prune_checkpoints(options_.run_folder, manifest_.step, options_.keep, options_.best);
+  });
+}
+
+void CheckpointWriter::finish() {
+  if (stage_ == Stage::writing) meet();
+  if (stage_ == Stage::meeting) {
+    met_.wait();
+    complete();
+  }
+  if (stage_ == Stage::completing) join();
+  stage_ = Stage::idle;
+}
+
+}  // namespace rondo::train

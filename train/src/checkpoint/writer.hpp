@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "checkpoint/manifest.hpp"
+
+namespace rondo::train {
+
+// A rank's state, copied, part by part.
+using RankState = std::array<std::vector<std::byte>, part_count>;
+
+// Writes the checkpoints of a run while its ranks train on. Every rank has one, and writes with a
+// thread of its own the parts that no lower rank has alike.
+class CheckpointWriter {
+ public:
+  struct Options {
+    std::filesystem::path run_folder = {};
+    std::int64_t keep = 1;
+    bool best = false;  // keeps the one with the highest accuracy besides
+  };
+
+  // Collective over `all`, which is lent.
+  CheckpointWriter(transport::Communicator& all, Options options);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  ~CheckpointWriter();
+
+  // Begins a checkpoint, when the one before is complete. `about` says all but files and parts; on
+  // ranks other than 0 only its step counts. Collective.
+  void start(Manifest about, RankState state);
+
+  // To be called now and then: completes the checkpoint when all ranks have written their parts.
+  // Throws DataError on the rank that could not.
+  void progress();
+
+  // Waits until the checkpoint is complete. Collective.
+  void finish();
+
+ private:
+  enum class Stage : std::uint8_t { idle, writing, meeting, completing };
+
+  void share_parts(const RankState& state);
+  void write_parts(const RankState& state) const;
+  template <typename Work>
+  void run(Work work);
+  void join();
+  void meet();
+  void complete();
+
+  transport::Communicator all_;  // of its own: ranks meet when they have written
+  Options options_;
+  Stage stage_ = Stage::idle;
+  Manifest manifest_;  // of the checkpoint under way
+  transport::Request met_;
+  std::atomic<bool> done_ = false;  // has the thread?
+  std::exception_ptr error_;        // what it ended by
+  std::thread thread_;
+};
+
+}  // namespace rondo::train

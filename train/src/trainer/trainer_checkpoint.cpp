@@ -1,0 +1,386 @@
+// What a Trainer keeps for later, and how it goes on from there.
+//
+// A checkpoint is taken between two steps. Where a step ends an epoch, that is after its
+// evaluation, so that the test accuracy is known. A rank's state has four parts: its parameters;
+// the running statistics of batch norm; what the scheme and its optimizer save; and how far the run
+// has come, with the figures of the epoch under way. Nothing else lives from one step to the next:
+// batches follow from the step.
+//
+// In every step the ranks tell each other whether they were asked to stop, and whether their loss
+// is finite. Where replicas meet in every step anyway, all know it before the update; where they
+// do not, one step later, so that no rank waits.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <rondo/sync/scheme_base.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
+#include "config/combinations.hpp"
+#include "schemes/make_scheme.hpp"
+#include "trainer/trainer.hpp"
+#include "weights/model_weights.hpp"
+
+namespace rondo::train {
+namespace {
+
+constexpr std::string_view progress_name = "progress";
+constexpr std::uint32_t progress_version = 1;
+
+std::vector<std::byte> bytes_of(std::span<const float> values) {
+  const auto bytes = std::as_bytes(values);
+  return {bytes.begin(), bytes.end()};
+}
+
+void copy_back(const std::filesystem::path& checkpoint, const CheckpointFile& file,
+               std::span<float> values) {
+  const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+  if (bytes.size() != values.size_bytes()) {
+    throw DataError(
+        fmt::format("{}: holds {} bytes, and this rank has {}; resume with the "
+                    "configuration of that run",
+                    (checkpoint / file.name).string(), bytes.size(), values.size_bytes()));
+  }
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+}
+
+std::string not_finite_text(std::int64_t step, const std::string& where) {
+  return fmt::format(
+      "the loss became NaN or Inf in step {}{}; a smaller learning rate or a warm-up may help",
+      step, where.empty() ? "" : ", first in " + where);
+}
+
+// Values, in the order in which `visit` is given them, written or read.
+template <typename Visit>
+void visit_numbers(EpochMetrics& metrics, Visit visit) {
+  visit(metrics.epoch);
+  visit(metrics.loss);
+  visit(metrics.accuracy);
+  visit(metrics.training_accuracy);
+  visit(metrics.test_loss);
+  visit(metrics.images_per_second);
+  visit(metrics.seconds);
+  visit(metrics.evaluation_seconds);
+  visit(metrics.communication_share);
+  visit(metrics.wait_share);
+  visit(metrics.global_reductions);
+  visit(metrics.local_reductions);
+  visit(metrics.global_bytes);
+  visit(metrics.local_bytes);
+  visit(metrics.evaluation_reductions);
+  visit(metrics.bytes_sent);
+}
+
+template <typename T>
+void put(sync::ByteWriter& writer, const T& value) {
+  writer.put_array(std::span<const T>(&value, 1));
+}
+
+template <typename T>
+void get(sync::ByteReader& reader, T& value) {
+  reader.get_array(std::span<T>(&value, 1));
+}
+
+}  // namespace
+
+// Finding a checkpoint.
+
+// Rank 0's folders count for all. The first checkpoint that no rank refuses is taken.
+void Trainer::find_checkpoint() {
+  run_folder_ = text_of_first_rank(world_, run_folder_.string());
+  resume_ = text_of_first_rank(world_, resume_.string());
+  if (resume_.empty()) return;
+  std::string names;
+  if (world_.rank() == 0) {
+    for (const auto& path : resume_candidates(run_folder_, resume_)) names += path.string() + '\n';
+  }
+  names = text_of_first_rank(world_, names);
+  std::string last_problem = "there is none";
+  for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
+    end = names.find('\n');
+    const std::filesystem::path checkpoint = names.substr(0, end);
+    last_problem = try_checkpoint(checkpoint);
+    if (last_problem.empty()) {
+      resumed_from_ = checkpoint;
+      return;
+    }
+    log_.note("skipped " + checkpoint.filename().string() + ": " + last_problem);
+  }
+  if (resume_ != "auto") {
+    throw DataError(resume_.string() + ": no checkpoint can be used: " + last_problem);
+  }
+  log_.note("no checkpoint to go on from in " + run_folder_.string() + ": the run begins");
+  log_.begin_anew();
+}
+
+// The ranks share the work of looking through the files. Returns what is wrong, alike on all ranks.
+std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
+  try {
+    agree_on(world_, [&] {
+      resumed_ = read_manifest(checkpoint);
+      const auto ranks = static_cast<std::size_t>(world_.size());
+      for (auto i = static_cast<std::size_t>(world_.rank()); i < resumed_.files.size();
+           i += ranks) {
+        static_cast<void>(read_checked(checkpoint, resumed_.files[i]));
+      }
+    });
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  agree_on(world_, [&] { expect_same_training(resumed_, experiment_); });
+  resumes_exactly_ = has_same_grid(resumed_, experiment_, world_.size());
+  return {};
+}
+
+// Under gradients that are reduced in every step all ranks have the same momenta, whatever their
+// number. On a grid each has those of its part.
+bool Trainer::keeps_momenta() const {
+  const sync::SchemeDescription& scheme = scheme_of(experiment_.update);
+  const bool in_step = !scheme.steps_alone() && !scheme.windows;
+  return grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
+         (in_step || resumed_.step < warm_up_steps_);
+}
+
+// A scheme that is not restored begins anew, and so would its warm-up.
+std::int64_t Trainer::warm_up_left() const {
+  if (resumed_from_.empty() || resumes_exactly_ || keeps_momenta()) return warm_up_steps_;
+  return std::max<std::int64_t>(warm_up_steps_ - resumed_.step, 0);
+}
+
+void Trainer::begin_checkpoints() {
+  if (run_folder_.empty()) return;
+  checkpoints_.emplace(world_.communicator(),
+                       CheckpointWriter::Options{.run_folder = run_folder_,
+                                                 .keep = experiment_.checkpoint.keep,
+                                                 .best = experiment_.checkpoint.best});
+}
+
+// Taking it over.
+
+void Trainer::restore() {
+  if (resumed_from_.empty()) return;
+  if (!resumes_exactly_ && is_paced(experiment_) && resumed_.step > warm_up_steps_) {
+    throw ConfigError(fmt::format(
+        "update.scheme: {} goes on only with the ranks and the grid of its checkpoint, {} ranks in "
+        "{} replicas; resume with those",
+        experiment_.update.scheme, resumed_.ranks, resumed_.replicas));
+  }
+  std::error_code error;
+  continues_log_ =
+      std::filesystem::equivalent(resumed_from_.parent_path(), checkpoints_in(run_folder_), error);
+  agree_on(world_, [&] {
+    if (!continues_log_ && log_.metrics_bytes() > 0) {
+      throw ConfigError(run_folder_.string() +
+                        " already holds another run than the checkpoint's; "
+                        "choose another folder, or remove it");
+    }
+    resumes_exactly_ ? restore_exactly() : restore_averages();
+  });
+  last_checkpoint_ = step_;
+}
+
+void Trainer::restore_exactly() {
+  const int rank = world_.rank();
+  copy_back(resumed_from_, resumed_.file_of(rank, Part::parameters), parameters_);
+  copy_back(resumed_from_, resumed_.file_of(rank, Part::statistics), statistics_);
+  scheme_->restore(read_checked(resumed_from_, resumed_.file_of(rank, Part::scheme)));
+  restore_progress(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress)), true);
+  log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_from_.string(), step_,
+                        epoch_,
+                        resumed_.threads == threads_
+                            ? ""
+                            : fmt::format("; with {} threads instead of {} the bits will differ",
+                                          threads_, resumed_.threads)));
+}
+
+void Trainer::restore_averages() {
+  const ModelWeights mean = weights_of_checkpoint(resumed_from_, resumed_, model_);
+  take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
+  // All ranks have measured what they hold.
+  std::ranges::fill(std::span(statistics_).subspan(layout_.statistic_count), 0.0F);
+  if (keeps_momenta()) {
+    scheme_->restore(read_checked(resumed_from_, resumed_.file_of(0, Part::scheme)));
+  }
+  restore_progress(read_checked(resumed_from_, resumed_.file_of(0, Part::progress)), false);
+  log_.note(fmt::format(
+      "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
+      "and statistics are means over its replicas, {}, and the bits will differ",
+      resumed_from_.string(), step_, epoch_, resumed_.ranks, resumed_.replicas,
+      keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
+}
+
+std::vector<std::byte> Trainer::progress_state() const {
+  sync::ByteWriter writer(progress_name, progress_version);
+  for (const std::int64_t number : {step_, epoch_, epoch_first_, minibatch_}) writer.put(number);
+  writer.put(static_cast<std::uint8_t>(epoch_open_));
+  writer.put(best_accuracy_);
+  EpochMetrics last = last_epoch_;
+  visit_numbers(last, [&](const auto& number) { writer.put(number); });
+  writer.put_array(std::span<const char>(last.parameter_hash));
+  writer.put(log_.so_far().seconds);
+  put(writer, epoch_before_);
+  put(writer, work_);
+  writer.put(trained_samples_);
+  put(writer, losses_.state());
+  put(writer, epoch_open_ ? traffic_.read() : Traffic{});
+  return writer.take();
+}
+
+// Another rank's figures tell how far the run was, and not what this rank has done in the epoch.
+void Trainer::restore_progress(std::span<const std::byte> state, bool own) {
+  sync::ByteReader reader(state, progress_name, progress_version);
+  step_ = reader.get<std::int64_t>();
+  epoch_ = reader.get<std::int64_t>();
+  epoch_first_ = reader.get<std::int64_t>();
+  minibatch_ = reader.get<std::int64_t>();
+  epoch_open_ = reader.get<std::uint8_t>() != 0;
+  best_accuracy_ = reader.get<double>();
+  visit_numbers(last_epoch_, [&]<typename T>(T& number) { number = reader.get<T>(); });
+  const auto hash = reader.get_bytes();
+  last_epoch_.parameter_hash.assign(reinterpret_cast<const char*>(hash.data()), hash.size());
+  last_epoch_.injected = !injections_.empty();
+  const auto seconds = reader.get<double>();
+  get(reader, epoch_before_);
+  get(reader, work_);
+  trained_samples_ = reader.get<double>();
+  LossMeter::State losses;
+  get(reader, losses);
+  get(reader, epoch_traffic_);
+  reader.expect_end();
+  if (own) {
+    losses_.restore(losses);
+  } else {
+    epoch_before_ = scheme_->counters();
+    epoch_traffic_ = {};
+  }
+  log_.resume({.last_epoch = last_epoch_,
+               .best_accuracy = std::max(best_accuracy_, 0.0),
+               .seconds = seconds},
+              resumed_.metrics_bytes, resumed_.token_trace_bytes);
+}
+
+// In every step.
+
+int Trainer::asked() const { return static_cast<int>(request_ ? request_() : RunRequest::none); }
+
+void Trainer::meet_in_step(const tensor::Loss& loss) {
+  const StepFlags mine{.request = asked(), .not_finite = std::isfinite(loss.sum) ? 0 : 1};
+  const bool apart = scheme_of(experiment_.update).steps_alone() && step_ >= warm_up_steps_;
+  agreed_ = apart ? flags_->exchange_late(mine) : flags_->exchange(mine);
+  traffic_.leave_out(flags_->bytes());
+  if (agreed_.not_finite == 0) return;
+  not_finite_step_ = apart ? step_ : step_ + 1;
+  end_not_finite();
+}
+
+// Called where the loss of a batch that this rank has just computed is not finite. Where several
+// ranks run a layer together, only they together could look for it.
+void Trainer::explain(std::int64_t step, const Batch& batch) {
+  std::string where;
+  if (grid_.is_whole()) {
+    where = executor_->first_not_finite(batch);
+    if (where.empty()) where = "the loss itself";
+  }
+  not_finite_ = not_finite_text(step + 1, where);
+}
+
+// All ranks come here in the same step.
+void Trainer::end_not_finite() {
+  if (!grid_.is_whole()) {
+    const std::string where = executor_->first_not_finite(batches_.load(step_, 0));
+    if (!where.empty()) not_finite_ = not_finite_text(not_finite_step_, where);
+  }
+  agree_on(world_, [&] {
+    if (!not_finite_.empty()) throw NumericError(not_finite_);
+  });
+  throw NumericError(not_finite_text(not_finite_step_, ""));
+}
+
+// What replicas that step by themselves have said in the last step.
+void Trainer::hear_late_flags() {
+  const StepFlags late = flags_->settle();
+  agreed_.request = std::max(agreed_.request, late.request);
+  if (late.not_finite == 0) return;
+  not_finite_step_ = step_;
+  end_not_finite();
+}
+
+// Between steps.
+
+void Trainer::end_step() {
+  if (checkpoints_) checkpoints_->progress();
+  if (step_ % batches_.steps() == 0) return;  // end_epoch() follows
+  const std::int64_t every = experiment_.checkpoint.every_steps;
+  const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
+  const bool last = step_ >= total_steps_ && experiment_.checkpoint.wanted();
+  if (agreed_.request == 0 && !due && !last) return;
+  hear_late_flags();  // nothing that is not finite is kept
+  stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
+  save_checkpoint();
+  agreed_ = {};
+}
+
+// Here ranks meet that went each at a pace of its own, and what was asked during the evaluation is
+// heard.
+void Trainer::end_epoch() {
+  const Experiment::Checkpoint& options = experiment_.checkpoint;
+  const int request = std::max(agreed_.request, flags_->exchange({.request = asked()}).request);
+  agreed_ = {};
+  stopped_ = request == static_cast<int>(RunRequest::checkpoint_and_stop) && step_ < total_steps_;
+  const bool better = last_epoch_.accuracy > best_accuracy_;
+  best_accuracy_ = std::max(best_accuracy_, last_epoch_.accuracy);
+  const bool due = (options.every_steps > 0 &&
+                    step_ / options.every_steps != last_checkpoint_ / options.every_steps) ||
+                   (options.every_epochs > 0 && epoch_ % options.every_epochs == 0) ||
+                   (options.best && better) || (step_ >= total_steps_ && options.wanted());
+  const bool cut = step_ % batches_.steps() != 0 && !is_paced(experiment_);  // has one from before
+  if ((request != 0 || due) && !cut) save_checkpoint();
+}
+
+void Trainer::save_checkpoint() {
+  if (!checkpoints_) return;
+  RankState state;
+  state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
+  state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);
+  state[static_cast<std::size_t>(Part::scheme)] = scheme_->save();
+  state[static_cast<std::size_t>(Part::progress)] = progress_state();
+  Manifest about{.program = RONDO_VERSION,
+                 .config = to_toml(experiment_),
+                 .step = step_,
+                 .epoch = epoch_,
+                 .ranks = world_.size(),
+                 .threads = threads_,
+                 .replicas = grid_.grid().pc,
+                 .lazy_convolutions = lazy_.names.size(),
+                 .metrics_bytes = log_.metrics_bytes(),
+                 .token_trace_bytes = log_.trace_bytes()};
+  if (!epoch_open_) about.accuracy = last_epoch_.accuracy;
+  traffic_.begin_bookkeeping();
+  checkpoints_->start(std::move(about), std::move(state));
+  traffic_.end_bookkeeping();
+  last_checkpoint_ = step_;
+}
+
+void Trainer::complete_checkpoints() {
+  if (!checkpoints_) return;
+  checkpoints_->finish();
+  world_.communicator().barrier().wait();  // no rank ends before rank 0 has given it its name
+}
+
+std::string Trainer::stop_report() const {
+  if (!checkpoints_) return fmt::format("stopped as asked after step {}", step_);
+  return fmt::format("stopped as asked after step {}; go on with --resume auto, or --resume {}",
+                     step_, checkpoint_folder(run_folder_, step_).string());
+}
+
+}  // namespace rondo::train
