@@ -72,7 +72,9 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   Command root(app, line, status);
-  for (const auto add : {add_run, add_train, add_compare, add_plan, add_bench, add_info}) add(root);
+  for (const auto add :
+       {add_run, add_train, add_compare, add_plan, add_bench, add_info, add_report})
+    add(root);
   refuse_unknown_subcommand(app, line);
   try {
     // CLI11 takes arguments from the back.
