@@ -13,7 +13,7 @@
 
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
-#include <rondo/transport/arena.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include <rondo/sync/scheme_description.hpp>
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>

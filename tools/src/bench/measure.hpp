@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 
 #include "bench/operation.hpp"
 

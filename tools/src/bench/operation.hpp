@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 
 #include "command.hpp"
 

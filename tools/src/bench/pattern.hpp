@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 
 namespace rondo::tools {
 
