@@ -27,8 +27,8 @@ class HelpTest : public testing::Test {
  protected:
   HelpTest() {
     Command root(app_, line_, status_);
-    for (const auto add :
-         {add_run, add_train, add_compare, add_plan, add_bench, add_info, add_report}) {
+    for (const auto add : {add_run, add_train, add_compare, add_plan, add_bench, add_info,
+                           add_report, add_find_rate}) {
       add(root);
     }
   }

@@ -73,7 +73,7 @@ int run_command_line(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   Command root(app, line, status);
   for (const auto add :
-       {add_run, add_train, add_compare, add_plan, add_bench, add_info, add_report})
+       {add_run, add_train, add_compare, add_plan, add_bench, add_info, add_report, add_find_rate})
     add(root);
   refuse_unknown_subcommand(app, line);
   try {

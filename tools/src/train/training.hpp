@@ -22,6 +22,8 @@ struct TrainRequest {
   std::filesystem::path folder = {};       ///< empty: a new one
   Format format = Format::text;
   std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
+  bool profile = false;
+  std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };
 
 /// `folder`, or if that is empty a folder under runs/ that does not exist yet, named after the time

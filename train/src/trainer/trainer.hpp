@@ -105,6 +105,7 @@ class Trainer {
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
   tensor::Loss compute(BatchIterator& batches, std::int64_t step);
+  void finish_step();
 
   LossSums reduce_losses();
   void report_step();
@@ -121,6 +122,7 @@ class Trainer {
   std::function<void()> on_step_;
   std::filesystem::path run_folder_;
   transport::Team* team_;
+  StepProfile* profile_;
   Experiment experiment_;
   int threads_;
   std::shared_ptr<const Dataset> dataset_;

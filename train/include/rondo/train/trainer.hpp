@@ -19,6 +19,8 @@ class World;
 
 namespace rondo::train {
 
+class StepProfile;
+
 /// Training went wrong numerically: the loss became NaN or Inf, or ranks that must hold the same
 /// parameters do not. what() names the step, and the ranks. Thrown on every rank alike.
 class RONDO_TRAIN_API NumericError : public std::runtime_error {
@@ -116,6 +118,7 @@ struct TrainerOptions {
   std::vector<Augmentation> augmentations = {};  ///< of training images, after those of [data]
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   TrainerObserver observer = {};
+  StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
 
