@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "data.hpp"
@@ -17,7 +16,6 @@ namespace rondo::tensor::kernels_test {
 namespace {
 
 using test::normal_values;
-using testing::Combine;
 using testing::Values;
 
 template <typename T>
@@ -145,8 +143,8 @@ TEST_P(KernelsTest, GradientsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, KernelsTest,
-                         Combine(Values(InstructionSet::avx2, InstructionSet::avx512),
-                                 Values(64, 80, 96, 272), Values(0, 16, 1000, 96 * 100)));
+                         testing::Combine(Values(InstructionSet::avx2, InstructionSet::avx512),
+                                          Values(64, 80, 96, 272), Values(0, 16, 1000, 96 * 100)));
 
 TEST(InstructionSetTest, TheBestOneIsSupported) {
   EXPECT_TRUE(is_supported(best_instruction_set()));

@@ -31,7 +31,6 @@
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "train/profile.hpp"
-#include "train/progress.hpp"
 #include "train/training.hpp"
 #include "world.hpp"
 

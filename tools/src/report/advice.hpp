@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compare/summary.hpp"
+#include "compare/runs.hpp"
 #include "report/run.hpp"
 
 namespace rondo::tools {
