@@ -19,7 +19,7 @@
 #include <string>
 #include <utility>
 
-#include <rondo/sync/scheme_description.hpp>
+#include <rondo/sync/update_scheme.hpp>
 
 #include "command.hpp"
 #include "compare/runs.hpp"
