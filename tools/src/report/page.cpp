@@ -104,7 +104,8 @@ Json summary_of(const std::vector<Variant>& variants, const Advice& advice) {
   }
   for (const SummaryColumn& column : summary_columns(advice)) {
     columns.push_back({{"text", column.heading}, {"right", true}});
-    const auto best = best_of(column, variants);
+    // Without a common accuracy the variants do not compare.
+    const auto best = advice.accuracy ? best_of(column, variants) : std::nullopt;
     for (std::size_t i = 0; i < variants.size(); ++i) {
       const bool is_best = best && column.value(variants[i]) == best;
       rows[i].push_back({{"text", column.text(variants[i])}, {"best", is_best}});
