@@ -412,6 +412,16 @@ TEST(LearningRateTest, FollowsHalfACosineToTheFinalRate) {
   EXPECT_DOUBLE_EQ(rate.at(11), 0.2);
 }
 
+TEST(LearningRateTest, ComesExponentiallyToTheFinalRateWithTheLastStep) {
+  const LearningRate rate{
+      .base = 1e-4, .final_rate = 1.0, .decay = Decay::exponential, .total_steps = 5};
+
+  EXPECT_DOUBLE_EQ(rate.at(0), 1e-4);
+  EXPECT_DOUBLE_EQ(rate.at(1), 1e-3);
+  EXPECT_DOUBLE_EQ(rate.at(4), 1.0);
+  EXPECT_DOUBLE_EQ(rate.at(9), 1.0);
+}
+
 TEST(LearningRateTest, FallsByTheFactorAtEveryMilestone) {
   const LearningRate rate{.base = 1.0, .decay = Decay::steps, .milestones = {4, 6}, .factor = 0.5};
 

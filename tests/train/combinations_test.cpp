@@ -65,6 +65,11 @@ TEST(CombinationsTest, ReadsLazyLayers) {
   EXPECT_EQ(read("0.25").number, 0.25);
 }
 
+TEST(CombinationsTest, AnExponentialScheduleNeedsAFinalRate) {
+  EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.optimizer.schedule = "exponential"; }),
+              StartsWith("optimizer.final_learning_rate: the schedule \"exponential\" needs one"));
+}
+
 TEST(CombinationsTest, PeriodsAreMultiplesOfThoseBelow) {
   EXPECT_THAT(refusal("hierarchical", [](Experiment& e) { e.update.local_period = 5; }),
               StartsWith("update.period: 16 is not a multiple of the period below it, 5; "));

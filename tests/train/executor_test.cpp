@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/executor.hpp>
+#include <rondo/train/step_profile.hpp>
 
 #include "train/support/network.hpp"
 
@@ -44,6 +46,41 @@ TEST(ExecutorTest, TellsTheObserverInTheOrderOfThePasses) {
                            "ready 2", "between", "ready 3", "between", "ready 4", "between",  //
                            "final 4", "between", "final 3", "between", "final 2", "between",
                            "between", "final 1", "between", "between", "final 0", "between"));
+}
+
+// Does nothing but to name a profile.
+class Profiled final : public StepObserver {
+ public:
+  explicit Profiled(StepProfile& profile) : profile_(profile) {}
+  void make_ready(std::size_t /*block*/) override {}
+  void gradients_final(std::size_t /*block*/) override {}
+  void between_layers() override {}
+  [[nodiscard]] StepProfile* profile() override { return &profile_; }
+
+ private:
+  StepProfile& profile_;
+};
+
+TEST(ExecutorTest, NotesTheTimesOfEveryLayerInTheProfilesSteps) {
+  Network net(make_model("lenet5"), {.training_batches = {2}});
+  const Samples samples = make_samples(net.model, 2);
+  StepProfile profile(2, 2);
+  Profiled observer(profile);
+
+  for (int step = 1; step <= 3; ++step) {
+    const StepProfile::Step whole(&profile, step);
+    net.executor.train(samples.batch(), observer);
+  }
+
+  std::map<std::string, int> count;
+  for (const StepProfile::Span& span : profile.spans()) ++count[span.part];
+  const auto layers = static_cast<int>(net.model.layers.size());
+  EXPECT_EQ(count["step"], 1);
+  EXPECT_EQ(count["loss"], 1);
+  EXPECT_EQ(count["forward"], layers);
+  EXPECT_EQ(count["backward_parameters"], layers);
+  EXPECT_EQ(count["pack"], 5);
+  EXPECT_EQ(profile.spans().front().layer, "conv1");
 }
 
 TEST(ExecutorTest, TellsTheSameOfAnEmptyBatch) {

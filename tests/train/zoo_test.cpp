@@ -352,6 +352,13 @@ TEST(ModelBenchmarkTest, TimesEveryKernelOfAStep) {
   EXPECT_THAT(rows_of(times), testing::Not(testing::Contains("conv1 backward_data")));
 }
 
+TEST(ModelBenchmarkTest, TimesTheSameKernelsWithColdCaches) {
+  const Model model = make_model("lenet5");
+
+  EXPECT_EQ(rows_of(measure_primitives(model, 2, 1, KernelCaches::cold)),
+            rows_of(measure_primitives(model, 2, 1)));
+}
+
 TEST(ModelBenchmarkTest, TimesBatchNormOfBothKinds) {
   Model model{.name = "norms", .input = {1, 8, 8, 16}, .classes = 2};
   model.layers = {{"bn1", BatchNormLayer{}, {0}},

@@ -53,7 +53,7 @@ class Build:
 
 
 RELEASE = Build("release", GCC, ["--buildtype=release", "-Dbenchmarks=disabled"], without=["slow"])
-RDMA = Build("release", GCC, RELEASE.options, suites=["rdma"])
+SLOW = Build("release", GCC, RELEASE.options, suites=["slow"])
 ADDRESS = Build(
     "address",
     CLANG,
@@ -225,7 +225,7 @@ def check_pytorch(check):
 
 
 def check_rest(check):
-    check.test(RDMA)  # boots virtual machines
+    check.test(SLOW)  # boots virtual machines, and a browser
     check.build(SEPARATE)
     if check.configure(TIDY):
         sources = f"^{re.escape(str(pathlib.Path.cwd()))}/(transport|tensor|sync|train|tools|examples)/"

@@ -139,6 +139,8 @@ void add_config(Command& root);
 void add_plan(Command& root);
 void add_bench(Command& root);
 void add_info(Command& root);
+void add_report(Command& root);
+void add_find_rate(Command& root);
 
 // The subcommands of `rondo bench` that measure no single operation.
 void add_bench_tune(Command& bench);

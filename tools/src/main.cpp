@@ -71,8 +71,9 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   Command root(app, line, status);
-  for (const auto add : {add_run, add_init, add_config, add_train, add_compare, add_eval,
-                         add_predict, add_export, add_inspect, add_plan, add_bench, add_info}) {
+  for (const auto add :
+       {add_run, add_init, add_config, add_train, add_find_rate, add_compare, add_report, add_eval,
+        add_predict, add_export, add_inspect, add_plan, add_bench, add_info}) {
     add(root);
   }
   refuse_unknown_subcommand(app, line);

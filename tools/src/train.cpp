@@ -30,6 +30,7 @@
 #include "failure.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
+#include "train/profile.hpp"
 #include "train/training.hpp"
 #include "world.hpp"
 
@@ -44,6 +45,7 @@ struct TrainRank {
   std::filesystem::path flight_record = {};  // a folder; empty: the run folder
   Format format = Format::text;              // json: stdout gets the lines of metrics.jsonl
   int threads = 1;
+  std::optional<StepRange> profile = {};
 };
 
 // While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
@@ -184,6 +186,8 @@ class Display {
                 [this](const train::RunSummary& summary) { line_.print(format_summary(summary)); }};
   }
 
+  void print(const std::string& text) { line_.print(text); }
+
   void copy_metrics() {
     if (echo_) echo_->copy();
   }
@@ -201,12 +205,19 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   train::TrainerOptions options;
   options.threads = rank.threads;
   options.team = team;
-  options.on_step = [&] { request.answer(world, records); };
+  std::optional<RunProfile> profile;
+  if (rank.profile) profile.emplace(world, *rank.profile, folder);
+  options.profile = profile ? &profile->steps() : nullptr;
+  options.on_step = [&] {
+    request.answer(world, records);
+    if (profile) profile->on_step();
+  };
   const RunSignals signals;
   options.request = RunSignals::take;
   options.resume = rank.resume;
   if (world.rank() != 0) {
     train::train(world, rank.experiment, options);
+    if (profile) profile->write(rank.experiment, rank.threads);
     return;
   }
   Display display(rank, folder);
@@ -218,6 +229,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     }
   };
   train::train(world, rank.experiment, options);
+  if (profile) display.print(profile->write(rank.experiment, rank.threads));
   display.copy_metrics();
 }
 
@@ -237,6 +249,10 @@ int train_as_rank(const TrainRank& rank) {
   return exit_done;
 }
 
+StepRange steps_of(const TrainRequest& options) {
+  return options.profile_steps.empty() ? StepRange{} : parse_steps(options.profile_steps);
+}
+
 int train_here(const TrainRequest& options, const train::Experiment& experiment) {
   refuse_other_job(options.launch.placement.ranks, {});
   TrainRank rank;
@@ -246,6 +262,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
   rank.flight_record =
       options.launch.flight_record.empty() ? rank.folder : options.launch.flight_record;
   rank.format = options.format;
+  if (options.profile) rank.profile = steps_of(options);
   const int asked = threads_asked_for(options, experiment);
   rank.threads = asked > 0 ? asked : std::max(threads_from_environment(), 1);
   const auto cores = static_cast<int>(read_machine().cores.size());
@@ -263,6 +280,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
 int run_train(const TrainRequest& options) {
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
+  static_cast<void>(steps_of(options));  // a mistake ends here, said once
   if (is_rank()) return train_here(options, experiment);
   const Training training = plan_training(options, experiment, read_machine());
   const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),
@@ -290,6 +308,13 @@ void add_train(Command& root) {
       .bytes("--memory-limit", options->memory_limit,
              "The most that a rank's arrays may take, as in 512MiB (default: no limit)")
       .value("BYTES");
+  const Option profile = train.flag("--profile", options->profile,
+                                    "Profile some steps: a trace of each rank, a table of kernels");
+  train
+      .option("--profile-steps", options->profile_steps,
+              "Which steps, counted from 1 (default: 11:20)")
+      .needs(profile)
+      .value("FIRST:LAST");
   add_placement_options(train, options->launch.placement);
   add_fabric_options(train, options->launch.fabric);
   add_flight_record_option(train, options->launch.flight_record, "the run folder");

@@ -140,6 +140,10 @@ double LearningRate::at(std::int64_t step) const noexcept {
   }
   const auto span = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
   const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / span);
+  if (decay == Decay::exponential) {
+    const double last = std::max(1.0, span - 1.0) / span;  // of the last step, as `done` counts
+    return base * std::pow(final_rate / base, std::min(1.0, done / last));
+  }
   return final_rate + 0.5 * (base - final_rate) * (1.0 + std::cos(std::numbers::pi * done));
 }
 

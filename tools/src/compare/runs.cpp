@@ -79,22 +79,6 @@ void add(const Json& event, RunRecord& record) {
 
 using KeyText = std::pair<std::string, std::string>;  // "section.key" and its value
 
-// `toml` is as to_toml() writes it: a key a line.
-std::vector<KeyText> keys_of(const std::string& toml) {
-  std::vector<KeyText> keys;
-  std::string section;
-  std::istringstream lines(toml);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t equals = line.find(" = ");
-    if (line.starts_with('[') && line.ends_with(']')) {
-      section = line.substr(1, line.size() - 2);
-    } else if (equals != std::string::npos) {
-      keys.emplace_back(section + "." + line.substr(0, equals), line.substr(equals + 3));
-    }
-  }
-  return keys;
-}
-
 // What a run was asked for: its configuration tells what grid.plan = "auto" has chosen instead.
 train::Experiment without_choice(train::Experiment recorded) {
   if (recorded.grid.plan != "chosen") return recorded;
@@ -133,10 +117,11 @@ std::string difference_of(const RunRecord::Start& start, const Training& trainin
 
 // The files that a run may have written; all others are the user's.
 bool is_of_a_run(const std::string& name) {
-  constexpr std::array names = {"config.toml", "metrics.jsonl", "model.safetensors",
-                                "token_trace.jsonl"};
+  constexpr std::array names = {"config.toml",       "find-rate.json", "metrics.jsonl",
+                                "model.safetensors", "report.html",    "token_trace.jsonl"};
   return std::ranges::find(names, name) != names.end() ||
-         (name.starts_with("flight-rank") && name.ends_with(".json"));
+         (name.starts_with("flight-rank") && name.ends_with(".json")) ||
+         (name.starts_with("profile") && name.ends_with(".json"));
 }
 
 using Runs = std::span<const RunRecord>;
@@ -214,18 +199,46 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
+  std::vector<KeyText> keys;
+  std::string section;
+  std::istringstream lines(toml);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find(" = ");
+    if (line.starts_with('[') && line.ends_with(']')) {
+      section = line.substr(1, line.size() - 2);
+    } else if (equals != std::string::npos) {
+      keys.emplace_back(section + "." + line.substr(0, equals), line.substr(equals + 3));
+    }
+  }
+  return keys;
+}
+
 bool RunRecord::completed() const {
   const bool ended = end_reason == "completed" || end_reason == "max_steps";
   return ended && start.has_value() && !epochs.empty();
 }
 
+void for_each_event(const std::filesystem::path& metrics,
+                    const std::function<void(const nlohmann::json& event)>& visit,
+                    const std::function<void(std::size_t line)>& damaged) {
+  std::ifstream file(metrics);
+  std::size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    const Json event = Json::parse(line, nullptr, false);
+    if (event.is_object()) {
+      visit(event);
+    } else {
+      damaged(number);
+    }
+  }
+}
+
 RunRecord read_run_record(const std::filesystem::path& metrics) {
   RunRecord record;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const Json event = Json::parse(line, nullptr, false);
-    if (event.is_object()) add(event, record);
-  }
+  for_each_event(
+      metrics, [&](const Json& event) { add(event, record); }, [](std::size_t /*line*/) {});
   return record;
 }
 

@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "table.hpp"
@@ -41,6 +44,12 @@ struct RunRecord {
   [[nodiscard]] bool completed() const;
 };
 
+/// Calls `visit` with each event of a metrics.jsonl, and `damaged` with the number of each line
+/// that is none. A file that is not there has no lines.
+void for_each_event(const std::filesystem::path& metrics,
+                    const std::function<void(const nlohmann::json& event)>& visit,
+                    const std::function<void(std::size_t line)>& damaged);
+
 /// Reads a metrics.jsonl. Lines that are damaged or unknown are passed over; a file that is not
 /// there gives an empty record.
 [[nodiscard]] RunRecord read_run_record(const std::filesystem::path& metrics);
@@ -58,6 +67,9 @@ struct FoundRun {
   std::string difference = {};  ///< of a different one: "update.period is 8, would be 16"
   RunRecord record = {};
 };
+
+/// The keys of a configuration that to_toml() has written: "section.key", and the value as text.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml);
 
 /// The first key in which two configurations differ, as "SECTION.KEY is OLD, would be NEW"; empty
 /// when they are the same. A key that `recorded` lacks has its default: it is younger than the run.

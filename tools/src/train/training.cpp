@@ -300,6 +300,10 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   }
   arguments.insert(arguments.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.launch.placement.oversubscribe) arguments.emplace_back("--oversubscribe");
+  if (request.profile) arguments.emplace_back("--profile");
+  if (!request.profile_steps.empty()) {
+    arguments.insert(arguments.end(), {"--profile-steps", request.profile_steps});
+  }
   const auto records =
       request.launch.flight_record.empty() ? folder.path() : request.launch.flight_record;
   arguments.insert(arguments.end(), {"--flight-record", records.string()});

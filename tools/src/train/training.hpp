@@ -27,6 +27,8 @@ struct TrainRequest {
   std::filesystem::path resume = {};       ///< auto, a run's folder or a checkpoint's; empty: none
   Format format = Format::text;
   std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
+  bool profile = false;
+  std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };
 
 /// Where the results of `request` go: its folder, or that of the run whose checkpoint it names.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +48,8 @@ double gflops(double operations, double microseconds) { return operations / micr
 // Times the layers of one model, one after another.
 class LayerTimer {
  public:
-  LayerTimer(tensor::Engine& engine, const LayerSpec& layer) : engine_(engine), layer_(layer) {}
+  LayerTimer(tensor::Engine& engine, const LayerSpec& layer, const std::function<void()>& before)
+      : engine_(engine), layer_(layer), before_(before) {}
 
   void time(std::monostate /*spec*/) {}  // a layer without a kernel of the tensor library
   void time(const tensor::ConvolutionSpec& spec) { time_weighted<tensor::Convolution>(spec); }
@@ -62,7 +65,7 @@ class LayerTimer {
 
   template <typename Run>
   double timed(const Run& run) const {
-    return median_microseconds(kernel_budget, run);
+    return median_microseconds(kernel_budget, run, before_);
   }
   void add(std::string direction, std::string implementation, double microseconds,
            double work = 0.0) {
@@ -73,6 +76,7 @@ class LayerTimer {
 
   tensor::Engine& engine_;
   const LayerSpec& layer_;
+  const std::function<void()>& before_;
   std::vector<KernelTime> times_;
 };
 
@@ -136,8 +140,8 @@ void LayerTimer::time(const tensor::BatchNormSpec& spec) {
 }  // namespace
 
 std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
-                                      tensor::Shape input) {
-  LayerTimer timer(engine, layer);
+                                      tensor::Shape input, const std::function<void()>& before) {
+  LayerTimer timer(engine, layer, before);
   std::visit([&](const auto& spec) { timer.time(spec); }, layer.kind->spec(input));
   return timer.take();
 }
@@ -146,39 +150,54 @@ namespace {
 
 constexpr std::chrono::milliseconds optimizer_budget{15};
 
-KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape) {
+KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape,
+                        const std::function<void()>& before) {
   const tensor::Tensor logits(shape, engine.memory());
   tensor::Tensor gradient(shape, engine.memory());
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(shape.n), 0);
-  const double time = median_microseconds(optimizer_budget, [&] {
+  const auto run = [&] {
     (void)tensor::softmax_cross_entropy(engine, logits.view(), labels, 0.0F, gradient.view());
-  });
+  };
+  const double time = median_microseconds(optimizer_budget, run, before);
   return {"loss", "forward", "rondo", time, 0.0};
 }
 
-KernelTime measure_update(std::size_t size) {
+KernelTime measure_update(std::size_t size, const std::function<void()>& before) {
   const auto optimizer = sync::make_sgd(size, {});
   std::vector<float> parameters(size, 1.0F);
   const std::vector<float> gradients(size, 1.0F);
-  const double time = median_microseconds(optimizer_budget, [&] {
-    optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6});
-  });
+  const auto run = [&] { optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6}); };
+  const double time = median_microseconds(optimizer_budget, run, before);
   return {"sgd", "update", "rondo", time, 0.0};
+}
+
+// Writing to every cache line of more memory than a core's share of the caches evicts what a kernel
+// has left in them.
+std::function<void()> cache_flush() {
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  constexpr std::size_t line = 64;
+  auto memory = std::make_shared<std::vector<unsigned char>>(bytes);
+  return [memory] {
+    for (std::size_t at = 0; at < bytes; at += line) ++(*memory)[at];
+  };
 }
 
 }  // namespace
 
-PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int threads) {
+PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int threads,
+                                  KernelCaches caches) {
+  const std::function<void()> before =
+      caches == KernelCaches::cold ? cache_flush() : std::function<void()>([] {});
   tensor::Engine engine(threads);
   const std::vector<tensor::Shape> shapes = shapes_of(model, batch);
   PrimitiveTimes times{.batch = batch, .threads = threads};
   for (const LayerSpec& layer : model.layers) {
-    for (KernelTime& time : measure_layer(engine, layer, shapes[layer.inputs[0]])) {
+    for (KernelTime& time : measure_layer(engine, layer, shapes[layer.inputs[0]], before)) {
       times.kernels.push_back(std::move(time));
     }
   }
-  times.kernels.push_back(measure_loss(engine, shapes.back()));
-  times.kernels.push_back(measure_update(layout_of(model).parameter_count));
+  times.kernels.push_back(measure_loss(engine, shapes.back(), before));
+  times.kernels.push_back(measure_update(layout_of(model).parameter_count, before));
   return times;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include <rondo/tensor/engine.hpp>
@@ -9,10 +10,10 @@
 
 namespace rondo::train {
 
-/// The median time of run() in microseconds: warmed up, then repeated until it has run for
-/// `budget`, at least 5 and at most 200 times.
-template <typename Run>
-double median_microseconds(std::chrono::microseconds budget, const Run& run) {
+/// The median time of run() in microseconds: warmed up, then repeated until `budget` is used up, at
+/// least 5 and at most 200 times. Each time before() comes first, and is not counted.
+template <typename Run, typename Before>
+double median_microseconds(std::chrono::microseconds budget, const Run& run, const Before& before) {
   using Clock = std::chrono::steady_clock;
   constexpr std::size_t fewest = 5;
   constexpr std::size_t most = 200;
@@ -20,17 +21,25 @@ double median_microseconds(std::chrono::microseconds budget, const Run& run) {
   std::vector<double> times;
   const Clock::time_point start = Clock::now();
   while (times.size() < fewest || (times.size() < most && Clock::now() - start < budget)) {
-    const Clock::time_point before = Clock::now();
+    before();
+    const Clock::time_point began = Clock::now();
     run();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - began).count());
   }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::ranges::nth_element(times, middle);
   return *middle;
 }
 
-/// Times the kernels of one layer for inputs of shape `input`.
-[[nodiscard]] std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
-                                                    tensor::Shape input);
+template <typename Run>
+double median_microseconds(std::chrono::microseconds budget, const Run& run) {
+  return median_microseconds(budget, run, [] {});
+}
+
+/// Times the kernels of one layer for inputs of shape `input`; `before` runs before each,
+/// uncounted.
+[[nodiscard]] std::vector<KernelTime> measure_layer(
+    tensor::Engine& engine, const LayerSpec& layer, tensor::Shape input,
+    const std::function<void()>& before = [] {});
 
 }  // namespace rondo::train

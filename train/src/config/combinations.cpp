@@ -19,6 +19,10 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
     refuse_key("optimizer.milestones",
                "the schedule \"steps\" has none; give epochs, as in [80, 120]");
   }
+  if (optimizer.schedule == "exponential" && optimizer.final_learning_rate <= 0.0) {
+    refuse_key("optimizer.final_learning_rate",
+               "the schedule \"exponential\" needs one above 0, as in 1e-4");
+  }
 }
 
 void check_lazy(const Experiment& experiment) {

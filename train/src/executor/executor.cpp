@@ -23,6 +23,7 @@
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
+#include <rondo/train/step_profile.hpp>
 
 #include "data/random.hpp"
 #include "executor/graph.hpp"
@@ -68,6 +69,14 @@ std::vector<LayerSpans> spans_of_nodes(const Program& program, const Model& mode
   }
 
   return spans;
+}
+
+std::vector<std::string> layer_names_of_nodes(const Program& program, const Model& model) {
+  std::vector<std::string> names;
+  for (const GraphNode& node : program.graph().nodes) {
+    names.push_back(node.layer ? model.layers[*node.layer].name : std::string());
+  }
+  return names;
 }
 
 std::vector<std::string> names_of_nodes(const Program& program, const Model& model) {
@@ -175,6 +184,7 @@ class Executor::Impl {
 
   // train() in its parts.
   void forward(const BatchPlan& plan, const float* input, StepObserver& observer);
+  void prepare_weights(std::size_t node, const BatchPlan& plan, StepObserver& observer);
   /// Of the images in `judged`. `gradient`.data == nullptr: not wanted, else all are judged.
   tensor::Loss judge(const BatchPlan& plan, const Batch& batch, Range judged, float smoothing,
                      tensor::View<float> gradient);
@@ -199,7 +209,9 @@ class Executor::Impl {
   tensor::Engine& engine_;
   Model model_;
   std::unique_ptr<Program> program_;
-  std::vector<LayerSpans> spans_;  // by node
+  std::vector<LayerSpans> spans_;   // by node
+  std::vector<std::string> names_;  // likewise, of layers; empty: a change of layout
+  StepProfile* profile_ = nullptr;  // of the step that runs
   ModelState state_;
   ExecutorOptions options_;
   std::vector<std::int64_t> sizes_;  // of values
@@ -223,6 +235,7 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       model_(model),
       program_(std::move(program)),
       spans_(spans_of_nodes(*program_, model)),
+      names_(layer_names_of_nodes(*program_, model)),
       state_(state),
       options_(completed(options)),
       sizes_(program_->sizes(largest_batch(options_))),
@@ -431,11 +444,16 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
     return {};
   }
 
+  profile_ = observer.profile();
   const BatchPlan& plan = training_plan(batch.samples);
   const float* input = input_of(plan, batch);
   forward(plan, input, observer);
-  const tensor::Loss result = judge(plan, batch, {0, batch.samples}, options_.label_smoothing,
-                                    activations_.gradient(backward_.logits, spans_.size(), plan));
+  tensor::Loss result;
+  {
+    const StepProfile::Part part(profile_, "loss");
+    result = judge(plan, batch, {0, batch.samples}, options_.label_smoothing,
+                   activations_.gradient(backward_.logits, spans_.size(), plan));
+  }
   backward(plan, input, observer);
   return result;
 }
@@ -443,13 +461,13 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
 // make_ready() may wait for the last update of the parameters; after it they can be packed.
 void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObserver& observer) {
   for (std::size_t i = 0; i < spans_.size(); ++i) {
-    const LayerSpans& spans = spans_[i];
-    if (spans.block) {
-      observer.make_ready(*spans.block);
-      plan.kernels[i]->load(spans.parameters_of(state_.parameters));
+    prepare_weights(i, plan, observer);
+    {
+      const StepProfile::Part part(profile_, "forward", names_[i]);
+      plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
+                                        spans_[i].statistics_of(state_.statistics));
     }
-    plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
-                                      spans.statistics_of(state_.statistics));
+    const StepProfile::Part part(profile_, "exchange");
     observer.between_layers();
   }
 }
@@ -490,6 +508,18 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   return first;
 }
 
+void Executor::Impl::prepare_weights(std::size_t node, const BatchPlan& plan,
+                                     StepObserver& observer) {
+  const LayerSpans& spans = spans_[node];
+  if (!spans.block) return;
+  {
+    const StepProfile::Part part(profile_, "make_ready", names_[node]);
+    observer.make_ready(*spans.block);
+  }
+  const StepProfile::Part part(profile_, "pack", names_[node]);
+  plan.kernels[node]->load(spans.parameters_of(state_.parameters));
+}
+
 BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, const BatchPlan& plan,
                                                    const float* input) {
   const ValueId x = program_->graph().nodes[step.node].inputs[0];
@@ -514,9 +544,21 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
                                     const BackwardStep& step, StepObserver& observer) {
   LayerKernel& kernel = *plan.kernels[step.node];
   const BackwardOperands operands = backward_operands(step, plan, input);
-  kernel.backward_parameters(operands);
-  if (spans_[step.node].block) observer.gradients_final(*spans_[step.node].block);
-  kernel.backward_input(operands);
+  const std::string& name = names_[step.node];
+  {
+    const StepProfile::Part part(profile_, "backward_parameters", name);
+    kernel.backward_parameters(operands);
+  }
+  if (spans_[step.node].block) {
+    const StepProfile::Part part(profile_, "exchange", name);
+    observer.gradients_final(*spans_[step.node].block);
+  }
+  {
+    const StepProfile::Part part(profile_, "backward_input", name);
+    kernel.backward_input(operands);
+  }
+  if (!step.add_dx_to && !step.add_residual_to) return;
+  const StepProfile::Part part(profile_, "add", name);
   const std::vector<ValueId>& inputs = program_->graph().nodes[step.node].inputs;
   if (step.add_dx_to) {
     tensor::add(engine_, operands.dx, activations_.gradient(*step.add_dx_to, inputs[0], plan));
@@ -537,6 +579,7 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
 void Executor::Impl::backward(const BatchPlan& plan, const float* input, StepObserver& observer) {
   for (const BackwardStep& step : backward_.steps) {
     backward_layer(plan, input, step, observer);
+    const StepProfile::Part part(profile_, "exchange");
     observer.between_layers();
   }
 }

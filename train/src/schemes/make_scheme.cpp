@@ -130,7 +130,8 @@ sync::Decay decay_of(const Experiment& experiment) {
   if (schedule == "constant") return sync::Decay::constant;
   if (schedule == "cosine") return sync::Decay::cosine;
   if (schedule == "steps") return sync::Decay::steps;
-  refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps");
+  if (schedule == "exponential") return sync::Decay::exponential;
+  refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps, exponential");
 }
 
 Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,

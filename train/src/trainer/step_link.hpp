@@ -85,6 +85,9 @@ class StepLink final : public StepObserver {
   }
   void gradients_final(std::size_t group) override;
   void between_layers() override;
+  [[nodiscard]] StepProfile* profile() override { return profile_; }
+  /// Where the executor notes times; lent, null: nowhere.
+  void set_profile(StepProfile* profile) noexcept { profile_ = profile; }
 
   /// The last micro-batch has been computed: waits for sums that are still under way.
   void end_step();
@@ -116,6 +119,7 @@ class StepLink final : public StepObserver {
   std::size_t passed_on_ = 0;    // of them, by now
   bool is_open_ = false;         // the last one: more may follow
   std::optional<sync::GradientSum> sum_ = {};
+  StepProfile* profile_ = nullptr;
   bool first_ = true;
   bool last_ = true;
 };

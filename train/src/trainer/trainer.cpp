@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <rondo/train/plan.hpp>
+#include <rondo/train/step_profile.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
@@ -170,6 +171,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       resume_(options.resume),
       run_folder_(options.run_folder),
       team_(options.team),
+      profile_(options.profile),
       experiment_(std::move(run.experiment)),
       threads_(options.threads),
       dataset_(std::move(run.dataset)),
@@ -342,6 +344,7 @@ void Trainer::join() {
                              : make_scheme(experiment_, std::move(parts));
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
+  link_->set_profile(profile_);
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
   flags_.emplace(world_);
   begin_checkpoints();
@@ -387,6 +390,7 @@ void Trainer::run_steps() {
 }
 
 void Trainer::run_step() {
+  const StepProfile::Step profiled(profile_, step_ + 1);
   const std::int64_t mine = batches_.own_samples(step_);
   scheme_->begin({.index = step_,
                   .local_samples = static_cast<std::size_t>(mine),
@@ -394,7 +398,7 @@ void Trainer::run_step() {
                   .learning_rate = learning_rate_.at(step_)});
   const tensor::Loss loss = compute(batches_, step_);
   meet_in_step(loss);
-  scheme_->finish();
+  finish_step();
   ++step_;
   losses_.add(step_, loss, grid_.speaks() ? mine : 0);
   if (on_step_) on_step_();
@@ -406,7 +410,10 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   const std::int64_t others =
       &batches == own_batches_.get() ? grid_.group() * experiment_.train.global_batch : 0;
   for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
-    const Batch batch = batches.load(step, micro_batch);
+    const Batch batch = [&] {
+      const StepProfile::Part part(profile_, "load");
+      return batches.load(step, micro_batch);
+    }();
     link_->begin_micro_batch(micro_batch, batches.micro_batches());
     const BatchPosition position{.step = step,
                                  .first_sample = others + batches.first_sample(step, micro_batch)};
@@ -417,8 +424,14 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
+  const StepProfile::Part part(profile_, "sums");
   link_->end_step();
   return whole;
+}
+
+void Trainer::finish_step() {
+  const StepProfile::Part part(profile_, "finish");
+  scheme_->finish();
 }
 
 // A run that was resumed at its end has evaluated nothing.
@@ -568,13 +581,14 @@ void Trainer::run_paced_steps() {
 }
 
 void Trainer::run_paced_step() {
+  const StepProfile::Step profiled(profile_, warm_up_steps_ + minibatch_ + 1);
   const std::int64_t mine = own_batches_->own_samples(minibatch_);
   scheme_->begin({.index = warm_up_steps_ + minibatch_,
                   .local_samples = static_cast<std::size_t>(mine),
                   .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
                   .learning_rate = learning_rate_.at(step_at(paced_samples()))});
   const tensor::Loss loss = compute(*own_batches_, minibatch_);
-  scheme_->finish();
+  finish_step();
   ++minibatch_;
   step_ = step_at(paced_samples());
   losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);

@@ -121,6 +121,7 @@ class Trainer {
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
   tensor::Loss compute(BatchIterator& batches, std::int64_t step);
+  void finish_step();
 
   // Checkpoints: trainer_checkpoint.cpp.
   void find_checkpoint();
@@ -161,6 +162,7 @@ class Trainer {
   std::filesystem::path resume_;
   std::filesystem::path run_folder_;
   transport::Team* team_;
+  StepProfile* profile_;
   Experiment experiment_;
   int threads_;
   std::shared_ptr<const Dataset> dataset_;

@@ -119,12 +119,13 @@ struct AdamOptions {
                                                                    const AdamOptions& options = {},
                                                                    transport::Team* team = nullptr);
 
-enum class Decay : std::uint8_t { constant, cosine, steps };
+enum class Decay : std::uint8_t { constant, cosine, steps, exponential };
 
 /// The learning rate of every step: a linear warm-up from base/warmup_steps to base, then
 ///
 /// - constant: the base;
 /// - cosine: a half cosine down to `final_rate` at `total_steps`;
+/// - exponential: down or up to `final_rate` at the last step, by the same factor in each step;
 /// - steps: the base, multiplied by `factor` once for every milestone that is reached.
 struct LearningRate {
   double base = 0.1;

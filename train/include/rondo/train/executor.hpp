@@ -21,6 +21,8 @@ class Engine;
 
 namespace rondo::train {
 
+class StepProfile;
+
 /// Told how far a step has come; the trainer passes it on to the update scheme.
 class RONDO_TRAIN_API StepObserver {
  public:
@@ -35,6 +37,8 @@ class RONDO_TRAIN_API StepObserver {
   virtual void gradients_final(std::size_t block) = 0;
   /// Between two layers: a chance to advance communication.
   virtual void between_layers() = 0;
+  /// Where the executor notes the times of its parts; null: nowhere. Asked once in a step.
+  [[nodiscard]] virtual StepProfile* profile() { return nullptr; }
 };
 
 /// One rank's arrays, in the model's ParameterLayout. Lent; they outlive the Executor.

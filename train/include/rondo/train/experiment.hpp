@@ -113,9 +113,9 @@ struct Experiment {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double clip_norm = 0.0;           ///< longer gradients are scaled down to it; 0: none are
-    std::string schedule = "cosine";  ///< constant, cosine, steps
+    std::string schedule = "cosine";  ///< constant, cosine, steps, exponential
     double warmup_epochs = 0.0;
-    double final_learning_rate = 0.0;           ///< of cosine
+    double final_learning_rate = 0.0;           ///< of cosine and exponential
     std::vector<std::int64_t> milestones = {};  ///< of steps: epochs
     double factor = 0.1;                        ///< of steps: of the rate at each milestone
   } optimizer;

@@ -34,14 +34,20 @@ struct PrimitiveTimes {
   }
 };
 
-/// Times every kernel of a training step of `model` alone, on memory of its own that stays warm:
-/// a bound for a step made of them. It contains the convolutions, poolings and fully connected
-/// layers of oneDNN; for each batch normalisation the faster of oneDNN's (with its fused ReLU,
-/// which has no residual addition: the bound leaves that out) and ours; the loss; and the
+/// In which state the caches are when a kernel begins.
+enum class KernelCaches : std::uint8_t {
+  warm,  ///< as the same kernel has left them
+  cold,  ///< as writing 64 MiB of other memory has left them
+};
+
+/// Times every kernel of a training step of `model` alone, on memory of its own. With warm caches
+/// it is a bound for a step made of them. It contains the convolutions, poolings and fully
+/// connected layers of oneDNN; for each batch normalisation the faster of oneDNN's (with its fused
+/// ReLU, which has no residual addition: the bound leaves that out) and ours; the loss; and the
 /// optimizer's pass. It leaves out what a step adds: packing of weights, the addition of gradients
 /// where two readers meet, and memory that other layers have pushed out of the cache.
-[[nodiscard]] RONDO_TRAIN_API PrimitiveTimes measure_primitives(const Model& model,
-                                                                std::int64_t batch, int threads);
+[[nodiscard]] RONDO_TRAIN_API PrimitiveTimes measure_primitives(
+    const Model& model, std::int64_t batch, int threads, KernelCaches caches = KernelCaches::warm);
 
 /// A whole training step on one rank.
 struct StepTime {

@@ -27,6 +27,8 @@ class World;
 
 namespace rondo::train {
 
+class StepProfile;
+
 /// Training went wrong numerically: the loss became NaN or Inf, or ranks that must hold the same
 /// parameters do not. what() names the step, and the ranks. Thrown on every rank alike.
 class RONDO_TRAIN_API NumericError : public std::runtime_error {
@@ -158,6 +160,7 @@ struct TrainerOptions {
   /// do: at the end of the step, or of the epoch where replicas go each at a pace of its own.
   std::function<RunRequest()> request = {};
   TrainerObserver observer = {};
+  StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
 

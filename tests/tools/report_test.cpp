@@ -1,0 +1,233 @@
+// `rondo report` as a program: which page it makes of which files, and what it refuses.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/program.hpp"
+#include "support/reported_runs.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::test::report_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+using Json = nlohmann::json;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class ReportTest : public testing::Test {
+ protected:
+  [[nodiscard]] fs::path at(const std::string& name) const { return scratch_.path() / name; }
+  [[nodiscard]] fs::path page() const { return at("page.html"); }
+  // Reports on folders and files of the scratch folder.
+  [[nodiscard]] Ended report(const std::vector<std::string>& names) const {
+    std::vector<std::string> words = {"report", "--out", page().string()};
+    for (const std::string& name : names) words.push_back(at(name).string());
+    return rondo(words);
+  }
+  // What the page shows.
+  [[nodiscard]] Json data() const {
+    const std::string opening = R"(<script id="data" type="application/json">)";
+    const std::string text = text_of(page());
+    const std::size_t begin = text.find(opening) + opening.size();
+    return Json::parse(text.substr(begin, text.find("</script>", begin) - begin), nullptr, false);
+  }
+  [[nodiscard]] Json curve(const std::string& title) const {
+    const Json shown = data();
+    for (const Json& curve : shown["curves"]) {
+      if (curve["title"] == title) return curve["series"];
+    }
+    return {};
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(ReportTest, WritesAPageIntoTheDirectoryOfTheRunAndSaysWhere) {
+  write_run(at("run"), {});
+
+  const Ended ended = rondo({"report", at("run").string()});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(lines(ended.out).back(), (at("run") / "report.html").string());
+  EXPECT_THAT(text_of(at("run") / "report.html"), StartsWith("<!doctype html>"));
+}
+
+TEST_F(ReportTest, NeedsNoOtherFileAndNoNetwork) {
+  write_run(at("run"), {});
+  ASSERT_EQ(report({"run"}).status, 0);
+
+  const std::string text = text_of(page());
+
+  EXPECT_THAT(text, AllOf(HasSubstr("default-src 'none'"), Not(HasSubstr(" src=")),
+                          Not(HasSubstr("href=")), Not(HasSubstr("https://"))));
+}
+
+TEST_F(ReportTest, GivesEveryPointItsStepItsEpochAndItsSeconds) {
+  write_run(at("run"), {.accuracies = {50.0, 70.0}, .seconds = 2.0});
+  ASSERT_EQ(report({"run"}).status, 0);
+
+  const Json accuracy = curve("Test accuracy")[0];
+  const Json loss = curve("Training loss")[0];
+
+  EXPECT_EQ(accuracy["y"], Json({50.0, 70.0}));
+  EXPECT_EQ(accuracy["step"], Json({10.0, 20.0}));
+  EXPECT_EQ(accuracy["seconds"], Json({2.0, 4.0}));
+  EXPECT_EQ(loss["epoch"], Json({0.5, 1.5}));
+  EXPECT_EQ(loss["seconds"], Json({1.0, 3.0}));
+  EXPECT_EQ(curve("Wait share")[0]["y"], Json({12.5, 12.5}));
+}
+
+TEST_F(ReportTest, AnswersWhichSchemeToTake) {
+  write_run(at("a"), {.accuracies = {50.0, 70.0}, .seconds = 2.0, .bytes_sent = 1000.0});
+  write_run(at("b"),
+            {.scheme = "k_step", .accuracies = {60.0, 70.1}, .seconds = 1.0, .bytes_sent = 250.0});
+
+  const Ended ended = report({"a", "b"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(StartsWith("Take k_step: 2 schemes are equally accurate"),
+                               HasSubstr("reach 70.00 %"), HasSubstr("after 2.0 s"),
+                               HasSubstr("synchronous after 4.0 s"),
+                               HasSubstr("25 % of the bytes that synchronous sends")));
+  EXPECT_EQ(data()["advice"]["summary"]["rows"][1][0]["mark"], "take this");
+}
+
+TEST_F(ReportTest, NamesDamagedLinesAndShowsTheOthers) {
+  write_run(at("run"), {.ended = false});
+  std::ofstream(at("run") / "metrics.jsonl", std::ios::app)
+      << R"({"event":"epoch","accuracy":3})" << "\n"
+      << R"({"event":"st)";
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(lines(ended.err),
+              ElementsAre(HasSubstr("metrics.jsonl:6: skipped: the epoch event has no number"),
+                          HasSubstr("metrics.jsonl:7: skipped: this line is no JSON object"),
+                          HasSubstr("there is no end event")));
+  EXPECT_THAT(data()["problems"], SizeIs(3));
+  EXPECT_EQ(curve("Test accuracy")[0]["y"], Json({50.0, 70.0}));
+}
+
+TEST_F(ReportTest, ReadsNumbersThatAreNullAndFieldsOfAnotherType) {
+  write_run(at("run"), {});
+  std::ofstream(at("run") / "metrics.jsonl", std::ios::app)
+      << R"({"event":"step","total_step":25,"loss":null,"learning_rate":"fast"})" << "\n"
+      << R"({"event":"invented","x":[1,{"y":2}]})" << "\n";
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(curve("Training loss")[0]["y"], Json({1.5, 1.5, nullptr}));
+}
+
+TEST_F(ReportTest, ShowsARunThatHasOnlyItsConfiguration) {
+  fs::create_directories(at("run"));
+  std::ofstream(at("run") / "config.toml") << "[update]\nscheme = \"lazy\"\n";
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.err, HasSubstr("metrics.jsonl: there is no such file"));
+  EXPECT_THAT(ended.out, HasSubstr("No run has completed"));
+}
+
+TEST_F(ReportTest, LeavesTheTextsOfUsersText) {
+  const std::string name = "<script>alert(1)<";
+  write_run(at(name), {.scheme = "</script><b>"});
+
+  const Ended ended = report({name});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(text_of(page()), AllOf(Not(HasSubstr("<script>alert")), Not(HasSubstr("<b>"))));
+  EXPECT_EQ(data()["title"], name);
+  EXPECT_EQ(data()["variants"][0], "</script><b>");
+}
+
+TEST_F(ReportTest, TakesBytesThatAreNoUtf8) {
+  write_run(at("run"), {.scheme = "\xff\xfe"});
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(data().is_object());
+}
+
+TEST_F(ReportTest, TakesAComparisonInTheOrderOfItsTable) {
+  write_run(at("compared") / "synchronous" / "seed1", {});
+  write_run(at("compared") / "lazy" / "seed1", {.scheme = "lazy"});
+  write_run(at("compared") / "lazy" / "seed2", {.scheme = "lazy", .seed = 2});
+  scratch_.write("compared/compare.csv", "scheme,a\nsynchronous,\"1,5\"\nlazy,2\ntorn\n");
+
+  const Ended ended = report({"compared"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("row 4 is skipped: it has 1 fields, not 2")));
+  EXPECT_EQ(data()["variants"], Json({"synchronous", "lazy"}));
+  EXPECT_EQ(data()["runs"][2]["name"], "lazy/seed2");
+  EXPECT_EQ(data()["tables"].back()["rows"][0], Json({"synchronous", "1,5"}));
+}
+
+TEST_F(ReportTest, ShowsPlansAndScalingCurves) {
+  scratch_.write("plan.json", R"([{"strategy":"batch","ranks":4,"pr":1,"pc":4,
+      "communication_seconds":0.002,"compute_seconds":null,"bytes_per_rank":1048576,"refused":null}])");
+  scratch_.write("scaling.json", R"([
+      {"ranks":1,"images_per_second":100,"efficiency":1,"speedup":1},
+      {"ranks":2,"images_per_second":150,"efficiency":0.75,"speedup":1.5}])");
+
+  const Ended ended = report({"plan.json", "scaling.json"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(data()["tables"][0]["rows"][0], Json({"batch", "4", "1", "4", "2.000", "1.0"}));
+  EXPECT_EQ(data()["charts"][0]["series"][1]["y"], Json({100.0, 200.0}));
+  EXPECT_EQ(data()["charts"][1]["series"][0]["y"], Json({1.0, 0.75}));
+}
+
+TEST_F(ReportTest, RefusesWhatIsNoRunAndWritesNothing) {
+  fs::create_directories(at("empty"));
+  scratch_.write("other.json", R"({"a": [1, "b"]})");
+  scratch_.write("torn.json", "[{");
+
+  for (const auto& [name, said] : {std::pair{"absent", "absent does not exist"},
+                                   {"empty", "there is no run in"},
+                                   {"other.json", "is nothing that a report shows"},
+                                   {"torn.json", "is nothing that a report shows"}}) {
+    const Ended ended = report({name});
+
+    EXPECT_EQ(ended.status, 2) << name;
+    EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(said)));
+    EXPECT_FALSE(fs::exists(page()));
+  }
+}
+
+TEST_F(ReportTest, SaysWhereItCannotWrite) {
+  write_run(at("run"), {});
+
+  const Ended ended = rondo({"report", at("run"), "--out", at("absent") / "page.html"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("choose another file with --out")));
+}
+
+}  // namespace
+}  // namespace rondo::test::report_test

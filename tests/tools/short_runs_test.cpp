@@ -1,0 +1,165 @@
+// `rondo find-rate` and `rondo train --profile` as programs: what they leave in the run folder.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::test::short_runs_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+
+using Json = nlohmann::json;
+
+const char* const small_run = R"(
+[data]
+name = "synthetic"
+training = 128
+test = 32
+[model]
+name = "lenet5"
+[train]
+global_batch = 32
+)";
+
+class ShortRunTest : public testing::Test {
+ protected:
+  ShortRunTest() { scratch_.write("experiment.toml", small_run); }
+
+  [[nodiscard]] fs::path folder() const { return scratch_.path() / "run"; }
+  [[nodiscard]] Ended run(const std::string& command, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {
+        command, scratch_.path() / "experiment.toml", "--out", folder(), "-n", "2", "--threads",
+        "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return rondo(words);
+  }
+  [[nodiscard]] Json file(const std::string& name) const {
+    std::ifstream stream(folder() / name);
+    return Json::parse(stream, nullptr, false);
+  }
+
+ private:
+  ScratchFolder scratch_;
+};
+
+using FindRateTest = ShortRunTest;
+
+TEST_F(FindRateTest, TrainsWithRatesFromTheFirstToTheLast) {
+  const Ended ended = run("find-rate", {"--from", "1e-4", "--to", "1e-1", "--steps", "16"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("learning rate"), HasSubstr("The sweep is in ")));
+  const Json points = file("find-rate.json")["points"];
+  ASSERT_EQ(points.size(), 16U);
+  EXPECT_NEAR(points.front()["learning_rate"].get<double>(), 1e-4, 1e-12);
+  EXPECT_NEAR(points.back()["learning_rate"].get<double>(), 1e-1, 1e-9);
+}
+
+TEST_F(FindRateTest, EndsWhereTrainingDiverges) {
+  const Ended ended =
+      run("find-rate", {"--from", "1e-3", "--to", "1e9", "--steps", "30", "--format", "json"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const Json sweep = Json::parse(ended.out, nullptr, false);
+  ASSERT_TRUE(sweep.is_object()) << ended.out;
+  EXPECT_TRUE(sweep["diverged_at"].is_number());
+  EXPECT_LT(sweep["points"].size(), 30U);
+  EXPECT_EQ(sweep, file("find-rate.json"));
+}
+
+TEST_F(FindRateTest, IsShownByAReport) {
+  ASSERT_EQ(run("find-rate", {"--steps", "10"}).status, 0);
+
+  const Ended ended = rondo({"report", folder()});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  std::ifstream page(folder() / "report.html");
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  EXPECT_THAT(text, HasSubstr("Learning-rate sweep, run"));
+}
+
+TEST_F(FindRateTest, RefusesWhatIsNoSweep) {
+  EXPECT_THAT(lines(run("find-rate", {"--from", "1", "--to", "0.1"}).err),
+              ElementsAre(HasSubstr("--from 1 must be smaller than --to 0.1")));
+  EXPECT_THAT(lines(run("find-rate", {"--set", "update.scheme=cyclic"}).err),
+              ElementsAre(HasSubstr("ranks that step together")));
+  EXPECT_EQ(run("find-rate", {"--steps", "2"}).status, 2);
+  EXPECT_FALSE(fs::exists(folder()));
+}
+
+using ProfiledRunTest = ShortRunTest;
+
+TEST_F(ProfiledRunTest, LeavesATraceOfEveryRankAndATable) {
+  const Ended ended = run("train", {"--profile", "--profile-steps", "2:3"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("alone, cold us"), HasSubstr("Mean of 2 steps (2 to 3)")));
+  for (const char* name : {"profile-rank-0.json", "profile-rank-1.json"}) {
+    std::set<std::string> names;
+    std::set<std::string> categories;
+    std::set<Json> steps;
+    const Json trace = file(name);
+    for (const Json& event : trace["traceEvents"]) {
+      names.insert(event["name"]);
+      categories.insert(event.value("cat", ""));
+      if (event["ph"] == "X") steps.insert(event["args"]["step"]);
+    }
+    EXPECT_EQ(steps, (std::set<Json>{2, 3}));
+    EXPECT_THAT(names, IsSupersetOf({"conv1 forward", "fc3 backward_parameters", "load", "step"}));
+    EXPECT_THAT(categories, IsSupersetOf({"collective", "exchange", "finish", "pack"}));
+  }
+  EXPECT_EQ(file("profile.json")["steps"], 2);
+  EXPECT_FALSE(fs::exists(folder() / "profile-record-0.json"));
+}
+
+TEST_F(ProfiledRunTest, ComputesTheSameAsWithoutAProfile) {
+  const auto last_hash = [&] {
+    std::ifstream stream(folder() / "metrics.jsonl");
+    std::string hash;
+    for (std::string line; std::getline(stream, line);) {
+      const Json event = Json::parse(line);
+      if (event["event"] == "epoch") hash = event["parameter_hash"];
+    }
+    return hash;
+  };
+  ASSERT_EQ(run("train", {"--profile", "--profile-steps", "1:4"}).status, 0);
+  const std::string profiled = last_hash();
+  fs::remove_all(folder());
+  ASSERT_EQ(run("train", {}).status, 0);
+
+  EXPECT_EQ(profiled, last_hash());
+}
+
+TEST_F(ProfiledRunTest, SaysWhenTheRunWasTooShort) {
+  const Ended ended = run("train", {"--profile"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("no step was profiled: the run has not come to steps 11 to 20"));
+}
+
+TEST_F(ProfiledRunTest, RefusesARangeThatIsNone) {
+  const Ended ended = run("train", {"--profile", "--profile-steps", "3:2"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("--profile-steps: '3:2' is no range")));
+  EXPECT_FALSE(fs::exists(folder()));
+}
+
+}  // namespace
+}  // namespace rondo::test::short_runs_test

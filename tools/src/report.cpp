@@ -1,0 +1,82 @@
+// `rondo report`: one HTML page about runs, comparisons and plans, for a browser without network.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "files.hpp"
+#include "report/page.hpp"
+#include "report/sources.hpp"
+
+namespace rondo::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportOptions {
+  std::vector<std::string> paths = {};
+  fs::path out = {};
+};
+
+// One directory gets its own report; what is made of several lies where the user is.
+fs::path output_of(const ReportOptions& options) {
+  if (!options.out.empty()) return options.out;
+  const bool one = options.paths.size() == 1 && fs::is_directory(options.paths.front());
+  return one ? fs::path(options.paths.front()) / "report.html" : fs::path("report.html");
+}
+
+std::string title_of(const std::vector<std::string>& paths) {
+  std::error_code error;
+  fs::path whole = fs::absolute(paths.front(), error).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // "run/"
+  const std::string first = whole.filename().string();
+  if (paths.size() == 1) return first;
+  return fmt::format("{} and {} more", first, paths.size() - 1);
+}
+
+int run_report(const ReportOptions& options) {
+  const ReportSources sources = read_sources({options.paths.begin(), options.paths.end()});
+  const nlohmann::json data = page_data(title_of(options.paths), sources);
+  const fs::path out = output_of(options);
+  replace_file(out, page_of(data), "choose another file with --out");
+  for (const auto& problem : data["problems"]) {
+    fmt::print(stderr, "rondo: {}\n", problem.get<std::string>());
+  }
+  if (data.contains("advice")) {
+    fmt::print("{}\n", data["advice"]["answer"].get<std::string>());
+  }
+  fmt::print("{}\n", out.string());
+  return exit_done;
+}
+
+}  // namespace
+
+void add_report(Command& root) {
+  Command report = root.add("report", "Make an HTML page about runs, comparisons and plans");
+  auto options = std::make_shared<ReportOptions>();
+  report
+      .option("paths", options->paths,
+              "Run directories, directories of rondo compare, compare.csv, or JSON of rondo plan, "
+              "bench model, find-rate or train --profile")
+      .required()
+      .value("PATH...");
+  report
+      .option("-o,--out", options->out,
+              "The page (default: report.html in the one directory, else in this one)")
+      .value("FILE");
+  report.footer(
+      "The page needs no other file and no network. What is missing or damaged in a run is "
+      "skipped\n"
+      "and named, on the page and on stderr. stdout gets the answer to which scheme to take, and\n"
+      "the path of the page. Status: 0 done, 2 something named is no run.");
+  report.does([options](const CommandLine& /*line*/) { return run_report(*options); });
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,381 @@
+// Which of several schemes a reader should take.
+//
+// Accuracy comes first, and then time. Final accuracies of a scheme spread with the seed, so a
+// scheme counts as equally accurate as the best one if their means differ by at most twice the
+// standard error that the seeds of the best one explain. One seed says nothing about the spread;
+// then half a percentage point is assumed, and the reader is told. Among the schemes that are as
+// accurate as the best one, the advice is the one that needed the least training time to the best
+// accuracy that all of them reached.
+
+#include "report/advice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace rondo::tools {
+namespace {
+
+constexpr double assumed_spread = 0.5;    // percentage points, where there is one seed
+constexpr double smallest_spread = 0.05;  // two seeds may agree by chance
+
+// What makes no other variant: the seed, and what changes no result.
+bool is_aside(std::string_view key) {
+  constexpr std::array aside = {"train.seed", "train.log_every", "data.path"};
+  return std::ranges::find(aside, key) != aside.end();
+}
+
+std::map<std::string, std::string> identity_of(const ReportedRun& run) {
+  std::map<std::string, std::string> keys;
+  for (const auto& [key, value] : run.keys) {
+    if (!is_aside(key)) keys[key] = value;
+  }
+  return keys;
+}
+
+std::string value_of_key(const ReportedRun& run, const std::string& key) {
+  const auto found = run.keys.find(key);
+  return found == run.keys.end() ? "-" : found->second;
+}
+
+// As in a message: without TOML's quotes.
+std::string bare(std::string text) {
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    return text.substr(1, text.size() - 2);
+  }
+  return text;
+}
+
+std::string scheme_of_run(const ReportedRun& run) {
+  const std::string started = text_in(run.start, "scheme");
+  return started.empty() ? bare(value_of_key(run, "update.scheme")) : started;
+}
+
+// "update.period" is the user's "period"; keys of other sections keep theirs.
+std::string short_key(const std::string& key) {
+  constexpr std::string_view section = "update.";
+  return key.starts_with(section) ? key.substr(section.size()) : key;
+}
+
+std::set<std::string> keys_of_all(const std::vector<ReportedRun>& runs,
+                                  const std::vector<std::size_t>& which) {
+  std::set<std::string> keys;
+  for (const std::size_t run : which) {
+    for (const auto& [key, value] : runs[run].keys) {
+      if (!is_aside(key)) keys.insert(key);
+    }
+  }
+  return keys;
+}
+
+// The keys in which the first runs of some variants differ.
+std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs,
+                                        const std::vector<std::size_t>& firsts) {
+  std::vector<std::string> differing;
+  for (const std::string& key : keys_of_all(runs, firsts)) {
+    const std::string first = value_of_key(runs[firsts.front()], key);
+    const bool same = std::ranges::all_of(
+        firsts, [&](std::size_t run) { return value_of_key(runs[run], key) == first; });
+    if (!same) differing.push_back(key);
+  }
+  return differing;
+}
+
+std::string label_of(const std::vector<ReportedRun>& runs, const std::vector<Variant>& variants,
+                     const Variant& variant) {
+  constexpr std::size_t most_keys = 3;
+  const ReportedRun& run = runs[variant.runs.front()];
+  if (!run.item.empty()) return run.item;
+  std::vector<std::size_t> firsts;
+  for (const Variant& other : variants) {
+    if (other.scheme == variant.scheme) firsts.push_back(other.runs.front());
+  }
+  const std::vector<std::string> keys = differing_keys(runs, firsts);
+  if (keys.size() > most_keys) return variant.scheme + " (" + run.name + ")";
+  std::string label = variant.scheme.empty() ? run.name : variant.scheme;
+  for (const std::string& key : keys) {
+    label += fmt::format(" {}={}", short_key(key), bare(value_of_key(run, key)));
+  }
+  return label;
+}
+
+// Labels are names: two variants of different comparisons may have got the same.
+void make_labels_differ(const std::vector<ReportedRun>& runs, std::vector<Variant>& variants) {
+  std::map<std::string, int> count;
+  for (const Variant& variant : variants) ++count[variant.label];
+  for (Variant& variant : variants) {
+    if (count[variant.label] > 1) {
+      variant.label += " (" + runs[variant.runs.front()].folder.string() + ")";
+    }
+  }
+}
+
+void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
+                       std::optional<double> accuracy) {
+  std::vector<RunRecord> records;
+  std::vector<double> rates;
+  for (const std::size_t run : variant.completed) {
+    records.push_back(runs[run].record);
+    const auto samples = number_in(runs[run].end, "samples");
+    const auto seconds = number_in(runs[run].end, "training_seconds");
+    if (samples && seconds && *seconds > 0.0) rates.push_back(*samples / *seconds);
+  }
+  variant.summary = summarise(variant.label, variant.runs.size(), records, accuracy);
+  const auto rate = mean_and_deviation(rates);
+  if (rate) variant.images_per_second = rate->mean;
+}
+
+double best_accuracy_of(const RunRecord& run) {
+  double best = 0.0;
+  for (const EpochRecord& epoch : run.epochs) best = std::fmax(best, epoch.accuracy);
+  return best;
+}
+
+// Points by which a mean accuracy may lie below the best one and still be called the same. The
+// spread is that of the most accurate variant: one that spreads widely itself gains nothing by it.
+double tolerance(const SchemeSummary& row, const SchemeSummary& best) {
+  const auto& spread = best.final_accuracy->deviation;
+  if (!spread) return assumed_spread;
+  const double runs = 1.0 / static_cast<double>(row.done) + 1.0 / static_cast<double>(best.done);
+  return std::max(2.0 * *spread * std::sqrt(runs), smallest_spread);
+}
+
+bool is_usable(const Variant& variant) {
+  const auto& accuracy = variant.summary.final_accuracy;
+  return accuracy && std::isfinite(accuracy->mean);
+}
+
+double mean_accuracy(const Variant& variant) { return variant.summary.final_accuracy->mean; }
+
+// The one with the highest mean; nothing when none has completed.
+std::optional<std::size_t> most_accurate(const std::vector<Variant>& variants) {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (!is_usable(variants[i])) continue;
+    if (!best || mean_accuracy(variants[i]) > mean_accuracy(variants[*best])) best = i;
+  }
+  return best;
+}
+
+// Runs of different tasks have accuracies and times that mean nothing beside each other.
+std::string different_task(const std::vector<ReportedRun>& runs,
+                           const std::vector<Variant>& variants) {
+  for (const char* key : {"data.name", "model.name"}) {
+    std::set<std::string> values;
+    for (const Variant& variant : variants) {
+      values.insert(bare(value_of_key(runs[variant.runs.front()], key)));
+    }
+    if (values.size() > 1) return fmt::format("{} differs ({})", key, fmt::join(values, ", "));
+  }
+  return {};
+}
+
+// The distinct texts that `get` gives for the completed runs.
+template <class Get>
+std::set<std::string> distinct(const std::vector<ReportedRun>& runs,
+                               const std::vector<Variant>& variants, const Get& get) {
+  std::set<std::string> values;
+  for (const Variant& variant : variants) {
+    for (const std::size_t run : variant.completed) values.insert(get(runs[run]));
+  }
+  return values;
+}
+
+std::string machine_of(const ReportedRun& run) {
+  const auto hosts = run.start.is_object() ? run.start.find("hosts") : run.start.end();
+  const bool known = run.start.is_object() && hosts != run.start.end();
+  return fmt::format("{} {}", known ? hosts->dump() : "", text_in(run.start, "instruction_set"));
+}
+
+std::string size_of(const ReportedRun& run) {
+  return fmt::format("{} ranks x {} threads on {} node(s)", run.record.start->ranks,
+                     run.record.start->threads, run.record.start->nodes);
+}
+
+bool is_injected(const ReportedRun& run) {
+  const auto found = run.start.find("injected");
+  return found != run.start.end() && found->is_array() && !found->empty();
+}
+
+std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
+                                  const std::vector<Variant>& variants) {
+  std::vector<std::string> notes;
+  for (const Variant& variant : variants) {
+    const std::size_t missing = variant.runs.size() - variant.completed.size();
+    if (missing == 0) continue;
+    notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
+                                variant.label, missing, variant.runs.size()));
+  }
+  if (std::ranges::any_of(variants, [](const Variant& v) { return v.completed.size() == 1; })) {
+    notes.push_back(
+        fmt::format("Where there is one seed, its spread is not known; accuracies that "
+                    "differ by at most {} points count as the same.",
+                    assumed_spread));
+  }
+  if (distinct(runs, variants, machine_of).size() > 1) {
+    notes.emplace_back("The runs were on different machines, so their times do not compare.");
+  }
+  const auto sizes = distinct(runs, variants, size_of);
+  if (sizes.size() > 1) {
+    notes.push_back(fmt::format("The runs have different sizes: {}.", fmt::join(sizes, "; ")));
+  }
+  if (std::ranges::any_of(
+          runs, [](const ReportedRun& r) { return r.start.is_object() && is_injected(r); })) {
+    notes.emplace_back("Some ranks or links were slowed down on purpose; see 'injected'.");
+  }
+  notes.emplace_back(
+      "Accuracy is measured after each epoch, so times to an accuracy come in steps of an epoch.");
+  return notes;
+}
+
+std::string percent(double value) { return fmt::format("{:.2f} %", value); }
+
+// "It sends 24 % of the bytes of synchronous."
+std::string about_bytes(const Variant& taken, const std::vector<Variant>& variants) {
+  const Variant* most = nullptr;
+  for (const Variant& variant : variants) {
+    if (!variant.summary.bytes_sent) continue;
+    if (most == nullptr || *variant.summary.bytes_sent > *most->summary.bytes_sent) most = &variant;
+  }
+  if (most == nullptr || most == &taken || !taken.summary.bytes_sent) return {};
+  if (*most->summary.bytes_sent <= 0.0) return {};
+  return fmt::format(" It sends {:.0f} % of the bytes that {} sends, which sends most.",
+                     100.0 * *taken.summary.bytes_sent / *most->summary.bytes_sent, most->label);
+}
+
+// What became of those that are less accurate.
+std::string about_others(const Variant& best, const std::vector<Variant>& variants,
+                         const std::vector<std::size_t>& candidates) {
+  std::vector<std::string> others;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (!is_usable(variants[i]) || std::ranges::count(candidates, i) > 0) continue;
+    others.push_back(fmt::format("{} ends {:.2f} points below", variants[i].label,
+                                 mean_accuracy(best) - mean_accuracy(variants[i])));
+  }
+  if (others.empty()) return {};
+  return fmt::format(" Less accurate: {} the best mean, {}.", fmt::join(others, ", "),
+                     percent(mean_accuracy(best)));
+}
+
+// ", k_step after 2.8 s, lazy after 3.0 s"
+std::string times_of_others(const Variant& taken, const std::vector<Variant>& variants,
+                            const std::vector<std::size_t>& candidates) {
+  std::string text;
+  for (const std::size_t i : candidates) {
+    if (&variants[i] == &taken || !variants[i].summary.time_to_it) continue;
+    text += fmt::format(", {} after {:.1f} s", variants[i].label, *variants[i].summary.time_to_it);
+  }
+  return text;
+}
+
+std::string answer_for_one(const Variant& variant) {
+  return fmt::format(
+      "There is one configuration here, {}: it ends with {} on the test set. "
+      "Name runs of other schemes as well to compare them.",
+      variant.label, percent(mean_accuracy(variant)));
+}
+
+// The candidates' times, and who is the fastest.
+std::string answer_for(const Advice& advice, const Variant& best,
+                       const std::vector<Variant>& variants,
+                       const std::vector<std::size_t>& candidates) {
+  const Variant& taken = variants[*advice.take];
+  std::string text;
+  if (candidates.size() == 1) {
+    text = fmt::format("Take {}: it is the most accurate, with {}, by more than seeds explain.",
+                       taken.label, percent(mean_accuracy(taken)));
+  } else {
+    text = fmt::format(
+        "Take {0}: {1} schemes are equally accurate as far as their seeds tell, and of these {0} "
+        "is the first to reach {2}, the best accuracy that all of them reached: after {3:.1f} s of "
+        "training{4}.",
+        taken.label, candidates.size(), percent(*advice.accuracy), *taken.summary.time_to_it,
+        times_of_others(taken, variants, candidates));
+  }
+  return text + about_bytes(taken, variants) + about_others(best, variants, candidates);
+}
+
+}  // namespace
+
+std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
+  std::vector<Variant> variants;
+  std::vector<std::map<std::string, std::string>> identities;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto identity = identity_of(runs[i]);
+    const auto found = std::ranges::find(identities, identity);
+    const auto at = static_cast<std::size_t>(found - identities.begin());
+    if (found == identities.end()) {
+      identities.push_back(identity);
+      variants.push_back({.scheme = scheme_of_run(runs[i])});
+    }
+    variants[at].runs.push_back(i);
+    if (runs[i].record.completed()) variants[at].completed.push_back(i);
+  }
+  for (Variant& variant : variants) variant.label = label_of(runs, variants, variant);
+  make_labels_differ(runs, variants);
+  for (Variant& variant : variants) summarise_variant(runs, variant, std::nullopt);
+  return variants;
+}
+
+Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& variants) {
+  Advice advice{.notes = notes_of(runs, variants)};
+  const auto best = most_accurate(variants);
+  if (!best) {
+    advice.answer = "No run has completed, so there is nothing to compare yet.";
+    return advice;
+  }
+  const std::string other_task = different_task(runs, variants);
+  if (!other_task.empty()) {
+    advice.answer = fmt::format(
+        "These runs are of different tasks: {}. Their accuracies and times "
+        "do not compare.",
+        other_task);
+    return advice;
+  }
+  std::vector<std::size_t> candidates;
+  double common = HUGE_VAL;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (!is_usable(variants[i])) continue;
+    const double below = mean_accuracy(variants[*best]) - mean_accuracy(variants[i]);
+    if (below > tolerance(variants[i].summary, variants[*best].summary)) continue;
+    candidates.push_back(i);
+    for (const std::size_t run : variants[i].completed) {
+      common = std::min(common, best_accuracy_of(runs[run].record));
+    }
+  }
+  advice.accuracy = common;
+  for (Variant& variant : variants) summarise_variant(runs, variant, common);
+  if (variants.size() == 1) {
+    advice.answer = answer_for_one(variants.front());
+    return advice;
+  }
+  advice.take = *std::ranges::min_element(candidates, {}, [&](std::size_t i) {
+    return variants[i].summary.time_to_it.value_or(HUGE_VAL);
+  });
+  advice.answer = answer_for(advice, variants[*best], variants, candidates);
+  return advice;
+}
+
+std::vector<Difference> differences_of(const std::vector<ReportedRun>& runs,
+                                       const std::vector<Variant>& variants) {
+  std::vector<std::size_t> firsts;
+  for (const Variant& variant : variants) firsts.push_back(variant.runs.front());
+  std::vector<Difference> differences;
+  if (firsts.empty()) return differences;
+  for (const std::string& key : differing_keys(runs, firsts)) {
+    Difference difference{.key = key};
+    for (const std::size_t run : firsts) {
+      difference.values.push_back(bare(value_of_key(runs[run], key)));
+    }
+    differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,271 @@
+// What a run left in its folder, as a report shows it: events, keys of the configuration, curves.
+//
+// Files of other versions and of runs that were killed must not end a report, so everything is
+// optional: what is absent is left out, what is damaged is skipped and named.
+//
+// Events count steps. A reader may ask for epochs or for seconds of training as well, so every
+// point gets all three: seconds lie on a line between the ends of epochs, whose times are known.
+
+#include "report/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "failure.hpp"
+#include "files.hpp"
+
+namespace rondo::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Json = nlohmann::json;
+
+// More points than a screen has columns say nothing, and make a page slow.
+constexpr std::size_t most_points = 1500;
+
+// An event's fields that a report cannot do without; nothing for others.
+const char* needed_field(std::string_view kind) {
+  if (kind == "step" || kind == "window" || kind == "round") return "total_step";
+  if (kind == "epoch") return "epoch";
+  if (kind == "push") return "samples";
+  return nullptr;
+}
+
+class EventReader {
+ public:
+  EventReader(const fs::path& file, ReportedRun& run) : file_(file), run_(run) {}
+
+  void read() {
+    for_each_event(
+        file_, [this](const Json& event) { add(event); },
+        [this](std::size_t line) { damaged(line); });
+    if (!run_.start.is_object()) problem("there is no start event; it says what was run");
+    if (!run_.end.is_object())
+      problem("there is no end event: the run still goes on, or was killed");
+  }
+
+ private:
+  void problem(const std::string& text) {
+    run_.problems.push_back(fmt::format("{}: {}", file_.string(), text));
+  }
+
+  void damaged(std::size_t line) {
+    run_.problems.push_back(
+        fmt::format("{}:{}: skipped: this line is no JSON object", file_.string(), line));
+    ++damaged_;
+  }
+
+  void add(const Json& event) {
+    ++events_;
+    const std::string kind = text_in(event, "event");
+    if (kind.empty()) return skip("it has no field 'event'");
+    const char* needed = needed_field(kind);
+    if (needed != nullptr && !number_in(event, needed)) {
+      return skip(fmt::format("the {} event has no number '{}'", kind, needed));
+    }
+    if (kind == "start") {
+      run_.start = event;
+    } else if (kind == "end") {
+      run_.end = event;
+    } else {
+      run_.events[kind].push_back(event);
+    }
+  }
+
+  // Damaged lines may lie between, so the line is counted from both.
+  void skip(const std::string& why) {
+    run_.problems.push_back(
+        fmt::format("{}:{}: skipped: {}", file_.string(), events_ + damaged_, why));
+  }
+
+  fs::path file_;
+  ReportedRun& run_;
+  std::size_t events_ = 0;
+  std::size_t damaged_ = 0;
+};
+
+// metrics.jsonl is believed first: it has the configuration with which the run began.
+void read_keys(ReportedRun& run) {
+  std::string config = text_in(run.start, "config");
+  if (config.empty()) config = read_file(run.folder / "config.toml");
+  if (config.empty()) {
+    run.problems.push_back(fmt::format("{}: there is no config.toml, and no start event with one",
+                                       run.folder.string()));
+  }
+  for (auto& [key, value] : keys_of(config)) run.keys[key] = value;
+  // The launcher chose the threads; these two are not part of a configuration.
+  for (const char* name : {"ranks", "nodes"}) {
+    const auto count = number_in(run.start, name);
+    if (count) run.keys[name] = fmt::format("{:g}", *count);
+  }
+}
+
+// Seconds of training when a step ended.
+class Clock {
+ public:
+  explicit Clock(const ReportedRun& run)
+      : steps_per_epoch_(number_in(run.start, "steps_per_epoch").value_or(0.0)),
+        total_steps_(number_in(run.start, "total_steps").value_or(HUGE_VAL)) {
+    double seconds = 0.0;
+    for (const Json& epoch : events_of(run, "epoch")) {
+      seconds += number_in(epoch, "seconds").value_or(0.0);
+      marks_.emplace_back(end_of(*number_in(epoch, "epoch")), seconds);
+    }
+    if (marks_.size() == 1) add_first_mark(run);
+  }
+
+  // The step with which an epoch ends: the last one may be cut short.
+  [[nodiscard]] double end_of(double epoch) const {
+    return steps_per_epoch_ > 0.0 ? std::min(epoch * steps_per_epoch_, total_steps_) : epoch;
+  }
+  [[nodiscard]] double epoch_of(double step) const {
+    return steps_per_epoch_ > 0.0 ? step / steps_per_epoch_ : step;
+  }
+  // Behind the last mark as fast as before it.
+  [[nodiscard]] double seconds_at(double step) const {
+    if (marks_.size() < 2) return NAN;
+    const auto behind = std::ranges::lower_bound(marks_, step, {}, &Mark::first);
+    const std::size_t to = std::clamp<std::size_t>(
+        static_cast<std::size_t>(behind - marks_.begin()), 1, marks_.size() - 1);
+    const auto& [step0, seconds0] = marks_[to - 1];
+    const auto& [step1, seconds1] = marks_[to];
+    if (step1 <= step0) return seconds1;
+    return seconds0 + (step - step0) * (seconds1 - seconds0) / (step1 - step0);
+  }
+
+  static const std::vector<Json>& events_of(const ReportedRun& run, const char* kind) {
+    static const std::vector<Json> none;
+    const auto found = run.events.find(kind);
+    return found == run.events.end() ? none : found->second;
+  }
+
+ private:
+  using Mark = std::pair<double, double>;  // step, seconds
+
+  // No epoch has ended: the last step event tells how fast the run is.
+  void add_first_mark(const ReportedRun& run) {
+    const std::vector<Json>& steps = events_of(run, "step");
+    const auto batch = number_in(run.start, "global_batch");
+    if (steps.empty() || !batch) return;
+    const auto rate = number_in(steps.back(), "images_per_second");
+    const double step = *number_in(steps.back(), "total_step");
+    if (rate && *rate > 0.0) marks_.emplace_back(step, step * *batch / *rate);
+  }
+
+  double steps_per_epoch_;
+  double total_steps_;
+  std::vector<Mark> marks_ = {{0.0, 0.0}};
+};
+
+// A push counts samples since the warm-up.
+double step_of_push(const ReportedRun& run, const Json& push) {
+  const double batch = number_in(run.start, "global_batch").value_or(1.0);
+  const auto warm_up = run.keys.find("update.warmup_epochs");
+  double epochs = 0.0;
+  if (warm_up != run.keys.end()) epochs = std::strtod(warm_up->second.c_str(), nullptr);
+  const double per_epoch = number_in(run.start, "steps_per_epoch").value_or(0.0);
+  return std::round(epochs * per_epoch) + *number_in(push, "samples") / std::max(batch, 1.0);
+}
+
+double step_of(const ReportedRun& run, const Clock& clock, const Json& event) {
+  const std::string kind = text_in(event, "event");
+  if (kind == "push") return step_of_push(run, event);
+  if (kind == "epoch") return clock.end_of(*number_in(event, "epoch"));
+  return *number_in(event, "total_step");
+}
+
+}  // namespace
+
+std::optional<double> number_in(const Json& event, const char* name) {
+  if (!event.is_object()) return std::nullopt;
+  const auto found = event.find(name);
+  if (found == event.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::string text_in(const Json& event, const char* name) {
+  if (!event.is_object()) return {};
+  const auto found = event.find(name);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+ReportedRun read_reported_run(const fs::path& folder) {
+  ReportedRun run{.folder = folder, .name = fs::absolute(folder).lexically_normal().string()};
+  while (run.name.size() > 1 && run.name.ends_with('/')) run.name.pop_back();
+  run.name = fs::path(run.name).filename().string();
+  const fs::path metrics = folder / "metrics.jsonl";
+  const bool has_metrics = fs::exists(metrics);
+  if (!has_metrics && !fs::exists(folder / "config.toml")) {
+    throw UsageError(
+        fmt::format("{} is no run directory: it has neither metrics.jsonl nor "
+                    "config.toml; name the directory that rondo train wrote",
+                    folder.string()));
+  }
+  if (has_metrics) {
+    EventReader(metrics, run).read();
+  } else {
+    run.problems.push_back(metrics.string() + ": there is no such file, so there are no curves");
+  }
+  run.record = read_run_record(metrics);
+  read_keys(run);
+  return run;
+}
+
+const std::vector<CurveKind>& curve_kinds() {
+  static const std::vector<CurveKind> kinds = {
+      {"Test accuracy", "%", "epoch", "accuracy", "On the test set, after each epoch.", false},
+      {"Training loss", "", "step", "loss", "Mean over the samples since the point before.", false},
+      {"Test loss", "", "epoch", "test_loss", "On the test set, after each epoch.", false},
+      {"Training accuracy", "%", "step", "training_accuracy",
+       "Of the training samples since the point before, as they were seen.", false},
+      {"Learning rate", "", "step", "learning_rate", "Of the step."},
+      {"Images per second", "", "epoch", "images_per_second",
+       "Of all ranks, without evaluation, for each epoch."},
+      {"Communication share", "%", "epoch", "communication_share",
+       "Share of the training time inside transport calls after the last rank had arrived.", true,
+       100.0},
+      {"Wait share", "%", "epoch", "wait_share",
+       "Share of the training time inside transport calls before the last rank had arrived.", true,
+       100.0},
+      {"Data sent in an epoch", "MiB", "epoch", "bytes_sent", "Between all ranks, for training.",
+       true, 1.0 / (1 << 20)},
+      {"Tau", "iterations", "window", "tau", "lazy: the length of the next window."},
+      {"Displacement", "", "round", "displacement",
+       "k_step and hierarchical: how far the mean of the ranks moved in a round."},
+      {"Staleness", "versions", "push", "staleness",
+       "cyclic: versions that other workers made since the worker's last pull."},
+  };
+  return kinds;
+}
+
+Json curve_of(const ReportedRun& run, const CurveKind& kind) {
+  const std::vector<Json>& events = Clock::events_of(run, kind.event);
+  const Clock clock(run);
+  const std::size_t every = (events.size() + most_points - 1) / most_points;
+  Json steps = Json::array();
+  Json epochs = Json::array();
+  Json seconds = Json::array();
+  Json values = Json::array();
+  bool any = false;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (i % every != 0 && i + 1 != events.size()) continue;
+    const double step = step_of(run, clock, events[i]);
+    const auto value = number_in(events[i], kind.field);
+    any = any || value;
+    steps.push_back(step);
+    epochs.push_back(clock.epoch_of(step));
+    seconds.push_back(clock.seconds_at(step));
+    values.push_back(value ? Json(*value * kind.scale) : Json());
+  }
+  if (!any) return {};
+  return {
+      {"step", steps}, {"epoch", epochs}, {"seconds", seconds}, {"y", values}, {"every", every}};
+}
+
+}  // namespace rondo::tools
