@@ -126,7 +126,7 @@ TEST_F(TrainedModelTest, PredictsTheLikeliestClasses) {
     EXPECT_EQ(rows[i]["image"], in("grey.pgm"));
     EXPECT_EQ(rows[i]["place"], i + 1);
     sum += rows[i]["probability"].get<double>();
-    if (i > 0) EXPECT_LE(rows[i]["logit"], rows[i - 1]["logit"]);
+    EXPECT_LE(rows[i]["logit"], rows[i > 0 ? i - 1 : 0]["logit"]);
   }
   EXPECT_NEAR(sum, 1.0, 1e-9);
   EXPECT_NEAR(std::log(rows[0]["probability"].get<double>() / rows[1]["probability"].get<double>()),
