@@ -294,12 +294,13 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
 // A comparison's folders in the order of its table, which is the user's.
 std::vector<fs::path> in_order_of(const fs::path& csv, std::vector<fs::path> folders) {
   const auto rows = parse_csv(read_file(csv));
+  // Folders that the table does not name come last, by name.
   const auto place = [&](const fs::path& folder) {
     const auto found = std::ranges::find(rows, folder.filename().string(),
                                          [](const auto& row) { return row.front(); });
-    return found - rows.begin();
+    return std::pair(found - rows.begin(), folder);
   };
-  std::ranges::stable_sort(folders, {}, place);
+  std::ranges::sort(folders, {}, place);
   return folders;
 }
 
