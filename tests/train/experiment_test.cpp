@@ -446,9 +446,16 @@ Defaults true_defaults() {
 
 using Kinds = std::map<std::string, std::set<std::string>>;  // by key: the kinds that have it
 
-const std::set<std::string> all_kinds = {"convolution",     "batch_norm",
-                                         "max_pooling",     "average_pooling",
-                                         "fully_connected", "global_average_pooling"};
+const std::set<std::string> all_kinds = {"convolution",
+                                         "batch_norm",
+                                         "max_pooling",
+                                         "average_pooling",
+                                         "fully_connected",
+                                         "global_average_pooling",
+                                         "add",
+                                         "concat",
+                                         "dropout",
+                                         "activation"};
 
 std::set<std::string> list_in(const std::string& text) {
   std::set<std::string> items;

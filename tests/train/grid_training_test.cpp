@@ -160,7 +160,7 @@ class GridRank {
   double train(const test::Samples& samples, float rate) {
     test::Silent silent;
     const Batch batch = samples.part(share().first, share().size());
-    const double loss = executor_.train(batch, silent).sum;
+    const double loss = executor_.train(batch, silent, {.first_sample = share().first}).sum;
     for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
       const ParameterBlock& group = layout_.blocks[i];
       const auto part = std::span(gradients_).subspan(group.offset, group.size);
