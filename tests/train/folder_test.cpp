@@ -149,7 +149,7 @@ TEST_F(FolderTest, RefusesABrokenImageByName) {
   Loader loader(dataset, {.global_batch = 24, .largest_range = 24});
 
   EXPECT_THAT(error_text<DataError>([&] { return loader.load({0, 0, 0, 24}); }),
-              AllOf(HasSubstr("train/cat/105.jpg: is no JPEG, PNG or PPM image"),
+              AllOf(HasSubstr("train/cat/105.jpg: is no JPEG, PNG, PPM or PGM image"),
                     HasSubstr("data.broken = \"skip\"")));
 }
 

@@ -162,7 +162,7 @@ TEST(ImageFileTest, RefusesHugeImagesByTheirHeader) {
 TEST(ImageFileTest, SaysWhatIsNoImage) {
   EXPECT_THAT(error({}), HasSubstr("is empty"));
   EXPECT_THAT(error({'G', 'I', 'F', '8'}),
-              AllOf(HasSubstr("is no JPEG, PNG or PPM image"), HasSubstr("data.broken")));
+              AllOf(HasSubstr("is no JPEG, PNG, PPM or PGM image"), HasSubstr("data.broken")));
   EXPECT_THAT(error_text<DataError>([] { return read_image("/no/such/file"); }),
               HasSubstr("/no/such/file: cannot be read (No such file"));
 }

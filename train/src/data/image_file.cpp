@@ -309,28 +309,29 @@ class PngDecoder {
   png_image png_ = {};
 };
 
-// PPM: "P6", width, height and the largest value as text, then bytes. Lines that begin with # are
-// comments.
+// PPM: "P6", width, height and the largest value as text, then bytes. PGM: "P5" and one byte for a
+// pixel. Lines that begin with # are comments.
 class PpmDecoder {
  public:
   PpmDecoder(std::span<const std::uint8_t> bytes, const std::string& name)
-      : bytes_(bytes.subspan(2)), name_(name) {
+      : bytes_(bytes.subspan(2)), name_(name), channels_(bytes[1] == '5' ? 1 : colours) {
     width_ = read_number();
     height_ = read_number();
     check_size(name_, height_, width_, bytes.size(), 1);
-    if (read_number() != 255) fail(name_, "is a PPM image whose largest value is not 255");
+    if (read_number() != 255) fail(name_, "is a PPM or PGM image whose largest value is not 255");
     if (!bytes_.empty()) bytes_ = bytes_.subspan(1);
-    const auto wanted = static_cast<std::size_t>(height_ * width_ * colours);
+    const auto wanted = static_cast<std::size_t>(height_ * width_ * channels_);
     if (bytes_.size() >= wanted) return;
-    fail(name_, fmt::format("is no whole PPM image: {} of {} bytes", bytes_.size(), wanted));
+    fail(name_, fmt::format("is no whole PPM or PGM image: {} of {} bytes", bytes_.size(), wanted));
   }
 
   void decode(Target& target) const {
     static_cast<void>(target.begin(height_, width_));
     const Rows rows = target.rows(height_, width_);
     for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::int64_t bytes = width_ * colours;
-      std::copy_n(bytes_.data() + (rows.first + row) * bytes, bytes, target.row(row));
+      const std::uint8_t* from = bytes_.data() + (rows.first + row) * width_ * channels_;
+      std::uint8_t* to = target.row(row);
+      for (std::int64_t i = 0; i < width_ * colours; ++i) to[i] = from[i * channels_ / colours];
     }
   }
 
@@ -356,12 +357,13 @@ class PpmDecoder {
       bytes_ = bytes_.subspan(1);
       ++digits;
     }
-    if (digits == 0) fail(name_, "has a damaged PPM header");
+    if (digits == 0) fail(name_, "has a damaged PPM or PGM header");
     return number;
   }
 
   std::span<const std::uint8_t> bytes_;
   const std::string& name_;
+  std::int64_t channels_;
   std::int64_t width_ = 0;
   std::int64_t height_ = 0;
 };
@@ -377,10 +379,10 @@ void decode(std::span<const std::uint8_t> bytes, const std::string& name, Target
     JpegDecoder(bytes, name).decode(target);
   } else if (begins_with<4>(bytes, {0x89, 'P', 'N', 'G'})) {
     PngDecoder(bytes, name).decode(target);
-  } else if (begins_with<2>(bytes, {'P', '6'})) {
+  } else if (begins_with<2>(bytes, {'P', '6'}) || begins_with<2>(bytes, {'P', '5'})) {
     PpmDecoder(bytes, name).decode(target);
   } else {
-    fail(name, bytes.empty() ? "is empty" : "is no JPEG, PNG or PPM image");
+    fail(name, bytes.empty() ? "is empty" : "is no JPEG, PNG, PPM or PGM image");
   }
 }
 

@@ -17,6 +17,7 @@
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/executor.hpp>
+#include <rondo/train/image.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/weights.hpp>
@@ -25,7 +26,7 @@
 
 #include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
-#include "inference/image_input.hpp"
+#include "data/prefetch_queue.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
@@ -34,7 +35,7 @@
 namespace rondo::train {
 namespace {
 
-struct TrainedModel {
+struct LoadedModel {
   Model model = {};
   Dataset dataset = {};  // without images, where they were not asked for
   ModelWeights weights = {};
@@ -55,9 +56,9 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
   return dataset;
 }
 
-TrainedModel load_trained(const Experiment& experiment, const std::filesystem::path& file,
-                          TestSet test_set) {
-  TrainedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
+LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& file,
+                       TestSet test_set) {
+  LoadedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
   trained.model = load_run(experiment, &trained.dataset).model;
   const ParameterLayout layout = layout_of(trained.model);
   trained.weights.parameters.resize(layout.parameter_count);
@@ -74,15 +75,45 @@ ModelState state_of(ModelWeights& weights) {
 
 void export_weights(const Experiment& experiment, const std::filesystem::path& from,
                     const std::filesystem::path& to) {
-  const TrainedModel trained = load_trained(experiment, from, TestSet::left);
+  const LoadedModel trained = load_model(experiment, from, TestSet::left);
   save_weights(to, trained.model, trained.dataset, trained.weights);
 }
+
+namespace {
+
+// Grey is the luma of ITU-R BT.601, as PIL and libjpeg have it.
+std::vector<std::uint8_t> grey_of(const std::vector<std::uint8_t>& colours) {
+  std::vector<std::uint8_t> grey;
+  grey.reserve(colours.size() / 3);
+  for (std::size_t i = 0; i + 2 < colours.size(); i += 3) {
+    const int sum = 299 * colours[i] + 587 * colours[i + 1] + 114 * colours[i + 2];
+    grey.push_back(static_cast<std::uint8_t>((sum + 500) / 1000));
+  }
+  return grey;
+}
+
+// The middle of the image in `file`, scaled with its proportions to the model's input.
+std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
+                                     const tensor::Shape& input) {
+  const Image image = read_image(file);
+  const tensor::Shape& has = image.shape;
+  const tensor::Shape wanted = {1, input.h, input.w, has.c};
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(wanted.size()));
+  resample({image.pixels.data(), has}, centre_window(has.h, has.w, 1.0, wanted.h, wanted.w),
+           {pixels.data(), wanted});
+  if (input.c == has.c) return pixels;
+  if (input.c == 1) return grey_of(pixels);
+  fail_on_file(file, "gives red, green and blue, and the model takes images of another kind",
+               "give images as the model was trained on to a program of your own");
+}
+
+}  // namespace
 
 // One image at a time: whoever has many in a row can make them a data set.
 class Classifier::Impl {
  public:
   Impl(const Experiment& experiment, const std::filesystem::path& weights, int threads)
-      : trained_(load_trained(experiment, weights, TestSet::left)),
+      : trained_(load_model(experiment, weights, TestSet::left)),
         writer_(trained_.dataset.mean, trained_.dataset.stddev),
         engine_(threads),
         executor_(engine_, trained_.model, state_of(trained_.weights), {.evaluation_batch = 1}),
@@ -92,25 +123,14 @@ class Classifier::Impl {
 
   std::vector<float> logits(const std::filesystem::path& file) {
     const tensor::Shape& input = trained_.model.input;
-    const Image image = fit(file, input);
-    writer_.write(image.pixels.data(), input.h * input.w, image_.data());
-    const std::array<std::int32_t, 1> unused_label = {0};
-    static_cast<void>(executor_.evaluate({.samples = 1, .images = image_, .labels = unused_label},
-                                         trained_.weights.parameters, trained_.weights.statistics));
-    const std::span<const float> logits = executor_.logits();
+    const std::vector<std::uint8_t> pixels = pixels_for(file, input);
+    writer_.write(pixels.data(), input.h * input.w, image_.data());
+    const std::span<const float> logits = executor_.infer(image_, 1);
     return {logits.begin(), logits.end()};
   }
 
  private:
-  static Image fit(const std::filesystem::path& file, const tensor::Shape& input) {
-    try {
-      return fit_image(read_image(file), input);
-    } catch (const std::invalid_argument& error) {
-      fail_on_file(file, error.what(), "give an image as the model was trained on");
-    }
-  }
-
-  TrainedModel trained_;
+  LoadedModel trained_;
   ImageWriter writer_;
   tensor::Engine engine_;
   Executor executor_;
@@ -131,13 +151,17 @@ std::vector<float> Classifier::logits(const std::filesystem::path& file) {
 
 namespace {
 
+std::string digest_of_images(const Images& images) {
+  if (images.source) return images.source->digest();
+  return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
+}
+
 // Ranks that judged with other weights, or other images, would give a mean of nothing.
-void agree_on_files(transport::World& world, const TrainedModel& trained) {
+void agree_on_files(transport::World& world, const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const std::vector<Fact> facts = {
       {"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
-      {"the digest of the test images",
-       to_text(digest_of(std::as_bytes(std::span(trained.dataset.test.pixels))))}};
+      {"the digest of the test images", digest_of_images(trained.dataset.test)}};
   const std::string difference = difference_from_first_rank(world, facts);
   agree_on(world, [&] {
     if (!difference.empty()) throw DataError(difference + "; give all ranks the same files");
@@ -150,12 +174,21 @@ std::int64_t evaluation_batch(const Experiment& experiment, int ranks, Range sha
   return std::clamp<std::int64_t>(trained, 1, std::max<std::int64_t>(share.size(), 1));
 }
 
-LossSums judge(TrainedModel& trained, Range share, std::int64_t batch, int threads) {
+LoaderOptions test_options(const Experiment::Data& data) {
+  return {.largest_range = 0,
+          .centre_crop = data.centre_crop,
+          .decoders = static_cast<int>(data.decoders),
+          .decoder_cpus = read_cpu_list(data.decoder_cpus),
+          .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
+}
+
+LossSums judge(LoadedModel& trained, const Experiment& experiment, Range share, std::int64_t batch,
+               int threads) {
   LossSums sums;
   if (share.size() == 0) return sums;
   tensor::Engine engine(threads);
   Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});
-  Loader loader(trained.dataset, {.largest_range = 0});
+  Loader loader(trained.dataset, test_options(experiment.data));
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     const std::int64_t last = std::min(first + batch, share.last);
     sums.add(executor.evaluate(loader.load_test(first, last), trained.weights.parameters,
@@ -169,14 +202,15 @@ LossSums judge(TrainedModel& trained, Range share, std::int64_t batch, int threa
 
 TestResult evaluate(transport::World& world, const Experiment& experiment,
                     const std::filesystem::path& weights, int threads) {
-  TrainedModel trained;
-  agree_on(world, [&] { trained = load_trained(experiment, weights, TestSet::read); });
+  LoadedModel trained;
+  agree_on(world, [&] { trained = load_model(experiment, weights, TestSet::read); });
   agree_on_files(world, trained);
   const auto began = std::chrono::steady_clock::now();
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   LossSums own;
   agree_on(world, [&] {
-    own = judge(trained, share, evaluation_batch(experiment, world.size(), share), threads);
+    own = judge(trained, experiment, share, evaluation_batch(experiment, world.size(), share),
+                threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::array slowest{took.count()};

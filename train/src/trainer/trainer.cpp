@@ -105,29 +105,28 @@ void tell_of_broken_image(const std::string& problem) {
 }
 
 BatchIteratorOptions stream_options(const Dataset& dataset, const Experiment& experiment,
-                                    const GridMembership& grid,
-                                    const std::vector<Augmentation>& own) {
-  return {.loader = {.global_batch = experiment.train.global_batch,
-                     .seed = static_cast<std::uint64_t>(experiment.train.seed),
-                     .augmentations = augmentations_of(dataset, experiment.data, own),
-                     .centre_crop = experiment.data.centre_crop,
-                     .decoders = static_cast<int>(experiment.data.decoders),
-                     .decoder_cpus = read_cpu_list(experiment.data.decoder_cpus),
-                     .broken = experiment.data.broken == "skip" ? BrokenImages::skip
-                                                                : BrokenImages::refuse,
-                     .on_broken = tell_of_broken_image},
-          .rank = grid.group(),
-          .ranks = grid.grid().pc,
-          .micro_batches = experiment.train.accumulate,
-          .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
-                           options.make_scheme != nullptr};
+                                    const GridMembership& grid, const TrainerOptions& options) {
+  return {
+      .loader = {.global_batch = experiment.train.global_batch,
+                 .seed = static_cast<std::uint64_t>(experiment.train.seed),
+                 .augmentations = augmentations_of(dataset, experiment.data, options.augmentations),
+                 .centre_crop = experiment.data.centre_crop,
+                 .decoders = static_cast<int>(experiment.data.decoders),
+                 .decoder_cpus = read_cpu_list(experiment.data.decoder_cpus),
+                 .broken =
+                     experiment.data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
+                 .on_broken = tell_of_broken_image},
+      .rank = grid.group(),
+      .ranks = grid.grid().pc,
+      .micro_batches = experiment.train.accumulate,
+      .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
+                       options.make_scheme != nullptr};
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
 BatchIteratorOptions own_stream_options(const Dataset& dataset, const Experiment& experiment,
-                                        const GridMembership& grid,
-                                        const std::vector<Augmentation>& augmentations) {
-  BatchIteratorOptions options = stream_options(dataset, experiment, grid, augmentations);
+                                        const GridMembership& grid, const TrainerOptions& trainer) {
+  BatchIteratorOptions options = stream_options(dataset, experiment, grid, trainer);
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -140,8 +139,8 @@ std::unique_ptr<BatchIterator> make_own_stream(const Dataset& dataset, const Exp
                                                const GridMembership& grid,
                                                const TrainerOptions& options) {
   if (!is_paced(experiment)) return nullptr;
-  return std::make_unique<BatchIterator>(
-      dataset, own_stream_options(dataset, experiment, grid, options.augmentations));
+  return std::make_unique<BatchIterator>(dataset,
+                                         own_stream_options(dataset, experiment, grid, options));
 }
 
 std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
@@ -189,8 +188,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(*dataset_, stream_options(*dataset_, experiment_, grid_, options.augmentations)),
-      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options.augmentations)),
+      batches_(*dataset_, stream_options(*dataset_, experiment_, grid_, options)),
+      own_batches_(make_own_stream(*dataset_, experiment_, grid_, options)),
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),

@@ -65,9 +65,10 @@ struct Image {
   std::vector<std::uint8_t> pixels = {};  ///< NHWC
 };
 
-/// The whole image of a JPEG, PNG or PPM file, in red, green and blue. Which of them it is, its
-/// first bytes tell. Transparent pixels are blended with black; a rotation that a camera has noted
-/// is not carried out. Throws DataError for a broken file, and for more than 64 million pixels.
+/// The whole image of a JPEG, PNG, PPM or PGM file, in red, green and blue. Which of them it is,
+/// its first bytes tell. Transparent pixels are blended with black; a rotation that a camera has
+/// noted is not carried out. Throws DataError for a broken file, and for more than 64 million
+/// pixels.
 [[nodiscard]] RONDO_TRAIN_API Image read_image(const std::filesystem::path& file);
 
 /// The same of a file's bytes, reduced: decodes what `frame` chooses, and brings it to the size of
