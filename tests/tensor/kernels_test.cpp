@@ -108,7 +108,11 @@ TEST_P(KernelsTest, ElementwiseLoopsAgree) {
 
 TEST_P(KernelsTest, ConversionsAgree) {
   auto numbers = x;
-  if (count > 20) numbers[17] = std::numeric_limits<float>::quiet_NaN();
+  if (count > 20) {
+    numbers[17] = std::numeric_limits<float>::quiet_NaN();
+    numbers[18] = -std::numeric_limits<float>::denorm_min();
+    numbers[19] = std::numeric_limits<float>::max();
+  }
   std::vector<Bfloat16> narrow(count + 1);
   variant().narrow(numbers.data() + 1, narrow.data() + 1, count);
   std::vector<Bfloat16> expected = as<Bfloat16>(numbers);
@@ -220,7 +224,8 @@ TEST_P(KernelsTest, GradientsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, KernelsTest,
-                         Combine(Values(InstructionSet::avx2, InstructionSet::avx512),
+                         Combine(Values(InstructionSet::avx2, InstructionSet::avx512,
+                                        InstructionSet::avx512_bf16),
                                  Values(64, 80, 96, 272), Values(0, 16, 1000, 96 * 100)));
 
 TEST(InstructionSetTest, TheBestOneIsSupported) {

@@ -8,7 +8,7 @@ namespace rondo::tensor {
 
 /// The instruction sets that our own loops are compiled for, each in a translation unit of its
 /// own. All variants do the same operations in the same order and agree bit for bit.
-enum class InstructionSet { baseline, avx2, avx512 };
+enum class InstructionSet { baseline, avx2, avx512, avx512_bf16 };
 
 // Batch norm's loops run over rows of `width` floats, a multiple of 16 and of the channels: the
 // channel of an element is its lane modulo the channels. Constants are arrays of `width` floats,
@@ -119,6 +119,9 @@ namespace avx2 {
 extern const Kernels loops;
 }
 namespace avx512 {
+extern const Kernels loops;
+}
+namespace avx512_bf16 {
 extern const Kernels loops;
 }
 

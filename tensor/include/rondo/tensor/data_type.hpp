@@ -25,12 +25,14 @@ struct Bfloat16 {
   return std::bit_cast<float>(std::uint32_t{value.bits} << 16U);
 }
 
-/// The nearest one, of two equally near ones the even one, as the CPU's instruction gives it. NaN
-/// stays NaN.
+/// The nearest one, of two equally near ones the even one; denormals become zero, NaN stays NaN: as
+/// the CPU's instruction gives it.
 [[nodiscard]] constexpr Bfloat16 to_bfloat16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded =
-      value != value ? bits | 0x400000U : bits + 0x7fffU + ((bits >> 16U) & 1U);
+  const bool is_denormal = (bits & 0x7f800000U) == 0U;
+  const std::uint32_t rounded = value != value ? bits | 0x400000U
+                                : is_denormal  ? bits & 0x80000000U
+                                               : bits + 0x7fffU + ((bits >> 16U) & 1U);
   return {static_cast<std::uint16_t>(rounded >> 16U)};
 }
 
