@@ -11,21 +11,22 @@
 
 namespace rondo::train {
 
-/// What a layer reads and writes in the forward pass.
+/// What a layer reads and writes in the forward pass. All activations of a model are of one type,
+/// their gradients too; a kernel that computes in one type alone takes them by as<float>().
 struct ForwardOperands {
-  tensor::View<const float> x = {};
-  tensor::View<const float> residual = {};  ///< data == nullptr: the layer has none
-  tensor::View<float> y = {};
+  tensor::ConstAnyView x = {};
+  tensor::ConstAnyView residual = {};  ///< data == nullptr: the layer has none
+  tensor::AnyView y = {};
   std::span<const float> parameters = {};  ///< the layer's block of the flat array
 };
 
 /// What it reads and writes in the backward pass. dy may be overwritten; dx may be dy.
 struct BackwardOperands {
-  tensor::View<const float> x = {};
-  tensor::View<const float> y = {};
-  tensor::View<float> dy = {};
-  tensor::View<const float> dy_also = {};  ///< added to dy first; only batch norm is given one
-  tensor::View<float> dx = {};             ///< data == nullptr: not wanted
+  tensor::ConstAnyView x = {};
+  tensor::ConstAnyView y = {};
+  tensor::AnyView dy = {};
+  tensor::ConstAnyView dy_also = {};  ///< added to dy first; only batch norm is given one
+  tensor::AnyView dx = {};            ///< data == nullptr: not wanted
   std::span<const float> parameters = {};
   std::span<float> gradients = {};  ///< overwritten
 };
@@ -74,9 +75,10 @@ class OneForwardKernel : public LayerKernel {
 };
 
 /// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
-/// never given a dx; for evaluation none is asked for any gradient.
+/// never given a dx; for evaluation none is asked for any gradient. Throws std::invalid_argument
+/// where the layer has no kernel for `type`.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(
     tensor::Engine& engine, const LayerKind& layer, tensor::Shape input, bool input_gradient,
-    KernelPurpose purpose = KernelPurpose::training);
+    KernelPurpose purpose = KernelPurpose::training, tensor::DataType type = tensor::DataType::f32);
 
 }  // namespace rondo::train
