@@ -31,6 +31,7 @@ double median_microseconds(std::chrono::microseconds budget, const Run& run) {
 
 /// Times the kernels of one layer for inputs of shape `input`.
 [[nodiscard]] std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
-                                                    tensor::Shape input);
+                                                    tensor::Shape input,
+                                                    tensor::DataType type = tensor::DataType::f32);
 
 }  // namespace rondo::train
