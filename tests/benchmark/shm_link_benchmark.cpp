@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "links/link.hpp"
-#include "links/shm/link.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {

@@ -10,34 +10,27 @@
 namespace rondo::test {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 class HostsBootstrapTest : public HostsTest {
  protected:
   static void expect_success(Job& job, const std::string& said) {
     for (int rank = 0; rank < job.size(); ++rank) {
       const Ended ended = job.wait(rank);
       EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-      EXPECT_THAT(ended.out, HasSubstr(said));
+      EXPECT_THAT(ended.out, testing::HasSubstr(said));
     }
   }
 };
 
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
   Job job({1, 2}, 1);
-
   job.start({rank_program(), "collectives"});
-
   expect_success(job, "eth1");
 }
 
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatIsNamed) {
   Job job({1, 2}, 0);
   job.set("RONDO_INTERFACE", "eth1");
-
   job.start({rank_program(), "collectives"});
-
   expect_success(job, "eth1");
 }
 
@@ -45,9 +38,7 @@ TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
   hosts({"down", "2", "eth0"});
   Job job({1, 2}, 1);
   job.set("RONDO_INTERFACE", "eth0,eth1");
-
   job.start({rank_program(), "collectives"});
-
   expect_success(job, "eth1");
   hosts({"up", "2", "eth0"});
 }
@@ -84,10 +75,8 @@ TEST_F(HostsBootstrapTest, KeepsARankWithAnotherSecretOut) {
 TEST_F(HostsBootstrapTest, LetsTwoJobsRunSideBySide) {
   Job one({1, 2});
   Job other({2, 1});
-
   one.start({rank_program(), "collectives"});
   other.start({rank_program(), "collectives"});
-
   expect_success(one, " 0 wrong");
   expect_success(other, " 0 wrong");
 }

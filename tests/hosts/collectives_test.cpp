@@ -12,8 +12,6 @@
 namespace rondo::test {
 namespace {
 
-using testing::HasSubstr;
-
 /// The host of each rank, and a name for that.
 struct Layout {
   const char* name;
@@ -31,13 +29,11 @@ class HostsCollectivesTest : public HostsTest,
 TEST_P(HostsCollectivesTest, GiveExactResults) {
   Job job(layout());
   job.set("RONDO_FABRIC", fabric());
-
   job.start({rank_program(), "collectives"});
-
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
     EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-    EXPECT_THAT(ended.out, HasSubstr(" 0 wrong"));
+    EXPECT_THAT(ended.out, testing::HasSubstr(" 0 wrong"));
   }
 }
 
@@ -47,9 +43,7 @@ class HostsBenchTest : public HostsTest, public testing::WithParamInterface<cons
 
 TEST_P(HostsBenchTest, FindsNothingWrong) {
   Job job({1, 2});
-
   job.start({rondo_path(), "bench", GetParam(), "--sizes", "4:256K", "--iterations", "5"});
-
   for (int rank = 0; rank < job.size(); ++rank) {
     const Ended ended = job.wait(rank);
     EXPECT_EQ(ended.status, 0) << ended.out << ended.err;

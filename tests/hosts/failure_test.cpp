@@ -2,7 +2,6 @@
 
 #include <regex>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,30 +49,24 @@ class HostsFailureTest : public HostsTest {
 TEST_F(HostsFailureTest, AKilledRankIsNamedWithinASecond) {
   Job job({1, 2, 2, 3});
   start(job);
-
   const double began = now();
   job.kill(2);
-
   for (const int rank : {0, 1, 3}) expect_report(job, rank, 2, "h2", began, 1.0);
 }
 
 TEST_F(HostsFailureTest, TheKilledRankOfTheStoreIsNamedWithinASecond) {
   Job job({1, 2, 3});
   start(job);
-
   const double began = now();
   job.kill(0);
-
   for (const int rank : {1, 2}) expect_report(job, rank, 0, "h1", began, 1.0);
 }
 
 TEST_F(HostsFailureTest, ACutLinkIsNamedOnBothSidesWithinFiveSeconds) {
   Job job({1, 2});
   start(job);
-
   const double began = now();
   hosts({"cut", "2"});
-
   expect_report(job, 0, 1, "h2", began, 5.0);
   expect_report(job, 1, 0, "h1", began, 5.0);
   hosts({"mend", "2"});
@@ -82,10 +75,8 @@ TEST_F(HostsFailureTest, ACutLinkIsNamedOnBothSidesWithinFiveSeconds) {
 TEST_F(HostsFailureTest, AnInterfaceThatGoesDownIsNamedOnBothSidesWithinFiveSeconds) {
   Job job({1, 2});
   start(job);
-
   const double began = now();
   hosts({"down", "2"});
-
   expect_report(job, 0, 1, "h2", began, 5.0);
   expect_report(job, 1, 0, "h1", began, 5.0);
   hosts({"up", "2"});

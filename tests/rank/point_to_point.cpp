@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <rondo/transport/block.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/neighbour.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "modes.hpp"

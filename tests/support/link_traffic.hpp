@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "fabric/hierarchical.hpp"
 #include "fabric/schedules.hpp"
 

@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include "links/link.hpp"
-#include "links/shm/link.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::test {

@@ -1,4 +1,4 @@
-// A lost token is an error that names its holder, on every rank, and nobody hangs. Wrong options,
+// A lost token is an error that names its holder, on every rank, and no rank hangs. Wrong options,
 // layers, scripts and states are refused.
 
 #include <cstddef>

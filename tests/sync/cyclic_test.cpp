@@ -1,19 +1,19 @@
 // Cyclic delayed updates over ranks that are threads: what they compute, and what they count.
 
-#include <rondo/sync/cyclic.hpp>
-
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
+#include <stdexcept>
 #include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/cyclic_forecast.hpp>
+#include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/sync/warm_up.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -325,6 +325,91 @@ TEST(CyclicClipTest, ShortensWhatIsPushed) {
     double squares = 0.0;
     for (const float w : worker.arrays.parameters) squares += static_cast<double>(w) * w;
     EXPECT_NEAR(squares, CyclicWorker::rate * CyclicWorker::rate, 1e-6);  // roundings to float
+  });
+}
+
+// The turns that clocks make, and how many mini-batches workers do by them.
+
+/// Three workers take 1, the fourth 4.
+CyclicWorkload one_slow_worker(Delay delay) {
+  return {.workers = 4,
+          .duration = [](int worker, std::int64_t) { return worker == 3 ? 4.0 : 1.0; },
+          .delay = delay};
+}
+
+std::int64_t minibatches_until(Delay delay, double end) {
+  const CyclicForecast played = forecast(one_slow_worker(delay), end);
+  return std::accumulate(played.minibatches.begin(), played.minibatches.end(), std::int64_t{0});
+}
+
+TEST(CyclicForecastTest, DynamicDelayDoes13WhereFixedDelayDoes4) {
+  const auto rate = [](Delay delay) {
+    return minibatches_until(delay, 408.5) - minibatches_until(delay, 8.5);
+  };
+
+  EXPECT_EQ(rate(Delay::fixed), 400);
+  EXPECT_EQ(rate(Delay::dynamic), 1300);  // 3.25 times as many
+}
+
+TEST(CyclicForecastTest, EqualWorkersGainNothing) {
+  CyclicWorkload workload{.workers = 4, .duration = [](int, std::int64_t) { return 1.0; }};
+  const auto dynamic = forecast(workload, 100.0);
+  workload.delay = Delay::fixed;
+
+  EXPECT_EQ(forecast(workload, 100.0).turns, dynamic.turns);
+}
+
+TEST(CyclicForecastTest, TellsWhatEachTurnPushesAndWhen) {
+  const CyclicForecast played = forecast(one_slow_worker(Delay::dynamic), 8.5);
+
+  const std::vector<Turn> expected{{.worker = 0, .minibatches = 1}, {.worker = 1, .minibatches = 1},
+                                   {.worker = 2, .minibatches = 1}, {.worker = 3, .minibatches = 1},
+                                   {.worker = 0, .minibatches = 3}, {.worker = 1, .minibatches = 3},
+                                   {.worker = 2, .minibatches = 3}, {.worker = 3, .minibatches = 1},
+                                   {.worker = 0, .minibatches = 4}, {.worker = 1, .minibatches = 4},
+                                   {.worker = 2, .minibatches = 4}};
+  EXPECT_EQ(played.turns, expected);
+  EXPECT_THAT(played.times, ElementsAre(1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8));
+  EXPECT_THAT(played.minibatches, ElementsAre(8, 8, 8, 2));
+}
+
+TEST(CyclicForecastTest, ACapHoldsAWorkerUntilTheTokenComes) {
+  CyclicWorkload workload = one_slow_worker(Delay::dynamic);
+  workload.minibatch_cap = 2;
+
+  EXPECT_THAT(forecast(workload, 8.5).minibatches, ElementsAre(5, 5, 5, 2));
+}
+
+TEST(CyclicForecastTest, TurnsTakeTime) {
+  CyclicWorkload workload{.workers = 2, .duration = [](int, std::int64_t) { return 1.0; }};
+  workload.pass_duration = 0.25;
+
+  EXPECT_THAT(forecast(workload, 3.0).times, ElementsAre(1.0, 2.0, 2.25));
+}
+
+TEST(CyclicForecastTest, RefusesWhatHasNoTime) {
+  EXPECT_THROW((void)forecast({.workers = 0}, 1.0), std::invalid_argument);
+  EXPECT_THROW((void)forecast({.duration = [](int, std::int64_t) { return 0.0; }}, 1.0),
+               std::invalid_argument);
+}
+
+// The turns that clocks make, done by a scheme: what a worker computes at each is what its clock
+// says, and the parameters are those that the turns give.
+TEST(CyclicForecastTest, ItsTurnsAreAScript) {
+  const std::vector<Turn> turns = forecast(one_slow_worker(Delay::dynamic), 16.5).turns;
+  test::CyclicModel model(4, PushScaling::per_sample);
+  for (const Turn& turn : turns) model.turn(turn);
+  rondo::test::World{4}.run([&](transport::World& world) {
+    test::CyclicWorker worker(world, {.script = turns});
+    int minibatches = 0;
+    for (const Turn& turn : turns) {
+      if (turn.worker == world.rank()) minibatches += turn.minibatches;
+    }
+
+    worker.compute_minibatches(minibatches);
+    worker.scheme->flush();
+
+    EXPECT_THAT(worker.parameters(), testing::Pointwise(testing::FloatEq(), model.store()));
   });
 }
 

@@ -1,22 +1,28 @@
 // The lazy update over ranks that are threads: what it computes, sends and counts.
 
-#include <rondo/sync/lazy.hpp>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <mutex>
 #include <random>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/sync/lazy.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
 
 #include "support/world.hpp"
+#include "sync/arrays.hpp"
 #include "sync/lazy_run.hpp"
 
 namespace rondo::sync::lazy_test {
@@ -25,8 +31,10 @@ namespace {
 using rondo::test::World;
 using test::Arrays;
 using test::LazyRun;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::HasSubstr;
 
 /// The gradients of a rank and step: of no particular value.
 void fill_noise(std::span<float> values, int rank, int step) {
@@ -201,6 +209,334 @@ TEST_P(LazyTest, EveryLayerReducesAllProbesAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, LazyTest, testing::Values(1, 2, 3, 4));
+
+// In the middle of a window: evaluation, the end of training, and a run that is restored.
+
+const std::vector<std::size_t> sizes{50, 30, 60};
+
+LazyOptions options() { return {.lazy_layers = 2, .probes = {{0, 40}, {50, 30}}}; }
+
+/// After windows of 1 and 2 iterations, and `more` of the next, which has three.
+void start(LazyRun& run, int more) {
+  std::ranges::fill(run.arrays.parameters, 1.0F);
+  for (int i = 0; i < 3 + more; ++i) run.constant_step(0.3F + 0.1F * static_cast<float>(i));
+  ASSERT_EQ(run.windows.size(), 2U);
+}
+
+TEST(LazyStateTest, ARunRestoredInMidWindowGoesOnWithTheSameBits) {
+  for (int more = 0; more < 3; ++more) {
+    World{2}.run([more](transport::World& world) {
+      LazyRun run(world, sizes, options());
+      LazyRun other(world, sizes, options());
+      start(run, more);
+      other.constant_step(5.0F);  // what it did before must not matter
+
+      std::ranges::copy(run.arrays.parameters, other.arrays.parameters.begin());
+      other.scheme->restore(run.scheme->save());
+      EXPECT_EQ(other.scheme->save(), run.scheme->save());
+      std::mt19937 noise(static_cast<unsigned>(world.rank()));
+      std::mt19937 same = noise;
+      for (int i = 0; i < 20; ++i) {
+        run.noisy_step(noise);
+        other.noisy_step(same);
+      }
+
+      // All but the steps' numbers, which the runs count on their own.
+      run.scheme->flush();
+      other.scheme->flush();
+      EXPECT_EQ(other.scheme->save(), run.scheme->save());
+      EXPECT_THAT(other.arrays.parameters, ElementsAreArray(run.arrays.parameters));
+    });
+  }
+}
+
+TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
+  for (int more = 0; more < 3; ++more) {
+    World{2}.run([more](transport::World& world) {
+      LazyRun run(world, sizes, options());
+      start(run, more);
+      const std::vector<float> before(run.arrays.parameters.begin(), run.arrays.parameters.end());
+      std::vector<float> copy(before.size());
+
+      run.scheme->copy_for_evaluation(copy, {});
+
+      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(before));
+      EXPECT_EQ(run.scheme->counters().evaluation_reductions, more == 0 ? 0U : 1U);
+      run.scheme->flush();
+      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
+    });
+  }
+}
+
+TEST(LazyStateTest, FlushAppliesTheWindowOnceAndLeavesTheInterval) {
+  World{2}.run([](transport::World& world) {
+    LazyRun run(world, sizes, options());
+    start(run, 1);
+    const SchemeCounters before = run.scheme->counters();
+
+    run.scheme->flush();
+    const std::vector<std::byte> flushed = run.scheme->save();
+    run.scheme->flush();
+
+    EXPECT_EQ(run.scheme->save(), flushed);
+    EXPECT_EQ(run.scheme->counters().global_reductions, before.global_reductions + 1);
+    EXPECT_EQ(run.scheme->counters().lazy_reductions, before.lazy_reductions + 1);
+    EXPECT_EQ(run.scheme->counters().collectives, before.collectives + 1);
+    EXPECT_EQ(run.scheme->counters().global_bytes, before.global_bytes + 80 * sizeof(float));
+    EXPECT_EQ(run.windows.size(), 2U);
+    for (int i = 0; i < 3; ++i) run.constant_step(1.0F);
+    EXPECT_EQ(run.windows.back().iterations, 3) << "tau is what it was";
+  });
+}
+
+TEST(LazyStateTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
+  World{1}.run([](transport::World& world) {
+    LazyRun run(world, sizes, options());
+    start(run, 1);
+    const std::vector<std::byte> before = run.scheme->save();
+    LazyOptions others = options();
+    others.lazy_layers = 3;
+    LazyRun other(world, sizes, others);
+    LazyRun longer(world, {50, 30, 61}, options());
+
+    EXPECT_THROW(run.scheme->restore(other.scheme->save()), std::invalid_argument);
+    EXPECT_THROW(run.scheme->restore(longer.scheme->save()), std::invalid_argument);
+    EXPECT_THROW(run.scheme->restore(std::span(before).first(before.size() - 1)),
+                 std::invalid_argument);
+
+    EXPECT_EQ(run.scheme->save(), before);
+  });
+}
+
+// Lazy updates where the ranks of a replica hold slices of the lazy layers.
+
+constexpr int steps = 40;
+constexpr std::size_t elements = 9;  // of the model: a layer of 1, of 6, and of 2 that is not lazy
+
+/// Small whole numbers: all sums are exact. They turn back now and then.
+float gradient(int step, int replica, std::size_t element) {
+  const auto place = static_cast<int>(element);
+  const int sign = (step / (3 + place % 3)) % 2 == 0 ? 1 : -1;
+  return static_cast<float>(sign * (1 + (place * 5 + replica) % 4));
+}
+
+/// What one rank of a position holds of the model, element by element.
+struct Held {
+  std::vector<std::size_t> layer_sizes = {};
+  std::vector<std::size_t> elements = {};
+  std::vector<Slices::Part> counted = {};
+  std::vector<Probe> probes = {};
+};
+
+/// What a rank has at the end.
+struct Result {
+  std::vector<std::int64_t> intervals = {};
+  std::vector<float> parameters = {};  // of the whole model; others' are 0
+};
+
+/// Trains two replicas, one rank for every entry of `held`; by rank.
+std::vector<Result> train(const std::vector<Held>& held, LazyController controller) {
+  const auto positions = static_cast<int>(held.size());
+  std::vector<Result> results(2 * held.size());
+  std::mutex mutex;
+  World{2 * positions}.run([&](transport::World& world) {
+    const int position = world.rank() % positions;
+    const int replica_index = world.rank() / positions;
+    const Held& mine = held[static_cast<std::size_t>(position)];
+    transport::Communicator group = world.communicator().split(replica_index, position);
+    transport::Communicator across = world.communicator().split(position, replica_index);
+    Arrays arrays(world, mine.layer_sizes);
+    Replica replica = arrays.replica();
+    for (const std::size_t layer : {1U, 2U}) {
+      if (positions > 1) replica.layers[layer].groups = {nullptr, &across, &across};
+    }
+    if (positions > 1) replica.slices = {&group, mine.counted};
+    Result result;
+    const auto scheme = make_lazy(replica, make_sgd(arrays.parameters.size(), {.momentum = 0.5F}),
+                                  {.lazy_layers = 2,
+                                   .probes = mine.probes,
+                                   .controller = controller,
+                                   .on_window = [&](const LazyWindow& window) {
+                                     result.intervals.push_back(window.interval);
+                                   }});
+    for (int step = 0; step < steps; ++step) {
+      scheme->begin(
+          {.index = step, .local_samples = 1, .global_samples = 2, .learning_rate = 0.125});
+      for (std::size_t i = 0; i < mine.elements.size(); ++i) {
+        const float whole = gradient(step, replica_index, mine.elements[i]);
+        const bool adds_up = mine.elements[i] == 0;  // the first rank of a replica has it all
+        arrays.gradients[i] = adds_up && position > 0 ? 0.0F : whole;
+      }
+      for (std::size_t layer = 3; layer-- > 0;) scheme->gradients_final(layer);
+      scheme->finish();
+    }
+    scheme->flush();
+    result.parameters.assign(elements, 0.0F);
+    for (std::size_t i = 0; i < mine.elements.size(); ++i) {
+      result.parameters[mine.elements[i]] = arrays.parameters[i];
+    }
+    const std::lock_guard lock(mutex);
+    results[static_cast<std::size_t>(world.rank())] = result;
+  });
+  return results;
+}
+
+Held whole_model() {
+  return {.layer_sizes = {1, 6, 2},
+          .elements = {0, 1, 2, 3, 4, 5, 6, 7, 8},
+          .probes = {{0, 1}, {1, 4}}};
+}
+
+/// The probe's 4 elements lie 3 and 1, its layer's other two with the third rank.
+std::vector<Held> slices() {
+  return {{{1, 3, 0}, {0, 1, 2, 3}, {{0, 4}}, {{0, 1}, {1, 3}}},
+          {{1, 1, 1}, {0, 4, 7}, {{1, 2}}, {{0, 1}, {1, 1}}},
+          {{1, 2, 1}, {0, 5, 6, 8}, {{1, 3}}, {{0, 1}, {1, 0}}}};
+}
+
+class LazySlicesTest : public testing::TestWithParam<LazyController> {};
+
+TEST_P(LazySlicesTest, AllRanksDecideAsIfTheyHeldTheModelWhole) {
+  const Result whole = train({whole_model()}, GetParam()).front();
+  ASSERT_THAT(whole.intervals, Contains(2)) << "or nothing is tested";
+
+  for (const Result& result : train(slices(), GetParam())) {
+    EXPECT_EQ(result.intervals, whole.intervals);
+  }
+}
+
+TEST_P(LazySlicesTest, SlicesAreUpdatedAsTheWholeIs) {
+  const Result whole = train({whole_model()}, GetParam()).front();
+  const std::vector<Held> held = slices();
+  const std::vector<Result> results = train(held, GetParam());
+
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    for (const std::size_t element : held[rank % held.size()].elements) {
+      EXPECT_EQ(results[rank].parameters[element], whole.parameters[element]);
+      EXPECT_NE(whole.parameters[element], 0.0F);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Controllers, LazySlicesTest,
+                         testing::Values(LazyController::probe, LazyController::every_layer));
+
+// Options that make no sense for the lazy update are refused.
+
+/// The reason why make_lazy refuses what `change` has made of arguments that fit.
+std::string refusal(const std::function<void(LazyOptions&)>& change) {
+  std::string reason = "accepted";
+  rondo::test::World{1}.run([&](transport::World& world) {
+    test::Arrays arrays(world, {10, 20, 30});
+    LazyOptions options{.lazy_layers = 2, .probes = {{0, 10}, {10, 5}}};
+    change(options);
+    try {
+      static_cast<void>(make_lazy(arrays.replica(), make_sgd(60, {}), options));
+    } catch (const std::invalid_argument& error) {
+      reason = error.what();
+    }
+  });
+  return reason;
+}
+
+TEST(LazyMisuseTest, AcceptsWhatFits) {
+  EXPECT_EQ(refusal([](LazyOptions&) {}), "accepted");
+}
+
+TEST(LazyMisuseTest, RefusesLayersThatAreNotThere) {
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.lazy_layers = 4; }),
+              HasSubstr("4 layers cannot be lazy, there are 3"));
+}
+
+TEST(LazyMisuseTest, RefusesProbesThatLieWithinNoLazyLayer) {
+  for (const Probe probe : {Probe{30, 1}, Probe{5, 10}, Probe{3, 0}, Probe{60, 1}}) {
+    EXPECT_THAT(refusal([probe](LazyOptions& o) { o.probes = {probe}; }),
+                HasSubstr("lies within no lazy layer"));
+  }
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 0}}; }),
+              HasSubstr("the probe at 10 is empty"));
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {}; }), HasSubstr("no probe was given"));
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 5}, {0, 10}}; }),
+              HasSubstr("out of order"));
+}
+
+TEST(LazyMisuseTest, RefusesANegativeCap) {
+  EXPECT_THAT(refusal([](LazyOptions& o) { o.max_interval = -1; }), HasSubstr("negative"));
+}
+
+TEST(LazyMisuseTest, RefusesLazyLayersThatAreSharded) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    transport::Communicator alone = world.communicator().split(world.rank());
+    test::Arrays arrays(world, {10, 20, 30});
+    Replica replica = arrays.replica();
+    replica.layers[1].groups.slice = &alone;
+    std::string reason;
+
+    try {
+      static_cast<void>(
+          make_lazy(replica, make_sgd(60, {}), {.lazy_layers = 2, .probes = {{0, 10}, {10, 5}}}));
+    } catch (const std::invalid_argument& error) {
+      reason = error.what();
+    }
+
+    EXPECT_THAT(reason, HasSubstr("layer1 is sharded"));
+  });
+}
+
+// Which layers' reductions backward cannot hide: a pure function of measured times.
+
+using Seconds = std::vector<double>;
+
+TEST(UnhiddenLayersTest, NoLayersAreHidden) { EXPECT_EQ(count_unhidden_layers({}, {}), 0U); }
+
+TEST(UnhiddenLayersTest, TheFirstLayerCannotHideAReductionThatTakesTime) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 1, 1}), 1U);
+}
+
+TEST(UnhiddenLayersTest, HidesAllLayersWhoseReductionTakesNoTime) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{0, 0, 0}), 0U);
+}
+
+TEST(UnhiddenLayersTest, HidesAReductionThatEndsWithBackward) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 10, 10}), 1U);
+}
+
+TEST(UnhiddenLayersTest, HidesNoLayerWhoseReductionOutlastsBackward) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 11, 1}), 2U);
+}
+
+// Layer 2 is final at -20 and reduced until -5; only then can layer 1 be, until +3.
+TEST(UnhiddenLayersTest, LetsReductionsWaitForThoseBeforeThem) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 8, 15}), 2U);
+}
+
+TEST(UnhiddenLayersTest, MayHideNothing) {
+  EXPECT_EQ(count_unhidden_layers(Seconds{0, 1, 2}, Seconds{1, 1, 100}), 3U);
+}
+
+// A lazy layer is not reduced in the iteration, so it delays no layer that is.
+TEST(UnhiddenLayersTest, MoreTimeForReductionsNeverHidesMore) {
+  const Seconds left{0, 1, 3, 6, 10};
+  std::size_t least = 0;
+  for (double seconds = 0.0; seconds < 12.0; seconds += 0.5) {
+    const std::size_t count = count_unhidden_layers(left, Seconds(5, seconds));
+
+    EXPECT_GE(count, least) << seconds;
+    least = count;
+  }
+  EXPECT_EQ(least, 5U);
+}
+
+TEST(UnhiddenLayersTest, RefusesTimesThatDoNotFit) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+  EXPECT_THROW(static_cast<void>(count_unhidden_layers(Seconds{1}, Seconds{1, 2})),
+               std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(count_unhidden_layers(Seconds{1}, Seconds{-1})),
+               std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(count_unhidden_layers(Seconds{nan}, Seconds{1})),
+               std::invalid_argument);
+}
 
 }  // namespace
 }  // namespace rondo::sync::lazy_test

@@ -22,7 +22,6 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/sync/warm_up.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>

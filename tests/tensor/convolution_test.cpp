@@ -12,30 +12,17 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
-#include "reference/convolution.hpp"
+#include "reference.hpp"
 
 namespace rondo::tensor::convolution_test {
 namespace {
 
+using test::square;
 using test::whole_tensor;
 using test::whole_values;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
-
-ConvolutionSpec square(std::int64_t n, std::int64_t side, std::int64_t channels,
-                       std::int64_t filters, std::int64_t kernel, std::int64_t stride,
-                       std::int64_t padding) {
-  return {.input = {n, side, side, channels},
-          .filters = filters,
-          .kernel_h = kernel,
-          .kernel_w = kernel,
-          .stride = stride,
-          .pad_top = padding,
-          .pad_bottom = padding,
-          .pad_left = padding,
-          .pad_right = padding};
-}
 
 // Whole numbers, their layer, and everything that it computes from them.
 struct Case {

@@ -11,8 +11,7 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
-#include "reference/convolution.hpp"
-#include "reference/fully_connected.hpp"
+#include "reference.hpp"
 
 namespace rondo::tensor::fully_connected_test {
 namespace {
@@ -44,6 +43,16 @@ struct Trial {
   std::vector<float> weights, bias;
 };
 
+void expect_forward(const FullyConnectedSpec& spec) {
+  Trial trial(spec);
+  Tensor y(trial.spec.output());
+  trial.layer.forward(trial.x.view(), trial.bias, y.view());
+  EXPECT_THAT(
+      y.span(),
+      ElementsAreArray(
+          reference::fully_connected(trial.spec, trial.x, trial.weights, trial.bias).span()));
+}
+
 // Input of one image, outputs, images.
 class FullyConnectedTest
     : public testing::TestWithParam<std::tuple<Shape, std::int64_t, std::int64_t>> {
@@ -54,26 +63,12 @@ class FullyConnectedTest
   }
 };
 
-TEST_P(FullyConnectedTest, ForwardEqualsPlainLoops) {
-  Trial trial(spec());
-  Tensor y(trial.spec.output());
-  trial.layer.forward(trial.x.view(), trial.bias, y.view());
-  EXPECT_THAT(
-      y.span(),
-      ElementsAreArray(
-          reference::fully_connected(trial.spec, trial.x, trial.weights, trial.bias).span()));
-}
+TEST_P(FullyConnectedTest, ForwardEqualsPlainLoops) { expect_forward(spec()); }
 
 TEST_P(FullyConnectedTest, ReluIsFusedIntoForward) {
   auto rectified = spec();
   rectified.activation = Activation::relu;
-  Trial trial(rectified);
-  Tensor y(trial.spec.output());
-  trial.layer.forward(trial.x.view(), trial.bias, y.view());
-  EXPECT_THAT(
-      y.span(),
-      ElementsAreArray(
-          reference::fully_connected(trial.spec, trial.x, trial.weights, trial.bias).span()));
+  expect_forward(rectified);
 }
 
 TEST_P(FullyConnectedTest, BackwardEqualsPlainLoops) {
@@ -176,7 +171,6 @@ TEST(FullyConnectedKernelsTest, HasNoGradientOfWeightsUnlessWanted) {
 TEST(FullyConnectedKernelsTest, SharesWeightsWithItsLikesAlone) {
   Engine engine;
   FullyConnected layer(engine, {.input = {2, 1, 1, 8}, .outputs = 4});
-
   EXPECT_NO_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {3, 1, 1, 8}, .outputs = 4}));
   EXPECT_THROW(FullyConnected(layer, FullyConnectedSpec{.input = {2, 1, 1, 9}, .outputs = 4}),
                std::invalid_argument);

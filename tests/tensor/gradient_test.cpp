@@ -16,7 +16,6 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
-#include "nearness.hpp"
 
 namespace rondo::tensor::gradient_test {
 namespace {
@@ -56,20 +55,14 @@ constexpr double rounding = 1e-5;
 constexpr float small_step = 0x1p-7F;
 constexpr double truncation = 5e-3;
 
-TEST(GradientTest, OfConvolutionIsItsSlope) {
+/// Of a layer with weights and `biases`, along its input and both.
+template <class Layer, class Spec>
+void expect_slopes(const Spec& spec, std::int64_t biases) {
   Engine engine;
-  const ConvolutionSpec spec{.input = {2, 5, 4, 3},
-                             .filters = 4,
-                             .kernel_h = 3,
-                             .kernel_w = 3,
-                             .stride = 2,
-                             .pad_top = 1,
-                             .pad_left = 1,
-                             .bias = true};
-  Convolution layer(engine, spec);
+  Layer layer(engine, spec);
   Tensor x = normal_tensor(spec.input, 1);
   auto weights = normal_values(spec.weights(), 2);
-  auto bias = normal_values(spec.filters, 3);
+  auto bias = normal_values(biases, 3);
   const Tensor direction = normal_tensor(spec.output(), 4);
   Tensor y(spec.output());
   const auto value = [&] {
@@ -89,30 +82,20 @@ TEST(GradientTest, OfConvolutionIsItsSlope) {
   EXPECT_LT(relative_distance(db, slopes(bias, value, wide_step)), rounding);
 }
 
+TEST(GradientTest, OfConvolutionIsItsSlope) {
+  expect_slopes<Convolution>(ConvolutionSpec{.input = {2, 5, 4, 3},
+                                             .filters = 4,
+                                             .kernel_h = 3,
+                                             .kernel_w = 3,
+                                             .stride = 2,
+                                             .pad_top = 1,
+                                             .pad_left = 1,
+                                             .bias = true},
+                             4);
+}
+
 TEST(GradientTest, OfFullyConnectedIsItsSlope) {
-  Engine engine;
-  const FullyConnectedSpec spec{.input = {3, 2, 2, 3}, .outputs = 5};
-  FullyConnected layer(engine, spec);
-  Tensor x = normal_tensor(spec.input, 1);
-  auto weights = normal_values(spec.weights(), 2);
-  auto bias = normal_values(spec.outputs, 3);
-  const Tensor direction = normal_tensor(spec.output(), 4);
-  Tensor y(spec.output());
-  const auto value = [&] {
-    layer.pack_weights(weights);
-    layer.forward(x.view(), bias, y.view());
-    return dot(y, direction);
-  };
-  value();
-  Tensor dx(spec.input);
-  std::vector<float> dw(weights.size());
-  std::vector<float> db(bias.size());
-  layer.backward_data(direction.view(), dx.view());
-  layer.backward_weights(x.view(), direction.view(), db);
-  layer.unpack_gradients(dw);
-  EXPECT_LT(relative_distance(dx.span(), slopes(x.span(), value, wide_step)), rounding);
-  EXPECT_LT(relative_distance(dw, slopes(weights, value, wide_step)), rounding);
-  EXPECT_LT(relative_distance(db, slopes(bias, value, wide_step)), rounding);
+  expect_slopes<FullyConnected>(FullyConnectedSpec{.input = {3, 2, 2, 3}, .outputs = 5}, 5);
 }
 
 class PoolingGradientTest : public testing::TestWithParam<PoolingKind> {};

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "data.hpp"
@@ -20,8 +19,6 @@ namespace rondo::tensor::kernels_test {
 namespace {
 
 using test::normal_values;
-using testing::Combine;
-using testing::Values;
 
 template <typename T>
 std::vector<std::uint64_t> bits(const std::vector<T>& values) {
@@ -224,9 +221,11 @@ TEST_P(KernelsTest, GradientsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, KernelsTest,
-                         Combine(Values(InstructionSet::avx2, InstructionSet::avx512,
-                                        InstructionSet::avx512_bf16),
-                                 Values(64, 80, 96, 272), Values(0, 16, 1000, 96 * 100)));
+                         testing::Combine(testing::Values(InstructionSet::avx2,
+                                                          InstructionSet::avx512,
+                                                          InstructionSet::avx512_bf16),
+                                          testing::Values(64, 80, 96, 272),
+                                          testing::Values(0, 16, 1000, 96 * 100)));
 
 TEST(InstructionSetTest, TheBestOneIsSupported) {
   EXPECT_TRUE(is_supported(best_instruction_set()));

@@ -12,8 +12,7 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
-#include "nearness.hpp"
-#include "reference/pooling.hpp"
+#include "reference.hpp"
 
 namespace rondo::tensor::pooling_test {
 namespace {

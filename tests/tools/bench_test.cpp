@@ -1,29 +1,41 @@
-// `rondo bench` as a program, inside a node.
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// `rondo bench` as a program, inside a node and between nodes that are made up.
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "support/program.hpp"
 
 namespace rondo::test::bench_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-nlohmann::json rows_of(const Ended& ended) { return nlohmann::json::parse(ended.out); }
+// `rondo bench` as a program, inside a node.
+
+Ended bench(const std::string& name, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"bench", name, "--format", "json", "--iterations", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return rondo(words);
+}
+
+/// What a bench that succeeds prints: one array of rows and nothing else.
+nlohmann::json printed(const Ended& ended) {
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  return nlohmann::json::parse(ended.out);
+}
+
+nlohmann::json rows_of(const std::string& name, const std::vector<std::string>& more) {
+  return printed(bench(name, more));
+}
 
 TEST(BenchTest, PrintsOneJsonArrayAndNothingElse) {
-  const Ended ended = rondo(
-      {"bench", "allreduce", "-n", "2", "-m", "4:64K", "--iterations", "5", "--format", "json"});
+  const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4:64K"});
 
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  const auto rows = rows_of(ended);
   ASSERT_THAT(rows, SizeIs(2 * 8));  // 4 bytes to 64 KiB by fours, in two kinds of memory
   for (const auto& row : rows) {
     EXPECT_EQ(row["ranks"], 2);
@@ -35,73 +47,53 @@ TEST(BenchTest, PrintsOneJsonArrayAndNothingElse) {
 }
 
 TEST(BenchTest, MeasuresOnlyTheMemoryAskedFor) {
-  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "4K", "--memory", "private",
-                             "--iterations", "5", "--format", "json"});
-
-  const auto rows = rows_of(ended);
+  const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4K", "--memory", "private"});
   ASSERT_THAT(rows, SizeIs(1));
   EXPECT_EQ(rows[0]["memory"], "private");
 }
 
 TEST(BenchTest, MeasuresTheLimitInTurn) {
-  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "4K", "--memory", "arena",
-                             "--iterations", "5", "--limit", "--format", "json"});
-
-  const auto rows = rows_of(ended);
+  const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4K", "--memory", "arena", "--limit"});
   EXPECT_GT(rows[0]["limit_us"], 0.0);
   EXPECT_GT(rows[0]["percent"], 0.0);
   EXPECT_EQ(rows[0]["wrong"], 0);
 }
 
 TEST(BenchTest, RunsAsARankOfRondoRun) {
-  const Ended ended = rondo({"run", "-n", "3", "--", rondo_path(), "bench", "allreduce", "-m", "64",
-                             "--iterations", "5", "--format", "json"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(rows_of(ended)[0]["ranks"], 3);
+  const auto rows = printed(rondo({"run", "-n", "3", "--", rondo_path(), "bench", "allreduce", "-m",
+                                   "64", "--iterations", "5", "--format", "json"}));
+  EXPECT_EQ(rows[0]["ranks"], 3);
 }
 
 TEST(BenchTest, MeasuresMoreRanksThanCores) {
-  const Ended ended = rondo({"bench", "allreduce", "-n", "8", "-m", "1K", "--iterations", "5",
-                             "--limit", "--format", "json"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(rows_of(ended)[0]["wrong"], 0);
+  EXPECT_EQ(rows_of("allreduce", {"-n", "8", "-m", "1K", "--limit"})[0]["wrong"], 0);
 }
 
 TEST(BenchTest, MeasuresInPlaceAndOutOfPlace) {
-  const Ended ended =
-      rondo({"bench", "allgather", "-n", "2", "-m", "64", "--memory", "arena", "--in-place",
-             "--out-of-place", "--iterations", "2", "--format", "json"});
-
-  const auto rows = rows_of(ended);
-  ASSERT_THAT(rows, SizeIs(2)) << ended.err;
+  const auto rows = rows_of(
+      "allgather", {"-n", "2", "-m", "64", "--memory", "arena", "--in-place", "--out-of-place"});
+  ASSERT_THAT(rows, SizeIs(2));
   EXPECT_EQ(rows[0]["place"], "in");
   EXPECT_EQ(rows[1]["place"], "out");
 }
 
 TEST(BenchTest, CountsBusBandwidthAsNcclTestsDo) {
-  const Ended ended = rondo({"bench", "allgather", "-n", "2", "-m", "64K", "--memory", "arena",
-                             "--iterations", "2", "--format", "json"});
-
-  const auto row = rows_of(ended)[0];
+  const auto row = rows_of("allgather", {"-n", "2", "-m", "64K", "--memory", "arena"})[0];
   EXPECT_EQ(row["bytes"], 65536);
   EXPECT_EQ(row["count"], 16384);
   EXPECT_DOUBLE_EQ(row["busbw_GBs"].get<double>(), row["algbw_GBs"].get<double>() / 2);
 }
 
 TEST(BenchTest, FailsWhereTheBandwidthIsTooLowAndSaysWhere) {
-  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "64", "--memory", "arena",
-                             "--iterations", "2", "--min-busbw", "1e6"});
-
+  const Ended ended =
+      bench("allreduce", {"-n", "2", "-m", "64", "--memory", "arena", "--min-busbw", "1e6"});
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.err, HasSubstr("64 bytes, memory arena, place in: the bus bandwidth of"));
 }
 
 TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
-  const Ended ended = rondo({"bench", "reduce", "-n", "2", "-m", "64", "--type", "bf16", "--op",
-                             "max", "--buffers", "read-back", "--iterations", "2"});
-
+  const Ended ended = bench(
+      "reduce", {"-n", "2", "-m", "64", "--type", "bf16", "--op", "max", "--buffers", "read-back"});
   EXPECT_THAT(ended.err, HasSubstr(": reduce of bf16, max, buffers rewritten and read back"));
   EXPECT_THAT(ended.err, HasSubstr("2 ranks on 1 node"));
   EXPECT_THAT(ended.err, HasSubstr("inside a node: shm"));
@@ -109,11 +101,8 @@ TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
 }
 
 TEST(BenchTest, TunesWhatOneNodeHas) {
-  const Ended ended =
-      rondo({"bench", "--tune", "-n", "2", "--iterations", "2", "--format", "json"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  const auto tuning = rows_of(ended);
+  const auto tuning =
+      printed(rondo({"bench", "--tune", "-n", "2", "--iterations", "2", "--format", "json"}));
   EXPECT_EQ(tuning["format"], 1);
   EXPECT_EQ(tuning["nodes"], 1);
   ASSERT_THAT(tuning["levels"], SizeIs(1));
@@ -129,18 +118,10 @@ struct Kind {
 
 class BenchKindTest : public testing::TestWithParam<Kind> {};
 
-std::vector<std::string> command_for(const Kind& kind, const char* ranks) {
-  std::vector<std::string> command = {"bench",        kind.name, "-n",       ranks,
-                                      "--iterations", "2",       "--format", "json"};
-  if (*kind.size != '\0') command.insert(command.end(), {"-m", kind.size});
-  return command;
-}
-
 TEST_P(BenchKindTest, FindsEveryElementRight) {
-  const Ended ended = rondo(command_for(GetParam(), "3"));
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  const auto rows = rows_of(ended);
+  const auto& [name, size] = GetParam();
+  const auto rows =
+      *size == '\0' ? rows_of(name, {"-n", "3"}) : rows_of(name, {"-n", "3", "-m", size});
   EXPECT_FALSE(rows.empty());
   for (const auto& row : rows) {
     EXPECT_EQ(row["wrong"], 0) << row;
@@ -160,17 +141,76 @@ INSTANTIATE_TEST_SUITE_P(All, BenchKindTest,
 class BenchTypeTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(BenchTypeTest, IsReducedExactly) {
-  const Ended ended = rondo({"bench", "allreduce", "-n", "2", "-m", "8K", "--type", GetParam(),
-                             "--iterations", "2", "--format", "json"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(rows_of(ended)[0]["type"], GetParam());
-  EXPECT_EQ(rows_of(ended)[0]["wrong"], 0);
+  const auto row = rows_of("allreduce", {"-n", "2", "-m", "8K", "--type", GetParam()})[0];
+  EXPECT_EQ(row["type"], GetParam());
+  EXPECT_EQ(row["wrong"], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
                          testing::Values("f32", "f64", "bf16", "i32", "i64", "u8"),
                          [](const auto& type) { return std::string(type.param); });
+
+// `rondo bench` as a program, between nodes that are made up.
+
+// Two nodes on one machine need no plug-in.
+Ended bench_on_two_nodes(const std::string& name, std::vector<std::string> more) {
+  more.insert(more.end(), {"-n", "2", "--fake-nodes", "2", "--fabric", "shm"});
+  return bench(name, more);
+}
+
+class BenchNodesTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(BenchNodesTest, FindsEveryElementRight) {
+  const Ended ended = bench_on_two_nodes(GetParam(), {"-m", "64:64K"});
+  EXPECT_THAT(ended.err, HasSubstr("2 ranks on 2 nodes"));
+  for (const auto& row : printed(ended)) EXPECT_EQ(row["wrong"], 0) << row;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchNodesTest,
+                         testing::Values("latency", "bandwidth", "allreduce", "reduce_scatter",
+                                         "allgather", "broadcast", "reduce", "alltoall",
+                                         "segmented", "halo"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST(BenchNodesLabelTest, MarksRowsWhoseLinksWereSlowed) {
+  const Ended ended = bench_on_two_nodes("token", {"--latency-us", "5"});
+  const auto rows = printed(ended);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0]["injected"], "5us");
+  EXPECT_GE(rows[0]["min_us"], 5.0);
+  EXPECT_THAT(ended.err, HasSubstr("injected"));
+}
+
+TEST(BenchNodesLabelTest, NamesTheLinkBetweenNodes) {
+  const Ended ended = bench_on_two_nodes("barrier", {});
+  EXPECT_THAT(ended.err, testing::ContainsRegex("between nodes: shm: .* \\(version [0-9.]+\\)"));
+}
+
+TEST(BenchTuneTest, FindsWhatBothLevelsCostAndATable) {
+  const auto tuning = rows_of("tune", {"-n", "3", "--fake-nodes", "2", "--fabric", "shm"});
+
+  ASSERT_THAT(tuning["levels"], SizeIs(2));
+  EXPECT_EQ(tuning["levels"][0]["level"], "node");
+  EXPECT_EQ(tuning["levels"][1]["level"], "fabric");
+  for (const auto& level : tuning["levels"]) {
+    EXPECT_GE(level["alpha_seconds"], 0.0);
+    EXPECT_GE(level["beta_seconds_per_byte"], 0.0);
+  }
+  EXPECT_THAT(tuning["allreduce"].get<std::string>(),
+              testing::MatchesRegex("(rd:0-[0-9]+[km]?;ring:[0-9]+[km]?|rd:0|ring:0)-max"));
+}
+
+TEST(BenchTuneTest, GivesATableThatTheBenchTakes) {
+  const std::string table = printed(bench_on_two_nodes("tune", {}))["allreduce"];
+  const Ended ended = bench_on_two_nodes("allreduce", {"-m", "64", "--algorithms", table});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+}
+
+TEST(BenchTuneTest, RefusesATableThatMakesNoSense) {
+  const Ended ended = bench_on_two_nodes("allreduce", {"-m", "64", "--algorithms", "rd:0-16k"});
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.err, HasSubstr("rd:0-16k"));
+}
 
 }  // namespace
 }  // namespace rondo::test::bench_test

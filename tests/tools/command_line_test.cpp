@@ -1,31 +1,33 @@
-// Every mistake on the command line is one line on stderr and status 2.
+// The command line as a whole, and `rondo info`.
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "support/program.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::test::command_line_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
+
+// Every mistake on the command line is one line on stderr and status 2.
 
 TEST(CommandLineTest, PrintsItsVersion) {
   const Ended ended = rondo({"--version"});
-
   EXPECT_EQ(ended.status, 0);
-  EXPECT_THAT(ended.out, StartsWith("rondo 0."));
+  EXPECT_THAT(ended.out, testing::StartsWith("rondo 0."));
 }
 
 TEST(CommandLineTest, HelpNamesTheSubcommands) {
   const Ended ended = rondo({"--help"});
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, HasSubstr("run"));
 }
@@ -42,10 +44,9 @@ class MistakeTest : public testing::TestWithParam<Mistake> {};
 
 TEST_P(MistakeTest, IsOneLineAndStatusTwo) {
   const Ended ended = rondo(GetParam().arguments, GetParam().environment);
-
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.out, IsEmpty());
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
+  EXPECT_THAT(ended.out, testing::IsEmpty());
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
 }
 
 const Environment by_hand = {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}};
@@ -99,6 +100,72 @@ INSTANTIATE_TEST_SUITE_P(
                 "RONDO_FABRIC is 'ucx', but 'ofi' is asked for",
                 with_ucx}),
     [](const auto& mistake) { return std::string(mistake.param.name); });
+
+// `rondo info` as a program.
+
+TEST(InfoTest, PrintsOneJsonObject) {
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+  EXPECT_GE(facts["cores"], 1);
+  EXPECT_GE(facts["default_ranks"], 1);
+  EXPECT_GE(facts["default_threads"], 1);
+  EXPECT_GT(facts["memory_bytes"], 0);
+  EXPECT_EQ(facts["links"][0]["name"], "shm");
+}
+
+TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {
+  // Asked apart: a failure of rondo itself must not pass for a machine without CPU 0.
+  if (std::system("taskset -c 0 true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "taskset cannot choose CPU 0 here";
+  }
+  const Ended ended = rondo(
+      {"run", "-n", "1", "--", "taskset", "-c", "0", rondo_path(), "info", "--format", "json"});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(ended.out)["hardware_threads"], 1);
+}
+
+TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+  std::vector<std::string> names;
+  for (const auto& link : facts["links"]) {
+    names.push_back(link["name"]);
+    EXPECT_EQ(link["usable"], link["problem"] == "") << link;
+    EXPECT_NE(link["usable"], link["facts"].empty()) << link;
+  }
+  EXPECT_THAT(names, testing::ElementsAre("shm", "ofi", "ucx"));
+}
+
+TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
+  const ScratchFolder folder;
+  const std::string plugin = folder.write("librondo-link-ucx.so", "not a library").string();
+  const Ended ended = rondo({"info"}, {{"RONDO_PLUGIN_PATH", folder.path().string()}});
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.out, testing::ContainsRegex("link ucx +cannot be used: .*" + plugin));
+}
+
+// Its number was that of NUMA domains, which may be a part of the machine's.
+TEST(InfoTest, SaysWhichMemoryItMeans) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::uint64_t kibibytes = 0;
+  file >> name >> kibibytes;
+  ASSERT_EQ(name, "MemTotal:");
+
+  const auto facts = nlohmann::json::parse(rondo({"info", "--format", "json"}).out);
+  const Ended ended = rondo({"info"});
+
+  EXPECT_EQ(facts["memory_bytes"], kibibytes * 1024);
+  EXPECT_GT(facts["numa_memory_bytes"], 0);
+  EXPECT_THAT(ended.out, HasSubstr(std::to_string(kibibytes / 1024) +
+                                   " MiB in the machine (the kernel's MemTotal), "));
+  EXPECT_THAT(ended.out, HasSubstr(" in its NUMA domains (hwloc)"));
+}
+
+TEST(InfoTest, NamesTheKernelsInText) {
+  const Ended ended = rondo({"info"});
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.out, HasSubstr("oneDNN"));
+  EXPECT_THAT(ended.out, HasSubstr("NUMA"));
+}
 
 }  // namespace
 }  // namespace rondo::test::command_line_test

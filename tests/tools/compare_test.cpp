@@ -107,7 +107,6 @@ TEST_F(CompareTest, SaysWhatWasInjected) {
   const Ended ended =
       compare({"--schemes", "synchronous", "--seeds", "1", "--fake-nodes", "2", "--fabric", "shm",
                "--latency-us", "3", "--set", "inject.slow_ranks={1 = 1.5}"});
-
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(lines(ended.out).front(),
               AllOf(StartsWith("2 ranks x 1 thread, 2 nodes joined by"),
@@ -147,10 +146,8 @@ TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
 
 TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
   ASSERT_EQ(compare({"--schemes", "synchronous", "--seeds", "1"}).status, 0);
-
   const Ended table = compare(and_also(two_by_two, {"--table-only"}));
   const Ended other = compare(and_also(two_by_two, {"--table-only", "--set", "train.epochs=2"}));
-
   EXPECT_EQ(table.status, 0);
   EXPECT_THAT(table.out, AllOf(HasSubstr(" 1/2 "), HasSubstr(" 0/2 ")));
   EXPECT_THAT(other.out, Not(HasSubstr(" 1/2 ")));
@@ -160,7 +157,6 @@ TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
 
 TEST_F(CompareTest, RefusesAnItemBeforeAnythingRuns) {
   const Ended ended = compare({"--schemes", "synchronous,synchronous:bucket_byte=1"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("'synchronous:bucket_byte=1'"),
                                                   HasSubstr("did you mean 'bucket_bytes'?"))));
@@ -169,7 +165,6 @@ TEST_F(CompareTest, RefusesAnItemBeforeAnythingRuns) {
 
 TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {
   const Ended ended = compare({"--schemes", "synchronous", "--set", "train.epoch=1"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: --set train.epoch=1: unknown key")));
 }
@@ -177,7 +172,6 @@ TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {
 TEST_F(CompareTest, GoesOnAfterARunThatFailedAndEndsWithItsStatus) {
   const Ended ended = compare(
       {"--schemes", "synchronous:optimizer.learning_rate=1e30,synchronous", "--seeds", "1"});
-
   EXPECT_EQ(ended.status, 5);
   EXPECT_THAT(ended.err,
               AllOf(HasSubstr("synchronous-optimizer.learning_rate=1e30 seed 1: failed with "
@@ -208,16 +202,13 @@ TEST_F(CompareTest, LetsNobodyElseCompareInItsFolder) {
   const std::vector<std::string> endless = {"--schemes", "synchronous:train.epochs=100000"};
   Program program(rondo_command(arguments(endless)));
   program.errors_until("to run, in");
-
   const Ended ended = compare(endless);
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("another rondo compare runs in")));
 }
 
 TEST_F(CompareTest, IsNotStartedByALauncher) {
   const Ended ended = rondo(arguments(two_by_two), {{"RONDO_RANK", "0"}});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
 }

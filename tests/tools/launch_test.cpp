@@ -1,13 +1,13 @@
 // Which cores which rank gets, on machines that this one need not be, and which of several failed
 // ranks is the cause.
 
-#include "launch/placement.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "machine.hpp"
 
 #include <csignal>
 #include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "failure.hpp"
 #include "launch/supervisor.hpp"
@@ -37,7 +37,6 @@ std::set<int> domains_of(const std::vector<Core>& cores) {
 
 TEST(PlacementTest, DefaultsToOneRankPerDomainWithAllOfItsCores) {
   const Placement placement = place(machine_of(2, 8), {});
-
   EXPECT_EQ(placement.threads, 8);
   ASSERT_THAT(placement.cores, SizeIs(2));
   EXPECT_THAT(placement.cores, Each(SizeIs(8)));
@@ -61,21 +60,18 @@ TEST(PlacementTest, GivesEveryCoreToAtMostOneRank) {
 TEST(PlacementTest, KeepsARankInsideOneDomainWhenItFits) {
   for (const int ranks : {2, 3, 4, 5, 7, 8}) {
     const Placement placement = place(machine_of(2, 4), {.ranks = ranks});
-
     for (const auto& cores : placement.cores) EXPECT_THAT(domains_of(cores), SizeIs(1));
   }
 }
 
 TEST(PlacementTest, GivesWholeDomainsToFewerRanks) {
   const Placement placement = place(machine_of(4, 2), {.ranks = 2});
-
   EXPECT_EQ(domains_of(placement.cores[0]), (std::set<int>{0, 1}));
   EXPECT_EQ(domains_of(placement.cores[1]), (std::set<int>{2, 3}));
 }
 
 TEST(PlacementTest, TakesTheThreadsOfTheSmallestShare) {
   const Placement placement = place(machine_of(1, 5), {.ranks = 2});
-
   EXPECT_EQ(placement.threads, 2);
 }
 
@@ -83,15 +79,12 @@ TEST(PlacementTest, DividesUnevenDomainsByCoresWhenOneIsTooSmall) {
   Machine machine = machine_of(1, 5);
   machine.cores[4].numa_domain = 1;
   machine.numa_domains = 2;
-
   const Placement placement = place(machine, {.ranks = 5});
-
   EXPECT_THAT(placement.cores, Each(SizeIs(1)));
 }
 
 TEST(PlacementTest, GivesOneThreadAndNoCoresToMoreRanksThanCores) {
   const Placement placement = place(machine_of(1, 2), {.ranks = 8});
-
   EXPECT_EQ(placement.threads, 1);
   EXPECT_EQ(placement.ranks(), 8);
   EXPECT_THAT(placement.cores, Each(IsEmpty()));
@@ -105,14 +98,12 @@ TEST(PlacementTest, RefusesThreadsThatWereAskedForBeyondTheCores) {
 TEST(PlacementTest, BindsNobodyWhenThreadsOversubscribe) {
   const Placement placement =
       place(machine_of(1, 4), {.ranks = 2, .threads = 3, .oversubscribe = true});
-
   EXPECT_EQ(placement.threads, 3);
   EXPECT_THAT(placement.cores, Each(IsEmpty()));
 }
 
 TEST(PlacementTest, BindsNobodyWhenAskedNotTo) {
   const Placement placement = place(machine_of(1, 4), {.ranks = 2, .binding = Binding::none});
-
   EXPECT_EQ(placement.threads, 2);
   EXPECT_THAT(placement.cores, Each(IsEmpty()));
 }
@@ -128,39 +119,31 @@ constexpr int killed(int signal) { return signal; }
 
 TEST(OutcomeTest, IsZeroWhenAllRanksSucceeded) {
   Outcome outcome;
-
   outcome.add({0, 10, exited(0)});
-
   EXPECT_EQ(outcome.exit_status(), 0);
   EXPECT_FALSE(outcome.cause().has_value());
 }
 
 TEST(OutcomeTest, TakesTheFirstFailure) {
   Outcome outcome;
-
   outcome.add({0, 10, exited(0)});
   outcome.add({2, 12, exited(3)});
   outcome.add({1, 11, exited(2)});
-
   EXPECT_EQ(outcome.exit_status(), 3);
   EXPECT_EQ(outcome.cause()->rank, 2);
 }
 
 TEST(OutcomeTest, PrefersALaterSignalToAnEarlierLostPeer) {
   Outcome outcome;
-
   EXPECT_TRUE(outcome.add({0, 10, exited(4)}));
   EXPECT_TRUE(outcome.add({1, 11, killed(SIGSEGV)}));
-
   EXPECT_EQ(outcome.exit_status(), 128 + SIGSEGV);
 }
 
 TEST(OutcomeTest, TakesWhatTheLauncherEndedForAConsequence) {
   Outcome outcome;
-
   outcome.add({0, 10, exited(4)});
   EXPECT_FALSE(outcome.add({1, 11, killed(SIGTERM), true}));
-
   EXPECT_EQ(outcome.exit_status(), 4);
 }
 

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +15,6 @@
 namespace rondo::test::plan_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -76,7 +74,6 @@ TEST_F(PlanTest, PrintsAnArrayOfOneObjectPerGrid) {
 
 TEST_F(PlanTest, ListsEveryGridWithASamplePerColumn) {
   const auto array = plans({"--ranks", "4096", "--strategy", "grid"});
-
   EXPECT_THAT(array, SizeIs(12));  // P_r = 2, 4, ..., 4096
   for (const auto& grid : array) EXPECT_LE(grid["pc"], 2048);
 }
@@ -84,7 +81,6 @@ TEST_F(PlanTest, ListsEveryGridWithASamplePerColumn) {
 TEST_F(PlanTest, TakesAlphaBandwidthAndFlops) {
   const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--alpha", "1", "--bandwidth",
                            "4", "--flops", "1e12"})[0];
-
   EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
   EXPECT_GT(grid["compute_seconds"], 0.0);
 }
@@ -92,19 +88,16 @@ TEST_F(PlanTest, TakesAlphaBandwidthAndFlops) {
 TEST_F(PlanTest, AsksTheNodeForItsOwnCosts) {
   const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--ranks-per-node", "2",
                            "--node-alpha", "1", "--node-bandwidth", "4"})[0];
-
   EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
 }
 
 TEST_F(PlanTest, RefusesGridsThatNeedTooMuchMemory) {
   const auto grid = plans({"--ranks", "8", "--strategy", "batch", "--memory-limit", "1MiB"})[0];
-
   EXPECT_THAT(grid["refused"].get<std::string>(), HasSubstr("more than the 1048576 allowed"));
 }
 
 TEST_F(PlanTest, RanksAllStrategiesInATable) {
   const Ended ended = plan({"--ranks", "512"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   const std::vector<std::string> text = lines(ended.out);
   EXPECT_THAT(text[0], HasSubstr("alexnet-2012, 2048 samples a step on 512 ranks"));
@@ -128,7 +121,6 @@ TEST_F(PlanTest, SearchesASplitForEachLayer) {
 
 TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
   const Ended ended = plan({"--ranks", "8", "--strategy", "best", "--flops", "1e12"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("[grid]\nsample = "));
   EXPECT_THAT(ended.out, HasSubstr("\"conv1\" = \"sample\"\n"));
@@ -178,11 +170,9 @@ TEST_F(PlanTest, TakesLinksFromTuning) {
   const std::filesystem::path file = folder() / "tune.json";
   write("tune.json", R"({"levels": [
     {"level": "node", "alpha_seconds": 1, "beta_seconds_per_byte": 0.25}]})");
-
   const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--tuning", file})[0];
   const auto other =
       plans({"--ranks", "2", "--strategy", "batch", "--tuning", file, "--alpha", "2"})[0];
-
   EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
   EXPECT_DOUBLE_EQ(other["communication_seconds"], 2 * (16 + 62'367'776.0 / 2));
 }
@@ -198,9 +188,8 @@ class PlanMistakeTest : public PlanTest, public testing::WithParamInterface<Mist
 
 TEST_P(PlanMistakeTest, IsRefused) {
   const Ended ended = plan(GetParam().arguments);
-
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(GetParam().said)));
+  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -242,16 +231,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(PlanTest, RefusesATuningWithoutLevels) {
   write("no.json", "{}");
-
   const Ended ended = plan({"--ranks", "2", "--tuning", folder() / "no.json"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(ended.err, HasSubstr("has no levels"));
 }
 
 TEST_F(PlanTest, TakesAFileThatStandsBehindASetting) {
   const Ended ended = rondo({"plan", "--set", "train.global_batch=64", lenet(), "-n", "2"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("64 samples a step"));
 }

@@ -1,13 +1,13 @@
 // What `rondo train` shows people.
 
-#include "train/progress.hpp"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/training.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace rondo::tools::progress_test {
 namespace {
@@ -51,7 +51,6 @@ TEST(ProgressLineTest, CountsSamplesWhereRanksDoNotStepTogether) {
   train::Progress progress = some_progress();
   progress.samples = 7'680;
   progress.epoch_samples = 50'000;
-
   EXPECT_THAT(format_progress(progress, 200), HasSubstr("epoch 2/8  samples 7680/50000  loss"));
 }
 
@@ -60,7 +59,6 @@ TEST(ProgressLineTest, SaysThatDelaysAreInjected) {
   progress.injected = true;
   train::EpochMetrics metrics;
   metrics.injected = true;
-
   EXPECT_THAT(format_progress(progress, 40), HasSubstr("epoch 2/8 (delays injected)"));
   EXPECT_THAT(format_epoch(metrics, 8), HasSubstr("(delays injected)"));
 }
@@ -120,7 +118,6 @@ train::RunSummary some_summary() {
 
 TEST(SummaryTableTest, SetsReductionsAndBytesBesideThoseOfSynchronous) {
   const std::string text = format_summary(some_summary());
-
   EXPECT_THAT(text, ContainsRegex("communication +k_step +synchronous +difference"));
   EXPECT_THAT(text, ContainsRegex("global reductions +10 +160  93.75 % less, 150 avoided"));
   EXPECT_THAT(text, ContainsRegex("bytes reduced +10.0 MiB +160.0 MiB  93.75 % less"));
@@ -138,7 +135,6 @@ TEST(SummaryTableTest, TellsWhatLazyLayersHaveSaved) {
   EXPECT_THAT(format_summary(summary), Not(HasSubstr("lazy")));
   summary.lazy_iterations = 100;
   summary.lazy_reductions = 20;
-
   EXPECT_THAT(format_summary(summary), ContainsRegex("of lazy layers +20 +100  80.00 % saved"));
 }
 
@@ -146,7 +142,6 @@ TEST(SummaryTableTest, LabelsInjectedDelays) {
   train::RunSummary summary = some_summary();
   EXPECT_THAT(format_summary(summary), Not(HasSubstr("injected")));
   summary.injected = {"rank 3 computes 4 times as slowly", "10 us of latency between nodes"};
-
   EXPECT_THAT(format_summary(summary),
               HasSubstr("injected delays: rank 3 computes 4 times as slowly; 10 us of latency"));
 }
@@ -157,7 +152,6 @@ TEST(SummaryTableTest, SaysMoreWhereThereIsMore) {
   summary.local_bytes = 190 << 20;
   summary.bytes_sent = summary.synchronous_bytes_sent;
   const std::string text = format_summary(summary);
-
   EXPECT_THAT(text, ContainsRegex("local reductions +30 +0"));
   EXPECT_THAT(text, ContainsRegex("bytes reduced +200.0 MiB +160.0 MiB  25.00 % more"));
   EXPECT_THAT(text, ContainsRegex("bytes sent +240.0 MiB +240.0 MiB  as synchronous"));

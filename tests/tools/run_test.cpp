@@ -39,14 +39,12 @@ bool is_running(pid_t pid) {
 
 TEST(RunTest, TellsEachRankItsPlace) {
   const Ended ended = run_shell(3, "echo $RONDO_RANK of $RONDO_SIZE");
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(lines(ended.out), UnorderedElementsAre("0 of 3", "1 of 3", "2 of 3"));
 }
 
 TEST(RunTest, GivesAllRanksOneCoordinatorOf128Bits) {
   const Ended ended = run_shell(2, "echo $RONDO_COORDINATOR");
-
   const auto coordinators = lines(ended.out);
   ASSERT_THAT(coordinators, SizeIs(2));
   EXPECT_EQ(coordinators[0], coordinators[1]);
@@ -56,14 +54,12 @@ TEST(RunTest, GivesAllRanksOneCoordinatorOf128Bits) {
 TEST(RunTest, GivesEveryJobACoordinatorOfItsOwn) {
   const Ended first = run_shell(1, "echo $RONDO_COORDINATOR");
   const Ended second = run_shell(1, "echo $RONDO_COORDINATOR");
-
   EXPECT_NE(first.out, second.out);
 }
 
 TEST(RunTest, LetsFakeNodesMeetOverLoopback) {
   const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "2", "--", "sh", "-c",
                              "echo $RONDO_COORDINATOR nodes $RONDO_FAKE_NODES"});
-
   const auto coordinators = lines(ended.out);
   ASSERT_THAT(coordinators, SizeIs(2)) << ended.err;
   EXPECT_EQ(coordinators[0], coordinators[1]);
@@ -74,7 +70,6 @@ TEST(RunTest, LetsFakeNodesMeetOverLoopback) {
 TEST(RunTest, GivesOnlyRankZeroTheListeningSocketOfFakeNodes) {
   const Ended ended = rondo({"run", "-n", "2", "--fake-nodes", "2", "--", "sh", "-c",
                              "echo $RONDO_RANK $(readlink /proc/self/fd/$RONDO_LISTENER)"});
-
   EXPECT_THAT(lines(ended.out), UnorderedElementsAre(StartsWith("0 socket:"), "1"));
 }
 
@@ -96,21 +91,18 @@ TEST(RunTest, TellsRanksHowNodesReachEachOther) {
       rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "ucx:tcp", "--interface",
              "lo,^eth*", "--latency-us", "2.5", "--bandwidth-gbs", "1", "--", "sh", "-c",
              "echo $RONDO_FABRIC $RONDO_INTERFACE $RONDO_LATENCY_US $RONDO_BANDWIDTH_GBS"});
-
   EXPECT_THAT(lines(ended.out), testing::Each("ucx:tcp lo,^eth* 2.5 1")) << ended.err;
 }
 
 TEST(RunTest, TakesFakeNodesFromTheEnvironment) {
   const Ended ended = rondo({"run", "-n", "2", "--", "sh", "-c", "echo $RONDO_COORDINATOR"},
                             {{"RONDO_FAKE_NODES", "2"}});
-
   EXPECT_THAT(lines(ended.out), testing::Each(StartsWith("tcp:127.0.0.1:"))) << ended.err;
 }
 
 TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRank) {
   const Ended ended = rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c",
                              "echo $RONDO_THREADS $OMP_NUM_THREADS"});
-
   EXPECT_EQ(ended.out, "1 1\n");
 }
 
@@ -118,15 +110,12 @@ TEST(RunTest, LeavesAnOmpNumThreadsOfTheUserAlone) {
   const Ended ended =
       rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c", "echo $OMP_NUM_THREADS"},
             {{"OMP_NUM_THREADS", "7"}});
-
   EXPECT_EQ(ended.out, "7\n");
 }
 
 TEST(RunTest, BindsRanksToDisjointCores) {
   if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "needs two cores";
-
   const Ended ended = run_shell(2, "grep Cpus_allowed_list /proc/self/status");
-
   const auto sets = lines(ended.out);
   ASSERT_THAT(sets, SizeIs(2));
   EXPECT_NE(sets[0], sets[1]);
@@ -134,15 +123,12 @@ TEST(RunTest, BindsRanksToDisjointCores) {
 
 TEST(RunTest, PrintsWhereEachRankRuns) {
   const Ended ended = run_shell(1, "echo $$");
-
   EXPECT_THAT(lines(ended.err), Contains(StartsWith("rondo: rank 0: pid " + lines(ended.out)[0])));
 }
 
 TEST(RunTest, DoesNotBindMoreRanksThanCoresAndSaysSo) {
   const auto cores = sysconf(_SC_NPROCESSORS_ONLN);
-
   const Ended ended = run_shell(static_cast<int>(2 * cores + 1), "true");
-
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.err, HasSubstr("not bound"));
 }
@@ -151,19 +137,16 @@ TEST(RunTest, StartsRanksAsDirectChildren) {
   Program program(
       rondo_command({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"}));
   program.output_until("started\nstarted\n");
-
   EXPECT_THAT(program.children(), SizeIs(2));
 }
 
 TEST(RunTest, LetsOnlyRankZeroReadTheStandardInput) {
   const Ended ended = run_shell(2, "echo $RONDO_RANK: $(cat)", "hello\n");
-
   EXPECT_THAT(lines(ended.out), UnorderedElementsAre("0: hello", "1:"));
 }
 
 TEST(RunTest, EndsWithTheStatusOfTheRankThatFailed) {
   const Ended ended = run_shell(2, "exit $((3 * RONDO_RANK))");
-
   EXPECT_EQ(ended.status, 3);
   EXPECT_THAT(ended.err, HasSubstr("rank 1 (pid "));
   EXPECT_THAT(ended.err, HasSubstr("ended with status 3"));
@@ -171,20 +154,17 @@ TEST(RunTest, EndsWithTheStatusOfTheRankThatFailed) {
 
 TEST(RunTest, ReportsTheSignalThatEndedARank) {
   const Ended ended = run_shell(2, "[ $RONDO_RANK = 1 ] && kill -9 $$; exit 0");
-
   EXPECT_EQ(ended.status, 128 + 9);
   EXPECT_THAT(ended.err, HasSubstr("was ended by signal 9 (Killed)"));
 }
 
 TEST(RunTest, TakesStatusFourForAConsequenceOfAnotherFailure) {
   const Ended ended = run_shell(3, "[ $RONDO_RANK = 1 ] && kill -11 $$; exit 4");
-
   EXPECT_EQ(ended.status, 128 + 11);
 }
 
 TEST(RunTest, EndsWithStatusFourWhenThatIsAllThatHappened) {
   const Ended ended = run_shell(2, "exit $((4 * RONDO_RANK))");
-
   EXPECT_EQ(ended.status, 4);
 }
 
@@ -193,9 +173,7 @@ TEST(RunTest, ForwardsSignalsToTheRanks) {
       rondo_command({"run", "-n", "2", "--", "sh", "-c",
                      "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"}));
   program.output_until("started\nstarted\n");
-
   program.send(SIGTERM);
-
   EXPECT_EQ(program.wait().status, 7);
 }
 
@@ -261,10 +239,8 @@ TEST(RunTest, WritesNoFlightRecordUnlessTold) {
   EndlessJob job({});
   const auto ranks = job.program().children();
   ASSERT_THAT(ranks, SizeIs(2));
-
   for (const pid_t rank : ranks) kill(rank, SIGKILL);
   const Ended ended = job.program().wait();
-
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("flight")));
 }
 
@@ -284,17 +260,14 @@ TEST(RunTest, WritesTheFlightRecordsOnRequestAndEndsNothing) {
 
 TEST(RunTest, SaysNothingOfFlightRecordsThatNobodyMade) {
   const ScratchFolder folder;
-
   const Ended ended =
       rondo({"run", "-n", "2", "--flight-record", folder.path(), "--", "sh", "-c", "kill -9 $$"});
-
   EXPECT_EQ(ended.status, 128 + SIGKILL);
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("flight")));
 }
 
 TEST(RunTest, SaysThatACommandIsNotFound) {
   const Ended ended = rondo({"run", "-n", "2", "--", "no-such-program"});
-
   EXPECT_EQ(ended.status, 127);
   EXPECT_THAT(
       lines(ended.err),
@@ -304,7 +277,6 @@ TEST(RunTest, SaysThatACommandIsNotFound) {
 TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {
   const Ended ended = rondo({"run", "-n", "2", "--threads", "4096", "--oversubscribe", "--", "sh",
                              "-c", "echo $RONDO_THREADS"});
-
   EXPECT_EQ(ended.out, "4096\n4096\n");
 }
 

@@ -2,7 +2,6 @@
 
 #include "table.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -54,14 +53,12 @@ TEST(TableTest, WritesNumbersAsTheyAreAndNothingForNothingAsCsv) {
 
 TEST(TableTest, QuotesWhatWouldBreakALineOfCsv) {
   const std::vector<Row> rows = {{"a,b"}, {"say \"x\""}, {"two\nlines"}, {"plain text"}};
-
   EXPECT_EQ(TableOf(rows).add({.name = "the, name"}, &Row::name).csv(),
             "\"the, name\"\n\"a,b\"\n\"say \"\"x\"\"\"\n\"two\nlines\"\nplain text\n");
 }
 
 TEST(TableTest, WritesAnObjectForEachRowInOrder) {
   const auto rows = nlohmann::ordered_json::parse(table_of(two_rows).json());
-
   EXPECT_EQ(rows.dump(), R"([{"name":"a","seconds":0.25,"count":12},)"
                          R"({"name":"long","seconds":0.0625,"count":null}])");
 }
@@ -71,7 +68,6 @@ TEST(TableTest, HoldsATableInJsonOnly) {
   TableOf table(outer);
   table.add({"name", "name"}, &Row::name);
   table.add({.name = "rows"}, [](const Row&) { return table_of(two_rows); });
-
   EXPECT_EQ(nlohmann::json::parse(table.json_object())["rows"][1]["name"], "long");
   EXPECT_EQ(table.text(), "name\n   a\n");
 }
@@ -84,9 +80,7 @@ TEST(TableTest, WithoutRowsIsItsNamesAlone) {
 TEST(TableFileTest, ReplacesAFileAndLeavesNothingAside) {
   const rondo::test::ScratchFolder folder;
   const auto file = folder.write("compare.csv", "old");
-
   replace_file(file, "new", "choose another");
-
   EXPECT_EQ(read_file(file), "new");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "compare.csv.new"));
 }

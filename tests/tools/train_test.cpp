@@ -25,7 +25,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 using testing::SizeIs;
 
 const char* const small_run = R"(
@@ -90,7 +89,6 @@ std::vector<std::string> events_of(const std::string& text) {
 
 TEST_F(TrainTest, LeavesConfigurationMetricsAndModelInItsFolder) {
   const Ended ended = train({"-n", "2"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(file("config.toml"), HasSubstr("weight_decay"));
   const auto events = events_of(file("metrics.jsonl"));
@@ -141,22 +139,19 @@ TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
 TEST_F(TrainTest, TakesFakeNodesFromTheConfiguration) {
   const Ended ended =
       train({"-n", "2", "--set", "transport.fake_nodes=2", "--set", "transport.fabric=shm"});
-
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(lines(file("metrics.jsonl")).front())["nodes"], 2);
 }
 
 TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
   const Ended ended = train({"-n", "2"});
-
   EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 2/2: loss")));
   EXPECT_THAT(lines(ended.out), Contains(HasSubstr("step 4/4")));
-  EXPECT_THAT(ended.out, Not(HasSubstr("\r")));
+  EXPECT_THAT(ended.out, testing::Not(HasSubstr("\r")));
 }
 
 TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
   const Ended ended = train({"-n", "2", "--format", "json"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.out, file("metrics.jsonl"));
   EXPECT_THAT(ended.err, HasSubstr("epoch 2/2"));
@@ -165,14 +160,12 @@ TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
 TEST_F(TrainTest, IsARankUnderRondoRun) {
   const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
                              "--threads", "1", "--format", "json", config()});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(lines(ended.out).front())["ranks"], 2);
 }
 
 TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
   const Ended ended = train({"-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
@@ -181,7 +174,6 @@ TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
 TEST_F(TrainTest, TakesAFileThatStandsBehindASetting) {
   const Ended ended = rondo({"train", "-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7",
                              config(), "--out", out(), "--threads", "1"});
-
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
@@ -198,7 +190,6 @@ class TrainMistakeTest : public TrainTest, public testing::WithParamInterface<Mi
 
 TEST_P(TrainMistakeTest, IsSaidOnce) {
   const Ended ended = train(GetParam().arguments);
-
   EXPECT_EQ(ended.status, GetParam().status);
   EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr(GetParam().said)));
 }
@@ -223,7 +214,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   const Ended ended = train({"-n", "1", "--set", "train.max_steps=1", "--memory-limit", "64MiB"});
-
   ASSERT_EQ(ended.status, 0) << ended.err;
   const auto end = nlohmann::json::parse(lines(file("metrics.jsonl")).back());
   EXPECT_LE(end["peak_bytes"], 64 << 20);
@@ -233,7 +223,6 @@ TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
 
 TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
   const Ended ended = train({"-n", "2", "--set", "train.epoch=1"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("epoch"), HasSubstr("epochs"))));
 }
@@ -241,14 +230,12 @@ TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
 TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
   const Ended ended =
       rondo({"run", "-n", "2", "--", rondo_path(), "train", "--set", "train.epoch=1", config()});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
 }
 
 TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
   const Ended ended = rondo({"train", "-n", "2", "--out", config() + "/below", config()});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("cannot make the run folder")));
 }
@@ -256,9 +243,7 @@ TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
 TEST_F(TrainTest, RefusesTheFolderOfAnotherRun) {
   fs::create_directory(out());
   std::ofstream(fs::path(out()) / "metrics.jsonl") << "{}\n";
-
   const Ended ended = train({"-n", "2"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("choose another folder, or remove it")));
   EXPECT_EQ(file("metrics.jsonl"), "{}\n");
@@ -267,9 +252,7 @@ TEST_F(TrainTest, RefusesTheFolderOfAnotherRun) {
 TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
   fs::create_directory(out());
   std::ofstream(fs::path(out()) / "config.toml") << "# mine\n";
-
   const Ended ended = train({"-n", "1"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_EQ(file("config.toml"), "# mine\n");
 }
@@ -282,7 +265,6 @@ TEST_P(RefusedTrainTest, LeavesNothingSoThatTheFolderCanBeTakenAgain) {
   const Ended refused = train(GetParam());
   const bool left = fs::exists(out());
   const Ended second = train({"-n", "2", "--set", "train.max_steps=1"});
-
   EXPECT_NE(refused.status, 0);
   EXPECT_FALSE(left);
   EXPECT_EQ(second.status, 0) << second.err;
@@ -300,7 +282,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
   const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--memory-limit",
                              "400KiB", "--out", out(), "--threads", "1", config()});
-
   EXPECT_EQ(ended.status, 2) << ended.err;
   EXPECT_FALSE(fs::exists(out()));
 }
@@ -308,9 +289,7 @@ TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
 TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
   fs::create_directory(out());
   std::ofstream(fs::path(out()) / "notes.txt") << "mine";
-
   const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
-
   EXPECT_EQ(ended.status, 2);
   EXPECT_EQ(file("notes.txt"), "mine");
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <memory_resource>
 #include <new>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/counting_resource.hpp"
 #include "train/support/network.hpp"
 
 namespace {
@@ -61,30 +61,12 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 namespace rondo::train {
 namespace {
 
-class CountingResource final : public std::pmr::memory_resource {
- public:
-  [[nodiscard]] std::size_t requests() const { return requests_; }
-
- private:
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    ++requests_;
-    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
-  }
-  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
-    std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
-  }
-  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
-    return this == &other;
-  }
-
-  std::size_t requests_ = 0;
-};
+using rondo::test::CountingResource;
 
 TEST(AllocationCounterTest, SeesWhatTheTestItselfAllocates) {
   counting = true;
   const std::vector<int> some(3);
   counting = false;
-
   EXPECT_EQ(allocations.exchange(0), 1);
 }
 
@@ -95,7 +77,7 @@ TEST_P(AllocationTest, DoesNotHappenInAStep) {
   test::Network net(make_model(GetParam()), {.training_batches = {4, 2}}, 1, &memory);
   const test::Samples samples = test::make_samples(net.model, 4);
   net.train(samples.batch());  // what happens once is not part of a step
-  const std::size_t requests = memory.requests();
+  const std::size_t requests = memory.allocations();
 
   counting = true;
   net.train(samples.batch());
@@ -104,14 +86,13 @@ TEST_P(AllocationTest, DoesNotHappenInAStep) {
   counting = false;
 
   EXPECT_EQ(allocations.exchange(0), 0);
-  EXPECT_EQ(memory.requests() - requests, 0U);
+  EXPECT_EQ(memory.allocations() - requests, 0U);
 }
 
 TEST_P(AllocationTest, TakesTheMemoryOfAStepFromTheEngine) {
   CountingResource memory;
   const test::Network net(make_model(GetParam()), {.training_batches = {4}}, 1, &memory);
-
-  EXPECT_GT(memory.requests(), net.model.layers.size());
+  EXPECT_GT(memory.allocations(), net.model.layers.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(test::quick_models()),

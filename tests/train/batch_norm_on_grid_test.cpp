@@ -6,9 +6,6 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,12 +47,7 @@ struct Arrays {
     kernel.forward_training(
         {.x = x.view(), .residual = residual.view(), .y = y.view(), .parameters = parameters},
         statistics);
-    kernel.backward_parameters({.x = x.view(),
-                                .y = y.view(),
-                                .dy = dy.view(),
-                                .dx = dx.view(),
-                                .parameters = parameters,
-                                .gradients = gradients});
+    kernel.backward_parameters(test::operands_of(*this));
   }
 
   tensor::Tensor x, residual, dy, y, dx;

@@ -1,9 +1,6 @@
-// One step or evaluation runs at a time, so all batch sizes share their memory: evaluation and
-// short batches take none beside that of the largest batch, and disturb nobody.
+// Batches of all sizes: shared memory, micro-batches, and updates.
 
 #include <cstdint>
-#include <memory_resource>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,22 +8,33 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/executor.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "executor/memory.hpp"
+#include "schemes/make_scheme.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/support/network.hpp"
+#include "trainer/step_link.hpp"
 
 namespace rondo::train::batch_sizes_test {
 namespace {
 
 using test::make_samples;
 using test::Network;
+using test::relative_difference;
 using test::Samples;
+using test::small_experiment;
+using test::train_on;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::ThrowsMessage;
+
+// One step or evaluation runs at a time, so all batch sizes share their memory: evaluation and
+// short batches take none beside that of the largest batch, and disturb nobody.
 
 /// Bytes that an executor of `name` takes.
 std::size_t bytes_of(const std::string& name, const ExecutorOptions& options) {
@@ -70,7 +78,6 @@ TEST(BatchSizesTest, ALargeTestSetTakesNoMoreMemoryThanASmallOne) {
   experiment.data.test = 4;
   const std::uint64_t small = peak_of(2, experiment);
   experiment.data.test = 201;
-
   EXPECT_EQ(peak_of(2, experiment), small);
 }
 
@@ -107,9 +114,7 @@ TEST(BatchSizesTest, NoneDisturbsAnother) {
 
 TEST(BatchSizesTest, EvaluationHasNoBackwardKernels) {
   const Network net(make_model("resnet8"), {.evaluation_batch = 4});
-
   const std::vector<std::string> kernels = net.executor.implementations();
-
   EXPECT_FALSE(kernels.empty());
   EXPECT_THAT(kernels, Each(HasSubstr("forward")));
   EXPECT_THAT(kernels, Each(Not(HasSubstr("data"))));
@@ -182,6 +187,151 @@ TEST(ReusedMemoryTest, AUserThatNeedsMoreIsGivenMore) {
   EXPECT_NE(memory.allocate(101, 64), first);
   EXPECT_EQ(account.in_use(), 301U);
   EXPECT_THROW((void)memory.allocate(1, 128), std::bad_alloc);
+}
+
+// Batches in micro-batches, and ranks that are slowed down on purpose.
+
+// Without batch norm a batch is the sum of its micro-batches. 24 samples in micro-batches of 5 and
+// 4 on one rank, of 2, 1 and (fewer samples than micro-batches in the last, short batch) none on
+// three.
+TEST(TrainerMicroBatchesTest, ABatchInMicroBatchesIsTheWholeOneToRounding) {
+  Experiment whole = small_experiment();
+  whole.train.max_steps = 9;
+  Experiment micro_batches = whole;
+  micro_batches.train.accumulate = 5;
+  for (const int ranks : {1, 3}) {
+    const auto expected = train_on(ranks, whole);
+    const auto outcome = train_on(ranks, micro_batches);
+
+    EXPECT_LE(relative_difference(outcome.parameters.at(0), expected.parameters.at(0)), 1e-5);
+    EXPECT_EQ(outcome.summaries.at(0).samples, 200);
+    EXPECT_EQ(outcome.summaries.at(0).global_bytes, expected.summaries.at(0).global_bytes);
+  }
+}
+
+TEST(TrainerMicroBatchesTest, EverySchemeTakesPieces) {
+  for (const char* scheme : {"lazy", "k_step", "cyclic"}) {
+    Experiment experiment = small_experiment("resnet8");
+    experiment.update.scheme = scheme;
+    experiment.update.warmup_epochs = 0.0;
+    experiment.train.accumulate = 2;
+    EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 5) << scheme;
+  }
+}
+
+TEST(InjectionsTest, SayWhatIsSlowedDown) {
+  Experiment experiment;
+  EXPECT_THAT(injections_of(experiment, 2), testing::IsEmpty());
+  experiment.inject.slow_ranks = {{1, 1.0}, {3, 2.5}};
+  experiment.transport.latency_us = 50.0;
+  experiment.transport.bandwidth_gbs = 0.5;
+
+  EXPECT_THAT(injections_of(experiment, 1), ElementsAre("rank 3 computes 2.5 times as slowly"));
+  EXPECT_THAT(injections_of(experiment, 2),
+              ElementsAre("rank 3 computes 2.5 times as slowly", "50 us of latency between nodes",
+                          "0.5 GB/s between nodes"));
+}
+
+TEST(InjectionsTest, EveryOutputIsLabelled) {
+  Experiment experiment = small_experiment();
+  experiment.inject.slow_ranks = {{1, 1.5}};
+  std::vector<std::string> notes;
+  std::vector<Progress> progress;
+  std::vector<RunSummary> ends;
+  TrainerOptions options;
+  options.observer = {
+      .on_note = [&](const std::string& note) { notes.push_back(note); },
+      .on_progress = [&](const Progress& now) { progress.push_back(now); },
+      .on_end = [&](const RunSummary& summary) { ends.push_back(summary); },
+  };
+  rondo::test::World{2}.run(
+      [&](transport::World& world) { EXPECT_TRUE(train(world, experiment, options).injected); });
+
+  EXPECT_THAT(notes, testing::Contains("injected: rank 1 computes 1.5 times as slowly"));
+  EXPECT_TRUE(progress.at(0).injected);
+  EXPECT_THAT(ends.at(0).injected, ElementsAre("rank 1 computes 1.5 times as slowly"));
+}
+
+TEST(InjectionsTest, ASlowRankTrainsTheSameModel) {
+  Experiment experiment = small_experiment();
+  const auto expected = train_on(2, experiment);
+  experiment.inject.slow_ranks = {{1, 2.0}};
+  EXPECT_EQ(train_on(2, experiment).parameters, expected.parameters);
+}
+
+TEST(InjectionsTest, RefuseRanksThatAreNotThere) {
+  Experiment experiment = small_experiment();
+  experiment.inject.slow_ranks = {{2, 2.0}};
+  rondo::test::World{2}.run([&](transport::World& world) {
+    EXPECT_THAT(
+        [&] { train(world, experiment, {}); },
+        ThrowsMessage<ConfigError>(HasSubstr("inject.slow_ranks: there is no rank 2 among 2")));
+  });
+}
+
+// From [optimizer] and [update] to a learning rate and a scheme.
+
+TEST(UpdateTest, WarmUpIsInEpochsAndTheDecayEndsWithTheRun) {
+  Experiment experiment;
+  experiment.optimizer.learning_rate = 0.5;
+  experiment.optimizer.warmup_epochs = 1.5;
+  experiment.optimizer.final_learning_rate = 0.25;
+  const sync::LearningRate rate = learning_rate_of(experiment, 10, 100);
+  EXPECT_EQ(rate.warmup_steps, 15);
+  EXPECT_EQ(rate.at(14), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(100), 0.25);
+}
+
+TEST(UpdateTest, TheScheduleCanBeConstant) {
+  Experiment experiment;
+  experiment.optimizer.schedule = "constant";
+  EXPECT_EQ(learning_rate_of(experiment, 10, 100).at(99), experiment.optimizer.learning_rate);
+}
+
+TEST(UpdateTest, RefusesAnUnknownSchedule) {
+  Experiment experiment;
+  experiment.optimizer.schedule = "zigzag";
+  EXPECT_THAT([&] { static_cast<void>(learning_rate_of(experiment, 1, 1)); },
+              ThrowsMessage<ConfigError>(HasSubstr("optimizer.schedule: \"zigzag\"")));
+}
+
+// Two dimensions are those of weights, also where a rank holds but a part of them.
+TEST(UpdateTest, NormsAndBiasesAreTheVectorsOfAModel) {
+  const ParameterLayout layout{.parameters = {{.name = "conv.weight", .shape = {4, 1, 1, 1}},
+                                              {.name = "conv.bias", .shape = {4}, .offset = 4},
+                                              {.name = "bn.weight", .shape = {4}, .offset = 8},
+                                              {.name = "bn.bias", .shape = {4}, .offset = 12},
+                                              {.name = "fc.weight", .shape = {1, 4}, .offset = 16},
+                                              {.name = "fc.bias", .shape = {1}, .offset = 20}}};
+
+  const std::vector<sync::ElementRange> ranges = norms_and_biases(layout);
+
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].offset, 4U);
+  EXPECT_EQ(ranges[0].size, 12U);
+  EXPECT_EQ(ranges[1].offset, 20U);
+  EXPECT_EQ(ranges[1].size, 1U);
+}
+
+TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    std::vector<float> parameters(3);
+    std::vector<float> gradients(3);
+    transport::Communicator& all = world.communicator();
+    const sync::Replica replica{
+        &world, parameters, gradients, {}, {{"layer", 0, 3, {nullptr, &all, &all}}}};
+    Experiment experiment;
+
+    EXPECT_EQ(make_scheme(experiment, {.replica = replica})->replicated().at(0).data(),
+              parameters.data());
+    experiment.optimizer.name = "lbfgs";
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
+                ThrowsMessage<ConfigError>(HasSubstr("optimizer.name: \"lbfgs\"")));
+    experiment.optimizer.name = "sgd";
+    experiment.update.scheme = "gossip";
+    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
+                ThrowsMessage<ConfigError>(HasSubstr("update.scheme: \"gossip\"")));
+  });
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
-// Values that are possible by themselves and do not go together: the answer names the key and why.
-
-#include "config/combinations.hpp"
+// Values that do not go together, and names that are nearly right.
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/combinations.hpp"
+#include "model/names.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train::combinations_test {
@@ -19,7 +18,8 @@ using rondo::test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-using testing::StrEq;
+
+// Values that are possible by themselves and do not go together: the answer names the key and why.
 
 /// An experiment of that scheme, which `change` makes impossible; the answer to it.
 std::string refusal(const std::string& scheme, const std::function<void(Experiment&)>& change) {
@@ -87,9 +87,10 @@ TEST(CombinationsTest, GroupsConsistOfWholeGroups) {
 
 TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
-    EXPECT_THAT(refusal(scheme, [](Experiment& e) { e.update.outer_rate = 0.7; }),
-                StrEq("update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
-                      "\"classical\" has none"));
+    EXPECT_THAT(
+        refusal(scheme, [](Experiment& e) { e.update.outer_rate = 0.7; }),
+        testing::StrEq("update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
+                       "\"classical\" has none"));
   }
 }
 
@@ -158,7 +159,6 @@ TEST(CombinationsTest, KeysOfOtherSchemesAreNotLookedAt) {
   Experiment experiment;
   experiment.update.lazy_layers = "none";
   experiment.update.local_period = 7;
-
   EXPECT_NO_THROW(check_combinations(experiment));
 }
 
@@ -168,8 +168,42 @@ TEST(CombinationsTest, AreCheckedWhenAFileIsRead) {
         "", "exp.toml",
         {"data.name=synthetic", "model.name=lenet5", "update.scheme=lazy", "optimizer.name=adam"});
   });
-
   EXPECT_THAT(answer, StartsWith("exp.toml: optimizer.name: adam ignores"));
+}
+
+// Which word a typing error was meant to be.
+
+TEST(NearestTest, CountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("epochs", "epochs"), 0U);
+}
+
+TEST(NearestTest, CountsSwappedNeighboursOnce) {
+  EXPECT_EQ(edit_distance("gloabl", "global"), 1U);
+  EXPECT_EQ(edit_distance("ab", "ba"), 1U);
+}
+
+TEST(NearestTest, FindsTheNearestOfSeveral) {
+  const std::vector<std::string> words = {"seed", "speed", "threads"};
+  EXPECT_EQ(nearest("sed", words), "seed");
+  EXPECT_EQ(nearest("thread", words), "threads");
+}
+
+TEST(NearestTest, GivesUpOnWhatIsFar) {
+  const std::vector<std::string> words = {"sgd", "epochs"};
+  EXPECT_EQ(nearest("momentum", words), "");
+  EXPECT_EQ(nearest("ab", words), "");
+  EXPECT_EQ(nearest(std::string(100'000, 'x'), words), "");
+  EXPECT_EQ(nearest("", words), "");
+}
+
+TEST(NearestTest, ListsAllWhenNoneIsNear) {
+  const std::vector<std::string> words = {"spin", "yield"};
+  EXPECT_EQ(suggest("spinn", words), "did you mean 'spin'?");
+  EXPECT_EQ(suggest("frobnicate", words), "choose one of spin, yield");
 }
 
 }  // namespace

@@ -1,10 +1,5 @@
 // Times of layers: what is measured, what is guessed, what is kept. No time is asserted.
 
-#include <fstream>
-#include <limits>
-#include <string>
-
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/train/plan_best.hpp>
@@ -51,10 +46,8 @@ TEST_F(ComputeTableTest, MeasuresEveryDirection) {
 
 TEST_F(ComputeTableTest, MeasuresAShapeOnce) {
   ComputeTable table(1);
-
   table.measure(small_convolution(2));
   table.measure(small_convolution(2));
-
   EXPECT_TRUE(table.knows(small_convolution(2)));
   EXPECT_FALSE(table.knows(small_convolution(3)));
   EXPECT_EQ(table.measurements(), 1);
@@ -63,9 +56,7 @@ TEST_F(ComputeTableTest, MeasuresAShapeOnce) {
 // 2 * 8 * 8 * 16 * 16 * 9 flops a sample: 1e9 are 3,390, of which 2,048 are measured.
 TEST_F(ComputeTableTest, MeasuresAPartOfManySamples) {
   ComputeTable table(1);
-
   table.measure(small_convolution(1 << 14));
-
   EXPECT_TRUE(table.knows(small_convolution(1 << 12)));
   EXPECT_DOUBLE_EQ(table.seconds(small_convolution(1 << 14)).forward,
                    8.0 * table.seconds(small_convolution(1 << 11)).forward);
@@ -74,16 +65,13 @@ TEST_F(ComputeTableTest, MeasuresAPartOfManySamples) {
 TEST_F(ComputeTableTest, GuessesAtTheRateOfTheSameLayer) {
   ComputeTable table(1);
   EXPECT_EQ(table.seconds(small_convolution(2, 32)).total(), 0.0);
-
   table.measure(small_convolution(2, 16));
-
   EXPECT_DOUBLE_EQ(table.seconds(small_convolution(2, 32)).forward,
                    2.0 * table.seconds(small_convolution(2, 16)).forward);
 }
 
 TEST_F(ComputeTableTest, NoSamplesTakeNoTime) {
   const ComputeTable table(1);
-
   EXPECT_TRUE(table.knows(small_convolution(0)));
   EXPECT_EQ(table.seconds(small_convolution(0)).total(), 0.0);
 }
@@ -108,7 +96,6 @@ TEST_F(ComputeTableTest, OtherNumbersOfThreadsAreMeasuredAnew) {
   ComputeTable one(1, file());
   one.measure(small_convolution(2));
   one.save();
-
   EXPECT_FALSE(ComputeTable(2, file()).knows(small_convolution(2)));
 }
 
@@ -119,7 +106,6 @@ TEST_F(ComputeTableTest, KeepsWhatOthersHaveWritten) {
   second.measure(connected(2));
   first.save();
   second.save();
-
   EXPECT_TRUE(ComputeTable(1, file()).knows(small_convolution(2)));
   EXPECT_TRUE(ComputeTable(1, file()).knows(connected(2)));
 }
@@ -127,11 +113,9 @@ TEST_F(ComputeTableTest, KeepsWhatOthersHaveWritten) {
 TEST_F(ComputeTableTest, ReplacesFilesThatItCannotUnderstand) {
   scratch_.write("broken.json", "{\"format\": 1, \"seconds\": {\"x\": [1");
   const std::filesystem::path broken = scratch_.path() / "broken.json";
-
   ComputeTable table(1, broken);
   table.measure(connected(2));
   table.save();
-
   EXPECT_TRUE(ComputeTable(1, broken).knows(connected(2)));
 }
 
@@ -152,9 +136,7 @@ TEST_F(ComputeTableTest, TheWinnerOfASearchIsMeasuredWhole) {
 TEST_F(ComputeTableTest, MeasuresNoMoreThanAllowed) {
   const Model model = make_model("resnet8");
   ComputeTable table(1);
-
   const auto plans = measured_best_plans(model, {.ranks = 4, .batch = 4}, table, 1);
-
   EXPECT_FALSE(plans.empty());
   EXPECT_LE(table.measurements(), static_cast<int>(model.layers.size()));
 }

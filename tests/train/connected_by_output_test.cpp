@@ -1,7 +1,5 @@
 // The 1.5D fully connected layer against the unsplit one.
 
-#include <algorithm>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -136,7 +134,6 @@ TEST(ConnectedByOutputTest, RefusesALayoutInWhichRanksOfAGroupHoldDifferentSampl
     tensor::Engine engine;
     GridCommunicators communicators(world.communicator(), {.pr = 2});
     const NodeLayout place{.x = by_sample({4, 1, 1, 8}, 2), .y = by_sample({4, 1, 1, 6}, 2)};
-
     EXPECT_THROW(static_cast<void>(make_connected_by_output({engine, communicators, &world.arena()},
                                                             {.outputs = 6}, place, true)),
                  std::invalid_argument);

@@ -1,25 +1,46 @@
-// A kind of layer and a model that the library does not know, made here: it trains them, alone and
-// split over ranks, and plans their splits.
+// Kinds of layers and models that the library does not know.
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <regex>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/train/executor.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/model.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "config/layer_list.hpp"
 #include "layers/layer_type.hpp"
+#include "model/described.hpp"
+#include "support/sources.hpp"
 #include "support/world.hpp"
+#include "train/error_text.hpp"
+#include "train/outcome.hpp"
 #include "train/support/network.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::custom_layer_test {
 namespace {
+
+using rondo::test::error_text;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StrEq;
+
+// A kind of layer and a model that the library does not know, made here: it trains them, alone and
+// split over ranks, and plans their splits.
 
 // The layer: every value times a factor.
 struct ScaleLayer {
@@ -90,9 +111,7 @@ TEST(CustomLayerTest, TrainsAsWhatItComputes) {
   const test::Samples samples = test::make_samples(with.model, images);
   test::Samples doubled = samples;
   for (float& value : doubled.images) value *= 2.0F;
-
   const tensor::Loss loss = with.train(samples.batch());
-
   EXPECT_EQ(loss.sum, without.train(doubled.batch()).sum);
   EXPECT_EQ(with.gradients, without.gradients);
 }
@@ -126,10 +145,232 @@ TEST(CustomLayerTest, FollowsTheLayoutOfItsInputOnAGrid) {
 TEST(CustomLayerTest, HasPlans) {
   const std::vector<BestPlan> plans =
       best_plans(make_model(scaled), {.ranks = 4, .batch = 8}, FlopRate(1e9));
-
   ASSERT_FALSE(plans.empty());
   EXPECT_EQ(plans.front().refused, "");
   EXPECT_EQ(work_of(make_model(scaled), {.ranks = 4, .batch = 8}, plans.front()).size(), 3U);
+}
+
+// What the compiler cannot see of a new kind of layer: that the configuration can describe it, and
+// that no source asks for single kinds, which would let a new one pass unseen.
+
+/// A model whose first layer is of that kind.
+Model model_with(const std::string& kind) {
+  return make_described_model({.name = "custom",
+                               .input = {8, 8, 2},
+                               .classes = 3,
+                               .layers = {{.kind = kind, .filters = 4, .outputs = 5},
+                                          {.kind = "fully_connected", .outputs = 3}}});
+}
+
+TEST(LayerKindsTest, EveryKindCanBeDescribedInTheConfiguration) {
+  std::set<std::string> described;
+  for (const std::string& kind : layer_keys().front().limits.names) {
+    described.insert(model_with(kind).layers.front().kind->text());
+  }
+  EXPECT_EQ(described.size(), described_kinds().size());
+}
+
+/// The single kinds that a text asks for, where all others would go the same way.
+std::vector<std::string> single_kinds_in(const std::string& text) {
+  static const std::regex question(R"(get_if<\w*Layer>|is_same_v<\w+, *\w*Layer>)");
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), question), end; match != end; ++match) {
+    found.push_back(match->str());
+  }
+  return found;
+}
+
+TEST(LayerKindsTest, NoSourceAsksForASingleKind) {
+  ASSERT_EQ(single_kinds_in("kind.get_if<BatchNormLayer>()").size(), 1U);
+  int sources = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(rondo::test::sources()) / "train" / "src")) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+
+    EXPECT_THAT(single_kinds_in(text), testing::IsEmpty()) << entry.path();
+    ++sources;
+  }
+  EXPECT_GT(sources, 50);
+}
+
+// Models that the configuration describes layer by layer.
+
+constexpr std::string_view head =
+    "[data]\nname = 'synthetic'\ntraining = 20\ntest = 10\n"
+    "[model]\nname = 'custom'\ninput = [8, 8, 2]\nclasses = 3\n";
+constexpr std::string_view classifier =
+    "[[model.layers]]\nkind = 'fully_connected'\nname = 'fc'\noutputs = 3\n";
+
+// The head, then `layers`, whose first line is line 9.
+Experiment parse(const std::string& layers) {
+  return parse_experiment(std::string(head) + layers, "exp.toml");
+}
+
+std::string error(const std::string& layers) {
+  return error_text<ConfigError>([&] { return parse(layers); });
+}
+
+std::string layer(const std::string& keys) { return "[[model.layers]]\n" + keys + "\n"; }
+
+void expect_equal_layouts(const ParameterLayout& a, const ParameterLayout& b) {
+  ASSERT_EQ(a.parameters.size(), b.parameters.size());
+  for (std::size_t i = 0; i < a.parameters.size(); ++i) {
+    EXPECT_EQ(a.parameters[i].name, b.parameters[i].name);
+    EXPECT_EQ(a.parameters[i].shape, b.parameters[i].shape);
+    EXPECT_EQ(a.parameters[i].initial, b.parameters[i].initial);
+  }
+}
+
+TEST(CustomModelTest, DescribesLenet) {
+  const std::string first = "bias=true, activation='relu', initial='uniform_fan_in'";
+  const std::string layers =
+      "{name='conv1', kind='convolution', filters=6, kernel=5, " + first + "}," +
+      "{name='pool1', kind='max_pooling'}," +
+      "{name='conv2', kind='convolution', filters=16, kernel=5, padding=0, " + first + "}," +
+      "{name='pool2', kind='max_pooling', window=2, stride=2}," +
+      "{name='fc1', kind='fully_connected', outputs=120, activation='relu'}," +
+      "{name='fc2', kind='fully_connected', outputs=84, activation='relu'}," +
+      "{name='fc3', kind='fully_connected', outputs=10}";
+
+  const Model model = model_of(
+      parse_experiment("", "e",
+                       {"data.name=synthetic", "model.name=custom", "model.input=[28, 28, 1]",
+                        "model.classes=10", "model.layers=[" + layers + "]"}));
+
+  const Model lenet = make_model("lenet5");
+  EXPECT_EQ(shapes_of(model, 3), shapes_of(lenet, 3));
+  expect_equal_layouts(layout_of(model), layout_of(lenet));
+}
+
+TEST(CustomModelTest, LayersReadTheOneBeforeOrTheOneThatTheyName) {
+  const Model model = model_of(parse(
+      layer("kind = 'convolution'\nfilters = 2") + layer("kind = 'batch_norm'\nname = 'left'") +
+      layer("kind = 'convolution'\nfilters = 2\nkernel = 1\nfrom = 'input'") +
+      layer("kind = 'batch_norm'\nresidual = 'left'") + std::string(classifier)));
+
+  EXPECT_THAT(model.layers[0].inputs, ElementsAre(0));
+  EXPECT_THAT(model.layers[1].inputs, ElementsAre(1));
+  EXPECT_THAT(model.layers[2].inputs, ElementsAre(0));
+  EXPECT_THAT(model.layers[3].inputs, ElementsAre(3, 2));
+  EXPECT_EQ(model.layers[0].name, "convolution1");
+  EXPECT_EQ(model.layers[3].name, "batch_norm4");
+}
+
+TEST(CustomModelTest, EveryKindHasItsDefaults) {
+  const Model model =
+      model_of(parse(layer("kind = 'convolution'\nfilters = 4\nkernel = 5") +
+                     layer("kind = 'average_pooling'\nwindow = 3") + layer("kind = 'batch_norm'") +
+                     layer("kind = 'global_average_pooling'") + std::string(classifier)));
+
+  EXPECT_THAT(
+      shapes_of(model, 1),
+      ElementsAre(tensor::Shape{1, 8, 8, 2}, tensor::Shape{1, 8, 8, 4}, tensor::Shape{1, 2, 2, 4},
+                  tensor::Shape{1, 2, 2, 4}, tensor::Shape{1, 1, 1, 4}, tensor::Shape{1, 1, 1, 3}));
+  const auto& pooling = (*model.layers[1].kind.get_if<PoolingLayer>());
+  EXPECT_EQ(pooling.kind, tensor::PoolingKind::average);
+  EXPECT_EQ((*model.layers[2].kind.get_if<BatchNormLayer>()).activation, tensor::Activation::relu);
+  EXPECT_EQ((*model.layers[4].kind.get_if<FullyConnectedLayer>()).activation,
+            tensor::Activation::none);
+}
+
+TEST(CustomModelTest, IsWrittenAsItIsRead) {
+  const Experiment experiment =
+      parse(layer("kind = 'convolution'\nname = \"a \\\"b\\\"\"\nfilters = 4\nbias = true") +
+            layer("kind = 'max_pooling'\nstride = 1\npadding = 1") + std::string(classifier));
+
+  const Experiment again = parse_experiment(to_toml(experiment), "again");
+
+  EXPECT_EQ(again.model.layers, experiment.model.layers);
+  EXPECT_THAT(to_toml(experiment),
+              HasSubstr("layers = [\n  {kind = \"convolution\", name = \"a \\\"b\\\"\", "
+                        "filters = 4, bias = true},\n  {kind = \"max_pooling\", stride = 1, "
+                        "padding = 1},\n"));
+}
+
+TEST(CustomModelTest, NamesTheLineAndTheLayerOfAWrongKey) {
+  EXPECT_THAT(error(layer("kind = 'convolution'\nname = 'c'\nfiltres = 3")),
+              StrEq("exp.toml:12: model.layers: layer 1 (c): unknown key 'filtres'; did you mean "
+                    "'filters'?"));
+  EXPECT_THAT(error(std::string(classifier) + layer("kind = 'max_pooling'\nfilters = 3")),
+              StrEq("exp.toml:15: model.layers: layer 2: a layer of kind \"max_pooling\" has no "
+                    "'filters'; choose one of kind, name, from, window, stride, padding"));
+  EXPECT_THAT(error(layer("kind = 'convolutoin'")),
+              StrEq("exp.toml:10: model.layers: layer 1: kind: no such choice 'convolutoin'; did "
+                    "you mean 'convolution'?"));
+  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = '3'")),
+              StrEq("exp.toml:11: model.layers: layer 1: filters: expected an integer, found a "
+                    "string"));
+  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = 0")),
+              HasSubstr("exp.toml:11: model.layers: layer 1: filters: 0 is impossible"));
+}
+
+TEST(CustomModelTest, NamesTheTableOfAMissingKey) {
+  EXPECT_THAT(
+      error(std::string(classifier) + layer("name = 'x'")),
+      testing::StartsWith("exp.toml:13: model.layers: layer 2 (x): missing key 'kind'; set it to "
+                          "one of convolution, batch_norm"));
+  EXPECT_THAT(error(layer("kind = 'fully_connected'")),
+              StrEq("exp.toml:9: model.layers: layer 1: missing key 'outputs'"));
+}
+
+TEST(CustomModelTest, NamesTheTableOfALayerThatDoesNotFit) {
+  EXPECT_THAT(error(layer("kind = 'max_pooling'\nwindow = 9") + std::string(classifier)),
+              StrEq("exp.toml:9: model.layers: layer max_pooling1: its window is larger than its "
+                    "input of 8x8x2"));
+  EXPECT_THAT(error(layer("kind = 'batch_norm'\nresidual = 'cf'") + std::string(classifier)),
+              StrEq("exp.toml:9: model.layers: layer batch_norm1: no layer before it is named "
+                    "\"cf\"; choose one of input"));
+  EXPECT_THAT(error(std::string(classifier) + std::string(classifier)),
+              StrEq("exp.toml:13: model.layers: layer fc: there is another of that name; give each "
+                    "a name of its own"));
+  EXPECT_THAT(error(layer("kind = 'fully_connected'\noutputs = 4")),
+              HasSubstr("exp.toml:9: model.layers: layer fully_connected1: gives 1x1x4, and the "
+                        "model custom needs one logit for each of its 3 classes"));
+}
+
+TEST(CustomModelTest, NeedsItsInputClassesAndLayers) {
+  const auto answer = [](const std::string& keys) {
+    return error_text<ConfigError>([&] {
+      return parse_experiment("[data]\nname='synthetic'\n[model]\nname='custom'\n" + keys, "e");
+    });
+  };
+
+  EXPECT_THAT(answer(""), StrEq("e: model.input: a custom model needs [height, width, channels]"));
+  EXPECT_THAT(answer("input=[1,1,1]\n"), HasSubstr("e: model.classes: a custom model needs"));
+  EXPECT_THAT(answer("input=[1,1,1]\nclasses=2\n"), HasSubstr("e: model.layers: a custom model"));
+  EXPECT_THAT(answer("layers=[1]\n"), StrEq("e:5: model.layers: expected an array of tables, found "
+                                            "an array"));
+}
+
+TEST(CustomModelTest, OtherModelsDoNotLookAtTheLayers) {
+  const Experiment experiment = parse_experiment(std::string(head) + std::string(classifier), "e",
+                                                 {"model.name=lenet5", "model.classes=5"});
+  EXPECT_EQ(model_of(experiment).name, "lenet5");
+}
+
+TEST(CustomModelTest, SyntheticImagesTakeItsShape) {
+  EXPECT_EQ(load_run(parse(std::string(classifier))).dataset->training.shape,
+            (tensor::Shape{20, 8, 8, 2}));
+}
+
+TEST(CustomModelTest, RefusesImagesOfAnotherShape) {
+  Experiment experiment = parse(std::string(classifier));
+  experiment.data.shape = {8, 9, 2};
+  EXPECT_THAT(error_text<ConfigError>([&] { return load_run(experiment).model; }),
+              StrEq("model.input: the model is described for images of 8x8x2, and those of the "
+                    "data are 8x9x2"));
+}
+
+// The images have ten classes, so that a tenth is what guessing gets right.
+TEST(CustomModelTest, TheExampleLearns) {
+  const Experiment experiment =
+      read_experiment(rondo::test::sources() / "examples" / "custom-model.toml",
+                      {"data.training=1000", "data.test=200", "train.epochs=3"});
+  const test::Outcome outcome = test::train_on(2, experiment);
+  EXPECT_GT(outcome.metrics[0].accuracy, 30.0);
+  EXPECT_EQ(outcome.parameters[0], outcome.parameters[1]);
 }
 
 }  // namespace

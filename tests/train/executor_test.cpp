@@ -1,4 +1,5 @@
-// What a step promises its caller: order of calls, sums over samples, empty batches, evaluation.
+// One step of a whole network: what it promises its caller, slopes, PyTorch's numbers, and
+// threads.
 
 #include <algorithm>
 #include <cmath>
@@ -21,9 +22,8 @@ using test::Network;
 using test::Recorder;
 using test::Samples;
 using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+
+// What a step promises its caller: order of calls, sums over samples, empty batches, evaluation.
 
 constexpr double rounding = 2e-5;  // relative, for sums in another order
 
@@ -38,11 +38,12 @@ TEST(ExecutorTest, TellsTheObserverInTheOrderOfThePasses) {
 
   net.executor.train(samples.batch(), recorder);
 
-  EXPECT_THAT(recorder.calls,
-              ElementsAre("ready 0", "between", "between", "ready 1", "between", "between",
-                          "ready 2", "between", "ready 3", "between", "ready 4", "between",  //
-                          "final 4", "between", "final 3", "between", "final 2", "between",
-                          "between", "final 1", "between", "between", "final 0", "between"));
+  EXPECT_THAT(
+      recorder.calls,
+      testing::ElementsAre("ready 0", "between", "between", "ready 1", "between", "between",
+                           "ready 2", "between", "ready 3", "between", "ready 4", "between",  //
+                           "final 4", "between", "final 3", "between", "final 2", "between",
+                           "between", "final 1", "between", "between", "final 0", "between"));
 }
 
 TEST(ExecutorTest, TellsTheSameOfAnEmptyBatch) {
@@ -50,10 +51,8 @@ TEST(ExecutorTest, TellsTheSameOfAnEmptyBatch) {
   const Samples samples = make_samples(net.model, 2);
   Recorder full;
   Recorder empty;
-
   net.executor.train(samples.batch(), full);
   net.executor.train({}, empty);
-
   EXPECT_EQ(full.calls, empty.calls);
 }
 
@@ -61,9 +60,7 @@ TEST(ExecutorTest, LeavesZeroGradientsAfterAnEmptyBatch) {
   Network net(test::small_residual_model(), {.training_batches = {2}});
   net.train(make_samples(net.model, 2).batch());
   const std::vector<float> statistics = net.statistics;
-
   const tensor::Loss loss = net.train({});
-
   EXPECT_EQ(loss.sum, 0.0);
   EXPECT_THAT(net.gradients, Each(0.0F));
   EXPECT_EQ(net.statistics, statistics);
@@ -90,9 +87,7 @@ TEST(ExecutorTest, GivesTheSameBitsEveryTime) {
   const Samples samples = make_samples(net.model, 4);
   net.train(samples.batch());
   const std::vector<float> first = net.gradients;
-
   net.train(samples.batch());
-
   EXPECT_EQ(net.gradients, first);
 }
 
@@ -129,10 +124,8 @@ TEST(ExecutorTest, EvaluatesRemaindersLikeWholeBatches) {
   Network net(test::small_residual_model(), {.training_batches = {4}, .evaluation_batch = 4});
   const Samples samples = make_samples(net.model, 4);
   const tensor::Loss whole = net.evaluate(samples.batch());
-
   const tensor::Loss first = net.evaluate(samples.part(0, 3));
   const tensor::Loss second = net.evaluate(samples.part(3, 1));
-
   EXPECT_NEAR(first.sum + second.sum, whole.sum, rounding * whole.sum);
   EXPECT_EQ(first.correct + second.correct, whole.correct);
   EXPECT_EQ(net.executor.logits().size(), 3U);
@@ -144,10 +137,8 @@ TEST(ExecutorTest, TrainsAfterEvaluatingOtherParameters) {
   net.train(samples.batch());
   const std::vector<float> expected = net.gradients;
   const std::vector<float> zeros(net.layout.parameter_count, 0.0F);
-
   (void)net.executor.evaluate(samples.batch(), zeros, net.statistics);
   net.train(samples.batch());
-
   EXPECT_EQ(net.gradients, expected);
 }
 
@@ -175,7 +166,6 @@ TEST(ExecutorTest, FollowsParametersThatChangeInMakeReady) {
 TEST(ExecutorTest, RefusesBatchesItWasNotMadeFor) {
   Network net = lenet({2});
   const Samples samples = make_samples(net.model, 5);
-
   EXPECT_THROW(net.train(samples.part(0, 3)), std::invalid_argument);
   EXPECT_THROW(net.evaluate(samples.batch()), std::invalid_argument);
 }
@@ -185,7 +175,6 @@ TEST(ExecutorTest, RefusesBatchesWhoseArraysDoNotFit) {
   const Samples samples = make_samples(net.model, 3);
   Batch batch = samples.part(0, 2);
   batch.images = samples.images;
-
   EXPECT_THROW(net.train(batch), std::invalid_argument);
 }
 
@@ -194,13 +183,199 @@ TEST(ExecutorTest, RefusesBatchesWhoseArraysDoNotFit) {
 TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
   for (const std::string& name : test::quick_models()) {
     const Network net(make_model(name), {.training_batches = {64}, .evaluation_batch = 36});
-
     const std::vector<std::string> lines = net.executor.implementations();
-
     EXPECT_FALSE(lines.empty());
-    EXPECT_THAT(lines, Each(Not(HasSubstr("ref")))) << name;
+    EXPECT_THAT(lines, Each(testing::Not(testing::HasSubstr("ref")))) << name;
   }
 }
+
+// Finite differences of whole networks: the gradient of every parameter, through every layer.
+
+constexpr std::int64_t samples_per_batch = 4;
+constexpr float step = 4e-3F;
+// Of the largest slope in the group: the loss is computed in fp32, and differences of two losses
+// keep about three digits.
+constexpr double slope_tolerance = 1e-2;
+
+double loss_with(Network& net, const Samples& samples, std::size_t element, float value) {
+  const float old = std::exchange(net.parameters[element], value);
+  const double loss = net.train(samples.batch()).sum;
+  net.parameters[element] = old;
+  return loss;
+}
+
+double slope(Network& net, const Samples& samples, std::size_t element) {
+  const float at = net.parameters[element];
+  const double above = loss_with(net, samples, element, at + step);
+  const double below = loss_with(net, samples, element, at - step);
+  return (above - below) / (2.0 * static_cast<double>(step));
+}
+
+double largest(std::span<const float> values) {
+  double result = 0.0;
+  for (const float value : values) result = std::max(result, std::abs(static_cast<double>(value)));
+  return result;
+}
+
+void expect_gradients_are_slopes(Model model) {
+  Network net(std::move(model), {.training_batches = {samples_per_batch}});
+  const Samples samples = make_samples(net.model, samples_per_batch);
+  net.train(samples.batch());
+  const std::vector<float> gradients = net.gradients;
+
+  for (const Parameter& parameter : net.layout.parameters) {
+    const double scale =
+        std::max(0.1, largest(std::span(gradients).subspan(parameter.offset, parameter.size())));
+    const std::size_t stride = std::max<std::size_t>(1, parameter.size() / 16);
+    for (std::size_t i = 0; i < parameter.size(); i += stride) {
+      const std::size_t element = parameter.offset + i;
+      EXPECT_NEAR(slope(net, samples, element), static_cast<double>(gradients[element]),
+                  slope_tolerance * scale)
+          << parameter.name << " element " << i;
+    }
+  }
+}
+
+TEST(GradientTest, AgreesWithSlopesThroughShortcutsAndBatchNorm) {
+  expect_gradients_are_slopes(test::small_residual_model());
+}
+
+TEST(GradientTest, AgreesWithSlopesThroughBiasesPoolingAndFullyConnected) {
+  Model model{.name = "plain", .input = {1, 8, 8, 1}, .classes = 3};
+  model.layers = {
+      {"conv1", ConvolutionLayer{.filters = 4, .bias = true}, {0}},
+      {"pool1", PoolingLayer{.kind = tensor::PoolingKind::average}, {1}},
+      {"conv2", ConvolutionLayer{.filters = 6, .padding = 0, .bias = true}, {2}},
+      {"fc1", FullyConnectedLayer{.outputs = 5}, {3}},
+      {"fc2", FullyConnectedLayer{.outputs = 3}, {4}},
+  };
+
+  expect_gradients_are_slopes(model);
+}
+
+// Compares one step with PyTorch 1.13.1 in double precision: the same networks, parameters
+// sin(0.7 * element + index of the parameter) scaled per kind, images of make_samples(), summed
+// cross-entropy with label smoothing 0.1.
+
+constexpr std::int64_t images = 4;
+constexpr double pytorch_tolerance = 2e-4;  // relative; fp32 through 20 layers against double
+
+struct Expected {
+  const char* name;
+  double norm;
+};
+
+constexpr double lenet5_loss = 9.95965403;
+constexpr Expected lenet5_gradients[] = {
+    {"conv1.weight", 0.06139472}, {"conv1.bias", 0.005488701}, {"conv2.weight", 0.2902493},
+    {"conv2.bias", 0.04223895},   {"fc1.weight", 3.539396},    {"fc1.bias", 0.215452},
+    {"fc2.weight", 1.676699},     {"fc2.bias", 1.851467},      {"fc3.weight", 2.900235},
+    {"fc3.bias", 1.585563},
+};
+
+constexpr double resnet20_loss = 10.3860219;
+constexpr Expected resnet20_gradients[] = {
+    {"conv1.weight", 0.1287234},
+    {"bn1.weight", 0.07489215},
+    {"bn1.bias", 0.09285863},
+    {"layer1.0.conv1.weight", 0.5152206},
+    {"layer1.2.bn2.bias", 0.04367218},
+    {"layer2.0.downsample.0.weight", 0.3726116},
+    {"layer2.0.downsample.1.weight", 0.09147647},
+    {"layer2.0.conv1.weight", 0.6754349},
+    {"layer3.0.downsample.0.weight", 1.881979},
+    {"layer3.2.conv2.weight", 0.8762329},
+    {"layer3.2.bn2.weight", 0.6973047},
+    {"fc.weight", 16.5858},
+    {"fc.bias", 1.73878},
+};
+constexpr Expected resnet20_statistics[] = {
+    {"bn1.running_mean", 0.002418356},
+    {"bn1.running_var", 5.59609},
+    {"layer2.0.downsample.1.running_mean", 0.5349625},
+    {"layer2.0.downsample.1.running_var", 5.614367},
+    {"layer3.2.bn2.running_mean", 0.4309513},
+    {"layer3.2.bn2.running_var", 12.1125},
+};
+
+float formula(const Parameter& parameter, std::size_t index, std::size_t element) {
+  const double wave = std::sin(0.7 * static_cast<double>(element) + static_cast<double>(index));
+  if (parameter.shape.size() > 1) {
+    return static_cast<float>(wave * std::sqrt(2.0 / static_cast<double>(parameter.fan_in)));
+  }
+  const bool scale = parameter.initial == Initial::ones;
+  return static_cast<float>(scale ? 1.0 + 0.2 * wave : 0.1 * wave);
+}
+
+void fill(Network& net) {
+  for (std::size_t i = 0; i < net.layout.parameters.size(); ++i) {
+    const Parameter& parameter = net.layout.parameters[i];
+    for (std::size_t j = 0; j < parameter.size(); ++j) {
+      net.parameters[parameter.offset + j] = formula(parameter, i, j);
+    }
+  }
+}
+
+Network smoothed(const char* name) {
+  return {make_model(name), {.training_batches = {images}, .label_smoothing = 0.1F}};
+}
+
+void expect_norms(std::span<const Expected> expected, const std::vector<Parameter>& entries,
+                  std::span<const float> flat) {
+  for (const Expected& one : expected) {
+    for (const Parameter& entry : entries) {
+      if (entry.name != one.name) continue;
+      EXPECT_NEAR(test::norm(flat.subspan(entry.offset, entry.size())) / one.norm, 1.0,
+                  pytorch_tolerance)
+          << one.name;
+    }
+  }
+}
+
+TEST(PytorchTest, AgreesOnLenet5) {
+  Network net = smoothed("lenet5");
+  fill(net);
+  const tensor::Loss loss = net.train(make_samples(net.model, images).batch());
+  EXPECT_NEAR(loss.sum / lenet5_loss, 1.0, pytorch_tolerance);
+  expect_norms(lenet5_gradients, net.layout.parameters, net.gradients);
+}
+
+TEST(PytorchTest, AgreesOnResnet20) {
+  Network net = smoothed("resnet20");
+  fill(net);
+  const tensor::Loss loss = net.train(make_samples(net.model, images).batch());
+  EXPECT_NEAR(loss.sum / resnet20_loss, 1.0, pytorch_tolerance);
+  expect_norms(resnet20_gradients, net.layout.parameters, net.gradients);
+  expect_norms(resnet20_statistics, net.layout.statistics, net.statistics);
+}
+
+// Several threads compute what one does, to rounding_of_threads.
+
+constexpr double rounding_of_threads =
+    1e-3;  // relative, of gradients through 20 layers and batch norms
+constexpr std::int64_t images_of_threads = 6;
+
+class ThreadsTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ThreadsTest, ChangeTheGradientsByRoundingOnly) {
+  test::Network one(make_model(GetParam()), {.training_batches = {images_of_threads}}, 1);
+  const test::Samples data = test::make_samples(one.model, images_of_threads);
+  const tensor::Loss expected = one.train(data.batch());
+
+  for (const int threads : {2, 3}) {
+    test::Network several(make_model(GetParam()), {.training_batches = {images_of_threads}},
+                          threads);
+    const tensor::Loss loss = several.train(data.batch());
+
+    EXPECT_NEAR(loss.sum / expected.sum, 1.0, rounding_of_threads) << threads;
+    EXPECT_LT(test::relative_distance(several.gradients, one.gradients), rounding_of_threads)
+        << threads;
+    EXPECT_EQ(loss.correct, expected.correct) << threads;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ThreadsTest, testing::ValuesIn(test::quick_models()),
+                         [](const auto& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace rondo::train::executor_test

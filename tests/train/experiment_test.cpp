@@ -1,8 +1,15 @@
-// The configuration: what a file gives, and what every mistake is answered with.
+// The configuration: what a file gives, what every mistake is answered with, and what is written
+// about it.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <random>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +20,20 @@
 #include <rondo/train/experiment.hpp>
 
 #include "support/scratch_folder.hpp"
+#include "support/sources.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train::experiment_test {
 namespace {
 
 using rondo::test::error_text;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 using testing::StrEq;
+
+// The configuration: what a file gives, and what every mistake is answered with.
 
 constexpr std::string_view names = "[data]\nname = 'synthetic'\n[model]\nname = 'lenet5'\n";
 
@@ -41,7 +50,6 @@ std::string setting_error(const std::string& setting) { return error("", {settin
 
 TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
   const Experiment experiment = parse("");
-
   EXPECT_EQ(experiment.data.name, "synthetic");
   EXPECT_EQ(experiment.model.name, "lenet5");
   EXPECT_EQ(experiment.train.global_batch, 128);
@@ -137,7 +145,6 @@ TEST(ExperimentTest, RefusesImpossibleShapes) {
 
 TEST(ExperimentTest, ReadsTables) {
   const std::map<std::int64_t, double> slow{{0, 1.5}, {3, 4.0}};
-
   EXPECT_EQ(parse("[inject]\nslow_ranks = {3 = 4, 0 = 1.5}\n").inject.slow_ranks, slow);
   EXPECT_EQ(parse("[inject.slow_ranks]\n3 = 4.0\n0 = 1.5\n").inject.slow_ranks, slow);
   EXPECT_EQ(parse("", {"inject.slow_ranks={3=4.0, 0=1.5}"}).inject.slow_ranks, slow);
@@ -204,7 +211,6 @@ TEST(ExperimentTest, SettingsOverrideTheFile) {
   const Experiment experiment =
       parse("[train]\nepochs = 2\n", {"train.epochs=5", "data.flip = true", "optimizer.momentum=0",
                                       "data.name=cifar10", "data.shape=[1, 2, 3]"});
-
   EXPECT_EQ(experiment.train.epochs, 5);
   EXPECT_TRUE(experiment.data.flip);
   EXPECT_EQ(experiment.optimizer.momentum, 0.0);
@@ -215,7 +221,6 @@ TEST(ExperimentTest, SettingsOverrideTheFile) {
 TEST(ExperimentTest, SettingsGiveRequiredKeys) {
   const Experiment experiment =
       parse_experiment("", "e", {"data.name=synthetic", "model.name=\"lenet5\""});
-
   EXPECT_EQ(experiment.model.name, "lenet5");
 }
 
@@ -249,7 +254,6 @@ TEST(ExperimentTest, FilesThatCannotBeRead) {
   const auto read = [&](const char* name) {
     return error_text<ConfigError>([&] { return read_experiment(folder.path() / name); });
   };
-
   EXPECT_THAT(read("none.toml"), HasSubstr("none.toml: the configuration cannot be read (No such "
                                            "file or directory)"));
   EXPECT_THAT(read(""), HasSubstr("is a folder; give a configuration file"));
@@ -258,17 +262,15 @@ TEST(ExperimentTest, FilesThatCannotBeRead) {
 TEST(ExperimentTest, ReadsAFile) {
   const rondo::test::ScratchFolder folder;
   const auto file = folder.write("exp.toml", names);
-
   EXPECT_EQ(read_experiment(file, {"train.epochs=4"}).train.epochs, 4);
 }
 
 TEST(ExperimentTest, WritesAllKeys) {
   const std::string text = to_toml(parse("[train]\nepochs = 3\n"));
-
   EXPECT_THAT(text, StartsWith("[data]\nname = \"synthetic\"\npath = \"\"\nshape = []\n"));
-  EXPECT_THAT(text, AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
-                          HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
-                          HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("\n[train]\nglobal_batch = 128\nepochs = 3\n"),
+                                   HasSubstr("flip = false\n"), HasSubstr("momentum = 0.9\n"),
+                                   HasSubstr("warmup_epochs = 0.0\n"), HasSubstr("[transport]\n")));
 }
 
 TEST(ExperimentTest, ReadsBackWhatItWrote) {
@@ -290,6 +292,202 @@ TEST(ExperimentTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.optimizer.milestones, experiment.optimizer.milestones);
   EXPECT_EQ(again.update.levels, experiment.update.levels);
   EXPECT_EQ(again.inject.slow_ranks, experiment.inject.slow_ranks);
+}
+
+// Configurations that are changed at random: always an Experiment or a ConfigError, never a crash.
+
+constexpr std::string_view whole = R"(# an experiment
+[data]
+name = "synthetic"
+shape = [28, 28, 1]
+flip = true
+[model]
+name = 'lenet5'
+[[model.layers]]
+kind = 'convolution'
+filters = 8
+bias = true
+[train]
+global_batch = 0x80
+label_smoothing = 1e-1
+[optimizer]
+learning_rate = 0.1
+momentum = 0.9
+[transport]
+wait = "auto"
+)";
+
+// Pieces that mean something in TOML, for mutations that get past the parser.
+constexpr std::array<std::string_view, 24> pieces = {
+    "[",   "]",   "[[", "]]", "=",   "\"", "'",    "\"\"\"",  "\n",    ".", ",",          "{",
+    "inf", "nan", "-1", "0",  "1e9", "-0", "true", "\\u0000", "train", "#", "1979-05-27", "\xff"};
+
+// `text` reads as an Experiment that reads back from what to_toml() writes, or is refused in one
+// line that begins with the name.
+void expect_answer(const std::string& text) {
+  try {
+    const Experiment experiment = parse_experiment(text, "exp.toml");
+    const std::string written = to_toml(experiment);
+    EXPECT_EQ(to_toml(parse_experiment(written, "again")), written);
+  } catch (const ConfigError& error) {
+    const std::string_view message = error.what();
+    EXPECT_TRUE(message.starts_with("exp.toml:")) << message << "\nfor\n" << text;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(DamagedConfigTest, CutAnywhere) {
+  for (std::size_t length = 0; length <= whole.size(); ++length) {
+    expect_answer(std::string(whole.substr(0, length)));
+    expect_answer(std::string(whole.substr(length)));
+  }
+}
+
+TEST(DamagedConfigTest, ChangedAtRandom) {
+  std::mt19937 random(1);
+
+  for (int round = 0; round < 2000; ++round) {
+    std::string text(whole);
+    for (std::size_t edits = 1 + random() % 3; edits > 0; --edits) {
+      const std::size_t place = random() % text.size();
+      const std::size_t removed = random() % 4;
+      text.replace(place, removed, pieces.at(random() % pieces.size()));
+    }
+    expect_answer(text);
+  }
+}
+
+TEST(DamagedConfigTest, RandomBytes) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 500; ++round) {
+    std::string text(random() % 64, ' ');
+    for (char& character : text) character = static_cast<char>(random() % 256);
+    expect_answer(text);
+  }
+}
+
+TEST(DamagedConfigTest, SettingsChangedAtRandom) {
+  std::mt19937 random(3);
+
+  for (int round = 0; round < 2000; ++round) {
+    std::string setting = "train.epochs=3";
+    const std::size_t place = random() % setting.size();
+    setting.replace(place, random() % 4, pieces.at(random() % pieces.size()));
+    try {
+      static_cast<void>(parse_experiment(whole, "exp.toml", {setting}));
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(std::string_view(error.what()).starts_with("--set ")) << error.what();
+    }
+  }
+}
+
+// What is written about the configuration holds: the examples are read, and docs/configuration.md
+// names every key with its default, and every key of a layer with the kinds that have it.
+
+using Defaults = std::map<std::string, std::string>;
+
+const std::filesystem::path sources = rondo::test::sources();
+
+// Key and default of the rows "| section.key | default | ...".
+Defaults documented_defaults() {
+  Defaults defaults;
+  std::ifstream page(sources / "docs" / "configuration.md");
+  for (std::string line; std::getline(page, line);) {
+    std::istringstream row(line);
+    std::string bar;
+    std::string key;
+    std::string second_bar;
+    if (!(row >> bar >> key >> second_bar) || bar != "|" || second_bar != "|") continue;
+    if (key.find('.') == std::string::npos) continue;
+    std::string value;
+    std::getline(row >> std::ws, value, '|');
+    defaults[key] = value.substr(0, value.find_last_not_of(' ') + 1);
+  }
+  return defaults;
+}
+
+Defaults true_defaults() {
+  Defaults defaults;
+  std::istringstream text(to_toml(Experiment{}));
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with('[')) section = line.substr(1, line.size() - 2);
+    const std::size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    defaults[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  defaults["data.name"] = "required";
+  defaults["model.name"] = "required";
+  return defaults;
+}
+
+using Kinds = std::map<std::string, std::set<std::string>>;  // by key: the kinds that have it
+
+const std::set<std::string> all_kinds = {"convolution",     "batch_norm",
+                                         "max_pooling",     "average_pooling",
+                                         "fully_connected", "global_average_pooling"};
+
+std::set<std::string> list_in(const std::string& text) {
+  std::set<std::string> items;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream >> std::ws, item, ',');) items.insert(item);
+  return items;
+}
+
+// The rows "| key | kinds | default | ..." under the heading of custom models.
+Kinds documented_layer_keys() {
+  Kinds keys;
+  bool here = false;
+  std::ifstream page(sources / "docs" / "configuration.md");
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) here = line == "## A model that is described layer by layer";
+    if (!here || !line.starts_with("| ") || line.starts_with("| key |")) continue;
+    const std::size_t bar = line.find(" | ");
+    const std::size_t next = line.find(" | ", bar + 3);
+    std::set<std::string> kinds = list_in(line.substr(bar + 3, next - bar - 3));
+    if (kinds.erase("all") > 0) kinds = all_kinds;
+    if (kinds.erase("poolings") > 0)
+      kinds.merge(std::set<std::string>{"max_pooling", "average_pooling"});
+    keys[line.substr(2, bar - 2)] = kinds;
+  }
+  return keys;
+}
+
+// An unknown key is answered with those that the layer's kind has.
+Kinds true_layer_keys() {
+  Kinds keys;
+  for (const std::string& kind : all_kinds) {
+    try {
+      (void)parse_experiment("[[model.layers]]\nkind = \"" + kind + "\"\nqqqqqqqqqqqq = 1\n", "it");
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      const std::string before = "choose one of ";
+      for (const std::string& key : list_in(text.substr(text.find(before) + before.size())))
+        keys[key].insert(kind);
+    }
+  }
+  return keys;
+}
+
+TEST(ConfigurationDocsTest, ThePageNamesEveryKeyOfALayerWithItsKinds) {
+  EXPECT_THAT(documented_layer_keys(), testing::ContainerEq(true_layer_keys()));
+}
+
+TEST(ConfigurationDocsTest, ThePageNamesEveryKeyWithItsDefault) {
+  EXPECT_THAT(documented_defaults(), testing::ContainerEq(true_defaults()));
+}
+
+TEST(ConfigurationDocsTest, TheExamplesAreReadAndReadBack) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(sources / "examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path());
+    const std::string text = to_toml(read_experiment(entry.path()));
+
+    EXPECT_EQ(to_toml(parse_experiment(text, "again")), text);
+    ++count;
+  }
+  EXPECT_GE(count, 3);
 }
 
 }  // namespace

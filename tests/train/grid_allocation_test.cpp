@@ -32,22 +32,20 @@ std::vector<std::size_t> allocations_of(const NodeLayout& place,
     GridCommunicators communicators(world.communicator(), {.pr = ranks});
     const auto kernel = make(KernelContext{engine, communicators, &world.arena()});
     const auto rank = static_cast<std::size_t>(world.rank());
-    tensor::Tensor x(place.x.box_of(world.rank()).shape(), &world.arena());
-    tensor::Tensor dx(x.shape(), &world.arena());
-    tensor::Tensor y(place.y.box_of(world.rank()).shape(), &world.arena());
-    tensor::Tensor dy(y.shape(), &world.arena());
-    std::vector<float> values(parameters[rank]);
-    std::vector<float> gradients(parameters[rank]);
+    const tensor::Shape x = place.x.box_of(world.rank()).shape();
+    const tensor::Shape y = place.y.box_of(world.rank()).shape();
+    test::WholeLayer layer{.x = tensor::Tensor(x, &world.arena()),
+                           .dy = tensor::Tensor(y, &world.arena()),
+                           .parameters = std::vector<float>(parameters[rank]),
+                           .y = tensor::Tensor(y, &world.arena()),
+                           .dx = tensor::Tensor(x, &world.arena()),
+                           .gradients = std::vector<float>(parameters[rank])};
     std::vector<float> statistics(parameters[rank]);
     for (int step = 0; step < 4; ++step) {
       const std::size_t before = allocations_of_this_thread();
-      kernel->forward_training({.x = x.view(), .y = y.view(), .parameters = values}, statistics);
-      const BackwardOperands operands{.x = x.view(),
-                                      .y = y.view(),
-                                      .dy = dy.view(),
-                                      .dx = dx.view(),
-                                      .parameters = values,
-                                      .gradients = gradients};
+      kernel->forward_training(
+          {.x = layer.x.view(), .y = layer.y.view(), .parameters = layer.parameters}, statistics);
+      const BackwardOperands operands = test::operands_of(layer);
       kernel->backward_parameters(operands);
       kernel->backward_input(operands);
       allocations[rank] = allocations_of_this_thread() - before;
@@ -78,11 +76,9 @@ TEST(GridAllocationTest, ConnectedLayersAllocateNothing) {
   const NodeLayout place{{.kind = SplitKind::channel},
                          by_group({2, 1, 1, 8}, {.pr = 4}),
                          by_group({2, 1, 1, 3}, {.pr = 4})};
-
   const auto allocations = allocations_of(place, {0, 9, 9, 9}, [&](const KernelContext& context) {
     return make_connected_by_output(context, {.outputs = 3}, place, true);
   });
-
   EXPECT_EQ(allocations[0], 0U);
 }
 

@@ -1,24 +1,36 @@
-// From [grid] to a split of every layer.
-
-#include "config/grid_choice.hpp"
+// From [grid], as it is written or as a plan chose it, to a split of every layer.
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/plan_best.hpp>
+
 #include "config/assignment.hpp"
+#include "config/grid_choice.hpp"
 #include "config/key.hpp"
+#include "model/names.hpp"
+#include "support/world.hpp"
 #include "train/error_text.hpp"
+#include "train/experiments.hpp"
+#include "trainer/prepare.hpp"
 
 namespace rondo::train::grid_choice_test {
 namespace {
 
 using rondo::test::error_text;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Pair;
 using testing::StrEq;
+using testing::ThrowsMessage;
+
+// From [grid] to a split of every layer.
 
 /// Splits of the layers with weights, as [grid.layers] would say them.
 std::map<std::string, std::string> texts(const Model& model, const GridChoice& choice) {
@@ -47,9 +59,7 @@ std::string refusal(const char* model_name, const Experiment::Grid& config, int 
 
 TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
   const Model model = make_model("lenet5");
-
   const GridChoice choice = choose_grid(model, {}, 3, 64);
-
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 1, .pc = 3}));
   EXPECT_EQ(choice.splits, std::vector<LayerSplit>(model.layers.size()));
   EXPECT_EQ(choice.batch_norm, BatchNormGroup::rank);
@@ -58,9 +68,7 @@ TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
 TEST(GridChoiceTest, GroupsAreWhatIsLeft) {
   const Model model = make_model("resnet8");
   const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = "group"};
-
   const GridChoice choice = choose_grid(model, config, 12, 64);
-
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 4, .pc = 3}));
   EXPECT_EQ(choice.batch_norm, BatchNormGroup::group);
 }
@@ -194,6 +202,173 @@ TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
   EXPECT_EQ(reason("fc2", "height=2", 2), "fc2: a fully connected layer has no rows and columns");
   EXPECT_EQ(reason("fc2", "channel=2", 2),
             "fc2: a fully connected layer is split by its outputs alone; write \"filter=2\"");
+}
+
+// grid.plan = "auto" on Worlds and models that the planner has to be asked about with care.
+
+Experiment experiment() {
+  Experiment experiment = test::small_experiment();
+  experiment.grid.plan = "auto";
+  return experiment;
+}
+
+// Five values are to be read behind the last of them.
+Model wide() {
+  const ConvolutionLayer convolution{.filters = 16};
+  const BatchNormLayer sum{.residual = true};
+  return {.name = "wide",
+          .input = {1, 8, 8, 16},
+          .classes = 16,
+          .layers = {{"a", convolution, {0}},
+                     {"b", convolution, {1}},
+                     {"c", convolution, {2}},
+                     {"d", convolution, {3}},
+                     {"e", convolution, {4}},
+                     {"de", sum, {5, 4}},
+                     {"ce", sum, {6, 3}},
+                     {"be", sum, {7, 2}},
+                     {"ae", sum, {8, 1}},
+                     {"mean", GlobalAveragePoolingLayer{}, {9}}}};
+}
+
+// 5 ranks on 2 nodes: 3 and 2.
+TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
+  transport::WorldOptions options = rondo::test::quick_options();
+  options.fabric = {.name = "shm", .fake_nodes = 2};
+  rondo::test::World(5, options).run([](transport::World& world) {
+    const Model model = make_model("lenet5");
+    const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world);
+    EXPECT_EQ(grid.plan, "chosen");
+    EXPECT_EQ(choose_grid(model, grid, 5, experiment().train.global_batch).grid.ranks(), 5);
+  });
+}
+
+TEST(AutomaticGridTest, AModelThatCannotBeSearchedIsAMistakeInTheConfiguration) {
+  rondo::test::World(2).run([](transport::World& world) {
+    EXPECT_THAT([&] { (void)choose_grid_automatically(wide(), experiment(), world); },
+                ThrowsMessage<ConfigError>(HasSubstr("grid.plan: \"auto\" is impossible: plan: ")));
+  });
+}
+
+// A piece has 4 samples of 256.
+TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
+  Experiment whole = experiment();
+  whole.train.global_batch = 256;
+  whole.train.memory_limit = 6'000'000;
+  Experiment pieces = whole;
+  pieces.train.accumulate = 64;
+
+  rondo::test::World(1).run([&](transport::World& world) {
+    EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world); },
+                ThrowsMessage<ConfigError>(HasSubstr("fit into the 6000000 bytes")));
+    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), pieces, world).sample, 1);
+  });
+}
+
+// The [grid] section of a plan splits layers as the plan does.
+
+constexpr std::int64_t batch = 8;
+
+std::vector<BestPlan> plans_of(const Model& model, int ranks) {
+  const LinkCost link{.alpha_seconds = 1e-6, .bandwidth = 1e9};
+  const PlanOptions options{.ranks = ranks, .batch = batch, .fabric = link, .node = link};
+  return best_plans(model, options, FlopRate(1e11));
+}
+
+TEST(PlanSectionTest, KeysSplitLayersAsThePlanDoes) {
+  for (const std::string name : {"resnet20", "resnet18", "alexnet"}) {
+    const Model model = make_model(name);
+    for (const int ranks : {1, 6, 8}) {
+      for (const BestPlan& plan : plans_of(model, ranks)) {
+        const GridChoice choice = choose_grid(model, grid_keys(plan), ranks, batch);
+
+        EXPECT_EQ(choice.grid, plan.grid);
+        EXPECT_EQ(choice.splits, layer_splits(model, plan)) << name << "\n" << grid_section(plan);
+      }
+    }
+  }
+}
+
+TEST(PlanSectionTest, WritesEveryLayer) {
+  const BestPlan plan = {.grid = {.pr = 4, .pc = 2},
+                         .layers = {{.name = "a", .split = {.kind = SplitKind::group}},
+                                    {.name = "b", .split = {SplitKind::space, 2, 2, {}}}}};
+  EXPECT_EQ(grid_section(plan),
+            "[grid]\nsample = 2\nfilter = 4\n\n[grid.layers]\n\"a\" = \"group\"\n"
+            "\"b\" = \"height=2 width=2\"\n");
+  EXPECT_EQ(split_text({.kind = SplitKind::sample}), "sample");
+}
+
+// How the split of a layer is written.
+
+TEST(SplitTextTest, ReadsEveryKind) {
+  EXPECT_EQ(read_split("sample"), (LayerSplit{.kind = SplitKind::sample}));
+  EXPECT_EQ(read_split(" group "), (LayerSplit{.kind = SplitKind::group}));
+  EXPECT_EQ(read_split("height=2 width=3"), (LayerSplit{.kind = SplitKind::space, .h = 2, .w = 3}));
+  EXPECT_EQ(read_split("filter=4  channel=2"),
+            (LayerSplit{.kind = SplitKind::channel, .channels = {2, 4}}));
+}
+
+TEST(SplitTextTest, APartThatIsNotSaidIsOne) {
+  EXPECT_EQ(read_split("width=3"), (LayerSplit{.kind = SplitKind::space, .w = 3}));
+  EXPECT_EQ(read_split("filter=3"), (LayerSplit{.kind = SplitKind::channel, .channels = {1, 3}}));
+}
+
+TEST(SplitTextTest, ReadsWhatItWrites) {
+  for (const char* text : {"sample", "group", "height=2 width=1", "channel=3 filter=5"}) {
+    EXPECT_EQ(to_text(read_split(text)), text);
+  }
+}
+
+TEST(SplitTextTest, SaysWhatIsWrong) {
+  const std::string forms = "write sample, group, \"height=A width=B\" or \"channel=A filter=B\"";
+  EXPECT_THAT(complaint_about_split(" "), StrEq("is empty; " + forms));
+  EXPECT_THAT(complaint_about_split("samples"), StrEq("'samples' is no split; " + forms));
+  EXPECT_THAT(complaint_about_split("sample group"), StrEq("'sample' is no split; " + forms));
+  EXPECT_THAT(complaint_about_split("rows=2"),
+              StrEq("unknown part 'rows'; choose one of height, width, channel, filter"));
+  EXPECT_THAT(complaint_about_split("height=2 height=2"), StrEq("gives 'height' twice"));
+  EXPECT_THAT(complaint_about_split("height=2 filter=2"), HasSubstr("channels at once"));
+  for (const char* text : {"width=", "width=0", "width=-1", "width=2x", "width=99999999999"}) {
+    EXPECT_THAT(complaint_about_split(text), HasSubstr("a number of parts from 1 to 4096"));
+  }
+}
+
+// Names by pattern, against a matcher that tries everything.
+
+bool by_trying(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*') {
+    return by_trying(pattern.substr(1), name) ||
+           (!name.empty() && by_trying(pattern, name.substr(1)));
+  }
+  if (name.empty() || (pattern[0] != '?' && pattern[0] != name[0])) return false;
+  return by_trying(pattern.substr(1), name.substr(1));
+}
+
+/// All words of up to `length` of the letters.
+std::vector<std::string> words(std::string_view letters, std::size_t length) {
+  std::vector<std::string> all{""};
+  for (std::size_t first = 0; all.back().size() < length; ++first) {
+    const std::string start = all[first];
+    for (const char letter : letters) all.push_back(start + letter);
+  }
+  return all;
+}
+
+TEST(NamePatternTest, AgreesWithTryingEverything) {
+  for (const std::string& pattern : words("ab*?", 5)) {
+    for (const std::string& name : words("ab", 5)) {
+      EXPECT_EQ(matches(pattern, name), by_trying(pattern, name)) << pattern << " and " << name;
+    }
+  }
+}
+
+TEST(NamePatternTest, MatchesWholeNames) {
+  EXPECT_TRUE(matches("layer4.*", "layer4.0.conv1"));
+  EXPECT_TRUE(matches("*conv?", "layer4.0.conv1"));
+  EXPECT_FALSE(matches("layer4", "layer4.0.conv1"));
+  EXPECT_FALSE(matches("layer4.?", "layer4.0.conv1"));
 }
 
 }  // namespace

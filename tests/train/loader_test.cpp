@@ -52,7 +52,6 @@ std::vector<std::int32_t> labels_of_epoch(Loader& loader, std::int64_t epoch) {
 TEST(LoaderTest, CountsStepsAndTheSamplesOfAShortLastOne) {
   const Dataset dataset = counting_dataset(10);
   const Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
-
   EXPECT_EQ(loader.steps(), 3);
   EXPECT_EQ(loader.samples(0), 4);
   EXPECT_EQ(loader.samples(2), 2);
@@ -62,9 +61,7 @@ TEST(LoaderTest, CountsStepsAndTheSamplesOfAShortLastOne) {
 TEST(LoaderTest, GivesEverySampleOnceAnEpoch) {
   const Dataset dataset = counting_dataset(103);
   Loader loader(dataset, {.global_batch = 10, .largest_range = 10});
-
   const std::vector<std::int32_t> labels = labels_of_epoch(loader, 0);
-
   EXPECT_EQ(labels.size(), 103U);
   EXPECT_EQ(std::set(labels.begin(), labels.end()).size(), 103U);
   EXPECT_FALSE(std::ranges::is_sorted(labels));
@@ -103,9 +100,7 @@ TEST(LoaderTest, NormalisesEveryChannelByItsOwnMeanAndDeviation) {
   dataset.mean = {0.5F, 0.0F, 1.0F};
   dataset.stddev = {0.5F, 1.0F, 2.0F};
   Loader loader(dataset, {.global_batch = 1, .largest_range = 1});
-
   const std::vector<float> images = images_of(loader.load({0, 0, 0, 1}));
-
   EXPECT_FLOAT_EQ(images.at(0), -1.0F);
   EXPECT_FLOAT_EQ(images.at(1), 1.0F / 255.0F);
   EXPECT_FLOAT_EQ(images.at(2), (2.0F / 255.0F - 1.0F) / 2.0F);
@@ -180,10 +175,8 @@ TEST(LoaderTest, ReadsAheadForManySteps) {
 TEST(LoaderTest, AnEmptyRangeIsAnEmptyBatch) {
   const Dataset dataset = counting_dataset(5);
   Loader loader(dataset, {.global_batch = 5, .largest_range = 0});
-
   loader.prefetch({0, 0, 3, 3});
   const Batch batch = loader.load({0, 0, 3, 3});
-
   EXPECT_EQ(batch.samples, 0);
   EXPECT_TRUE(batch.images.empty());
   EXPECT_TRUE(batch.labels.empty());
@@ -193,19 +186,16 @@ TEST(LoaderTest, AllocatesNoMoreThanAStepHolds) {
   const Dataset dataset = counting_dataset(5);
   constexpr std::int64_t huge = 2'147'483'647;
   Loader loader(dataset, {.global_batch = huge, .largest_range = huge});
-
   EXPECT_EQ(loader.load({0, 0, 0, 5}).samples, 5);
 }
 
 TEST(LoaderTest, GivesTheTestSetInOrderAndWithoutAugmentation) {
   const Dataset dataset = counting_dataset(9);
   Loader loader(dataset, {.global_batch = 9, .crop_padding = 1, .flip = true, .largest_range = 9});
-
   const Batch first = loader.load_test(2, 4);
   EXPECT_THAT(labels_of(first), testing::ElementsAre(2, 3));
   EXPECT_FLOAT_EQ(first.images[0], 2.0F);
   EXPECT_FLOAT_EQ(first.images[7], 6.0F);
-
   EXPECT_EQ(labels_of(loader.load_test(0, 9)).back(), 8);
   EXPECT_EQ(loader.load_test(4, 4).samples, 0);
 }
@@ -239,7 +229,6 @@ TEST(LoaderTest, RefusesRangesOutsideOfTheEpoch) {
 TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
   Dataset dataset = counting_dataset(10);
   dataset.training.labels.pop_back();
-
   EXPECT_THROW(Loader(dataset, {}), std::invalid_argument);
   EXPECT_THROW(Loader(counting_dataset(4), {.global_batch = 0}), std::invalid_argument);
   EXPECT_THROW(Loader(counting_dataset(4), {.crop_padding = -1}), std::invalid_argument);
@@ -248,11 +237,9 @@ TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
 TEST(LoaderTest, AugmentsEveryEpochAnew) {
   Dataset dataset = counting_dataset(1, {0, 8, 8, 1});
   Loader loader(dataset, {.global_batch = 1, .crop_padding = 2, .flip = true, .largest_range = 1});
-
   std::set<std::vector<float>> looks;
   for (std::int64_t epoch = 0; epoch < 64; ++epoch)
     looks.insert(images_of(loader.load({epoch, 0, 0, 1})));
-
   // 25 places, mirrored or not: 50 looks, of which 64 draws show about 36.
   EXPECT_GT(looks.size(), 25U);
   EXPECT_LE(looks.size(), 50U);

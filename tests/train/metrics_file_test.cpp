@@ -1,30 +1,43 @@
-// metrics.jsonl: a whole line per event, at once, or an error that says why not; and with the names
-// that docs/metrics.md gives.
-
-#include "trainer/run_log.hpp"
+// What a run writes while it goes on: metrics, losses, the turns of a cyclic run, times of
+// kernels.
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
 
+#include "plan/compute_table.hpp"
+#include "schemes/cyclic.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
+#include "support/world.hpp"
+#include "train/error_text.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/run_log.hpp"
 
 namespace rondo::train::metrics_file_test {
 namespace {
 
+using Kind = sync::Turn::Kind;
+using rondo::test::error_text;
+using rondo::test::World;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+
+// metrics.jsonl: a whole line per event, at once, or an error that says why not; and with the names
+// that docs/metrics.md gives.
 
 class MetricsFileTest : public testing::Test {
  protected:
@@ -95,17 +108,13 @@ TEST_F(MetricsFileTest, ThePageNamesEveryEventAndField) {
 
 TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {
   MetricsFile metrics(file());
-
   metrics.write(StepEvent{.loss = std::numeric_limits<double>::quiet_NaN()});
-
   EXPECT_TRUE(lines().at(0).at("loss").is_null());
 }
 
 TEST_F(MetricsFileTest, BeginsTheFileAnew) {
   std::ofstream(file()) << "what an earlier run left\n";
-
   MetricsFile(file()).write(RunSummary{});
-
   EXPECT_EQ(lines().size(), 1U);
 }
 
@@ -116,9 +125,127 @@ TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
 
 TEST_F(MetricsFileTest, AFullDiskIsAnError) {
   MetricsFile metrics("/dev/full");
-
   EXPECT_THAT([&] { metrics.write(RunSummary{}); },
               ThrowsMessage<DataError>("/dev/full: cannot be written: No space left on device"));
+}
+
+// The training loss over ranks, and what happens when it is no longer a number.
+
+TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
+  World{3}.run([](transport::World& world) {
+    LossMeter meter(world);
+    meter.start();
+    meter.add(1, {.sum = 1.0 + world.rank(), .correct = 1}, 2);
+    const LossSums first = meter.reduce();
+    meter.add(2, {.sum = 10.0, .correct = 2}, 4);
+
+    const LossSums second = meter.reduce();
+
+    EXPECT_EQ(first.loss, 6.0);
+    EXPECT_EQ(first.accuracy(), 50.0);
+    EXPECT_EQ(second.loss, 30.0);
+    EXPECT_EQ(second.mean_loss(), 2.5);
+    EXPECT_EQ(meter.total().loss, 36.0);
+    EXPECT_EQ(meter.total().samples, 18.0);
+    EXPECT_EQ(meter.own().loss, 11.0 + world.rank());
+  });
+}
+
+TEST(LossMeterTest, ANewEpochBeginsAtZero) {
+  World{1}.run([](transport::World& world) {
+    LossMeter meter(world);
+    meter.add(1, {.sum = 5.0, .correct = 0}, 1);
+    meter.start();
+    EXPECT_EQ(meter.reduce().loss, 0.0);
+    EXPECT_EQ(meter.total().samples, 0.0);
+    EXPECT_EQ(meter.total().mean_loss(), 0.0);
+  });
+}
+
+TEST(LossMeterTest, NamesTheFirstBadStepOnEveryRank) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()}) {
+    World{3}.run([bad](transport::World& world) {
+      LossMeter meter(world);
+      meter.start();
+      for (std::int64_t step = 1; step <= 9; ++step) {
+        const bool broken = step >= 7 - world.rank();  // first on rank 2, in step 5
+        meter.add(step, {.sum = broken ? bad : 1.0, .correct = 0}, 1);
+      }
+
+      EXPECT_THAT([&] { meter.reduce(); }, ThrowsMessage<NumericError>(HasSubstr("in step 5;")));
+    });
+  }
+}
+
+// The turns of a cyclic run, written and read again.
+
+TEST(TokenTraceTest, ReadsBackWhatWasWritten) {
+  const rondo::test::ScratchFolder folder;
+  const auto file = folder.path() / "trace.jsonl";
+  const sync::Turn push{Kind::push, 0, 3};
+  const sync::Turn skip{Kind::skip, 1, 0};
+  const sync::Turn park{Kind::park, 1, 2};
+  append_token_trace(file, {{.turn = push}, {.turn = skip}});
+  append_token_trace(file, {{.turn = park}});
+  EXPECT_THAT(read_token_trace(file, 2), testing::ElementsAre(push, skip, park));
+}
+
+TEST(TokenTraceTest, NamesTheLineThatIsNoTurn) {
+  const rondo::test::ScratchFolder folder;
+  const std::string good = "{\"worker\":1,\"kind\":\"push\",\"minibatches\":3}\n";
+  for (const char* bad : {"x", "{}", "3", "{\"worker\":2,\"kind\":\"push\",\"minibatches\":3}",
+                          "{\"worker\":0,\"kind\":\"pull\",\"minibatches\":3}",
+                          "{\"worker\":0,\"kind\":\"push\",\"minibatches\":-1}"}) {
+    const auto file = folder.write("trace.jsonl", good + bad + "\n");
+
+    EXPECT_THAT(error_text<ConfigError>([&] { return read_token_trace(file, 2); }),
+                HasSubstr("trace.jsonl:2: is no turn of one of 2 workers"))
+        << bad;
+  }
+}
+
+TEST(TokenTraceTest, NamesTheFileThatIsNotThere) {
+  EXPECT_THAT(error_text<ConfigError>([] { return read_token_trace("/nonexistent", 2); }),
+              HasSubstr("update.replay: /nonexistent cannot be read"));
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+TEST(TimeFileTest, ReadsBackWhatWasWritten) {
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path file = scratch.path() / "new" / "times.json";
+
+  write_times(file, {{"a", {.forward = 0.1, .backward_weights = 2e-7, .backward_data = 3.0}},
+                     {"never", {infinity, infinity, infinity}}});
+  const std::map<std::string, WorkSeconds> times = read_times(file);
+
+  ASSERT_EQ(times.size(), 2U);
+  EXPECT_EQ(times.at("a").forward, 0.1);
+  EXPECT_EQ(times.at("a").backward_weights, 2e-7);
+  EXPECT_EQ(times.at("a").backward_data, 3.0);
+  EXPECT_EQ(times.at("never").total(), infinity);
+}
+
+TEST(TimeFileTest, LeavesNothingAside) {
+  const rondo::test::ScratchFolder scratch;
+  write_times(scratch.path() / "times.json", {});
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
+    EXPECT_EQ(entry.path().filename(), "times.json");
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
+TEST(TimeFileTest, KnowsNothingOfOtherFiles) {
+  const rondo::test::ScratchFolder scratch;
+  for (const char* text : {"", "[]", "{\"format\": 2, \"seconds\": {}}", "{\"format\": 1}",
+                           "{\"format\": 1, \"seconds\": {\"a\": [1, 2]}}"}) {
+    EXPECT_TRUE(read_times(scratch.write("times.json", text)).empty()) << text;
+  }
+  EXPECT_TRUE(read_times(scratch.path() / "absent.json").empty());
 }
 
 }  // namespace

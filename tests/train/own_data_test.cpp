@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +65,6 @@ TEST(OwnDataTest, ARunLearnsADataSetFromOutside) {
   rondo::test::World{2}.run([&](transport::World& world) {
     const EpochMetrics last =
         train(world, experiment(), {.dataset = &dataset, .augmentations = {cutout(8)}});
-
     EXPECT_EQ(last.accuracy, 100.0);
   });
 }
@@ -103,7 +101,6 @@ TEST(OwnDataTest, RefusesAugmentationsThatCannotBeToldApart) {
   const Dataset dataset = make_shades();
   const LoaderOptions twice{.augmentations = {cutout(8), cutout(4)}};
   const LoaderOptions empty{.augmentations = {Augmentation{.name = "nothing"}}};
-
   EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(dataset, twice); }),
             "loader: two augmentations have the same name");
   EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(dataset, empty); }),

@@ -1,11 +1,9 @@
 // What a split of one layer costs, worked out by hand, and where the search must end up when only
 // one thing matters. That it finds the best of all splits is shown in plan_search_test.
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,7 +17,6 @@
 namespace rondo::train::plan_best_test {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
@@ -76,29 +73,24 @@ std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& opt
 
 TEST(PlanBestTest, OneRankComputesAndNothingElse) {
   const Model model = make_model("resnet20");
-
   const std::vector<BestPlan> plans = best_plans(model, job(1, 16), FlopRate(1e9));
-
   ASSERT_THAT(plans, SizeIs(1));
   EXPECT_EQ(plans[0].communication_seconds(), 0.0);
   EXPECT_GT(plans[0].compute_seconds, 0.0);
-  EXPECT_THAT(
-      plans[0].layers,
-      AllOf(SizeIs(22), Each(Field(&BestLayer::split, LayerSplit{.kind = SplitKind::sample}))));
+  EXPECT_THAT(plans[0].layers,
+              testing::AllOf(SizeIs(22), Each(Field(&BestLayer::split,
+                                                    LayerSplit{.kind = SplitKind::sample}))));
 }
 
 // 2 flops x 1 sample x 512 weights, forward and backward-weights; a model's input has no gradient.
 TEST(PlanBestTest, TakesComputeTimeFromTheCosts) {
   const std::vector<BestPlan> plans = best_plans(one_connected(16, 32), job(1, 1), FlopRate(1024));
-
   EXPECT_DOUBLE_EQ(plans[0].compute_seconds, 2.0);
 }
 
 TEST(PlanBestTest, SplitsSamplesWhereWordsAreFree) {
   const PlanOptions options = job(8, 64, {.alpha_seconds = 0.0, .bandwidth = infinity});
-
   const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
-
   // Every split divides work evenly; the remainders of others are no less.
   const double alone =
       best_plans(make_model("resnet20"), job(1, 64), FlopRate(1e9))[0].compute_seconds;
@@ -110,9 +102,7 @@ TEST(PlanBestTest, SplitsSamplesWhereWordsAreFree) {
 // All ranks do everything, and none has anything to say.
 TEST(PlanBestTest, RepeatsAllWorkWhereMessagesTakeForever) {
   const PlanOptions options = job(8, 64, {.alpha_seconds = 1e9, .bandwidth = 1e9});
-
   const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
-
   EXPECT_EQ(plans[0].grid.pr, 8);
   EXPECT_EQ(plans[0].communication_seconds(), 0.0);
   EXPECT_THAT(plans[0].layers, Each(Field(&BestLayer::split, LayerSplit{SplitKind::group})));
@@ -122,9 +112,7 @@ TEST(PlanBestTest, RepeatsAllWorkWhereMessagesTakeForever) {
 TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
   const Model model = two_convolutions(64, 64, 2);
   const PlanOptions options = job(4, 4);
-
   const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), 4);
-
   EXPECT_EQ(plan.layers[1].split.kind, SplitKind::channel);
   EXPECT_EQ(plan.layers[1].reduction_seconds, 0.0);
 }
@@ -132,7 +120,6 @@ TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
 // n = 8 samples of a group of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2 groups.
 TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
   const BestPlan plan = on_grid(without_compute(one_connected(4096, 64), job(4, 16)), 2);
-
   const double forward = alpha + beta * 8 * 64 / 2;
   const double weights = 2 * (alpha + beta * (4096 * 64 / 2) / 2);
   EXPECT_EQ(plan.layers[0].split.kind, SplitKind::channel);
@@ -174,15 +161,12 @@ TEST(PlanBestTest, APoolingInFrontReadsSamples) {
 
 TEST(PlanBestTest, NeverLeavesFewChannels) {
   const PlanOptions options = job(4, 4, {.alpha_seconds = 0.0, .bandwidth = 1.0});
-
   const BestPlan plan = on_grid(best_plans(two_convolutions(24, 24, 2), options, FlopRate(1.0)), 4);
-
   for (const BestLayer& layer : plan.layers) EXPECT_NE(layer.split.kind, SplitKind::channel);
 }
 
 TEST(PlanBestTest, ListsEveryGridThatGivesEveryGroupASample) {
   const std::vector<BestPlan> plans = without_compute(two_convolutions(32, 32), job(12, 4));
-
   EXPECT_THAT(plans, SizeIs(4));  // P_r = 3, 4, 6, 12
   for (const BestPlan& plan : plans) EXPECT_EQ(plan.grid.ranks(), 12);
 }
@@ -208,9 +192,7 @@ TEST(PlanBestTest, CountsTheMemoryOfARank) {
       engine,
       tensor::FullyConnectedSpec{
           .input = {2, 1, 1, 16}, .outputs = 32, .input_gradient = tensor::InputGradient::unused});
-
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), job(1, 2));
-
   EXPECT_EQ(plans[0].bytes_per_rank, 4 * (4 * 544 + 2 * 32 + 2 * 32 + 3 * 2 * (16 + 1)) +
                                          kernel.own + kernel.scratchpad + kernel.reorder_buffer);
 }
@@ -240,10 +222,8 @@ TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
 TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions options = job(1, 4);
   options.pieces = 4;
-
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), options);
   const std::vector<BestPlan> one = without_compute(one_connected(16, 32), job(1, 1));
-
   EXPECT_EQ(plans[0].bytes_per_rank, one[0].bytes_per_rank + 4 * 544);
 }
 
@@ -291,7 +271,6 @@ TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
 TEST(PlanBestTest, KeepsTheSmallestLimits) {
   PlanOptions options = job(1, 1);
   options.memory_limit = 3;
-
   EXPECT_THAT(without_compute(one_connected(16, 16), options)[0].refused,
               HasSubstr("fit into the 3 bytes"));
 }
@@ -299,7 +278,6 @@ TEST(PlanBestTest, KeepsTheSmallestLimits) {
 // 83,160 has 128 divisors: as many splits in space, about as many orders of channels.
 TEST(PlanBestTest, RefusesGroupsWithTooManySplits) {
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 16), job(83'160, 1));
-
   ASSERT_THAT(plans, SizeIs(1));
   EXPECT_THAT(plans[0].refused, HasSubstr("in more than 254 ways"));
 }
@@ -307,7 +285,6 @@ TEST(PlanBestTest, RefusesGroupsWithTooManySplits) {
 TEST(PlanBestTest, RefusesWhatDoesNotFitHoweverItIsSplit) {
   PlanOptions options = job(4, 8);
   options.memory_limit = 1000;
-
   for (const BestPlan& plan : without_compute(make_model("resnet20"), options)) {
     EXPECT_THAT(plan.refused, HasSubstr("fit into the 1000 bytes allowed"));
   }
@@ -317,7 +294,6 @@ TEST(PlanBestTest, TellsWhatEveryLayerComputes) {
   const Model model = two_convolutions(32, 64);
   const PlanOptions options = job(4, 8);
   const FlopRate costs(1e3);
-
   for (const BestPlan& plan : best_plans(model, options, costs)) {
     double sum = 0.0;
     for (const LocalWork& work : work_of(model, options, plan)) sum += costs.seconds(work).total();

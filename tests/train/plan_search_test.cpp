@@ -1,24 +1,32 @@
-// The search for the best splits against all splits there are, on networks small enough for that.
+// The planner's parts: layouts, the search for the best splits, and its memory.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <rondo/train/halo.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
+#include <rondo/train/redistribution.hpp>
 
 #include "executor/graph.hpp"
+#include "executor/lowering.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {
+
+// The search for the best splits against all splits there are, on networks small enough for that.
 
 constexpr double rounding = 1e-9;  // relative, of sums in another order
 
@@ -348,9 +356,144 @@ TEST(PlanSearchTest, FindsItOnTwoLevels) {
   PlanOptions options = job(4, 2);
   options.ranks_per_node = 2;
   options.node = {.alpha_seconds = 1e-7, .bandwidth = 1e11};
-
   expect_best_of_all(chain(), options, 1e11);
   expect_best_of_all(residual(), options, 1e11);
+}
+
+// The planner's layouts are the partitions that ranks train with, without their maps.
+
+struct Pair {
+  ValueLayout layout;
+  Partition partition;
+};
+
+// Everything that a value can be on a grid, chains of stationary-W layers included.
+std::vector<Pair> pairs_on(const tensor::Shape& extents, const ProcessGrid& grid) {
+  std::vector<Pair> pairs = {
+      {{.kind = SplitKind::sample}, by_sample(extents, grid.ranks())},
+      {{.kind = SplitKind::group}, by_group(extents, grid)},
+      {{.kind = SplitKind::channel}, by_channel(extents, grid)},
+  };
+  for (int d = 1; d <= grid.pr; ++d) {
+    if (grid.pr % d != 0) continue;
+    const int e = grid.pr / d;
+    pairs.push_back({{.kind = SplitKind::space, .h = d, .w = e}, by_space(extents, grid, d, e)});
+    const Partition once = output_of(by_channel(extents, grid), {d, e}, extents);
+    pairs.push_back({turned({.kind = SplitKind::channel}, {d, e}), once});
+    pairs.push_back({turned(turned({.kind = SplitKind::channel}, {d, e}), {d, e}),
+                     output_of(once, {d, e}, extents)});
+  }
+  return pairs;
+}
+
+const std::vector<ProcessGrid> grids = {{1, 3}, {2, 2}, {3, 1}, {4, 2}, {6, 1}, {8, 1}};
+const std::vector<tensor::Shape> shapes = {{16, 8, 8, 32}, {13, 7, 9, 11}, {2, 6, 6, 5}};
+
+TEST(PlanLayoutsTest, HoldWhatThePartitionHolds) {
+  for (const ProcessGrid& grid : grids) {
+    for (const tensor::Shape& shape : shapes) {
+      for (const Pair& pair : pairs_on(shape, grid)) {
+        for (int rank = 0; rank < grid.ranks(); ++rank) {
+          EXPECT_EQ(box_of(pair.layout, shape, grid, rank), pair.partition.box_of(rank));
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanLayoutsTest, KnowTheLargestBox) {
+  for (const ProcessGrid& grid : grids) {
+    for (const tensor::Shape& shape : shapes) {
+      for (const Pair& pair : pairs_on(shape, grid)) {
+        std::int64_t largest = 0;
+        for (const Box& box : pair.partition.boxes()) largest = std::max(largest, box.size());
+        EXPECT_EQ(largest_box(pair.layout, shape, grid).size(), largest);
+      }
+    }
+  }
+}
+
+// Of the ranks of the last group: it has most samples, and others may meet other blocks.
+TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
+  for (const ProcessGrid& grid : grids) {
+    for (const tensor::Shape& shape : shapes) {
+      const std::vector<Pair> pairs = pairs_on(shape, grid);
+      for (const Pair& from : pairs) {
+        for (const Pair& to : pairs) {
+          Messages most;
+          for (int rank = grid.rank_at(grid.pc - 1, 0); rank < grid.ranks(); ++rank) {
+            const Redistribution moves = redistribution(from.partition, to.partition, rank);
+            most.words = std::max(most.words, moves.words_received());
+            most.count = std::max(most.count, static_cast<std::int64_t>(moves.receives.size()));
+          }
+          const Messages said = redistribution_of(from.layout, to.layout, shape, grid);
+          EXPECT_EQ(said.words, most.words);
+          EXPECT_EQ(said.count, most.count);
+        }
+      }
+    }
+  }
+}
+
+// The memory of a plan against what the executor of a rank makes room for.
+
+// Words of every value as the first group's rank at `position` holds it.
+std::vector<std::int64_t> sizes_on(const Lowering& lowering, int position) {
+  std::vector<std::int64_t> sizes;
+  for (const Partition& value : lowering.values) sizes.push_back(value.box_of(position).size());
+  return sizes;
+}
+
+// All values and gradients, of the rank that holds most.
+std::int64_t activation_words(const Model& model, const BestPlan& plan, std::int64_t batch) {
+  const std::int64_t images = (batch + plan.grid.pc - 1) / plan.grid.pc;
+  const Lowering lowering = lower(model, layer_splits(model, plan), plan.grid.pr, images);
+  std::int64_t most = 0;
+  for (int position = 0; position < plan.grid.pr; ++position) {
+    const std::vector<std::int64_t> sizes = sizes_on(lowering, position);
+    const std::vector<std::int64_t> buffers = plan_backward(lowering.graph, sizes).elements;
+    most = std::max(most, std::reduce(sizes.begin(), sizes.end()) +
+                              std::reduce(buffers.begin(), buffers.end()));
+  }
+  return most;
+}
+
+// Parameters, their gradients and momenta.
+std::int64_t parameter_words(const Model& model, const BestPlan& plan) {
+  std::int64_t words = 0;
+  for (const ParameterBlock& group : layout_of(model).blocks) {
+    const auto layer = std::ranges::find(plan.layers, group.name, &BestLayer::name);
+    const bool is_cut = layer != plan.layers.end() && layer->split.kind == SplitKind::channel;
+    const std::int64_t parts = is_cut ? plan.grid.pr : 1;
+    words += 3 * ((static_cast<std::int64_t>(group.size) + parts - 1) / parts);
+  }
+  return words;
+}
+
+void expect_room(const Model& model, const PlanOptions& options, double flops) {
+  for (const BestPlan& plan : best_plans(model, options, FlopRate(flops))) {
+    const auto planned = static_cast<std::int64_t>(plan.bytes_per_rank / 4);
+    EXPECT_GE(planned - parameter_words(model, plan), activation_words(model, plan, options.batch))
+        << model.name << " on " << plan.grid.pr << " x " << plan.grid.pc;
+  }
+}
+
+TEST(PlanMemoryTest, APlanHasRoomForAllValuesAndGradients) {
+  for (const std::string name : {"lenet5", "resnet20", "alexnet", "resnet50"}) {
+    for (const int ranks : {2, 8, 12}) {
+      expect_room(make_model(name), {.ranks = ranks, .batch = 16}, 1e13);
+    }
+  }
+}
+
+// What the last layer reads of a group of ranks is more than any layer writes on one.
+TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
+  const Model model = {.name = "wide",
+                       .input = {1, 8, 8, 3},
+                       .classes = 128,
+                       .layers = {{"conv", ConvolutionLayer{.filters = 16}, {0}},
+                                  {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
+  expect_room(model, {.ranks = 64, .batch = 64}, 1e9);
 }
 
 }  // namespace

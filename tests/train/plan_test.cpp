@@ -1,17 +1,18 @@
-// The closed forms of the cost model: numbers worked out by hand for a network of two layers, and
-// symmetries. What the literature found is in plan_alexnet_test.
+// The closed forms of the cost model, by hand and as the literature found them.
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/train/plan.hpp>
@@ -23,6 +24,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
+
+// The closed forms of the cost model: numbers worked out by hand for a network of two layers, and
+// symmetries.
 
 constexpr double alpha = 3.0;
 constexpr double beta = 0.5;          // seconds per word
@@ -66,7 +70,6 @@ void expect_near(double value, double expected) {
 TEST(PlanTest, ReducesAllWeightsOverAllRanksByBatch) {
   const double expected =
       2 * (alpha * 2 + beta * 3 / 4 * conv_weights) + 2 * (alpha * 2 + beta * 3 / 4 * fc_weights);
-
   expect_near(seconds(Strategy::batch, 1, job(4, 16)), expected);
 }
 
@@ -74,7 +77,6 @@ TEST(PlanTest, GathersOutputsAndReducesInputGradientsByModel) {
   const double forward = (alpha * 2 + beta * 16 * 3 / 4 * conv_outputs) +  //
                          (alpha * 2 + beta * 16 * 3 / 4 * fc_outputs);
   const double backward = 2 * (alpha * 2 + beta * 16 * 3 / 4 * fc_inputs);
-
   expect_near(seconds(Strategy::model, 4, job(4, 16)), forward + backward);
 }
 
@@ -86,7 +88,6 @@ TEST(PlanTest, DividesSamplesAndWeightsOnAGrid) {
   const double backward = 2 * (alpha + beta * samples / 2 * fc_inputs);
   const double weights = 2 * (alpha * 2 + beta * 2 / 3 * conv_weights / 2) +
                          2 * (alpha * 2 + beta * 2 / 3 * fc_weights / 2);
-
   expect_near(seconds(Strategy::grid, 2, job(6, 16)), forward + backward + weights);
 }
 
@@ -95,7 +96,6 @@ TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;
   const double weights =
       2 * (alpha * 1 + beta / 2 * conv_weights) + 2 * (alpha * 1 + beta / 2 * fc_weights);
-
   expect_near(seconds(Strategy::domain, 2, job(2, 16)), halo + weights);
 }
 
@@ -116,9 +116,7 @@ TEST(PlanTest, SendsHalosOfGradientsBehindTheFirstLayer) {
 TEST(PlanTest, SendsNoHaloForKernelsOfOnePixel) {
   Model model = small_model();
   model.layers[0].kind = ConvolutionLayer{.filters = 32, .kernel = 1, .padding = 0};
-
   const GridPlan grid = plan(model, Strategy::domain, job(2, 16)).front();
-
   expect_near(grid.layers[0].communication_seconds, 2 * (alpha + beta / 2 * 2 * 32));
 }
 
@@ -126,9 +124,7 @@ TEST(PlanTest, SplitsConvolutionsByBatchWhileThereAreSamples) {
   const double convolution = 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
   const double fc = (alpha + beta * 8 / 2 * fc_outputs) + 2 * (alpha + beta * 8 / 2 * fc_inputs) +
                     2 * (alpha + beta / 2 * fc_weights / 2);
-
   const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 16));
-
   expect_near(grid.communication_seconds, convolution + fc);
   EXPECT_FALSE(grid.layers[0].domain);
   EXPECT_EQ(grid.layers[0].pc, 4);
@@ -139,9 +135,7 @@ TEST(PlanTest, SplitsConvolutionsByDomainBeyondTheBatch) {
       (alpha + beta * 1 * 8 * 2) + 2 * (alpha * 2 + beta * 3 / 4 * conv_weights);
   const double fc = (alpha + beta * 1 / 2 * fc_outputs) + 2 * (alpha + beta * 1 / 2 * fc_inputs) +
                     2 * (alpha + beta / 2 * fc_weights / 2);
-
   const GridPlan grid = planned(small_model(), Strategy::integrated, 2, job(4, 2));
-
   expect_near(grid.communication_seconds, convolution + fc);
   EXPECT_TRUE(grid.layers[0].domain);
   EXPECT_FALSE(grid.layers[1].domain);
@@ -157,7 +151,6 @@ TEST(PlanTest, CostsNothingOnOneRank) {
 TEST(PlanTest, GridsOfOneRowOrColumnAreBatchAndModel) {
   for (const int ranks : {2, 3, 8, 12}) {
     const PlanOptions options = job(ranks, 24);
-
     expect_near(seconds(Strategy::grid, 1, options), seconds(Strategy::batch, 1, options));
     expect_near(seconds(Strategy::grid, ranks, options), seconds(Strategy::model, ranks, options));
     expect_near(seconds(Strategy::integrated, 1, options), seconds(Strategy::batch, 1, options));
@@ -170,13 +163,11 @@ TEST(PlanTest, ListsTheGridsThatGiveEveryColumnASample) {
     EXPECT_EQ(grid.pr * grid.pc, 12);
     rows.push_back(grid.pr);
   }
-
   EXPECT_THAT(rows, ElementsAre(3, 4, 6, 12));
 }
 
 TEST(PlanTest, AddsLayersUp) {
   const GridPlan grid = planned(small_model(), Strategy::grid, 2, job(4, 16));
-
   expect_near(grid.layers[0].communication_seconds + grid.layers[1].communication_seconds,
               grid.communication_seconds);
 }
@@ -185,10 +176,8 @@ TEST(PlanTest, AddsLayersUp) {
 TEST(PlanTest, PredictsComputeTimeFromAFlopRateAlone) {
   PlanOptions options = job(4, 16);
   EXPECT_FALSE(planned(small_model(), Strategy::batch, 1, options).compute_seconds);
-
   options.flops = 1000.0;
   const GridPlan grid = planned(small_model(), Strategy::batch, 1, options);
-
   expect_near(grid.compute_seconds.value_or(0.0),
               16.0 / 4 * (4.0 * 576 * 64 + 6.0 * fc_weights) / 1000.0);
   expect_near(grid.seconds(), grid.communication_seconds + *grid.compute_seconds);
@@ -212,9 +201,7 @@ TEST(PlanTest, KeepsRowsOfTheGridOnANode) {
   PlanOptions options = job(8, 16);
   options.ranks_per_node = 4;
   options.node = {.alpha_seconds = 0.0, .bandwidth = 1e30};  // free
-
   const GridPlan grid = planned(small_model(), Strategy::grid, 4, options);
-
   expect_near(grid.communication_seconds,
               2 * (alpha + beta / 2 * conv_weights / 4) + 2 * (alpha + beta / 2 * fc_weights / 4));
 }
@@ -225,7 +212,6 @@ TEST(PlanTest, TwoEqualLevelsMoveTheWordsOfOne) {
   flat.node.alpha_seconds = 0.0;
   PlanOptions levels = flat;
   levels.ranks_per_node = 4;
-
   for (const int pr : {1, 2, 4, 8}) {
     expect_near(seconds(Strategy::grid, pr, levels), seconds(Strategy::grid, pr, flat));
   }
@@ -262,7 +248,6 @@ TEST(PlanTest, SplitLayersTakeLessMemory) {
   const auto bytes = [&](Strategy strategy, int pr) {
     return planned(small_model(), strategy, pr, job(4, 16)).bytes_per_rank;
   };
-
   EXPECT_LT(bytes(Strategy::grid, 2), bytes(Strategy::batch, 1));
   EXPECT_LT(bytes(Strategy::integrated, 2), bytes(Strategy::batch, 1));
   EXPECT_LT(bytes(Strategy::integrated, 4), bytes(Strategy::integrated, 2));
@@ -273,7 +258,6 @@ TEST(PlanTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions pieces = job(4, 16);
   pieces.pieces = 2;
   const std::uint64_t sum = 4 * (576 + 32'832);
-
   for (const auto& [strategy, pr] : {std::pair(Strategy::batch, 1), {Strategy::domain, 4}}) {
     EXPECT_EQ(planned(small_model(), strategy, pr, pieces).bytes_per_rank,
               planned(small_model(), strategy, pr, job(4, 8)).bytes_per_rank + sum);
@@ -300,7 +284,6 @@ TEST(PlanTest, RefusesMoreRanksThanSamplesByBatch) {
 TEST(PlanTest, RefusesMoreMemoryThanThereIs) {
   PlanOptions options = job(4, 16);
   options.memory_limit = 1000;
-
   EXPECT_THAT(planned(small_model(), Strategy::batch, 1, options).refused,
               HasSubstr("more than the 1000 allowed"));
 }
@@ -309,9 +292,7 @@ TEST(PlanTest, RanksUsableGridsFirstAndFastOnesBeforeSlow) {
   std::vector<GridPlan> plans = {{.pr = 1, .communication_seconds = 1.0, .refused = "no"},
                                  {.pr = 2, .communication_seconds = 3.0},
                                  {.pr = 3, .communication_seconds = 1.0, .compute_seconds = 1.0}};
-
   rank(plans);
-
   EXPECT_EQ(plans[0].pr, 3);
   EXPECT_EQ(plans[1].pr, 2);
   EXPECT_EQ(plans[2].pr, 1);
@@ -331,6 +312,135 @@ TEST(PlanTest, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(planning(uneven), ThrowsMessage<std::invalid_argument>(HasSubstr("multiple")));
   EXPECT_THAT(planning(without_bandwidth),
               ThrowsMessage<std::invalid_argument>(HasSubstr("bandwidth")));
+}
+
+// What Gholami et al. (SPAA 2018) found for the AlexNet of 2012 with alpha = 2 us, 6 GB/s, fp32 and
+// B = 2048: the closed forms say the same.
+
+constexpr std::int64_t published_batch = 2048;
+constexpr std::size_t convolutions = 5;
+
+PlanOptions published(int ranks, std::int64_t batch = published_batch) {
+  return {.ranks = ranks,
+          .batch = batch,
+          .fabric = {.alpha_seconds = 2e-6, .bandwidth = 6e9},
+          .node = {.alpha_seconds = 2e-6, .bandwidth = 6e9}};
+}
+
+std::vector<GridPlan> plans(Strategy strategy, const PlanOptions& options) {
+  static const Model model = make_model("alexnet-2012");
+  return plan(model, strategy, options);
+}
+
+GridPlan fastest(const std::vector<GridPlan>& plans) {
+  return *std::ranges::min_element(plans, {}, &GridPlan::communication_seconds);
+}
+
+GridPlan fastest_usable(std::vector<GridPlan> plans) {
+  rank(plans);
+  return plans.front();
+}
+
+// P_r that each layer would choose alone.
+std::vector<int> chosen_alone(const PlanOptions& options) {
+  const std::vector<GridPlan> grids = plans(Strategy::grid, options);
+  std::vector<int> rows;
+  for (const LayerPlan& layer : grids.front().layers) {
+    rows.push_back(layer.cheapest_pr);
+  }
+  return rows;
+}
+
+std::vector<int> first_of(std::vector<int> rows, std::size_t count) {
+  rows.resize(count);
+  return rows;
+}
+
+// 2 (9 alpha + beta 511/512 |W|) over eight layers of 62,367,776 weights in all.
+TEST(PlanAlexnetTest, BatchMovesTwiceTheWeights) {
+  const double expected = 2 * (8 * 9 * 2e-6 + 4 / 6e9 * 511 / 512 * 62'367'776.0);
+  EXPECT_NEAR(plans(Strategy::batch, published(512)).front().communication_seconds, expected,
+              1e-12);
+}
+
+TEST(PlanAlexnetTest, TheBestSingleGridLiesInsideAtLargeP) {
+  for (const int ranks : {64, 128, 256, 512, 1024, 2048}) {
+    const GridPlan best = fastest(plans(Strategy::grid, published(ranks)));
+    const GridPlan usable = fastest_usable(plans(Strategy::grid, published(ranks)));
+    EXPECT_GT(best.pr, 1) << ranks;
+    EXPECT_LT(best.pr, ranks) << ranks;
+    EXPECT_GT(usable.pr, 1) << ranks;
+    EXPECT_EQ(usable.refused, "") << ranks;
+  }
+}
+
+TEST(PlanAlexnetTest, FewRanksStayWithBatch) {
+  for (const int ranks : {8, 16, 32}) {
+    EXPECT_EQ(fastest(plans(Strategy::grid, published(ranks))).pr, 1) << ranks;
+  }
+}
+
+TEST(PlanAlexnetTest, AllConvolutionsStayWithBatchAloneUntilP256) {
+  for (const int ranks : {8, 16, 32, 64, 128, 256}) {
+    EXPECT_THAT(first_of(chosen_alone(published(ranks)), convolutions), testing::Each(1)) << ranks;
+  }
+}
+
+// conv3, the first to leave: |W| / (d + 2 e) = 884,736 / (64,896 + 2 * 43,264) = 5.8.
+TEST(PlanAlexnetTest, LateConvolutionsLeaveBatchWhenFewSamplesAreLeft) {
+  EXPECT_THAT(first_of(chosen_alone(published(512)), convolutions), ElementsAre(1, 1, 2, 2, 2));
+  EXPECT_THAT(first_of(chosen_alone(published(1024)), convolutions), ElementsAre(1, 1, 2, 2, 2));
+}
+
+TEST(PlanAlexnetTest, FullyConnectedLayersLeaveBatchAtOnce) {
+  const std::vector<int> rows = chosen_alone(published(8));
+  EXPECT_GT(rows[convolutions], 1);
+  EXPECT_GT(rows[convolutions + 1], 1);
+}
+
+TEST(PlanAlexnetTest, ConvolutionsByBatchBeatTheSingleGrid) {
+  for (const int ranks : {8, 64, 512, 2048}) {
+    EXPECT_LT(fastest(plans(Strategy::integrated, published(ranks))).communication_seconds,
+              fastest(plans(Strategy::grid, published(ranks))).communication_seconds)
+        << ranks;
+  }
+}
+
+TEST(PlanAlexnetTest, DomainsHelpBeyondTheBatch) {
+  const PlanOptions options = published(4096);
+  const std::vector<GridPlan> grids = plans(Strategy::grid, options);
+  const std::vector<GridPlan> integrated = plans(Strategy::integrated, options);
+  EXPECT_LT(fastest(integrated).communication_seconds, fastest(grids).communication_seconds);
+  EXPECT_LT(fastest_usable(integrated).communication_seconds,
+            fastest_usable(grids).communication_seconds);
+  EXPECT_TRUE(fastest_usable(integrated).layers.front().domain);
+}
+
+// Halos are cheap, but domain reduces whole weights over all ranks: on one and the same grid it
+// pays from P_r = 16 on, where the grid's activations cost more than its weights.
+TEST(PlanAlexnetTest, DomainsHelpOnTheSameGridFrom16Rows) {
+  const std::vector<GridPlan> grids = plans(Strategy::grid, published(4096));
+  const std::vector<GridPlan> integrated = plans(Strategy::integrated, published(4096));
+  for (std::size_t i = 0; i < grids.size(); ++i) {
+    const bool cheaper = integrated[i].communication_seconds < grids[i].communication_seconds;
+    EXPECT_EQ(cheaper, grids[i].pr >= 16) << grids[i].pr;
+  }
+}
+
+// What is booked for an optimizer is what it keeps.
+
+constexpr std::size_t parameters = 10;
+
+int words_kept(const std::unique_ptr<sync::Optimizer>& optimizer) {
+  return static_cast<int>(optimizer->state().size() / parameters);
+}
+
+TEST(OptimizerWordsTest, AreThoseThatTheOptimizerKeeps) {
+  EXPECT_EQ(optimizer_words({.name = "sgd"}), words_kept(sync::make_sgd(parameters, {})));
+  EXPECT_EQ(optimizer_words({.name = "sgd", .momentum = 0.0}),
+            words_kept(sync::make_sgd(parameters, {.momentum = 0.0F})));
+  EXPECT_EQ(optimizer_words({.name = "adam"}), words_kept(sync::make_adam(parameters)));
+  EXPECT_EQ(optimizer_words({.name = "adamw"}), words_kept(sync::make_adamw(parameters)));
 }
 
 }  // namespace

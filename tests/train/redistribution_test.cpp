@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +15,6 @@
 namespace rondo::train::redistribution_test {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 
 std::vector<Redistribution> plans_of(const Partition& from, const Partition& to) {
@@ -138,7 +136,7 @@ TEST(RedistributionTest, TakesChannelsOfAnyExtentFromSamplesOfAnyExtent) {
           test::for_each_element(plan.kept, add);
           for (const Transfer& sent : plan.sends) test::for_each_element(sent.box, add);
         }
-        ASSERT_THAT(count.values(), Each(1));
+        ASSERT_THAT(count.values(), testing::Each(1));
       }
     }
   }
@@ -150,7 +148,6 @@ TEST(RedistributionTest, FromSamplesToChannelsEveryRankSendsItsPartButOne) {
     for (int rank = 0; rank < p; ++rank) {
       const Redistribution plan =
           redistribution(by_sample(extents, p), by_channel(extents, {.pr = p}), rank);
-
       EXPECT_EQ(plan.words_sent(), extents.size() / p * (p - 1) / p);
     }
   }
@@ -186,7 +183,6 @@ TEST(RedistributionTest, DealsReceiversOutToTheHoldersOfABlock) {
   const tensor::Shape extents{.n = 2, .h = 1, .w = 1, .c = 4};
   const Partition from(extents, {.n = 2}, {0, 0, 1, 1});
   const Partition to(extents, {.n = 2}, {1, 1, 0, 0});
-
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(redistribution(from, to, rank).words_sent(), 4) << rank;
   }
@@ -231,7 +227,6 @@ TEST(RedistributionTest, ServesBoxesThatOverlap) {
 TEST(RedistributionTest, RefusesPartitionsOfDifferentArraysOrRanks) {
   const tensor::Shape extents{.n = 4, .h = 1, .w = 1, .c = 4};
   const Partition from = by_sample(extents, 2);
-
   EXPECT_THROW(static_cast<void>(redistribution(from, by_sample(extents.with_n(5), 2), 0)),
                std::invalid_argument);
   EXPECT_THROW(static_cast<void>(words_moved(from, by_sample(extents, 4))), std::invalid_argument);

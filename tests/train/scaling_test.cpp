@@ -1,9 +1,7 @@
 // Predictions of update schemes, held to numbers that were worked out by hand.
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +13,6 @@
 namespace rondo::train::scaling_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::ThrowsMessage;
@@ -92,7 +89,6 @@ TEST(ScalingTest, OneRankOnlyComputes) {
 // fc's reduction takes 82.25 from 32 on, longer than backward; the others follow it.
 TEST(ScalingTest, ReductionsFollowEachOther) {
   const double reduced = fc_final + allreduce2(connected) + 2 * allreduce2(convolution);
-
   expect_near(step(scheme("synchronous"), on(2)), reduced + update);
 }
 
@@ -100,7 +96,6 @@ TEST(ScalingTest, ReductionsWaitForTheirGradients) {
   ScalingOptions fast = on(2);
   fast.fabric.bandwidth = 4e3 / beta;
   const double last = 2 * (alpha + 1e-3 * beta * convolution / 2);
-
   expect_near(step(scheme("synchronous"), fast), end + last + update);
 }
 
@@ -109,7 +104,6 @@ TEST(ScalingTest, SmallLayersGoTogether) {
   Experiment::Update keys = scheme("synchronous");
   keys.bucket_bytes = 2600;
   const double reduced = fc_final + allreduce2(connected) + allreduce2(2 * convolution);
-
   expect_near(step(keys, on(2)), reduced + update);
 }
 
@@ -120,7 +114,6 @@ TEST(ScalingTest, LazyLayersAreReducedOnceInAWindow) {
   options.tau = 4.0;
   const double rest = fc_final + allreduce2(connected) + allreduce2(convolution);
   const double last = rest + 2 * allreduce2(convolution);  // the probe, and the layer
-
   expect_near(step(keys, options), (3 * rest + last) / 4 + update);
 }
 
@@ -133,14 +126,12 @@ TEST(ScalingTest, EveryLayersControllerLooksAtAllProbes) {
   fast.fabric.bandwidth = 4e3 / beta;
   fast.tau = 4.0;
   const double both = 2 * (alpha + 1e-3 * beta * 2 * convolution / 2);
-
   expect_near(step(keys, fast), (3 * end + end + 2 * both) / 4 + update);  // the probes, the layers
 }
 
 TEST(ScalingTest, WindowsOfOneIterationNeedNoProbe) {
   Experiment::Update keys = scheme("lazy");
   keys.lazy_layers = "2";
-
   const double reduced = fc_final + allreduce2(connected) + allreduce2(2 * convolution);
   expect_near(step(keys, on(2)), reduced + update);
 }
@@ -148,7 +139,6 @@ TEST(ScalingTest, WindowsOfOneIterationNeedNoProbe) {
 TEST(ScalingTest, KStepAveragesOnceInAPeriod) {
   Experiment::Update keys = scheme("k_step");
   keys.period = 8;
-
   expect_near(step(keys, on(4)), end + update + allreduce4(all) / 8);
 }
 
@@ -158,7 +148,6 @@ TEST(ScalingTest, GroupsAverageMoreOften) {
   keys.period = 8;
   keys.local_period = 2;
   keys.group = 2;
-
   expect_near(step(keys, on(4)), end + update + (3 * allreduce2(all) + allreduce4(all)) / 8);
 }
 
@@ -170,7 +159,6 @@ TEST(ScalingTest, LevelsAverageWhereNoSlowerOneDoes) {
   keys.group = 2;
   keys.levels = {{8, 4.0}};
   const double averages = 2 * allreduce2(all) + allreduce4(all) + allreduce8(all);
-
   expect_near(step(keys, on(8)), end + update + averages / 16);
 }
 
@@ -204,7 +192,6 @@ TEST(ScalingTest, AJobSmallerThanANodeStaysInside) {
   Experiment::Update keys = scheme("k_step");
   keys.period = 1;
   const double inside = 2 * (2 * node_alpha + 0.1 * beta * all * 3 / 4);
-
   expect_near(step(keys, on_nodes(4, 6)), end + update + inside);
 }
 
@@ -216,14 +203,12 @@ constexpr double turn = update + between;
 TEST(ScalingTest, WorkersWaitForTheToken) {
   Experiment::Update keys = scheme("cyclic");
   keys.delay = "fixed";
-
   ASSERT_GT(4 * turn, end + update);
   expect_near(step(keys, on(4)), 4 * turn);
 }
 
 TEST(ScalingTest, WorkersComputeUntilTheTokenComes) {
   const double mini_batches = (4 * turn - update) / end;
-
   expect_near(step(scheme("cyclic"), on(4)), 4 * turn / mini_batches);
 }
 
@@ -246,7 +231,6 @@ TEST(ScalingTest, TheStoreTravelsOnceForEachNode) {
   keys.delay = "fixed";
   ScalingOptions adam = on_nodes(8, 4);
   adam.optimizer_words = 2;
-
   expect_near(step(keys, on_nodes(8, 4)), 8 * update + 6 * node_alpha + 2 * between);
   expect_near(step(keys, adam), 8 * update + 6 * node_alpha + 2 * (2 * alpha + 3 * beta * all));
 }
@@ -255,7 +239,6 @@ TEST(ScalingTest, InsideANodeTheTokenIsANumber) {
   Experiment::Update keys = scheme("cyclic");
   keys.delay = "fixed";
   const ScalingOptions many = on_nodes(32, 48);
-
   expect_near(step(keys, many), 32 * (update + node_alpha));
 }
 
@@ -265,7 +248,6 @@ TEST(ScalingTest, TheTokenWaitsForSlowWorkers) {
   for (const char* delay : {"fixed", "dynamic"}) {
     Experiment::Update keys = scheme("cyclic");
     keys.delay = delay;
-
     expect_near(step(keys, options), 100 * end + update);
   }
 }
@@ -299,15 +281,13 @@ TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
   ASSERT_THAT(points, SizeIs(2));
   EXPECT_EQ(points[1].global_batch, 3);
   expect_near(points[1].compute_seconds, 2 * end + update);
-  EXPECT_THAT(samples_of_ranks(options), ElementsAre(3, 3, 2));
+  EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(3, 3, 2));
 }
 
 TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
   ScalingOptions options = on(2);
   const double alone = 1 / (end + update);
-
   const auto points = predict_scaling(model(), scheme("synchronous"), options, HandCosts());
-
   expect_near(points[0].speedup, points[0].images_per_second / alone);
 }
 
@@ -355,7 +335,6 @@ TEST(ScalingTest, ChecksRangesBeforeItCountsThem) {
   backwards.last = 2;
   ScalingOptions from_none = on(0);
   from_none.last = 4;
-
   ASSERT_THAT([&] { (void)samples_of_ranks(backwards); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
   EXPECT_THAT([&] { (void)samples_of_ranks(from_none); },

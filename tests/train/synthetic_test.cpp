@@ -1,7 +1,6 @@
 // Images without files: the same for the same options, and possible to learn.
 
 #include <cstdint>
-#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
@@ -51,10 +50,8 @@ std::size_t nearest_class(const std::vector<std::vector<double>>& means,
 
 TEST(SyntheticTest, IsTheSameForTheSameOptions) {
   const SyntheticOptions options{.shape = {0, 5, 7, 3}, .training = 40, .test = 20, .seed = 3};
-
   const Dataset one = make_synthetic(options);
   const Dataset two = make_synthetic(options);
-
   EXPECT_EQ(one.training.pixels, two.training.pixels);
   EXPECT_EQ(one.test.pixels, two.test.pixels);
   EXPECT_EQ(one.mean, two.mean);
@@ -62,10 +59,8 @@ TEST(SyntheticTest, IsTheSameForTheSameOptions) {
 
 TEST(SyntheticTest, KeepsItsImagesFromReleaseToRelease) {
   const Dataset dataset = make_synthetic({.shape = {0, 28, 28, 1}, .training = 3, .test = 1});
-
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const std::uint8_t pixel : dataset.training.pixels) hash = (hash ^ pixel) * 1099511628211U;
-
   EXPECT_EQ(hash, 17277167235682313537U);
 }
 
@@ -73,7 +68,6 @@ TEST(SyntheticTest, DependsOnTheSeed) {
   SyntheticOptions options{.training = 10, .test = 1};
   const Dataset one = make_synthetic(options);
   options.seed = 2;
-
   EXPECT_NE(make_synthetic(options).training.pixels, one.training.pixels);
 }
 
@@ -81,13 +75,11 @@ TEST(SyntheticTest, BeginsAlikeWhateverTheNumberOfImages) {
   const Dataset few = make_synthetic({.training = 3, .test = 1});
   std::vector<std::uint8_t> many = make_synthetic({.training = 30, .test = 1}).training.pixels;
   many.resize(few.training.pixels.size());
-
   EXPECT_EQ(many, few.training.pixels);
 }
 
 TEST(SyntheticTest, TestImagesDifferFromTrainingImages) {
   const Dataset dataset = make_synthetic({.training = 10, .test = 10});
-
   EXPECT_NE(dataset.training.pixels, dataset.test.pixels);
 }
 
@@ -109,13 +101,11 @@ TEST(SyntheticTest, HasAnyShapeAndAnyNumberOfClasses) {
 TEST(SyntheticTest, ShowsItsClassesInItsPixels) {
   const Dataset dataset = make_synthetic({.training = 500, .test = 200});
   const auto means = class_means(dataset);
-
   int correct = 0;
   for (std::size_t i = 0; i < 200; ++i) {
     const std::size_t found = nearest_class(means, &dataset.test.pixels[i * 28 * 28]);
     correct += found == static_cast<std::size_t>(dataset.test.labels[i]) ? 1 : 0;
   }
-
   EXPECT_GT(correct, 80);
 }
 

@@ -31,8 +31,6 @@ namespace {
 using test::Outcome;
 using test::train_on;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::ThrowsMessage;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
 
@@ -59,22 +57,24 @@ void expect_same_training(const Outcome& grid, const Outcome& alone) {
   EXPECT_EQ(grid.metrics[0].accuracy, alone.metrics[0].accuracy);
 }
 
+/// On `ranks` ranks whose groups of two split layers, each in one way.
+void expect_same_on_grids(int ranks, const Experiment& experiment, const Outcome& alone) {
+  for (const Experiment::Grid& grid :
+       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+    expect_same_training(train_on(ranks, on_grid(experiment, grid)), alone);
+  }
+}
+
 TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
   const Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
-
-  for (const Experiment::Grid& grid :
-       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
-    expect_same_training(train_on(2, on_grid(experiment, grid)), alone);
-    expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-  }
+  for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment, alone);
 }
 
 TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
   experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
-
   expect_same_training(train_on(4, experiment), alone);
 }
 
@@ -121,7 +121,6 @@ TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
   experiment.train.global_batch = 1;
   const Outcome alone = train_on(1, experiment);
   experiment.grid.plan = "auto";
-
   expect_same_training(train_on(2, experiment), alone);
 }
 
@@ -129,7 +128,6 @@ TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
   Experiment experiment = experiment_of("synchronous");
   experiment.train.global_batch = 199;  // then one sample is left for two groups
   experiment.train.max_steps = 4;
-
   expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
 }
 
@@ -138,10 +136,7 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
     Experiment experiment = experiment_of(scheme);
     if (experiment.update.scheme == "hierarchical") experiment.update.group = 2;
     const Outcome alone = train_on(4, experiment);
-
-    for (const Experiment::Grid& grid : {Experiment::Grid{.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(8, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(8, experiment, alone);
   }
 }
 
@@ -168,11 +163,7 @@ TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
     experiment.update.lazy_layers = layers;
     experiment.update.max_interval = experiment.update.lazy_layers == "auto" ? 1 : 4;
     const Outcome alone = train_on(2, experiment);
-
-    for (const Experiment::Grid& grid :
-         {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(4, experiment, alone);
   }
 }
 
@@ -185,10 +176,7 @@ TEST(TrainerGridTest, GroupsClipByTheNormOfTheWholeGradient) {
     const Outcome alone = train_on(2, experiment);
     ASSERT_GT(std::abs(alone.metrics[0].loss - unclipped), 10 * tolerance * unclipped);
 
-    for (const Experiment::Grid& grid :
-         {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}}) {
-      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
-    }
+    expect_same_on_grids(4, experiment, alone);
   }
 }
 
@@ -386,10 +374,8 @@ std::uint64_t collectives_with(std::int64_t bucket_bytes, std::vector<float>& pa
 TEST(TrainerGridTest, SumsOfAReplicaTravelTogether) {
   std::vector<float> one_by_one;
   std::vector<float> together;
-
   const std::uint64_t many = collectives_with(1, one_by_one);
   const std::uint64_t few = collectives_with(1 << 20, together);
-
   EXPECT_EQ(many - few, 8U);
   EXPECT_EQ(one_by_one, together);
 }
@@ -410,21 +396,19 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
     trainer->join();
 
     EXPECT_THAT([&] { trainer->run_epoch(); },
-                ThrowsMessage<NumericError>(HasSubstr("rank(s) 3 differ from rank 1")))
+                testing::ThrowsMessage<NumericError>(HasSubstr("rank(s) 3 differ from rank 1")))
         << "rank " << world.rank();
   });
 }
 
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
-
   const auto lines = grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24);
-
   EXPECT_THAT(lines.at(0), HasSubstr("2 groups of 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
-  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), IsEmpty());
+  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), testing::IsEmpty());
 }
 
 }  // namespace

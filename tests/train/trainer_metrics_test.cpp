@@ -1,15 +1,17 @@
-// What a run tells: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
+// What a run leaves behind, and runs that cannot be.
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -21,9 +23,11 @@ namespace rondo::train::trainer_metrics_test {
 namespace {
 
 using nlohmann::json;
+using test::small_experiment;
 using testing::HasSubstr;
-using testing::MatchesRegex;
 using testing::UnorderedElementsAre;
+
+// What a run tells: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
 
 constexpr std::uint64_t ranks = 2;
 
@@ -81,7 +85,6 @@ std::vector<std::string> names_in(const json& object) {
 TEST(TrainerMetricsTest, LinesComeInOrder) {
   std::vector<std::string> events;
   for (const json& line : told().lines) events.push_back(line.at("event"));
-
   EXPECT_THAT(events, testing::ElementsAre("start", "step", "step", "epoch", "step", "step",
                                            "epoch", "end"));
 }
@@ -104,7 +107,6 @@ TEST(TrainerMetricsTest, StartLinesHaveTheirNames) {
 
 TEST(TrainerMetricsTest, StepLinesHaveTheirNames) {
   const json step = lines_of("step").at(3);
-
   EXPECT_THAT(names_in(step),
               UnorderedElementsAre("event", "epoch", "step", "total_step", "loss",
                                    "training_accuracy", "learning_rate", "images_per_second"));
@@ -152,7 +154,6 @@ TEST(TrainerMetricsTest, EpochFiguresAreOfTheEpochAlone) {
 // bytes of the gradients a step, over all ranks. What the trainer itself reduces is not counted.
 TEST(TrainerMetricsTest, BytesSentAreThoseOfTheScheme) {
   const auto parameters = lines_of("start").at(0).at("parameters").get<std::uint64_t>();
-
   for (const EpochMetrics& epoch : told().epochs) {
     EXPECT_EQ(epoch.bytes_sent, 9 * 2 * (ranks - 1) * parameters * sizeof(float));
   }
@@ -167,16 +168,14 @@ TEST(TrainerMetricsTest, SharesAreOfTheStepTime) {
 }
 
 TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
-  EXPECT_THAT(told().returned.parameter_hash, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_THAT(told().returned.parameter_hash, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
   const json epoch = lines_of("epoch").at(1);
-
   EXPECT_EQ(epoch.at("parameter_hash").get<std::string>(), told().returned.parameter_hash);
 }
 
 TEST(TrainerMetricsTest, NotesSayWhatRuns) {
   const std::string notes = testing::PrintToString(told().notes);
-
   EXPECT_THAT(notes, HasSubstr("ranks 2 x 1 thread"));
   EXPECT_THAT(notes, HasSubstr("batch 24 in all, 12 per rank; 9 steps per epoch, 18 in all"));
   EXPECT_THAT(notes, HasSubstr("200 training and 50 test images of 28x28x1"));
@@ -193,6 +192,93 @@ TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {
   EXPECT_EQ(last.seconds_left, 0.0);
   EXPECT_GT(told().progress.front().seconds_left, 0.0);
   EXPECT_GT(last.images_per_second, 0.0);
+}
+
+// Runs that cannot be: every rank ends, with an error that says why.
+
+/// Expects that training throws an `Error` with that text on every rank.
+template <typename Error, typename Text>
+void expect_on_all_ranks(int size, const Experiment& experiment, const Text& text,
+                         const TrainerOptions& options = {}) {
+  rondo::test::World{size}.run([&](transport::World& world) {
+    EXPECT_THAT([&] { train(world, experiment, options); }, testing::ThrowsMessage<Error>(text));
+  });
+}
+
+TEST(TrainerErrorsTest, ABatchSmallerThanTheRanks) {
+  expect_on_all_ranks<ConfigError>(3, small_experiment("lenet5", 2),
+                                   HasSubstr("a batch of 2 is smaller than the ranks (3)"));
+}
+
+TEST(TrainerErrorsTest, DataThatIsNotThere) {
+  Experiment experiment = small_experiment();
+  experiment.data.name = "fashion-mnist";
+  experiment.data.path = "/nonexistent";
+  expect_on_all_ranks<DataError>(2, experiment, HasSubstr("/nonexistent"));
+}
+
+TEST(TrainerErrorsTest, AModelThatDoesNotExist) {
+  expect_on_all_ranks<ConfigError>(2, small_experiment("lenet6"), HasSubstr("lenet6"));
+}
+
+TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path& folder = scratch.path();
+  std::ofstream(folder / "file") << "in the way";
+  TrainerOptions options;
+  options.run_folder = folder / "file" / "run";
+  expect_on_all_ranks<ConfigError>(2, small_experiment(),
+                                   HasSubstr("file/run: the run folder cannot be made: "), options);
+}
+
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
+  Experiment experiment = small_experiment();
+  experiment.optimizer.learning_rate = 1e30;
+  const rondo::test::ScratchFolder scratch;
+  TrainerOptions options;
+  options.run_folder = scratch.path();
+
+  expect_on_all_ranks<NumericError>(3, experiment, HasSubstr("NaN or Inf in step 2;"), options);
+
+  std::ifstream stream(options.run_folder / "metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(stream, line);) last = line;
+  EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2;"));
+}
+
+TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
+  const rondo::test::ScratchFolder scratch;
+  TrainerOptions options;
+  options.run_folder = scratch.path();
+  std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
+  expect_on_all_ranks<DataError>(2, small_experiment(), HasSubstr("No space left on device"),
+                                 options);
+}
+
+/// Rank 3 of a grid of two groups throws `error` after a step, when the others go on.
+template <typename Error>
+void expect_on_all_ranks_of_a_grid(const Error& error) {
+  Experiment experiment = small_experiment();
+  experiment.grid.filter = 2;
+  rondo::test::World{4}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.on_step = [&] {
+      if (world.rank() == 3) throw error;
+    };
+    EXPECT_THROW(train(world, experiment, options), Error) << "rank " << world.rank();
+  });
+}
+
+TEST(TrainerErrorsTest, AnErrorOfOneRankOfAGridEndsAllAlike) {
+  expect_on_all_ranks_of_a_grid(DataError("x"));
+  expect_on_all_ranks_of_a_grid(std::runtime_error("x"));
+}
+
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsAllRanksOfAGrid) {
+  Experiment experiment = small_experiment();
+  experiment.optimizer.learning_rate = 1e30;
+  experiment.grid.filter = 2;
+  expect_on_all_ranks<NumericError>(4, experiment, HasSubstr("NaN or Inf in step 2;"));
 }
 
 }  // namespace

@@ -1,23 +1,36 @@
-// The same run on different numbers of ranks, and twice: what must be equal is.
+// Ranks that train together: what they average, what they hold, and how that is checked.
 
+#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
+#include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "trainer/agreement.hpp"
 
 namespace rondo::train::trainer_ranks_test {
 namespace {
 
+using Kind = LazyLayers::Kind;
+using rondo::test::World;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
-using testing::Each;
-using testing::SizeIs;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// The same run on different numbers of ranks, and twice: what must be equal is.
 
 // The global batch is divisible by 2, 3 and 4; by none of them; and larger than the data set, so
 // that the last, short batch is the only one. 200 = 8 * 24 + 8, = 8 * 25.
@@ -44,7 +57,6 @@ INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 
 TEST(TrainerTest, FiveStepsChangeTheModel) {
   Experiment still = test::small_experiment();
   still.optimizer.learning_rate = 0.0;
-
   EXPECT_NE(train_on(1, test::small_experiment()).parameters.at(0),
             train_on(1, still).parameters.at(0));
 }
@@ -52,8 +64,7 @@ TEST(TrainerTest, FiveStepsChangeTheModel) {
 TEST(TrainerTest, AllRanksHoldTheSameBits) {
   for (const char* model : {"lenet5", "resnet20"}) {
     const Outcome outcome = train_on(3, test::small_experiment(model, 7));
-
-    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << model;
+    EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters.at(0))) << model;
   }
 }
 
@@ -61,7 +72,6 @@ TEST(TrainerTest, TwoRunsWithOneSeedGiveTheSameBits) {
   const Experiment experiment = test::small_experiment();
   const Outcome first = train_on(2, experiment);
   const Outcome second = train_on(2, experiment);
-
   EXPECT_EQ(first.parameters, second.parameters);
   EXPECT_EQ(first.metrics.at(0).parameter_hash, second.metrics.at(0).parameter_hash);
   EXPECT_EQ(first.metrics.at(0).loss, second.metrics.at(0).loss);
@@ -71,17 +81,14 @@ TEST(TrainerTest, AnotherSeedGivesAnotherModel) {
   Experiment experiment = test::small_experiment();
   const Outcome first = train_on(1, experiment);
   experiment.train.seed = 2;
-
   EXPECT_NE(first.parameters, train_on(1, experiment).parameters);
 }
 
 TEST(TrainerTest, ALastBatchWithFewerSamplesThanRanksIsExact) {
   Experiment experiment = test::small_experiment("lenet5", 199);  // then one sample is left
   experiment.train.max_steps = 4;
-
   const Outcome one = train_on(1, experiment);
   const Outcome three = train_on(3, experiment);
-
   EXPECT_LE(relative_difference(three.parameters.at(0), one.parameters.at(0)), 1e-5);
 }
 
@@ -106,7 +113,7 @@ TEST(TrainerTest, TheShortLastBatchOfAnEpochCanBeLeftOut) {
 TEST(TrainerTest, EveryRankReturnsTheSameMetrics) {
   const Outcome outcome = train_on(3, test::small_experiment());
 
-  ASSERT_THAT(outcome.metrics, SizeIs(3));
+  ASSERT_THAT(outcome.metrics, testing::SizeIs(3));
   for (const EpochMetrics& metrics : outcome.metrics) {
     EXPECT_EQ(metrics.loss, outcome.metrics[0].loss);
     EXPECT_EQ(metrics.accuracy, outcome.metrics[0].accuracy);
@@ -121,8 +128,123 @@ TEST(TrainerTest, LearnsSyntheticImages) {
   experiment.data.training = 1000;
   experiment.train.max_steps = 0;
   experiment.train.epochs = 4;
-
   EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
+}
+
+// Ranks that should hold the same parameters are compared by hash.
+
+TEST(ReplicaCheckTest, EqualRanksPass) {
+  for (const int ranks : {1, 2, 3}) {
+    World{ranks}.run([=](transport::World& world) {
+      EXPECT_NO_THROW(
+          check_replicas(world.communicator(), {.pc = ranks}, ParameterHash{1, 2, 3}, 1));
+    });
+  }
+}
+
+TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
+  World{4}.run([](transport::World& world) {
+    ParameterHash mine{1, 2, 3};
+    if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
+    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); },
+                ThrowsMessage<NumericError>(testing::AllOf(
+                    HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
+  });
+}
+
+TEST(ReplicaCheckTest, RanksOfOtherPositionsHoldOtherParameters) {
+  World{4}.run([](transport::World& world) {
+    const ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
+    EXPECT_NO_THROW(check_replicas(world.communicator(), {.pr = 2, .pc = 2}, mine, 1));
+  });
+}
+
+TEST(ReplicaCheckTest, ADifferenceInOnePositionIsThrownInAll) {
+  World{6}.run([](transport::World& world) {
+    ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
+    if (world.rank() == 5) mine.back() = 9;
+    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pr = 2, .pc = 3}, mine, 1); },
+                ThrowsMessage<NumericError>(HasSubstr(": rank(s) 5 differ from rank 1;")));
+  });
+}
+
+// Which ranks average among themselves.
+
+std::vector<transport::RankInfo> ranks_on(const std::vector<int>& nodes) {
+  std::vector<transport::RankInfo> ranks;
+  for (const int node : nodes) ranks.push_back({.node = node});
+  return ranks;
+}
+
+TEST(RankGroupsTest, AreTheNodesByDefault) {
+  const std::vector<RankGroups> levels = rank_groups({}, ranks_on({0, 0, 1, 0, 1}));
+  ASSERT_EQ(levels.size(), 1U);
+  EXPECT_EQ(levels[0].period, 4);
+  EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 0, 1));
+}
+
+TEST(RankGroupsTest, AreConsecutiveRanksOfAGivenSize) {
+  Experiment experiment;
+  experiment.update.group = 2;
+  experiment.update.levels = {{8, 4.0}};
+  const std::vector<RankGroups> levels = rank_groups(experiment, ranks_on({0, 0, 0, 0, 0}));
+  ASSERT_EQ(levels.size(), 2U);
+  EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 1, 2));
+  EXPECT_EQ(levels[1].period, 8);
+  EXPECT_THAT(levels[1].group_of, ElementsAre(0, 0, 0, 0, 1));
+}
+
+TEST(RankGroupsTest, RefusesGroupsThatCutThroughNodes) {
+  Experiment experiment;
+  experiment.update.levels = {{8, 2.0}};
+  EXPECT_THAT([&] { static_cast<void>(rank_groups(experiment, ranks_on({0, 0, 0, 1}))); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("update.levels: the groups of period 8 cut through one of period 4, at "
+                            "rank 2")));
+}
+
+// Which layers of a model are lazy.
+
+TEST(LazyPlanTest, AConvolutionTakesItsBatchNormAlong) {
+  const Model model = make_model("resnet8");
+  const ParameterLayout layout = layout_of(model);
+  const LazyPlan plan = plan_lazy_layers(model, {Kind::count, 2});
+
+  EXPECT_THAT(plan.names, ElementsAre("conv1", "layer1.0.conv1"));
+  EXPECT_EQ(plan.layers, 4U);
+  EXPECT_EQ(layout.blocks[3].name, "layer1.0.bn1");
+  EXPECT_EQ(plan.probes.at(0).size, 16U * 3 * 9);
+  EXPECT_EQ(plan.probes.at(1).offset, layout.blocks[2].offset);
+  EXPECT_EQ(plan.probes.at(1).size, 16U * 16 * 9);
+}
+
+TEST(LazyPlanTest, ABiasIsNoPartOfTheProbe) {
+  const LazyPlan plan = plan_lazy_layers(make_model("lenet5"), {Kind::count, 2});
+  EXPECT_EQ(plan.layers, 2U);
+  EXPECT_EQ(plan.probes.at(1).offset, 6U * 25 + 6);
+  EXPECT_EQ(plan.probes.at(1).size, 16U * 6 * 25);
+}
+
+TEST(LazyPlanTest, AFractionIsRoundedButNotToNone) {
+  const Model model = make_model("resnet8");  // 9 convolutions
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.5}).names.size(), 5U);
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 0.01}).names.size(), 1U);
+  EXPECT_EQ(plan_lazy_layers(model, {Kind::fraction, 1.0}).names.size(), 9U);
+  EXPECT_THAT(plan_lazy_layers(model, {Kind::fraction, 0.0}).names, testing::IsEmpty());
+}
+
+TEST(LazyPlanTest, AutoTakesTheUnhiddenConvolutionsAndOneAtLeast) {
+  const Model model = make_model("resnet8");
+  EXPECT_THAT(plan_lazy_layers(model, {}, 0).names, ElementsAre("conv1"));
+  EXPECT_THAT(plan_lazy_layers(model, {}, 2).names, ElementsAre("conv1"));
+  EXPECT_THAT(plan_lazy_layers(model, {}, 3).names, ElementsAre("conv1", "layer1.0.conv1"));
+  EXPECT_EQ(plan_lazy_layers(model, {}, 1000).names.size(), 9U);
+}
+
+TEST(LazyPlanTest, RefusesMoreConvolutionsThanThereAre) {
+  EXPECT_THAT([] { static_cast<void>(plan_lazy_layers(make_model("lenet5"), {Kind::count, 3})); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "update.lazy_layers: lenet5 has 2 convolutions that can be lazy, and not 3")));
 }
 
 }  // namespace

@@ -1,26 +1,35 @@
-// Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
-// and the counters are those of the closed forms.
+// Whole runs under every update scheme.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
 namespace rondo::train::trainer_schemes_test {
 namespace {
 
+using nlohmann::json;
 using rondo::test::Backend;
+using rondo::test::ScratchFolder;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
 using testing::Each;
+
+// Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
+// and the counters are those of the closed forms.
 
 // 200 images in batches of 24: 8 whole ones and a short one an epoch.
 Experiment experiment_of(const std::string& scheme, const std::string& model = "lenet5") {
@@ -72,7 +81,6 @@ TEST(TrainerSchemesTest, GroupsOfOneAreKStepAveraging) {
   hierarchical.update.group = 1;
   Experiment k_step = hierarchical;
   k_step.update.scheme = "k_step";
-
   EXPECT_EQ(train_on(4, hierarchical).parameters, train_on(4, k_step).parameters);
 }
 
@@ -108,7 +116,6 @@ TEST(TrainerSchemesTest, LazyLayersCountTheirReductions) {
 TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   const Outcome outcome = train_on(2, experiment);
-
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
 
@@ -116,7 +123,6 @@ TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
 TEST(TrainerSchemesTest, MeasuringLeavesParametersAndStatisticsAlone) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   experiment.update.max_interval = 1;
-
   EXPECT_EQ(train_on(1, experiment).parameters,
             train_on(1, experiment_of("synchronous", "resnet8")).parameters);
 }
@@ -125,7 +131,6 @@ TEST(TrainerSchemesTest, LazyLearns) {
   Experiment experiment = learning("lazy");
   experiment.update.lazy_layers = "2";
   experiment.update.warmup_epochs = 1.0;
-
   EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
 }
 
@@ -134,7 +139,6 @@ TEST(TrainerSchemesTest, AWarmUpAsLongAsTheRunIsSynchronous) {
   for (const char* scheme : {"lazy", "k_step", "hierarchical", "cyclic"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");
     experiment.update.warmup_epochs = 2.0;
-
     EXPECT_EQ(train_on(2, experiment).parameters, synchronous.parameters) << scheme;
   }
 }
@@ -203,7 +207,6 @@ TEST(TrainerSchemesTest, OnOneNodeEveryAverageIsGlobal) {
   experiment.update.period = 8;
   experiment.update.local_period = 2;
   const RunSummary summary = train_on(4, experiment).summaries.at(0);
-
   EXPECT_EQ(summary.global_reductions, 4U);
   EXPECT_EQ(summary.local_reductions, 0U);
   EXPECT_EQ(summary.local_bytes, 0U);
@@ -212,7 +215,6 @@ TEST(TrainerSchemesTest, OnOneNodeEveryAverageIsGlobal) {
 TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
   const Outcome outcome =
       train_on(rondo::test::World(Backend::shm_nodes, 2), 2, experiment_of("synchronous"));
-
   EXPECT_GE(outcome.summaries.at(0).bytes_sent, outcome.summaries.at(0).synchronous_bytes_sent);
 }
 
@@ -223,7 +225,6 @@ TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
     experiment.update.local_period = 3;
     experiment.update.reduction_momentum = 0.5;
     const Outcome outcome = train_on(3, experiment);
-
     EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
   }
 }
@@ -233,7 +234,6 @@ TEST(TrainerSchemesTest, AveragingLearns) {
     Experiment experiment = learning(scheme);
     experiment.update.period = 4;
     experiment.update.local_period = 2;
-
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << scheme;
   }
 }
@@ -243,7 +243,6 @@ TEST(TrainerSchemesTest, EveryOptimizerLearns) {
     Experiment experiment = learning("synchronous");
     experiment.optimizer.name = optimizer;
     experiment.optimizer.learning_rate = 0.002;
-
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
   }
 }
@@ -318,9 +317,172 @@ TEST(TrainerSchemesTest, GradientsCanBeClipped) {
 TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
   Experiment experiment = experiment_of("k_step");
   experiment.train.max_steps = 0;
-
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 8);
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).samples, 8 * 24);
+}
+
+// Ranks that do not step together, through the trainer: epochs, traces, replay.
+
+// 192 samples an epoch, in batches of 24.
+Experiment cyclic(std::int64_t epochs = 2) {
+  Experiment experiment = test::small_experiment();
+  experiment.update.scheme = "cyclic";
+  experiment.train.max_steps = 0;
+  experiment.train.epochs = epochs;
+  return experiment;
+}
+
+/// The last epoch of a run in `folder`.
+EpochMetrics train_in(const std::filesystem::path& folder, int ranks, const Experiment& experiment,
+                      const TrainerObserver& observer = {}) {
+  EpochMetrics last;
+  TrainerOptions options;
+  options.run_folder = folder;
+  options.observer = observer;
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    const EpochMetrics metrics = train(world, experiment, options);
+    if (world.rank() == 0) last = metrics;
+  });
+  return last;
+}
+
+std::vector<json> lines_of(const std::filesystem::path& folder, const std::string& event) {
+  std::vector<json> lines;
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    if (json::parse(line).at("event") == event) lines.push_back(json::parse(line));
+  }
+  return lines;
+}
+
+TEST(TrainerCyclicTest, AnEpochIsOverWhenItsSamplesAreTrained) {
+  for (const int ranks : {1, 2, 3}) {
+    const Outcome outcome = train_on(ranks, cyclic());
+    EXPECT_EQ(outcome.summaries.at(0).steps, 16) << ranks;
+    EXPECT_EQ(outcome.metrics.at(0).epoch, 2) << ranks;
+    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << ranks;
+  }
+}
+
+TEST(TrainerCyclicTest, MaxStepsAreBatchesOfSamples) {
+  Experiment experiment = cyclic();
+  experiment.train.max_steps = 11;
+  const RunSummary summary = train_on(2, experiment).summaries.at(0);
+  EXPECT_EQ(summary.steps, 11);
+  EXPECT_GE(summary.samples, 11 * 24);
+}
+
+TEST(TrainerCyclicTest, ASynchronousWarmUpComesFirst) {
+  Experiment experiment = cyclic(2);
+  experiment.update.warmup_epochs = 1.0;
+  EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 16);
+}
+
+TEST(TrainerCyclicTest, NodesPassTheTokenOn) {
+  const Outcome outcome = train_on(rondo::test::World(Backend::hierarchy, 3), 3, cyclic(1));
+  EXPECT_EQ(outcome.summaries.at(0).steps, 8);
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
+TEST(TrainerCyclicTest, Learns) {
+  for (const char* delay : {"fixed", "dynamic"}) {
+    Experiment experiment = cyclic(8);
+    experiment.data.training = 1000;
+    experiment.optimizer.momentum = 0.5;  // two workers bring half of one by themselves
+    experiment.update.delay = delay;
+    // A worker that gets no processor for long would push too much at once.
+    experiment.update.minibatch_cap = 8;
+
+    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << delay;
+  }
+}
+
+TEST(TrainerCyclicTest, EveryTurnIsInTheMetrics) {
+  const ScratchFolder folder;
+  train_in(folder.path(), 2, cyclic());
+  const std::vector<json> pushes = lines_of(folder.path(), "push");
+
+  ASSERT_FALSE(pushes.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(
+      pushes, {}, [](const json& push) { return push.at("version").get<std::int64_t>(); }));
+  std::vector<int> workers;
+  for (const json& push : pushes) workers.push_back(push.at("worker"));
+  EXPECT_THAT(workers, testing::Contains(0));
+  EXPECT_THAT(workers, testing::Contains(1));
+  for (const char* name : {"kind", "minibatches", "samples", "staleness", "seconds"}) {
+    EXPECT_TRUE(pushes.front().contains(name)) << name;
+  }
+}
+
+TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
+  const ScratchFolder first;
+  const ScratchFolder second;
+  Experiment experiment = cyclic();
+  const EpochMetrics recorded = train_in(first.path(), 3, experiment);
+  experiment.update.replay = first.path() / "token_trace.jsonl";
+  const EpochMetrics replayed = train_in(second.path(), 3, experiment);
+  EXPECT_EQ(replayed.parameter_hash, recorded.parameter_hash);
+  EXPECT_EQ(replayed.test_loss, recorded.test_loss);
+}
+
+TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
+  const ScratchFolder folder;
+  Experiment alone = cyclic();
+  Experiment groups = alone;
+  groups.grid.channel = 2;
+  const EpochMetrics recorded = train_in(folder.path(), 4, groups);
+  alone.update.replay = folder.path() / "token_trace.jsonl";
+
+  const EpochMetrics replayed = train_on(2, alone).metrics.at(0);
+
+  EXPECT_NEAR(recorded.loss, replayed.loss, 1e-4 * replayed.loss);
+  EXPECT_NEAR(recorded.test_loss, replayed.test_loss, 1e-4 * replayed.test_loss);
+}
+
+// No sample of a batch is cut off where ranks do not divide it: each worker's are its share.
+TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
+  const ScratchFolder folder;
+  Experiment experiment = cyclic(1);
+  experiment.train.global_batch = 7;
+  experiment.update.delay = "fixed";
+  train_in(folder.path(), 3, experiment);
+  std::vector<json> pushes = lines_of(folder.path(), "push");
+  std::erase_if(pushes, [](const json& push) { return push.at("kind") != "push"; });
+
+  ASSERT_GE(pushes.size(), 6U);
+  for (std::size_t i = 2; i < 6; ++i) {  // 2, 2 and 3 samples
+    const std::int64_t before = i < 3 ? 0 : pushes[i - 3].at("samples").get<std::int64_t>();
+    EXPECT_EQ(pushes[i].at("samples").get<std::int64_t>() - before, 7) << i;
+  }
+}
+
+// The smaller share of 9 samples of two groups is less than its pieces, the larger as many.
+TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
+  Experiment experiment = cyclic(1);
+  experiment.grid.channel = 2;
+  experiment.train.global_batch = 9;
+  experiment.train.accumulate = 5;
+  EXPECT_GE(train_on(4, experiment).summaries.at(0).samples, 9 * 21);
+}
+
+TEST(TrainerCyclicTest, ProgressIsInSamples) {
+  const ScratchFolder folder;
+  std::vector<Progress> progress;
+  train_in(folder.path(), 2, cyclic(1),
+           {.on_progress = [&](const Progress& now) { progress.push_back(now); }});
+  ASSERT_FALSE(progress.empty());
+  EXPECT_EQ(progress.back().epoch_samples, 192);
+  EXPECT_GT(progress.back().samples, 0);
+}
+
+TEST(TrainerCyclicTest, RefusesATraceThatIsNone) {
+  Experiment experiment = cyclic();
+  experiment.update.replay = "/nonexistent";
+  rondo::test::World{2}.run([&](transport::World& world) {
+    EXPECT_THAT(
+        [&] { train(world, experiment, {}); },
+        testing::ThrowsMessage<ConfigError>(testing::HasSubstr("update.replay: /nonexistent")));
+  });
 }
 
 }  // namespace

@@ -1,16 +1,24 @@
-// What a run leaves of its model, and what another begins with.
+// Parameters: how they begin, their hash, and the files that hold them.
 
-#include "weights/model_weights.hpp"
-
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <numeric>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/model.hpp>
 #include <rondo/train/trainer.hpp>
 
 #include "support/scratch_folder.hpp"
@@ -18,12 +26,263 @@
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "trainer/agreement.hpp"
+#include "weights/model_weights.hpp"
+#include "weights/safetensors.hpp"
 
 namespace rondo::train::weights_test {
 namespace {
 
 using rondo::test::error_text;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
+
+// Initial parameters depend on (seed, name, element) and nothing else.
+
+Parameter he_parameter() {
+  return {.name = "conv.weight",
+          .shape = {64, 16, 3, 3},
+          .initial = Initial::he_normal,
+          .fan_in = 144,
+          .fan_out = 576};
+}
+
+std::vector<float> draw(const Parameter& parameter, std::uint64_t seed) {
+  std::vector<float> values(parameter.size());
+  draw_initial(parameter, seed, 0, values);
+  return values;
+}
+
+double mean_of(const std::vector<float>& values) {
+  double sum = 0.0;
+  for (const float value : values) sum += static_cast<double>(value);
+  return sum / static_cast<double>(values.size());
+}
+
+double deviation_of(const std::vector<float>& values) {
+  const double mean = mean_of(values);
+  double sum = 0.0;
+  for (const float value : values) sum += std::pow(static_cast<double>(value) - mean, 2.0);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+TEST(InitialValuesTest, DrawsAnyPartAlone) {
+  const Parameter parameter = he_parameter();
+  const std::vector<float> whole = draw(parameter, 7);
+
+  for (const std::size_t first : {0U, 1U, 3U, 4U, 5U, 1002U}) {
+    for (const std::size_t count : {0U, 1U, 2U, 7U, 64U}) {
+      std::vector<float> part(count);
+      draw_initial(parameter, 7, first, part);
+
+      EXPECT_TRUE(
+          std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first)))
+          << first << " " << count;
+    }
+  }
+}
+
+TEST(InitialValuesTest, ChangesWithTheSeedAndTheName) {
+  Parameter renamed = he_parameter();
+  renamed.name = "other.weight";
+  EXPECT_NE(draw(he_parameter(), 1), draw(he_parameter(), 2));
+  EXPECT_NE(draw(he_parameter(), 1), draw(renamed, 1));
+  EXPECT_EQ(draw(he_parameter(), 1), draw(he_parameter(), 1));
+}
+
+TEST(InitialValuesTest, DrawsHeNormalWithTheVarianceOfFanOut) {
+  constexpr double tolerance = 0.03;  // three standard errors of 9,216 draws
+  const std::vector<float> values = draw(he_parameter(), 3);
+  const double deviation = std::sqrt(2.0 / 576.0);
+  EXPECT_NEAR(mean_of(values) / deviation, 0.0, tolerance);
+  EXPECT_NEAR(deviation_of(values) / deviation, 1.0, tolerance);
+}
+
+TEST(InitialValuesTest, DrawsUniformWithinTheBoundOfFanIn) {
+  Parameter parameter = he_parameter();
+  parameter.initial = Initial::uniform_fan_in;
+  constexpr double bound = 1.0 / 12.0;  // 1 / sqrt(144)
+  constexpr double tolerance = 0.03;
+  const std::vector<float> values = draw(parameter, 3);
+  EXPECT_THAT(values, testing::Each(testing::AllOf(testing::Gt(-bound), testing::Lt(bound))));
+  EXPECT_NEAR(deviation_of(values) / (bound / std::sqrt(3.0)), 1.0, tolerance);
+}
+
+TEST(InitialValuesTest, BeginsBatchNormAsTheIdentity) {
+  Model model{.name = "norm", .input = {1, 1, 1, 2}, .classes = 2};
+  model.layers = {{"bn", BatchNormLayer{}, {0}}};
+  const ParameterLayout layout = layout_of(model);
+  std::vector<float> parameters(layout.parameter_count, 9.0F);
+  std::vector<float> statistics(layout.statistic_count, 9.0F);
+  initialize(layout, 1, parameters, statistics);
+  EXPECT_THAT(parameters, ElementsAreArray({1.0F, 1.0F, 0.0F, 0.0F}));
+  EXPECT_THAT(statistics, ElementsAreArray({0.0F, 0.0F, 1.0F, 1.0F}));
+}
+
+TEST(InitialValuesTest, RefusesArraysOfTheWrongSize) {
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+  std::vector<float> parameters(layout.parameter_count - 1);
+  EXPECT_THROW(initialize(layout, 1, parameters, {}), std::invalid_argument);
+}
+
+// The hash by which ranks and runs are compared.
+
+TEST(ParameterHashTest, IsXxh3OfOneHundredAndTwentyEightBits) {
+  EXPECT_EQ(to_text(hash_of({})), "99aa06d3014798d86001c324468d497f");  // the published value
+}
+
+TEST(ParameterHashTest, ArraysCountAsOneAfterTheOther) {
+  const std::vector<float> all{1.0F, 2.0F, 3.0F};
+  const auto span = std::span(all);
+  EXPECT_EQ(hash_of({span.first(1), span.last(2)}), hash_of({span}));
+}
+
+TEST(ParameterHashTest, SeesASingleBit) {
+  const std::vector<float> plus{1.0F, 0.0F};
+  const std::vector<float> minus{1.0F, -0.0F};
+  EXPECT_NE(hash_of({plus}), hash_of({minus}));
+}
+
+TEST(ParameterHashTest, TextIsHexadecimalInOrder) {
+  EXPECT_EQ(to_text({0x01, 0x23, 0xab, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff}),
+            "0123ab000000000000000000000000ff");
+}
+
+// The safetensors format: bytes worked out by hand, and files that break one of its rules each.
+
+std::string file_of(std::string header, const std::string& values) {
+  header.append((8 - header.size() % 8) % 8, ' ');
+  const std::uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + header + values;
+}
+
+std::string bytes_of(const std::vector<float>& values) {
+  std::string bytes(values.size() * sizeof(float), '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+class SafetensorsTest : public testing::Test {
+ protected:
+  std::filesystem::path path() const { return folder_.path() / "model.safetensors"; }
+
+  void put(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
+
+  std::string contents() const {
+    std::ifstream stream(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  std::string refused(const std::string& bytes) const {
+    put(bytes);
+    return error_text<DataError>([this] { SafetensorsFile{path()}; });
+  }
+
+  rondo::test::ScratchFolder folder_;
+};
+
+// As the format's own library writes it: metadata first, then tensors by name, padded with spaces.
+TEST_F(SafetensorsTest, WritesTheBytesThatTheFormatAsksFor) {
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> bias = {7, 8};
+
+  write_safetensors(path(), {{"fc.weight", {2, 3}, weight}, {"fc.bias", {2}, bias}},
+                    {{"format", "pt"}});
+
+  EXPECT_EQ(contents(),
+            file_of(R"({"__metadata__":{"format":"pt"},)"
+                    R"("fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                    R"("fc.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]}})",
+                    bytes_of({7, 8, 1, 2, 3, 4, 5, 6})));
+  EXPECT_FALSE(std::filesystem::exists(path().string() + ".part"));
+}
+
+TEST_F(SafetensorsTest, ReadsWhatItWrites) {
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  write_safetensors(path(), {{"weight", {2, 3}, weight}, {"none", {0, 4}, {}}}, {{"a", "b"}});
+
+  const SafetensorsFile file(path());
+
+  EXPECT_THAT(file.metadata(), ElementsAre(testing::Pair("a", "b")));
+  ASSERT_NE(file.find("weight"), nullptr);
+  EXPECT_THAT(file.find("weight")->shape, ElementsAre(2, 3));
+  std::vector<float> read(6);
+  file.read(*file.find("weight"), read);
+  EXPECT_EQ(read, weight);
+  EXPECT_EQ(file.find("none")->elements(), 0U);
+  EXPECT_EQ(file.find("other"), nullptr);
+}
+
+TEST_F(SafetensorsTest, ConvertsOtherTypesOfFloats) {
+  // 1.5, -2, the least subnormal half; as halves, as bf16 (which has none so small), as doubles.
+  put(file_of(R"({"half":{"dtype":"F16","shape":[3],"data_offsets":[0,6]},)"
+              R"("brain":{"dtype":"BF16","shape":[2],"data_offsets":[6,10]},)"
+              R"("double":{"dtype":"F64","shape":[1],"data_offsets":[10,18]}})",
+              std::string("\x00\x3e\x00\xc0\x01\x00\xc0\x3f\x00\xc0", 10) +
+                  std::string("\0\0\0\0\0\0\xf8\x3f", 8)));
+  const SafetensorsFile file(path());
+  std::vector<float> half(3);
+  std::vector<float> brain(2);
+  std::vector<float> number(1);
+
+  file.read(*file.find("half"), half);
+  file.read(*file.find("brain"), brain);
+  file.read(*file.find("double"), number);
+
+  EXPECT_THAT(half, ElementsAre(1.5F, -2.0F, 0x1p-24F));
+  EXPECT_THAT(brain, ElementsAre(1.5F, -2.0F));
+  EXPECT_THAT(number, ElementsAre(1.5F));
+}
+
+TEST_F(SafetensorsTest, RefusesIntegersWhereFloatsAreNeeded) {
+  put(file_of(R"({"count":{"dtype":"I64","shape":[],"data_offsets":[0,8]}})",
+              std::string(8, '\1')));
+  const SafetensorsFile file(path());
+  std::vector<float> out(1);
+  EXPECT_THAT(error_text<DataError>([&] { file.read(*file.find("count"), out); }),
+              HasSubstr("the tensor \"count\" has the type I64"));
+}
+
+TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
+  const std::string four = bytes_of({1});
+  const auto one = [](const std::string& content) { return R"({"w":)" + content + "}"; };
+
+  EXPECT_THAT(refused("short"), HasSubstr("is shorter than the length of its header"));
+  EXPECT_THAT(refused(std::string(8, '\x7f')), HasSubstr("says that its header has"));
+  EXPECT_THAT(refused(file_of("[]", "")), HasSubstr("no JSON object"));
+  EXPECT_THAT(refused(file_of("{", "")), HasSubstr("no JSON object"));
+  EXPECT_THAT(refused(file_of(one("3"), four)), HasSubstr("the tensor \"w\" without dtype"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F8","shape":[1],"data_offsets":[0,4]})"), four)),
+              HasSubstr("has the unknown type F8"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), four)),
+              HasSubstr("has 4 bytes, which its shape does not give"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), four)),
+              HasSubstr("which its shape does not give"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[4611686018427387904,4],)"
+                                  R"("data_offsets":[0,0]})"),
+                              "")),
+              HasSubstr("which its shape does not give"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,8]})"), four)),
+              HasSubstr("lies at bytes 0 to 8 of 4"));
+  EXPECT_THAT(
+      refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), four + four)),
+      HasSubstr("begins at byte 4 and not at 0"));
+  EXPECT_THAT(
+      refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), four + four)),
+      HasSubstr("has 4 bytes of no tensor"));
+}
+
+TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {
+  const std::filesystem::path nowhere = folder_.path() / "nowhere" / "model.safetensors";
+  EXPECT_THAT(error_text<DataError>([&] { SafetensorsFile{nowhere}; }),
+              HasSubstr(nowhere.string() + ": cannot be opened"));
+  EXPECT_THAT(error_text<DataError>([&] { write_safetensors(nowhere, {}, {}); }),
+              HasSubstr("nowhere/model.safetensors.part: cannot be written"));
+}
+
+// What a run leaves of its model, and what another begins with.
 
 Experiment tiny(const std::string& model) {
   Experiment experiment;
@@ -68,9 +327,7 @@ class WeightsTest : public testing::Test {
 
 TEST_F(WeightsTest, ARunLeavesTheModelThatItEvaluatedLast) {
   const Experiment experiment = tiny("resnet8");
-
   const EpochMetrics metrics = run(experiment, 2);
-
   EXPECT_EQ(to_text(hash_of({saved(experiment).parameters})), metrics.parameter_hash);
   const SafetensorsFile opened(file());
   EXPECT_EQ(opened.metadata().at("model"), "resnet8");

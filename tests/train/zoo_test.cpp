@@ -1,6 +1,8 @@
-// The networks that make_model() knows: what they learn and how their shapes go.
+// The models that come with the library: their shapes and parameters, what shapes_of() refuses,
+// large models, and the model that compare runs are timed with.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <set>
 #include <stdexcept>
@@ -12,13 +14,19 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/model.hpp>
+#include <rondo/train/model_benchmark.hpp>
+
+#include "train/support/network.hpp"
 
 namespace rondo::train::zoo_test {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::ThrowsMessage;
+
+// The networks that make_model() knows: what they learn and how their shapes go.
 
 const Parameter& find(const std::vector<Parameter>& parameters, const std::string& name) {
   for (const Parameter& parameter : parameters) {
@@ -30,7 +38,6 @@ const Parameter& find(const std::vector<Parameter>& parameters, const std::strin
 // Counted by hand for LeNet-5, by PyTorch for the same ResNet-20 with projection shortcuts.
 TEST(ZooTest, CountsTheParametersOfLenet5) {
   const ParameterLayout layout = layout_of(make_model("lenet5"));
-
   EXPECT_EQ(layout.parameter_count, 61'706U);
   EXPECT_EQ(layout.statistic_count, 0U);
   EXPECT_EQ(layout.blocks.size(), 5U);
@@ -38,7 +45,6 @@ TEST(ZooTest, CountsTheParametersOfLenet5) {
 
 TEST(ZooTest, CountsTheParametersOfResnet20) {
   const ParameterLayout layout = layout_of(make_model("resnet20"));
-
   EXPECT_EQ(layout.parameter_count, 272'474U);
   EXPECT_EQ(layout.statistic_count, 2U * (7 * 16 + 7 * 32 + 7 * 64));
   EXPECT_EQ(layout.blocks.size(), 21U + 21U + 1U);
@@ -49,7 +55,6 @@ TEST(ZooTest, CountsTheParametersOfTheOtherResnets) {
   const auto parameters = [](const char* name) {
     return layout_of(make_model(name)).parameter_count;
   };
-
   EXPECT_EQ(parameters("resnet8"), 272'474U - 2U * 97'216U);
   EXPECT_EQ(parameters("resnet32"), 272'474U + 2U * 97'216U);
   EXPECT_EQ(parameters("resnet56"), 272'474U + 6U * 97'216U);
@@ -71,7 +76,6 @@ TEST(ZooTest, NamesResnetsByTheirLayers) {
 
 TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
   const ParameterLayout layout = layout_of(make_model("resnet20"));
-
   EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(16, 3, 3, 3));
   EXPECT_THAT(find(layout.parameters, "layer1.2.bn2.bias").shape, ElementsAre(16));
   EXPECT_THAT(find(layout.parameters, "layer2.0.conv1.weight").shape, ElementsAre(32, 16, 3, 3));
@@ -83,7 +87,6 @@ TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
 
 TEST(ZooTest, HalvesTheImageTwiceInResnet20) {
   const std::vector<tensor::Shape> shapes = shapes_of(make_model("resnet20"), 4);
-
   EXPECT_EQ(shapes.front(), (tensor::Shape{4, 32, 32, 3}));
   EXPECT_EQ(shapes[shapes.size() - 3], (tensor::Shape{4, 8, 8, 64}));
   EXPECT_EQ(shapes.back(), (tensor::Shape{4, 1, 1, 10}));
@@ -92,7 +95,6 @@ TEST(ZooTest, HalvesTheImageTwiceInResnet20) {
 TEST(ZooTest, TakesOtherImagesAndClasses) {
   const Model model = make_model("lenet5", {0, 32, 32, 3}, 100);
   const ParameterLayout layout = layout_of(model);
-
   EXPECT_THAT(find(layout.parameters, "conv1.weight").shape, ElementsAre(6, 3, 5, 5));
   EXPECT_THAT(find(layout.parameters, "fc1.weight").shape, ElementsAre(120, 16 * 6 * 6));
   EXPECT_THAT(find(layout.parameters, "fc3.weight").shape, ElementsAre(100, 84));
@@ -114,35 +116,29 @@ class EveryModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModelTest, LaysParametersOutDensely) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::size_t end = 0;
   for (const Parameter& parameter : layout.parameters) {
     EXPECT_EQ(parameter.offset, end) << parameter.name;
     end += parameter.size();
   }
-
   EXPECT_EQ(end, layout.parameter_count);
 }
 
 TEST_P(EveryModelTest, MakesOneGroupOfEachLayersParameters) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::size_t end = 0;
   for (const ParameterBlock& group : layout.blocks) {
     EXPECT_EQ(group.offset, end) << group.name;
     EXPECT_GT(group.size, 0U) << group.name;
     end += group.size;
   }
-
   EXPECT_EQ(end, layout.parameter_count);
 }
 
 TEST_P(EveryModelTest, GivesEveryParameterANameOfItsOwn) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
-
   std::set<std::string> names;
   for (const Parameter& parameter : layout.parameters) names.insert(parameter.name);
-
   EXPECT_EQ(names.size(), layout.parameters.size());
 }
 
@@ -153,6 +149,206 @@ std::string test_name(const testing::TestParamInfo<std::string>& tested) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()), test_name);
+
+// What shapes_of() refuses: each message names the layer and says what is wrong.
+
+constexpr FullyConnectedLayer classes{.outputs = 2};
+constexpr BatchNormLayer sum{.residual = true};
+
+// Layers, and the layer and the reason that the answer names.
+struct Mistake {
+  const char* name;
+  std::vector<LayerSpec> layers;
+  const char* layer;
+  const char* reason;
+};
+
+class ShapesTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(ShapesTest, AreRefused) {
+  const Model model{
+      .name = "test", .input = {1, 4, 4, 1}, .classes = 2, .layers = GetParam().layers};
+  EXPECT_THAT([&] { (void)shapes_of(model, 1); },
+              ThrowsMessage<std::invalid_argument>(
+                  testing::AllOf(HasSubstr(GetParam().layer), HasSubstr(GetParam().reason))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , ShapesTest,
+    testing::Values(Mistake{"WithoutLayers", {}, "", ""},
+                    Mistake{"OfAValueThatNobodyHasWritten",
+                            {{"fc", classes, {1}}},
+                            "layer fc",
+                            "no earlier layer writes"},
+                    Mistake{
+                        "WithAResidualOfAnotherShape",
+                        {{"pool", PoolingLayer{}, {0}}, {"bn", sum, {1, 0}}, {"fc", classes, {2}}},
+                        "layer bn",
+                        "adds 4x4x1 to 2x2x1"},
+                    Mistake{"WithoutAResidual",
+                            {{"bn", sum, {0}}, {"fc", classes, {1}}},
+                            "layer bn",
+                            "has 1 inputs and needs 2"},
+                    Mistake{"WithAWindowLargerThanItsInput",
+                            {{"pool", PoolingLayer{.window = 5}, {0}}, {"fc", classes, {1}}},
+                            "layer pool",
+                            "window is larger"},
+                    Mistake{"WithAnOutputThatNobodyReads",
+                            {{"pool", PoolingLayer{}, {0}}, {"fc", classes, {0}}},
+                            "layer pool",
+                            "no layer reads"},
+                    Mistake{"WithLogitsThatAreNotOnePerClass",
+                            {{"fc", FullyConnectedLayer{.outputs = 3}, {0}}},
+                            "layer fc",
+                            "its 2 classes"}),
+    [](const auto& mistake) { return std::string(mistake.param.name); });
+
+// The networks for ImageNet's images: parameters as published, shapes, and a step on smaller
+// images, where a step takes little time.
+
+// What torchvision publishes; alexnet-2012: its 62,367,776 weights and 10,568 biases.
+const std::vector<std::pair<std::string, std::size_t>> published = {
+    {"alexnet", 61'100'840},        {"alexnet-2012", 62'378'344}, {"vgg11", 132'863'336},
+    {"vgg11_bn", 132'868'840},      {"vgg16", 138'357'544},       {"vgg16_bn", 138'365'992},
+    {"resnet18", 11'689'512},       {"resnet34", 21'797'672},     {"resnet50", 25'557'032},
+    {"wide_resnet50_2", 68'883'240}};
+
+std::vector<std::int64_t> shape_of(const std::string& model, const std::string& parameter) {
+  for (const Parameter& entry : layout_of(make_model(model)).parameters) {
+    if (entry.name == parameter) return entry.shape;
+  }
+  return {};
+}
+
+// The shape of what the layer writes.
+tensor::Shape output_of(const std::string& name, const std::string& layer) {
+  const Model model = make_model(name);
+  const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    if (model.layers[i].name == layer) return shapes[i + 1];
+  }
+  return {};
+}
+
+TEST(LargeModelsTest, HaveAsManyParametersAsPublished) {
+  for (const auto& [name, parameters] : published) {
+    EXPECT_EQ(layout_of(make_model(name)).parameter_count, parameters) << name;
+  }
+}
+
+TEST(LargeModelsTest, NameTheLayersOfAlexnetAsTorchvisionDoes) {
+  EXPECT_THAT(shape_of("alexnet", "features.0.weight"), ElementsAre(64, 3, 11, 11));
+  EXPECT_THAT(shape_of("alexnet", "features.10.bias"), ElementsAre(256));
+  EXPECT_THAT(shape_of("alexnet", "classifier.1.weight"), ElementsAre(4096, 9216));
+  EXPECT_THAT(shape_of("alexnet", "classifier.6.weight"), ElementsAre(1000, 4096));
+}
+
+TEST(LargeModelsTest, NameTheLayersOfVggAsTorchvisionDoes) {
+  EXPECT_THAT(shape_of("vgg11", "features.18.weight"), ElementsAre(512, 512, 3, 3));
+  EXPECT_THAT(shape_of("vgg11_bn", "features.25.weight"), ElementsAre(512, 512, 3, 3));
+  EXPECT_THAT(shape_of("vgg16", "features.28.weight"), ElementsAre(512, 512, 3, 3));
+  EXPECT_THAT(shape_of("vgg16_bn", "features.41.weight"), ElementsAre(512));
+  EXPECT_THAT(shape_of("vgg16", "classifier.0.weight"), ElementsAre(4096, 25088));
+  EXPECT_THAT(shape_of("vgg16", "classifier.3.weight"), ElementsAre(4096, 4096));
+}
+
+TEST(LargeModelsTest, NameTheLayersOfResnetsAsTorchvisionDoes) {
+  EXPECT_THAT(shape_of("resnet18", "conv1.weight"), ElementsAre(64, 3, 7, 7));
+  EXPECT_THAT(shape_of("resnet18", "layer1.0.downsample.0.weight"), ElementsAre());
+  EXPECT_THAT(shape_of("resnet34", "layer3.5.conv2.weight"), ElementsAre(256, 256, 3, 3));
+  EXPECT_THAT(shape_of("resnet50", "layer1.0.downsample.0.weight"), ElementsAre(256, 64, 1, 1));
+  EXPECT_THAT(shape_of("resnet50", "layer4.2.bn3.weight"), ElementsAre(2048));
+  EXPECT_THAT(shape_of("wide_resnet50_2", "layer4.0.conv2.weight"), ElementsAre(1024, 1024, 3, 3));
+  EXPECT_THAT(shape_of("wide_resnet50_2", "fc.weight"), ElementsAre(1000, 2048));
+}
+
+TEST(LargeModelsTest, HalveImagesWhereTheOriginalsDo) {
+  EXPECT_EQ(output_of("alexnet", "features.0"), (tensor::Shape{1, 55, 55, 64}));
+  EXPECT_EQ(output_of("alexnet", "features.12"), (tensor::Shape{1, 6, 6, 256}));
+  EXPECT_EQ(output_of("alexnet-2012", "conv1"), (tensor::Shape{1, 55, 55, 96}));
+  EXPECT_EQ(output_of("alexnet-2012", "pool5"), (tensor::Shape{1, 6, 6, 256}));
+  EXPECT_EQ(output_of("vgg16", "features.30"), (tensor::Shape{1, 7, 7, 512}));
+  EXPECT_EQ(output_of("resnet50", "maxpool"), (tensor::Shape{1, 56, 56, 64}));
+  EXPECT_EQ(output_of("resnet50", "layer2.0.conv1"), (tensor::Shape{1, 56, 56, 128}));
+  EXPECT_EQ(output_of("resnet50", "layer4.2.bn3"), (tensor::Shape{1, 7, 7, 2048}));
+}
+
+TEST(LargeModelsTest, RefuseImagesThatAreTooSmall) {
+  EXPECT_THAT([] { (void)make_model("alexnet", {0, 32, 32, 3}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("layer features.12")));
+}
+
+// One design each: basic blocks, bottlenecks, padded pooling, long chains with and without batch
+// norm.
+class LargeModelStepTest : public testing::TestWithParam<std::pair<std::string, std::int64_t>> {};
+
+TEST_P(LargeModelStepTest, GivesEveryParameterAGradientByFastKernels) {
+  const auto& [name, extent] = GetParam();
+  test::Network net(make_model(name, {0, extent, extent, 3}, 10), {.training_batches = {2}});
+  const tensor::Loss loss = net.train(test::make_samples(net.model, 2).batch());
+  EXPECT_TRUE(std::isfinite(loss.sum));
+  EXPECT_THAT(net.executor.implementations(), testing::Each(testing::Not(HasSubstr("ref"))));
+  for (const Parameter& parameter : net.layout.parameters) {
+    EXPECT_GT(test::norm(net.parameter(parameter.name, net.gradients)), 0.0) << parameter.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(SmallImages, LargeModelStepTest,
+                         testing::Values(std::pair{"alexnet", 64}, std::pair{"vgg11", 32},
+                                         std::pair{"resnet18", 64}, std::pair{"resnet50", 64}),
+                         [](const auto& tested) { return tested.param.first; });
+
+// What `rondo bench model` is made of: a row for every kernel, and sums that agree with them.
+
+std::set<std::string> rows_of(const PrimitiveTimes& times) {
+  std::set<std::string> rows;
+  for (const KernelTime& kernel : times.kernels) rows.insert(kernel.layer + " " + kernel.direction);
+  return rows;
+}
+
+TEST(ModelBenchmarkTest, TimesEveryKernelOfAStep) {
+  const PrimitiveTimes times = measure_primitives(make_model("lenet5"), 2, 1);
+  EXPECT_THAT(rows_of(times),
+              IsSupersetOf({"conv1 forward", "conv1 backward_weights", "pool1 forward",
+                            "pool1 backward_data", "conv2 backward_data", "fc3 backward_weights",
+                            "loss forward", "sgd update"}));
+  EXPECT_THAT(rows_of(times), testing::Not(testing::Contains("conv1 backward_data")));
+}
+
+TEST(ModelBenchmarkTest, TimesBatchNormOfBothKinds) {
+  Model model{.name = "norms", .input = {1, 8, 8, 16}, .classes = 2};
+  model.layers = {{"bn1", BatchNormLayer{}, {0}},
+                  {"bn2", BatchNormLayer{.residual = true}, {1, 0}},
+                  {"pool", GlobalAveragePoolingLayer{}, {2}},
+                  {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
+  const PrimitiveTimes times = measure_primitives(model, 4, 1);
+  EXPECT_THAT(rows_of(times),
+              IsSupersetOf({"bn1 forward", "bn1 backward", "bn2 forward", "bn2 backward"}));
+}
+
+TEST(ModelBenchmarkTest, SumsItsRows) {
+  PrimitiveTimes times{.batch = 10, .threads = 1};
+  times.kernels = {{.layer = "a", .microseconds = 30.0}, {.layer = "b", .microseconds = 70.0}};
+  EXPECT_DOUBLE_EQ(times.microseconds(), 100.0);
+  EXPECT_DOUBLE_EQ(times.images_per_second(), 100'000.0);
+}
+
+TEST(ModelBenchmarkTest, NamesTheKernelsOfOnednn) {
+  const PrimitiveTimes times = measure_primitives(make_model("lenet5"), 2, 1);
+  for (const KernelTime& kernel : times.kernels) {
+    EXPECT_GT(kernel.microseconds, 0.0) << kernel.layer;
+    EXPECT_FALSE(kernel.implementation.empty()) << kernel.layer;
+    EXPECT_EQ(kernel.implementation.find("ref"), std::string::npos) << kernel.layer;
+  }
+}
+
+TEST(ModelBenchmarkTest, TimesAWholeStep) {
+  Model model{.name = "tiny", .input = {1, 4, 4, 8}, .classes = 2};
+  model.layers = {{"fc", FullyConnectedLayer{.outputs = 2}, {0}}};
+  const StepTime time = measure_step(model, 3, 1);
+  EXPECT_GT(time.microseconds, 0.0);
+  EXPECT_DOUBLE_EQ(time.images_per_second(), 3e6 / time.microseconds);
+}
 
 }  // namespace
 }  // namespace rondo::train::zoo_test

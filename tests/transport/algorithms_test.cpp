@@ -12,8 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "collective/algorithms.hpp"
-#include "collective/choice.hpp"
-#include "fabric/message.hpp"
+#include "core/channel.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::algorithms_test {

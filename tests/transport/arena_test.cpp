@@ -1,19 +1,29 @@
-#include <rondo/transport/arena.hpp>
+// Memory that peers reach: how it is handed out, and whose it is after a failure.
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <latch>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/team.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "support/world.hpp"
 
 namespace rondo::transport::arena_test {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST(SharedArenaTest, KnowsWhatLiesInIt) {
   test::World(1).run([](World& world) {
@@ -61,6 +71,164 @@ TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
       EXPECT_EQ(error.code(), Errc::out_of_memory);
     }
     EXPECT_NE(world.arena().allocate(64, 64), nullptr);
+  });
+}
+
+// Buffers of operations that have failed: they are their owner's again, whatever peers do later.
+
+using Floats = std::pmr::vector<float>;
+
+constexpr std::size_t elements = std::size_t{1} << 18U;  // several tiles for each rank
+
+WorldOptions short_deadline() {
+  WorldOptions options = test::quick_options();
+  options.deadline = 200ms;
+  return options;
+}
+
+bool fails(Request request) {
+  try {
+    request.wait();
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+struct Case {
+  const char* name;
+  std::function<Request(Communicator&, std::span<float>)> post;
+};
+
+class FailedMemoryTest : public testing::TestWithParam<Case> {};
+
+// Ranks 0 and 1 give up, and use their memory for something else; then rank 2 comes.
+TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingThere) {
+  std::latch gave_up(2);
+  std::latch over(3);
+  test::World(3, short_deadline()).run([&](World& world) {
+    Floats data(elements, 1.0F, &world.arena());
+    const bool late = world.rank() == 2;
+    if (late) gave_up.wait();
+
+    EXPECT_TRUE(fails(GetParam().post(world.communicator(), data)));
+
+    if (!late) std::ranges::fill(data, 42.0F);
+    if (!late) gave_up.count_down();
+    over.arrive_and_wait();
+    EXPECT_TRUE(test::all_are(data, late ? 1.0F : 42.0F));
+  });
+}
+
+TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingIntoWhatWasAllocatedThereSince) {
+  std::latch gave_up(2);
+  std::latch over(3);
+  test::World(3, short_deadline()).run([&](World& world) {
+    std::optional<Floats> data(std::in_place, elements, 1.0F, &world.arena());
+    const bool late = world.rank() == 2;
+    if (late) gave_up.wait();
+
+    EXPECT_TRUE(fails(GetParam().post(world.communicator(), *data)));
+
+    if (!late) data.emplace(elements, 42.0F, &world.arena());
+    if (!late) gave_up.count_down();
+    over.arrive_and_wait();
+    EXPECT_TRUE(test::all_are(*data, late ? 1.0F : 42.0F));
+  });
+}
+
+// Rank 2 posts in time, but does its part only when the others' buffers hold something else.
+TEST_P(FailedMemoryTest, APeerThatIsLateWithItsPartReportsTheFailureNotWhatIsThereNow) {
+  std::latch posted(1);
+  std::latch gave_up(2);
+  std::latch over(3);
+  test::World(3, short_deadline()).run([&](World& world) {
+    Floats data(elements, 1.0F, &world.arena());
+    const bool late = world.rank() == 2;
+    if (!late) posted.wait();
+    Request request = GetParam().post(world.communicator(), data);
+    if (late) posted.count_down();
+    if (late) gave_up.wait();
+
+    EXPECT_TRUE(fails(std::move(request)));
+
+    if (!late) std::ranges::fill(data, 42.0F);
+    if (!late) gave_up.count_down();
+    over.arrive_and_wait();
+    if (!late) {
+      EXPECT_TRUE(test::all_are(data, 42.0F));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shm, FailedMemoryTest,
+    testing::Values(
+        Case{"allreduce",
+             [](Communicator& ranks, std::span<float> data) { return ranks.allreduce(data); }},
+        Case{"reduce", [](Communicator& ranks,
+                          std::span<float> data) { return ranks.reduce(data, data, 0); }},
+        Case{"broadcast",
+             [](Communicator& ranks, std::span<float> data) { return ranks.broadcast(data, 0); }},
+        Case{"allgather",
+             [](Communicator& ranks, std::span<float> data) {
+               const std::size_t part = data.size() / 4;
+               return ranks.allgather(
+                   data.subspan(static_cast<std::size_t>(ranks.rank()) * part, part),
+                   data.first(3 * part));
+             }},
+        Case{"reduce_scatter",
+             [](Communicator& ranks, std::span<float> data) {
+               const std::size_t part = data.size() / 4;
+               return ranks.reduce_scatter(data.first(3 * part), data.last(part));
+             }}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+/// Two threads that are one. A rank that says so is held inside its next step, as if it had been
+/// stopped there.
+class HoldingTeam final : public Team {
+ public:
+  [[nodiscard]] int size() const noexcept override { return 2; }
+  void run(void (*part)(void* context, int index), void* context) override {
+    if (hold_next) {
+      hold_next = false;
+      held.count_down();
+      released.wait();
+    }
+    for (int i = 0; i < size(); ++i) part(context, i);
+  }
+
+  std::latch held{1};
+  std::latch released{1};
+  inline static thread_local bool hold_next = false;
+};
+
+TEST(FailedMemoryTest, WhatAStoppedPeerWorksOnIsNotAllocatedAgainBeforeItIsOver) {
+  HoldingTeam team;
+  WorldOptions options = short_deadline();
+  options.team = &team;
+  std::latch over(2);
+  test::World(2, options).run([&](World& world) {
+    std::optional<Floats> data(std::in_place, elements, 1.0F, &world.arena());
+    HoldingTeam::hold_next = world.rank() == 1;
+    Request request = world.communicator().allreduce(std::span(*data));
+    if (world.rank() == 1) {
+      EXPECT_TRUE(fails(std::move(request)));
+      over.arrive_and_wait();
+      return;
+    }
+    team.held.wait();
+
+    EXPECT_TRUE(fails(std::move(request)));
+
+    const float* const before = data->data();
+    data.emplace(elements, 42.0F, &world.arena());
+    EXPECT_TRUE(data->data() >= before + elements || data->data() + elements <= before);
+    team.released.count_down();
+    over.arrive_and_wait();
+    EXPECT_TRUE(test::all_are(*data, 42.0F));
+    data.emplace(elements, 42.0F, &world.arena());
+    EXPECT_EQ(data->data(), before) << "what is out of quarantine is used again";
   });
 }
 

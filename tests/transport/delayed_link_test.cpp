@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "links/delayed_link.hpp"
+#include "links/link.hpp"
 
 namespace rondo::transport::delayed_link_test {
 namespace {
@@ -45,9 +45,8 @@ class RecordingLink final : public Link {
 
 class DelayedLinkTest : public testing::Test {
  protected:
-  std::unique_ptr<DelayedLink> delayed(std::chrono::nanoseconds latency, double bandwidth) {
-    return std::make_unique<DelayedLink>(std::make_unique<RecordingLink>(sent_), latency,
-                                         bandwidth);
+  std::unique_ptr<Link> delayed(std::chrono::nanoseconds latency, double bandwidth) {
+    return open_delayed_link(std::make_unique<RecordingLink>(sent_), latency, bandwidth);
   }
   std::vector<RecordingLink::Sent> sent_;
   std::vector<std::byte> message_{1'000'000};

@@ -1,6 +1,6 @@
 // Which network interface a pattern selects.
 
-#include "bootstrap/interfaces.hpp"
+#include "bootstrap/fabric.hpp"
 
 #include <algorithm>
 #include <string>

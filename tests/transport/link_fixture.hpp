@@ -1,6 +1,6 @@
 #pragma once
 
-// What the suite for all links (link_suite.hpp) stands on.
+// What the suite for all links (link_suite.cpp) stands on.
 
 #include <chrono>
 #include <cstddef>

@@ -248,16 +248,6 @@ TEST_P(PairwiseAlltoallTest, SwapsPartsWithTheClosedFormsMessages) {
   test::expect_link_traffic(links, test::LinkAlgorithm::pairwise, posted, segment_bytes());
 }
 
-TEST_P(PairwiseAlltoallTest, SwapsPartsWhereTheyLie) {
-  LinkRanks links(ranks(), script(), segment_bytes());
-  const std::size_t part = elements() / 3;
-  Buffers<std::int32_t> data = test::link_inputs(ranks(), part * ranks());
-
-  links.run(algorithms::pairwise_alltoall, post_alltoall(data, data), late());
-
-  expect_swapped(data, part);
-}
-
 INSTANTIATE_TEST_SUITE_P(Memory, PairwiseAlltoallTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);
 

@@ -1,4 +1,4 @@
-// What the libfabric link does of its own, over tcp on loopback; link_ofi_test.cpp has what all
+// What the libfabric link does of its own, over tcp on loopback; link_kinds_test.cpp has what all
 // links promise.
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include "recorder/dump.hpp"
 #include "recorder/log.hpp"
 #include "recorder/recorder.hpp"
 

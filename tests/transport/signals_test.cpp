@@ -1,7 +1,9 @@
 // Signals that come all the time, as those of a profiler do, and end no wait.
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <array>
 #include <atomic>
@@ -20,21 +22,50 @@
 #include "bootstrap/sockets.hpp"
 #include "shm/memory.hpp"
 #include "support/processes.hpp"
-#include "support/profiler.hpp"
 
 namespace rondo::transport::signals_test {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using rondo::test::Profiler;
+
+/// How many SIGPROF this process has handled, once there is a Profiler.
+std::atomic<int> profiler_signals{0};
+
+/// Counts SIGPROF instead of dying of it. System calls are not restarted after it.
+void handle_profiler_signals() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { profiler_signals += 1; };
+  ASSERT_EQ(::sigaction(SIGPROF, &action, nullptr), 0);
+}
+
+/// Sends this process SIGPROF every millisecond, whether it computes or waits.
+class Profiler {
+ public:
+  Profiler() {
+    handle_profiler_signals();
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGPROF;
+    EXPECT_EQ(::timer_create(CLOCK_MONOTONIC, &event, &timer_), 0);
+    constexpr timespec millisecond{.tv_sec = 0, .tv_nsec = 1'000'000};
+    const itimerspec period{.it_interval = millisecond, .it_value = millisecond};
+    EXPECT_EQ(::timer_settime(timer_, 0, &period, nullptr), 0);
+  }
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+  ~Profiler() { ::timer_delete(timer_); }
+
+ private:
+  timer_t timer_ = {};
+};
 
 // Runs `wait` on a thread, has it handle signals, then lets it end by `end`. What `wait` gave.
 template <typename Wait, typename End>
 auto interrupted(Wait wait, End end) {
   constexpr int signals = 20;
-  rondo::test::handle_profiler_signals();
-  rondo::test::profiler_signals = 0;
+  handle_profiler_signals();
+  profiler_signals = 0;
   std::atomic<bool> over = false;
   decltype(wait()) result{};
   std::thread waiter([&] {
@@ -43,7 +74,7 @@ auto interrupted(Wait wait, End end) {
   });
   for (int i = 1; i <= signals; ++i) {
     ::pthread_kill(waiter.native_handle(), SIGPROF);
-    while (rondo::test::profiler_signals < i && !over) std::this_thread::yield();
+    while (profiler_signals < i && !over) std::this_thread::yield();
   }
   end();
   waiter.join();
@@ -111,7 +142,7 @@ void attach_and_reduce() {
     EXPECT_TRUE(rondo::test::all_are(ordinary, sum));
     EXPECT_EQ(small[0], sum);
   }
-  EXPECT_GT(rondo::test::profiler_signals, 0);
+  EXPECT_GT(profiler_signals, 0);
 }
 
 TEST(SignalsTest, DoNotDisturbRanksThatConnectOverSocketsOfTheNode) {

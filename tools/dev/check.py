@@ -65,8 +65,8 @@ THREAD = Build(
     "thread", CLANG, [*SANITIZED, "-Db_sanitize=thread"], "sanitizer", suites=["threads"]
 )
 BENCHMARKS = Build("benchmarks", GCC, ["--buildtype=release", "-Dtests=disabled"])
-SEPARATE = Build("separate", GCC, ["--buildtype=debug", "-Dunits=false"])
-TIDY = Build("tidy", CLANG, ["--buildtype=debug", "-Dunits=false", "-Dtests=disabled"])
+SEPARATE = Build("separate", GCC, ["--buildtype=debug", "-Db_pch=false"])
+TIDY = Build("tidy", CLANG, ["--buildtype=debug", "-Dtests=disabled"])
 
 
 def introspect(build, what):
@@ -264,6 +264,7 @@ def main():
     arguments = parser.parse_args()
 
     os.environ["CCACHE_NOHASHDIR"] = "1"  # so that clones share what they have compiled
+    os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"  # what precompiled headers need
     ROOT.mkdir(exist_ok=True)
     check = Check(arguments.limit, repeat=arguments.mode == "ci")
     # A request to stop ends what runs, as Ctrl-C does.

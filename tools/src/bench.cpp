@@ -17,7 +17,6 @@
 
 #include "bench/measure.hpp"
 #include "bench/operation.hpp"
-#include "bench/report.hpp"
 #include "failure.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"

@@ -125,7 +125,8 @@ class Command {
   int* status_;
 };
 
-// One function per subcommand, each in a file of its name: it adds the subcommand to `root`.
+// One function per subcommand, each in a file of its name (run: launch/launcher.cpp): it adds the
+// subcommand to `root`.
 void add_run(Command& root);
 void add_train(Command& root);
 void add_compare(Command& root);

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,7 +16,6 @@
 #include <rondo/transport/links.hpp>
 
 #include "failure.hpp"
-#include "launch/placement.hpp"
 #include "machine.hpp"
 #include "options.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "command.hpp"
 #include "launch/environment.hpp"
-#include "launch/placement.hpp"
+#include "machine.hpp"
 
 namespace rondo::tools {
 

@@ -30,7 +30,6 @@
 #include "failure.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
-#include "train/progress.hpp"
 #include "train/training.hpp"
 #include "world.hpp"
 

@@ -3,17 +3,22 @@
 // Each public call is checked first and then handed to the scheme's own part. An iteration counts
 // as open until the scheme's end_iteration() has returned: where that throws, because a peer was
 // lost, the model may be half updated, and every later call is refused.
+//
+// Besides what schemes are made of: means over ranks, of statistics for evaluation and of whole
+// models in training by averages; and states as bytes: a name, a version, and values with checked
+// counts.
 
 #include <rondo/sync/scheme_base.hpp>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/counters.hpp"
+#include "flat/flat.hpp"
 
 namespace rondo::sync {
 namespace {
@@ -63,7 +68,31 @@ Replica checked(Replica replica) {
   return replica;
 }
 
+/// All counters of a scheme, in the order in which they are saved.
+constexpr std::array all_counters{
+    &SchemeCounters::global_reductions,    &SchemeCounters::lazy_reductions,
+    &SchemeCounters::local_reductions,     &SchemeCounters::global_bytes,
+    &SchemeCounters::local_bytes,          &SchemeCounters::collectives,
+    &SchemeCounters::evaluation_reductions};
+static_assert(sizeof(SchemeCounters) == all_counters.size() * sizeof(std::uint64_t));
+
 }  // namespace
+
+void write_counters(ByteWriter& writer, const SchemeCounters& counters) {
+  for (const auto counter : all_counters) writer.put(counters.*counter);
+}
+
+SchemeCounters read_counters(ByteReader& reader) {
+  SchemeCounters counters;
+  for (const auto counter : all_counters) counters.*counter = reader.get<std::uint64_t>();
+  return counters;
+}
+
+SchemeCounters operator+(const SchemeCounters& a, const SchemeCounters& b) noexcept {
+  SchemeCounters both;
+  for (const auto counter : all_counters) both.*counter = a.*counter + b.*counter;
+  return both;
+}
 
 UpdateScheme::~UpdateScheme() = default;
 
@@ -203,7 +232,7 @@ std::vector<std::byte> SchemeBase::save() const {
   expect_between("save()");
   expect_rest("save()");
   ByteWriter writer(format_.name, format_.version);
-  write(writer, counters_);
+  write_counters(writer, counters_);
   write_state(writer);
   if (saves_optimizer()) writer.put_array(std::span<const std::byte>(optimizer_->save()));
   return writer.take();
@@ -223,6 +252,116 @@ void SchemeBase::restore(std::span<const std::byte> state) {
   if (saves_optimizer()) optimizer_->restore(optimizer_state);
   take_over();
   counters_ = counters;
+}
+
+// Means over ranks.
+
+StatisticsMean::StatisticsMean(const Replica& replica)
+    : ranks_(replica.statistics_over != nullptr ? *replica.statistics_over
+                                                : replica.world->communicator()),
+      sums_(replica.statistics.size(), 0.0, &replica.world->arena()) {}
+
+bool StatisticsMean::reduces() const noexcept { return ranks_.size() > 1 && !sums_.empty(); }
+
+void StatisticsMean::compute(std::span<const float> mine, std::span<float> mean) {
+  if (!reduces()) {
+    std::ranges::copy(mine, mean.begin());
+    return;
+  }
+  std::ranges::copy(mine, sums_.begin());
+  ranks_.allreduce(std::span(sums_)).wait();
+  const auto ranks = static_cast<double>(ranks_.size());
+  std::ranges::transform(sums_, mean.begin(),
+                         [ranks](double sum) { return static_cast<float>(sum / ranks); });
+}
+
+PackedMean::PackedMean(const Replica& replica, std::size_t state_size)
+    : replica_(replica),
+      memory_(replica.parameters.size() + replica.statistics.size() + state_size + 1, 0.0F,
+              &replica.world->arena()),
+      packed_(memory_) {}
+
+void PackedMean::pack(std::span<const float> start, std::span<const float> state, float weight) {
+  packed_ = std::span(memory_).first(replica_.parameters.size() + replica_.statistics.size() +
+                                     state.size() + 1);
+  if (start.empty()) {
+    std::ranges::copy(replica_.parameters, displacement().begin());
+  } else {
+    flat::subtract(displacement(), replica_.parameters, start);
+  }
+  std::ranges::copy(replica_.statistics, statistics().begin());
+  std::ranges::copy(state, this->state().begin());
+  weigh(weight);
+  packed_.back() = weight;
+}
+
+// Divided by what has arrived: the sum of the ranks' weights lies behind the values.
+void PackedMean::reduce(transport::Communicator& group) {
+  group.allreduce(packed_).wait();
+  flat::scale(statistics(), static_cast<float>(1.0 / group.size()));
+  if (has_weight()) weigh(static_cast<float>(1.0 / static_cast<double>(packed_.back())));
+}
+
+// A weight of exactly 1 is not multiplied by, so that equal shares cost nothing.
+void PackedMean::weigh(float factor) {
+  if (factor == 1.0F) return;
+  flat::scale(displacement(), factor);
+  flat::scale(state(), factor);
+}
+
+// States as bytes.
+
+ByteWriter::ByteWriter(std::string_view name, std::uint32_t version) {
+  put_array(std::span<const char>(name));
+  put(version);
+}
+
+void ByteWriter::append(std::span<const std::byte> bytes) {
+  const std::size_t end = bytes_.size();
+  bytes_.resize(end + bytes.size());
+  std::ranges::copy(bytes, std::span(bytes_).subspan(end).begin());
+}
+
+ByteReader::ByteReader(std::span<const std::byte> bytes, std::string_view name,
+                       std::uint32_t version)
+    : rest_(bytes), name_(name) {
+  const std::span<const std::byte> found = get_bytes();
+  const auto expected = std::as_bytes(std::span<const char>(name));
+  if (!std::ranges::equal(found, expected)) fail("this is the state of something else");
+  const auto found_version = get<std::uint32_t>();
+  if (found_version != version) {
+    fail("version " + std::to_string(found_version) + " was written, version " +
+         std::to_string(version) + " can be read");
+  }
+}
+
+std::span<const std::byte> ByteReader::get_bytes() {
+  const auto count = get<std::uint64_t>();
+  if (count > rest_.size()) fail("cut short, or not a state at all");
+  const std::span<const std::byte> bytes = rest_.first(static_cast<std::size_t>(count));
+  rest_ = rest_.subspan(bytes.size());
+  return bytes;
+}
+
+void ByteReader::expect_end() const {
+  if (!rest_.empty()) fail(std::to_string(rest_.size()) + " bytes too many");
+}
+
+void ByteReader::copy(std::span<std::byte> into) {
+  if (into.size() > rest_.size()) fail("cut short, or not a state at all");
+  std::ranges::copy(rest_.first(into.size()), into.begin());
+  rest_ = rest_.subspan(into.size());
+}
+
+void ByteReader::expect_count(std::size_t expected) {
+  const auto count = get<std::uint64_t>();
+  if (count != expected) {
+    fail(std::to_string(count) + " elements were saved, there are " + std::to_string(expected));
+  }
+}
+
+void ByteReader::fail(const std::string& problem) const {
+  throw std::invalid_argument("state of " + name_ + ": " + problem);
 }
 
 }  // namespace rondo::sync

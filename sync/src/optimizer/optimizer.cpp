@@ -1,4 +1,6 @@
-// What optimizers do alike, the choice of their kernels, and the learning rate.
+// From gradients to parameters: sums of gradients, the learning rate, the choice of the kernels, and
+// what optimizers do alike. An update is one fused pass over a range of the flat arrays, cut into a
+// part for each thread where it is long. Each optimizer, little more than its factors, is a source.
 
 #include <rondo/sync/optimizer.hpp>
 
@@ -7,11 +9,13 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
-#include <rondo/sync/byte_stream.hpp>
-#include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
+#include "flat/flat.hpp"
 #include "optimizer/flat_optimizer.hpp"
 #include "optimizer/kernels.hpp"
 
@@ -137,6 +141,38 @@ double LearningRate::at(std::int64_t step) const noexcept {
   const auto span = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
   const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / span);
   return final_rate + 0.5 * (base - final_rate) * (1.0 + std::cos(std::numbers::pi * done));
+}
+
+GradientSum::GradientSum(std::size_t size, transport::Team* team, std::pmr::memory_resource* memory)
+    : sum_(size, 0.0F, memory), team_(team) {}
+
+template <typename Pass>
+void GradientSum::for_each_part(std::size_t offset, std::size_t size, Pass pass) {
+  flat::check_range("gradient sum", offset, size, sum_.size());
+  const auto sum = std::span(sum_).subspan(offset, size);
+  flat::for_each_part(team_, size, [&](std::size_t first, std::size_t count) {
+    pass(sum.subspan(first, count), first, count);
+  });
+}
+
+void GradientSum::add(std::size_t offset, std::span<const float> gradients, float factor) {
+  for_each_part(offset, gradients.size(), [&](auto sum, std::size_t first, std::size_t count) {
+    flat::add_scaled(sum, factor, gradients.subspan(first, count));
+  });
+}
+
+// A copy and not 0 + g: that would lose the sign of -0.
+void GradientSum::set(std::size_t offset, std::span<const float> gradients, float factor) {
+  for_each_part(offset, gradients.size(), [&](auto sum, std::size_t first, std::size_t count) {
+    flat::scale(sum, factor, gradients.subspan(first, count));
+  });
+}
+
+void GradientSum::move_to(std::size_t offset, std::span<float> gradients) {
+  for_each_part(offset, gradients.size(), [&](auto sum, std::size_t first, std::size_t count) {
+    flat::add(gradients.subspan(first, count), sum);
+    std::ranges::fill(sum, 0.0F);
+  });
 }
 
 }  // namespace rondo::sync

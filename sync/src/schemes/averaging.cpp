@@ -17,7 +17,7 @@
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 #include "flat/flat.hpp"
 
 namespace rondo::sync {

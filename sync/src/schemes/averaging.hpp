@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <rondo/sync/byte_stream.hpp>
 #include <rondo/sync/hierarchical.hpp>
-#include <rondo/sync/reduction_momentum.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/scheme_base.hpp>
 
 namespace rondo::sync {
 

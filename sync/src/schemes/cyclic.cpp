@@ -18,12 +18,12 @@
 #include <string>
 #include <utility>
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 #include "flat/flat.hpp"
 #include "schemes/token_ring.hpp"
 

@@ -1,6 +1,6 @@
 // Plays the clocks of a cyclic scheme's workers: no thread, no message, no gradient.
 
-#include <rondo/sync/cyclic_forecast.hpp>
+#include <rondo/sync/cyclic.hpp>
 
 #include <algorithm>
 #include <stdexcept>

@@ -14,12 +14,11 @@
 #include <string>
 #include <utility>
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/buckets.hpp"
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 #include "schemes/lazy_controller.hpp"
 
 namespace rondo::sync {
@@ -380,8 +379,8 @@ void LazyScheme::apply_window() {
   window_ = {};
 }
 
-// An open window is applied to the copy. Its sums are reduced in the gradient array, which nobody
-// needs until begin(): the window itself goes on.
+// An open window is applied to the copy. Its sums are reduced in the gradient array, which is
+// free until begin(): the window itself goes on.
 void LazyScheme::evaluate(std::span<float> parameters, std::span<float> statistics) {
   std::ranges::copy(replica().parameters, parameters.begin());
   if (window_.iterations > 0) {

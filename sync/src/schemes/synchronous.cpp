@@ -8,8 +8,7 @@
 
 #include <rondo/sync/scheme_base.hpp>
 
-#include "base/buckets.hpp"
-#include "base/model_sums.hpp"
+#include "base/reductions.hpp"
 
 namespace rondo::sync {
 namespace {

@@ -70,7 +70,7 @@ enum class Handover : std::uint8_t { token, park };
 /// what goes to the one behind.
 ///
 /// Inside a node a handover is a signal. Between nodes it is the store's words, followed by the
-/// store if it is the token; both are received into this node's store, where nobody touches the
+/// store if it is the token; both are received into this node's store, where no rank touches the
 /// arrays while the token is elsewhere.
 ///
 /// When a worker that is waited for is lost, the World is aborted with a text that names the

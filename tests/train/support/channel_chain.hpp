@@ -54,12 +54,7 @@ inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& ch
       std::ranges::copy(layers[i + 1].dx.span(), layer.dy.span().begin());
     }
     const std::vector<float> dy(layer.dy.span().begin(), layer.dy.span().end());
-    const BackwardOperands operands{.x = layer.x.view(),
-                                    .y = layer.y.view(),
-                                    .dy = layer.dy.view(),
-                                    .dx = layer.dx.view(),
-                                    .parameters = layer.parameters,
-                                    .gradients = layer.gradients};
+    const BackwardOperands operands = operands_of(layer);
     kernels[i]->backward_parameters(operands);
     kernels[i]->backward_input(operands);
     std::ranges::copy(dy, layer.dy.span().begin());
@@ -115,12 +110,7 @@ struct LayerPart {
   }
 
   void backward() {
-    const BackwardOperands operands{.x = x.view(),
-                                    .y = y.view(),
-                                    .dy = dy.view(),
-                                    .dx = dx.view(),
-                                    .parameters = parameters,
-                                    .gradients = gradients};
+    const BackwardOperands operands = operands_of(*this);
     kernel->backward_parameters(operands);
     kernel->backward_input(operands);
   }

@@ -3,7 +3,6 @@
 // A model with its arrays and an executor, for tests that train a few steps.
 
 #include <cstdint>
-#include <memory>
 #include <memory_resource>
 #include <span>
 #include <string>

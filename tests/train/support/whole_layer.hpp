@@ -3,13 +3,11 @@
 // A layer that is not split, as the measure of one that is; and the way from whole arrays to the
 // boxes that ranks hold, and back.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -96,18 +94,24 @@ inline tensor::View<float> wanted(tensor::Tensor& values) {
   return {values.data() != nullptr ? values.data() : &nowhere, values.shape()};
 }
 
+/// What backward reads and writes: the arrays of a WholeLayer, or of anything with such members.
+template <class Arrays>
+BackwardOperands operands_of(Arrays& arrays) {
+  return {.x = arrays.x.view(),
+          .y = arrays.y.view(),
+          .dy = arrays.dy.view(),
+          .dx = wanted(arrays.dx),
+          .parameters = arrays.parameters,
+          .gradients = arrays.gradients};
+}
+
 /// Runs `kernel` forward and backward with what `layer` holds and into what it holds; dy is used
 /// up where the layer has an activation.
 inline void run(LayerKernel& kernel, WholeLayer& layer) {
   kernel.load(layer.parameters);
   kernel.forward_training(
       {.x = layer.x.view(), .y = layer.y.view(), .parameters = layer.parameters}, {});
-  const BackwardOperands operands{.x = layer.x.view(),
-                                  .y = layer.y.view(),
-                                  .dy = layer.dy.view(),
-                                  .dx = wanted(layer.dx),
-                                  .parameters = layer.parameters,
-                                  .gradients = layer.gradients};
+  const BackwardOperands operands = operands_of(layer);
   kernel.backward_parameters(operands);
   kernel.backward_input(operands);
 }

@@ -18,7 +18,6 @@
 #include <rondo/transport/communicator.hpp>
 
 #include "bench/operation.hpp"
-#include "bench/pattern.hpp"
 
 namespace rondo::tools {
 namespace {

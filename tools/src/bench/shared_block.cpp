@@ -25,7 +25,7 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "bench/pattern.hpp"
+#include "bench/operation.hpp"
 #include "files.hpp"
 #include "launch/environment.hpp"
 

@@ -1,21 +1,33 @@
 // One run of `rondo train` on this machine: what is asked for, which cores its ranks get, its
-// folder, and the job that starts them. `rondo compare` makes many of them.
+// folder, the job that starts them, and what people are shown of it. `rondo compare` makes many.
 //
 // Launcher and rank 0 both make the folder, because there may be no launcher of ours. It is removed
 // again if the run is refused before metrics.jsonl has its first event.
+//
+// Rank 0 shows a line that follows the training, a line for each epoch, and at the end a table of
+// what communication has cost.
 
 #include "train/training.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "failure.hpp"
 #include "files.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -77,6 +89,84 @@ fs::path new_run_folder(const train::Experiment& experiment) {
     folder = fs::path("runs") / fmt::format("{}-{}", name, copy);
   }
   return folder;
+}
+
+using Clock = std::chrono::steady_clock;
+
+// Often enough to look alive, seldom enough to cost nothing.
+constexpr std::chrono::milliseconds refresh_interval{100};
+
+// 80 columns where the terminal does not say.
+std::size_t terminal_width(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+// "1:02" or "1:00:02"; "?" before anything is known.
+std::string format_time(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<std::int64_t>(std::lround(seconds));
+  if (whole >= 3600)
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+// 0 where there is nothing to compare with.
+double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+// "40 % less than synchronous".
+std::string against(std::uint64_t used, std::uint64_t synchronous) {
+  const auto mine = static_cast<double>(used);
+  const auto theirs = static_cast<double>(synchronous);
+  if (used == synchronous || synchronous == 0) return "as synchronous";
+  if (used < synchronous) return fmt::format("{:.2f} % less", percent(theirs - mine, theirs));
+  return fmt::format("{:.2f} % more", percent(mine - theirs, theirs));
+}
+
+// A line of the summary.
+struct Cost {
+  std::string name;
+  std::string own;
+  std::string synchronous;
+  std::string difference;
+};
+
+std::string number(auto count) { return fmt::format("{}", count); }
+
+Cost cost_in_bytes(std::string name, std::uint64_t own, std::uint64_t synchronous) {
+  return {std::move(name), mebibytes(own), mebibytes(synchronous), against(own, synchronous)};
+}
+
+// Lines about local reductions and lazy layers are there only for schemes that have them.
+std::vector<Cost> costs_of(const train::RunSummary& summary) {
+  const std::uint64_t synchronous = summary.synchronous_reductions;
+  std::string difference = against(summary.global_reductions, synchronous);
+  if (summary.global_reductions < synchronous) {
+    difference += fmt::format(", {} avoided", synchronous - summary.global_reductions);
+  }
+  std::vector<Cost> costs = {
+      {"global reductions", number(summary.global_reductions), number(synchronous), difference}};
+  if (summary.local_reductions > 0) {
+    costs.push_back({"local reductions", number(summary.local_reductions), "0", ""});
+  }
+  if (summary.lazy_iterations > 0) {
+    const auto iterations = static_cast<double>(summary.lazy_iterations);
+    const double saved = iterations - static_cast<double>(summary.lazy_reductions);
+    costs.push_back({"of lazy layers", number(summary.lazy_reductions),
+                     number(summary.lazy_iterations),
+                     fmt::format("{:.2f} % saved", percent(saved, iterations))});
+  }
+  costs.push_back(cost_in_bytes("bytes reduced", summary.global_bytes + summary.local_bytes,
+                                summary.synchronous_bytes));
+  costs.push_back(cost_in_bytes("bytes sent", summary.bytes_sent, summary.synchronous_bytes_sent));
+  return costs;
 }
 
 }  // namespace
@@ -182,6 +272,100 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
           .placement = training.placement,
           .fabric = training.fabric,
           .flight_record = records};
+}
+
+std::string format_progress(const train::Progress& progress, std::size_t width) {
+  const std::vector<std::string> parts = {
+      fmt::format("epoch {}/{}{}", progress.epoch, progress.epochs,
+                  progress.injected ? " (delays injected)" : ""),
+      progress.epoch_samples > 0
+          ? fmt::format("samples {}/{}", progress.samples, progress.epoch_samples)
+          : fmt::format("step {}/{}", progress.step, progress.steps),
+      fmt::format("loss {:.4f}", progress.loss),
+      fmt::format("accuracy {:.2f} %", progress.accuracy),
+      fmt::format("{:.0f} images/s", progress.images_per_second),
+      fmt::format("communication {}", format_share(progress.communication_share)),
+      fmt::format("left {}", format_time(progress.seconds_left)),
+  };
+  std::string line;
+  // The most important part is the leftmost, and no part is cut in two.
+  for (const std::string& part : parts) {
+    const std::string_view gap = line.empty() ? "" : "  ";
+    if (line.size() + gap.size() + part.size() > width) break;
+    line.append(gap).append(part);
+  }
+  return line;
+}
+
+std::string format_epoch(const train::EpochMetrics& metrics, std::int64_t epochs) {
+  return fmt::format(
+      "epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.0f} images/s, communication {}, "
+      "waiting {}, {:.1f} s{}",
+      metrics.epoch, epochs, metrics.loss, metrics.accuracy, metrics.images_per_second,
+      format_share(metrics.communication_share), format_share(metrics.wait_share), metrics.seconds,
+      metrics.injected ? " (delays injected)" : "");
+}
+
+ProgressLine::ProgressLine(std::FILE* stream, std::int64_t every)
+    : stream_(stream), every_(every), terminal_(isatty(fileno(stream)) == 1) {}
+
+ProgressLine::~ProgressLine() { clear(); }
+
+// On a terminal the line is rewritten a few times in a second. Elsewhere a line is due whenever the
+// step has passed another multiple of `every_`: steps may be reported in jumps.
+void ProgressLine::show(const train::Progress& progress) {
+  constexpr std::size_t unlimited = 1000;
+  if (!terminal_) {
+    const std::int64_t mark = every_ > 0 ? progress.step / every_ : 0;
+    if (mark > (progress.epoch == shown_epoch_ ? shown_mark_ : 0)) {
+      print(format_progress(progress, unlimited));
+      shown_mark_ = mark;
+      shown_epoch_ = progress.epoch;
+    }
+    return;
+  }
+  const auto now = Clock::now();
+  if (now < next_) return;
+  next_ = now + refresh_interval;
+  // The last column stays free: some terminals wrap there.
+  const std::size_t width = std::max<std::size_t>(terminal_width(fileno(stream_)), 2) - 1;
+  fmt::print(stream_, "\r{}\x1b[K", format_progress(progress, width));
+  std::fflush(stream_);
+  live_ = true;
+}
+
+void ProgressLine::print(const std::string& line) {
+  clear();
+  fmt::print(stream_, "{}\n", line);
+  std::fflush(stream_);
+}
+
+// Removes the live line, so that what is printed next begins at the left.
+void ProgressLine::clear() {
+  if (!live_) return;
+  fmt::print(stream_, "\r\x1b[K");
+  std::fflush(stream_);
+  live_ = false;
+}
+
+std::string format_summary(const train::RunSummary& summary) {
+  const std::vector<Cost> costs = costs_of(summary);
+  std::string text = TableOf(costs)
+                         .add({.heading = "communication", .align = Align::left}, &Cost::name)
+                         .add({.heading = summary.scheme}, &Cost::own)
+                         .add({.heading = "synchronous"}, &Cost::synchronous)
+                         .add({.heading = "difference", .align = Align::left}, &Cost::difference)
+                         .text("  ");
+  text += fmt::format(
+      "  of {:.1f} s of training {:.1f} s ({:.1f} %) were communication and {:.1f} s ({:.1f} %) "
+      "waiting",
+      summary.training_seconds, summary.communication_seconds,
+      percent(summary.communication_seconds, summary.training_seconds), summary.wait_seconds,
+      percent(summary.wait_seconds, summary.training_seconds));
+  if (!summary.injected.empty()) {
+    text += fmt::format("\n  injected delays: {}", fmt::join(summary.injected, "; "));
+  }
+  return text;
 }
 
 }  // namespace rondo::tools

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <rondo/sync/scheme_description.hpp>
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/experiment.hpp>
 

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include <rondo/sync/scheme_description.hpp>
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/model.hpp>
 
 #include "config/grid_choice.hpp"

@@ -22,19 +22,13 @@ namespace {
   throw std::invalid_argument("layer " + layer.name + ": " + why);
 }
 
-// Every rank has channels of its own, and all of everything else.
-bool is_by_channel(const Partition& partition) {
-  return partition.parts() == Parts{.c = partition.ranks()};
-}
-
 class Lowerer {
  public:
   Lowerer(const Model& model, const std::vector<LayerSplit>& splits, int ranks, std::int64_t images)
       : model_(model),
         splits_(splits),
         grid_{.pr = ranks, .pc = 1},
-        shapes_(shapes_of(model, images)),
-        value_of_(shapes_.size()) {
+        shapes_(shapes_of(model, images)) {
     if (splits.size() == model.layers.size()) return;
     throw std::invalid_argument("a model of " + std::to_string(model.layers.size()) +
                                 " layers needs as many splits, not " +
@@ -51,26 +45,30 @@ class Lowerer {
  private:
   // The first layer that reads the input decides how it lies.
   void begin() {
-    Partition input = by_sample(shapes_[0], grid_.pr);
+    ValueLayout input = {.kind = SplitKind::sample};
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       if (model_.layers[i].inputs[0] != 0) continue;
       input = wanted(i, input);
       break;
     }
-    result_.values.push_back(std::move(input));
-    value_of_[0] = 0;
+    result_.values.push_back(partition_of(input, shapes_[0], grid_));
+    written_.push_back({.value = 0, .layout = input});
   }
 
   void add_layer(std::size_t i) {
     const LayerSpec& layer = model_.layers[i];
-    const Partition x = wanted(i, result_.values[value_of_[layer.inputs[0]]]);
+    const ValueLayout x = wanted(i, written_[layer.inputs[0]].layout);
+    const ValueLayout y = layout_written_by(layer, splits_[i], x);
+    const Partition as = partition_of(x, shapes_[layer.inputs[0]], grid_);
     GraphNode node{.layer = i, .batch_norm = layer.kind->traits().batch_statistics};
-    for (const ValueId input : layer.inputs) node.inputs.push_back(read(value_of_[input], x));
-    value_of_[i + 1] = add(std::move(node), {splits_[i], x, written(i, x)});
+    for (const ValueId input : layer.inputs) node.inputs.push_back(read(written_[input].value, as));
+    const ValueId value =
+        add(std::move(node), {splits_[i], as, partition_of(y, shapes_[i + 1], grid_)});
+    written_.push_back({.value = value, .layout = y});
   }
 
   void end() {
-    const ValueId last = value_of_.back();
+    const ValueId last = written_.back().value;
     const Partition& logits = result_.values[last];
     const bool by_images = logits.parts() == Parts{.n = logits.ranks()};
     if (by_images || logits.blocks() == 1) return;
@@ -95,30 +93,22 @@ class Lowerer {
   }
 
   // How layer i reads its input, which lies as `now`.
-  Partition wanted(std::size_t i, const Partition& now) const {
+  ValueLayout wanted(std::size_t i, const ValueLayout& now) const {
     const LayerSpec& layer = model_.layers[i];
-    if (!has_weights(layer)) return now;
-    const LayerSplit& split = splits_[i];
-    const tensor::Shape& x = shapes_[layer.inputs[0]];
-    switch (split.kind) {
-      case SplitKind::sample:
-        return by_sample(x, grid_.pr);
-      case SplitKind::group:
-        return replicated(x, grid_.pr);
-      case SplitKind::space:
-        if (is_fully_connected(layer)) {
-          refuse(layer, "a fully connected layer cannot be split in space");
-        }
-        if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
-        return by_space(x, grid_, split.h, split.w);
-      case SplitKind::channel:
-        if (split.channels.ranks() != grid_.pr) {
-          refuse_parts(layer, split.channels.channels, split.channels.filters);
-        }
-        if (is_fully_connected(layer)) return replicated(x, grid_.pr);
-        return is_by_channel(now) ? now : by_channel(x, grid_);
+    if (has_weights(layer)) check(layer, splits_[i]);
+    return layout_read_by(layer, splits_[i], now);
+  }
+
+  void check(const LayerSpec& layer, const LayerSplit& split) const {
+    if (split.kind == SplitKind::space) {
+      if (is_fully_connected(layer)) {
+        refuse(layer, "a fully connected layer cannot be split in space");
+      }
+      if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
     }
-    refuse(layer, "an unknown kind of split");
+    if (split.kind == SplitKind::channel && split.channels.ranks() != grid_.pr) {
+      refuse_parts(layer, split.channels.channels, split.channels.filters);
+    }
   }
 
   [[noreturn]] void refuse_parts(const LayerSpec& layer, int a, int b) const {
@@ -127,27 +117,16 @@ class Lowerer {
                       " ranks of a group one");
   }
 
-  // How layer i leaves its output after reading `x`.
-  Partition written(std::size_t i, const Partition& x) const {
-    const LayerSpec& layer = model_.layers[i];
-    const tensor::Shape& y = shapes_[i + 1];
-    const bool split_by_channel = splits_[i].kind == SplitKind::channel;
-    if (is_fully_connected(layer)) {
-      return split_by_channel ? replicated(y, grid_.pr) : x.with_extents(y);
-    }
-    if (has_weights(layer) && split_by_channel) return output_of(x, splits_[i].channels, y);
-    const bool in_space = x.parts().h * x.parts().w > 1;
-    if (layer.kind->traits().averages_images && in_space) {
-      return replicated(y, grid_.pr);
-    }
-    return x.with_extents(y);
-  }
-
   const Model& model_;
   const std::vector<LayerSplit>& splits_;
   ProcessGrid grid_;
   std::vector<tensor::Shape> shapes_;
-  std::vector<ValueId> value_of_;  // where each value of the model is, as it was written
+  // Where each value of the model is as it was written, and how it lies there.
+  struct Written {
+    ValueId value = 0;
+    ValueLayout layout = {};
+  };
+  std::vector<Written> written_;
   Lowering result_;
 };
 

@@ -11,7 +11,6 @@
 #include <rondo/train/partition.hpp>
 #include <rondo/train/redistribution.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/plan.hpp>
 #include <rondo/transport/request.hpp>
 
 namespace rondo::train {

@@ -106,6 +106,25 @@ void check_windows(const Windows& windows, const tensor::Shape& input) {
   throw std::invalid_argument("its window is larger than its input of " + size_text(input));
 }
 
+// Layers without weights follow their input. A fully connected layer reads whole images; a
+// convolution by channel takes blocks of channels in any order, and transposes them.
+ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
+                           const ValueLayout& now) {
+  if (!has_weights(layer)) return now;
+  if (split.kind != SplitKind::channel) return {.kind = split.kind, .h = split.h, .w = split.w};
+  if (is_fully_connected(layer)) return {.kind = SplitKind::group};
+  return now.kind == SplitKind::channel ? now : ValueLayout{.kind = SplitKind::channel};
+}
+
+// Means of whole images are sums over all ranks that share them: every one of them has the result.
+ValueLayout layout_written_by(const LayerSpec& layer, const LayerSplit& split,
+                              const ValueLayout& x) {
+  const bool in_space = x.kind == SplitKind::space;
+  if (layer.kind->traits().averages_images && in_space) return {.kind = SplitKind::group};
+  const bool by_channel = split.kind == SplitKind::channel && is_convolution(layer);
+  return by_channel ? turned(x, split.channels) : x;
+}
+
 // LayerKernel ------------------------------------------------------------------------------------
 
 void LayerKernel::load(std::span<const float> /*parameters*/) {}

@@ -19,6 +19,7 @@
 #include <rondo/train/partition.hpp>
 
 #include "grid/exchange.hpp"
+#include "grid/layout.hpp"
 #include "layers/layer_kernel.hpp"
 
 namespace rondo::train {
@@ -213,5 +214,15 @@ void check_windows(const Windows& windows, const tensor::Shape& input);
 [[nodiscard]] inline bool has_weights(const LayerSpec& layer) {
   return layer.kind->traits().weights != Weights::none;
 }
+
+// The two rules by which values get their layouts, for planner and executor alike.
+
+/// How a layer that is split so reads its input, which lies as `now`: as it lies, or in another
+/// layout, to which it must be brought first.
+[[nodiscard]] ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
+                                         const ValueLayout& now);
+/// How it leaves its output after reading `x`.
+[[nodiscard]] ValueLayout layout_written_by(const LayerSpec& layer, const LayerSplit& split,
+                                            const ValueLayout& x);
 
 }  // namespace rondo::train

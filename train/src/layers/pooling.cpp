@@ -18,7 +18,7 @@
 
 #include <rondo/tensor/pooling.hpp>
 #include <rondo/train/redistribution.hpp>
-#include <rondo/transport/plan.hpp>
+#include <rondo/transport/request.hpp>
 
 #include "grid/local_windows.hpp"
 #include "layers/kernel_memories.hpp"

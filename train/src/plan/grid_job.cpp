@@ -1,5 +1,4 @@
-// How the values of a model may be laid out on one grid, and what it costs to bring a value from
-// one layout to another.
+// What it costs on one grid to bring a value of the model from one layout to another.
 
 #include "plan/grid_job.hpp"
 
@@ -10,25 +9,6 @@ namespace rondo::train {
 namespace {
 
 constexpr int all_positions = 16;  // up to here all ranks of a group are looked at
-
-Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
-  switch (layout.kind) {
-    case SplitKind::sample:
-      return {.n = grid.ranks()};
-    case SplitKind::group:
-      return {.n = grid.pc};
-    case SplitKind::space:
-      return {.n = grid.pc, .h = layout.h, .w = layout.w};
-    case SplitKind::channel:
-      break;
-  }
-  return {.n = grid.pc, .c = grid.pr};
-}
-
-int turned_block(int position, int turn, int pr) {
-  if (position == pr - 1) return position;
-  return static_cast<int>(std::int64_t{position} * turn % (pr - 1));
-}
 
 // How many of the parts of [0, total) have something of `range`.
 std::int64_t parts_met(std::int64_t total, int parts, Range range) {
@@ -47,38 +27,6 @@ std::int64_t blocks_met(const Parts& parts, const tensor::Shape& extents, const 
 }
 
 }  // namespace
-
-ValueLayout turned(const ValueLayout& x, ChannelGrid channels) {
-  const int pr = channels.ranks();
-  if (pr <= 2) return x;
-  ValueLayout y = x;
-  y.turn = static_cast<int>(std::int64_t{x.turn} * channels.channels % (pr - 1));
-  return y;
-}
-
-Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const ProcessGrid& grid,
-           int rank) {
-  const Parts parts = parts_of(layout, grid);
-  const int position = grid.position_of(rank);
-  Box box = whole(extents);
-  const bool over_all = layout.kind == SplitKind::sample;
-  box.n = even_range(extents.n, parts.n, over_all ? rank : grid.replica_of(rank));
-  if (layout.kind == SplitKind::space) {
-    box.h = even_range(extents.h, parts.h, position / parts.w);
-    box.w = even_range(extents.w, parts.w, position % parts.w);
-  } else if (layout.kind == SplitKind::channel) {
-    box.c = even_range(extents.c, parts.c, turned_block(position, layout.turn, grid.pr));
-  }
-  return box;
-}
-
-tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,
-                          const ProcessGrid& grid) {
-  const Parts parts = parts_of(layout, grid);
-  const auto largest = [](std::int64_t total, int count) { return (total + count - 1) / count; };
-  return {largest(extents.n, parts.n), largest(extents.h, parts.h), largest(extents.w, parts.w),
-          largest(extents.c, parts.c)};
-}
 
 Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                            const tensor::Shape& extents, const ProcessGrid& grid) {

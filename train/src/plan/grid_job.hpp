@@ -13,36 +13,11 @@
 #include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 
+#include "grid/layout.hpp"
 #include "layers/layer_type.hpp"
 #include "plan/closed_forms.hpp"
 
 namespace rondo::train {
-
-// How a value lies on a grid: the Partition that a layer split so reads or writes, without its
-// map of all ranks, for thousands of them.
-//
-// Channel blocks behind stationary-W layers are transposed. Transposing p_C x p_F brings block b to
-// b p_C mod (p - 1), and the last to itself; so after several layers, position q of a group holds
-// block q * turn mod (p - 1), where turn is the product of all p_C modulo p - 1; 1 is in order.
-struct ValueLayout {
-  SplitKind kind = SplitKind::sample;
-  int h = 1;
-  int w = 1;
-  int turn = 1;
-
-  [[nodiscard]] bool operator==(const ValueLayout&) const noexcept = default;
-};
-
-// Layout of y where x lies as `x` and the layer is split `channels`.
-[[nodiscard]] ValueLayout turned(const ValueLayout& x, ChannelGrid channels);
-
-// What a rank holds.
-[[nodiscard]] Box box_of(const ValueLayout& layout, const tensor::Shape& extents,
-                         const ProcessGrid& grid, int rank);
-
-// Extents of the largest box.
-[[nodiscard]] tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,
-                                        const ProcessGrid& grid);
 
 // What the rank that receives most receives when a value changes its layout. A few ranks of the
 // last group stand for all: it has most samples.
@@ -108,15 +83,6 @@ struct JobLayer {
   tensor::Shape box = largest_box(layout, extents, job.grid);
   box.n = (box.n + job.options.pieces - 1) / job.options.pieces;
   return static_cast<std::uint64_t>(box.size());
-}
-
-// The layout that a split layer reads, where blocks are in order; a fully connected one reads whole
-// images.
-[[nodiscard]] inline ValueLayout layout_read_by(const JobLayer& layer, const LayerSplit& split) {
-  if (split.kind == SplitKind::channel && layer.is_fully_connected()) {
-    return {.kind = SplitKind::group};
-  }
-  return {.kind = split.kind, .h = split.h, .w = split.w};
 }
 
 // Seconds of bringing values from one layout to another and their gradients back, by the numbers

@@ -258,15 +258,6 @@ std::optional<int> number_of(const ValueLayout& layout, const std::vector<ValueL
   return static_cast<int>(found - layouts.begin());
 }
 
-// How y lies where the layer reads `x`.
-ValueLayout written(const JobLayer& layer, const LayerSplit& split, const ValueLayout& x) {
-  if (layer.averages_images() && x.kind == SplitKind::space) {
-    return {.kind = SplitKind::group};  // its sums are of the whole picture
-  }
-  if (split.kind != SplitKind::channel || !layer.is_convolution()) return x;
-  return turned(x, split.channels);
-}
-
 class OptionList {
  public:
   OptionList(const GridJob& job, const JobLayer& layer, const std::vector<ValueLayout>& layouts,
@@ -286,7 +277,7 @@ class OptionList {
                        .reduction = reduction_seconds(job_, layer_, split)};
     for (const int x : inputs) {
       const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
-      const ValueLayout y = written(layer_, split, lies);
+      const ValueLayout y = layout_written_by(layer_.spec, split, lies);
       const std::optional<int> number = number_of(y, layouts_);
       if (!number) continue;
       option.x = x;
@@ -308,14 +299,13 @@ class OptionList {
   std::vector<LayerOption> options_;
 };
 
-// The layouts that a split layer reads: of channels, blocks in any order.
+// The layouts that a split layer reads as they are: of channels, blocks in any order.
 std::vector<int> inputs_of(const JobLayer& layer, const LayerSplit& split,
                            const std::vector<ValueLayout>& layouts) {
-  const ValueLayout read = layout_read_by(layer, split);
   std::vector<int> inputs;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
-    const bool channels = read.kind == SplitKind::channel && layouts[i].kind == read.kind;
-    if (channels || layouts[i] == read) inputs.push_back(static_cast<int>(i));
+    if (layout_read_by(layer.spec, split, layouts[i]) != layouts[i]) continue;
+    inputs.push_back(static_cast<int>(i));
   }
   return inputs;
 }

@@ -14,8 +14,8 @@
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/scaling.hpp>
 
 #include "config/combinations.hpp"

@@ -14,7 +14,6 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/sync/warm_up.hpp>
 
 #include "config/combinations.hpp"
 

@@ -9,7 +9,6 @@
 
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/hierarchical.hpp>
-#include <rondo/sync/learning_rate.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>

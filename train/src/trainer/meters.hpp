@@ -12,7 +12,6 @@
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/counters.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/grid_choice.hpp"

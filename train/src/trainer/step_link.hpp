@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <rondo/sync/gradient_sum.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/experiment.hpp>

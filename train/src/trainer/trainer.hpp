@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <rondo/sync/learning_rate.hpp>
+#include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>

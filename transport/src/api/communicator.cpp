@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include <rondo/transport/plan.hpp>
 #include <rondo/transport/request.hpp>
 
 #include "core/communicator_core.hpp"

@@ -12,7 +12,6 @@
 #include "bootstrap/bootstrap.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
-#include "recorder/dump.hpp"
 #include "recorder/recorder.hpp"
 
 namespace rondo::transport {

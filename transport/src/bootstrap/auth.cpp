@@ -180,7 +180,7 @@ std::optional<RankIdentity> StoreHandshake::verify(const Frame& answer, std::str
       !equal_in_constant_time(code, proof(secret, "rank", store_nonce_, nonce, said))) {
     return std::nullopt;
   }
-  // Only now is anything believed that the answer says.
+  // Only now is what the answer says used.
   rank_nonce_ = nonce;
   RankIdentity who;
   return unpack(said, who) ? std::optional(std::move(who)) : std::nullopt;

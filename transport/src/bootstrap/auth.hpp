@@ -13,7 +13,7 @@
 
 namespace rondo::transport::bootstrap {
 
-/// A shorter secret could be guessed by somebody who has recorded a handshake.
+/// A shorter secret could be guessed by an attacker who has recorded a handshake.
 inline constexpr std::size_t shortest_secret = 16;
 
 /// The job's secret, from the first of these that is set, without a newline at its end:
@@ -74,7 +74,7 @@ class StoreHandshake {
 
   [[nodiscard]] Frame challenge() const;
 
-  /// Who proved to know the secret; nothing when nobody did.
+  /// The rank that proved to know the secret; nothing if none did.
   [[nodiscard]] std::optional<RankIdentity> verify(const Frame& answer, std::string_view secret);
 
   /// The reply to an answer that was verified; `host` is the store's.

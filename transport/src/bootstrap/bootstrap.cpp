@@ -22,7 +22,6 @@
 
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"
-#include "bootstrap/interfaces.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
@@ -185,7 +184,7 @@ std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptio
 JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
                        std::chrono::milliseconds deadline) {
   const std::vector<Interface> all = list_interfaces();
-  // A typing error is told before anybody waits for anybody.
+  // A typing error is reported before any rank waits for another.
   if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
   const Credentials credentials{.self = own_identity(launch),
                                 .secret = read_secret().value_or(""),

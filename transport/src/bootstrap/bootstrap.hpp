@@ -34,10 +34,10 @@ struct JoinedStore {
 /// Joins the store of a job that has a coordinator (LaunchInfo::coordinator).
 ///
 /// Rank 0 serves the store on the inherited listener, or makes one; the others join it. The secret
-/// comes from where read_secret() finds it; without one nobody listens or connects beyond loopback,
-/// and both must be the same user's.
-/// `interfaces` is a pattern as of select_interfaces(), or empty. Collective: it ends when every
-/// rank has come. Throws Error(rendezvous_failed) that says who did not, or what is wrong here.
+/// comes from where read_secret() finds it; without one no rank listens or connects beyond
+/// loopback, and both must be the same user's. `interfaces` is a pattern as of select_interfaces(),
+/// or empty. Collective: it ends when every rank has come. Throws Error(rendezvous_failed) that
+/// says who did not, or what is wrong here.
 [[nodiscard]] JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
                                      std::chrono::milliseconds deadline);
 

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
-#include <utility>
 
 #include <rondo/transport/error.hpp>
 
@@ -123,7 +122,7 @@ void read_options(LaunchInfo& launch) {
 }
 
 // Without this check every process of another launcher would be a World of one rank, and train by
-// itself without anybody noticing.
+// itself, and no error would say so.
 void refuse_foreign_launchers() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const auto text = variable(name);

@@ -1,4 +1,8 @@
-// Which ranks share a node, and which link joins the nodes.
+// Which ranks share a node, which link joins the nodes, and over which network interface.
+//
+// A host has several interfaces, and some lead nowhere: bridges of containers, cables that are not
+// plugged in. A pattern of names and networks selects among them; without one, the interface over
+// which the store was reached is the best guess, because the connection proves that it works.
 //
 // Every rank puts what others must know about it on an address card, and all ranks exchange their
 // cards over the side channel, three times at most: who is where and with which options; which
@@ -8,26 +12,242 @@
 
 #include "bootstrap/fabric.hpp"
 
+#include <fnmatch.h>
+#include <ifaddrs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/environment.hpp"
+#include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
 #include "core/names.hpp"
-#include "links/delayed_link.hpp"
+#include "links/link.hpp"
 #include "links/plugin.hpp"
-#include "links/shm/link.hpp"
 
 namespace rondo::transport::bootstrap {
+namespace {
+
+// An address and how many of its leading bits count.
+struct Network {
+  std::array<std::uint8_t, 16> bytes = {};
+  unsigned width = 0;  // 32 or 128
+  unsigned prefix = 0;
+};
+
+std::optional<Network> parse_address(std::string_view text) {
+  // A zone ("%eth0") says nothing that the interface does not.
+  const std::string bare(text.substr(0, text.find('%')));
+  Network network;
+  if (::inet_pton(AF_INET, bare.c_str(), network.bytes.data()) == 1) {
+    network.width = 32;
+  } else if (::inet_pton(AF_INET6, bare.c_str(), network.bytes.data()) == 1) {
+    network.width = 128;
+  } else {
+    return std::nullopt;
+  }
+  network.prefix = network.width;
+  return network;
+}
+
+std::optional<Network> parse_network(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  std::optional<Network> network = parse_address(text.substr(0, slash));
+  if (!network || slash == std::string_view::npos) return network;
+  const std::string_view digits = text.substr(slash + 1);
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, network->prefix);
+  if (error != std::errc{} || rest != end || network->prefix > network->width) return std::nullopt;
+  return network;
+}
+
+// Do the leading bits agree?
+bool contains(const Network& network, const Network& address) {
+  if (network.width != address.width) return false;
+  for (unsigned bit = 0; bit < network.prefix; ++bit) {
+    const auto mask = static_cast<std::uint8_t>(0x80U >> bit % 8);
+    if (((network.bytes[bit / 8] ^ address.bytes[bit / 8]) & mask) != 0) return false;
+  }
+  return true;
+}
+
+// The message lists all interfaces, so that a typing error is easy to correct.
+[[noreturn]] void fail(const std::string& what, const std::vector<Interface>& all) {
+  std::string existing;
+  for (const Interface& interface : all) {
+    existing += (existing.empty() ? "" : ", ") + interface.name + " (";
+    if (!interface.up) existing += "down";
+    for (std::size_t i = 0; i < interface.addresses.size(); ++i) {
+      existing += (i == 0 && interface.up ? "" : ", ") + interface.addresses[i];
+    }
+    existing += ")";
+  }
+  throw Error(Errc::rendezvous_failed,
+              what + "; this host has " + (existing.empty() ? "no interface" : existing));
+}
+
+// One part of a pattern: what stands between two commas. It is a network if it reads as one,
+// otherwise a glob of names.
+class Part {
+ public:
+  Part(std::string_view text, const std::vector<Interface>& all) {
+    if (text.starts_with('^')) {
+      excludes_ = true;
+      text.remove_prefix(1);
+    }
+    text_ = text;
+    network_ = parse_network(text);
+    if (text.empty() || (!network_ && text.find('/') != std::string_view::npos)) {
+      fail("interface: '" + text_ + "' is neither a name nor a network such as 10.0.0.0/8", all);
+    }
+  }
+
+  [[nodiscard]] bool excludes() const { return excludes_; }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+  [[nodiscard]] bool matches(const Interface& interface) const {
+    if (!network_) return ::fnmatch(text_.c_str(), interface.name.c_str(), 0) == 0;
+    return std::ranges::any_of(interface.addresses, [&](const std::string& text) {
+      const auto address = parse_address(text);
+      return address && contains(*network_, *address);
+    });
+  }
+
+ private:
+  bool excludes_ = false;
+  std::string text_;
+  std::optional<Network> network_;
+};
+
+std::vector<Part> parse(std::string_view pattern, const std::vector<Interface>& all) {
+  std::vector<Part> parts;
+  while (!pattern.empty()) {
+    const std::size_t comma = pattern.find(',');
+    parts.emplace_back(pattern.substr(0, comma), all);
+    if (comma == std::string_view::npos) break;
+    pattern.remove_prefix(comma + 1);
+    if (pattern.empty()) fail("interface: a name is missing after the last comma", all);
+  }
+  return parts;
+}
+
+// Fit to be chosen without being named: bridges and virtual devices of containers are up, too, but
+// lead to no other host.
+bool usual(const Interface& interface) {
+  if (!interface.up || interface.loopback || interface.addresses.empty()) return false;
+  constexpr std::array<std::string_view, 5> inner = {"docker", "veth", "br-", "virbr", "cni"};
+  return std::ranges::none_of(
+      inner, [&](std::string_view prefix) { return interface.name.starts_with(prefix); });
+}
+
+// Appends what matches `part` and is up, unless it was chosen before: the order of the pattern is
+// that of preference. Returns whether something that matches is up.
+bool append_matches(std::vector<Interface>& chosen, const Part& part,
+                    const std::vector<Interface>& all) {
+  bool matched = false;
+  bool up = false;
+  for (const Interface& interface : all) {
+    if (!part.matches(interface)) continue;
+    matched = true;
+    up = up || interface.up;
+    const bool chosen_already = std::ranges::any_of(
+        chosen, [&](const Interface& other) { return other.name == interface.name; });
+    if (interface.up && !chosen_already) chosen.push_back(interface);
+  }
+  if (!matched) fail("interface: nothing matches '" + part.text() + "'", all);
+  return up;
+}
+
+// As bytes: one address can be written in several ways.
+bool has(const Interface& interface, std::string_view address) {
+  const auto wanted = parse_address(address);
+  return wanted && std::ranges::any_of(interface.addresses, [&](const std::string& text) {
+           const auto own = parse_address(text);
+           return own && own->width == wanted->width && own->bytes == wanted->bytes;
+         });
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces() {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) {
+    throw Error(Errc::rendezvous_failed, "interface: the kernel does not list them");
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  std::vector<Interface> all;
+  // The kernel lists an interface once for each of its addresses, and once without any.
+  for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
+    const std::string_view name = entry->ifa_name;
+    auto found_at = std::ranges::find(all, name, &Interface::name);
+    if (found_at == all.end()) {
+      constexpr unsigned working = IFF_UP | IFF_RUNNING;
+      all.push_back({.name = std::string(name),
+                     .up = (entry->ifa_flags & working) == working,
+                     .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0});
+      found_at = all.end() - 1;
+    }
+    const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const auto length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found_at->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
+  }
+  return all;
+}
+
+std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
+                                         std::string_view pattern) {
+  const std::vector<Part> parts = parse(pattern, all);
+  std::vector<Interface> chosen;
+  const bool names_some = std::ranges::any_of(parts, [](const Part& p) { return !p.excludes(); });
+  if (!names_some) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
+  // Exclusions come last, wherever they stand in the pattern.
+  std::string down;
+  for (const Part& part : parts) {
+    if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();
+  }
+  if (chosen.empty() && !down.empty()) {
+    fail("interface: what matches '" + down + "' is down", all);
+  }
+  std::erase_if(chosen, [&](const Interface& interface) {
+    return std::ranges::any_of(
+        parts, [&](const Part& part) { return part.excludes() && part.matches(interface); });
+  });
+  if (chosen.empty()) {
+    fail("interface: '" + std::string(pattern) + "' leaves none to reach other hosts by", all);
+  }
+  return chosen;
+}
+
+std::string choose_interface(const std::vector<Interface>& all, std::string_view pattern,
+                             std::string_view reached) {
+  const auto proved = [&](const Interface& interface) { return has(interface, reached); };
+  if (pattern.empty()) {
+    const auto found = std::ranges::find_if(all, proved);
+    if (found != all.end()) return found->name;
+  }
+  const std::vector<Interface> chosen = select_interfaces(all, pattern);
+  const auto found = std::ranges::find_if(chosen, proved);
+  return found != chosen.end() ? found->name : chosen.front().name;
+}
+
 namespace {
 
 // What a rank tells all others about itself before there are any links.
@@ -249,8 +469,8 @@ std::unique_ptr<Link> open_fabric(const Membership& membership, const JobRank& s
   }
   const FabricOptions& fabric = options.fabric;
   if (fabric.injected_latency.count() <= 0 && fabric.injected_bytes_per_second <= 0) return link;
-  return std::make_unique<DelayedLink>(std::move(link), fabric.injected_latency,
-                                       fabric.injected_bytes_per_second);
+  return open_delayed_link(std::move(link), fabric.injected_latency,
+                           fabric.injected_bytes_per_second);
 }
 
 // Addresses alone: connections are made when they are first used.

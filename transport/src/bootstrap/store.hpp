@@ -12,7 +12,6 @@
 
 #include "bootstrap/auth.hpp"
 #include "bootstrap/environment.hpp"
-#include "bootstrap/service_thread.hpp"
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/sockets.hpp"
 

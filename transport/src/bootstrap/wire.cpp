@@ -1,7 +1,7 @@
 // Frames, and what ranks and the store say in them once they trust each other.
 //
-// Whatever comes from a socket may have been written by anybody, so nothing here believes a length
-// or a type before it has been checked; the fuzzer in tests/fuzz feeds this source.
+// Whatever comes from a socket may have been written by any program, so no length and no type
+// is used here before it has been checked; the fuzzer in tests/fuzz feeds this source.
 
 #include "bootstrap/wire.hpp"
 

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include <rondo/transport/block.hpp>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "reduce/reduce.hpp"
 
 namespace rondo::transport {
@@ -73,18 +74,42 @@ void for_each_run(std::size_t row_bytes, std::size_t begin, std::size_t bytes, V
   }
 }
 
+/// What is copied in one call: all of a block without gaps, or else a row.
+template <typename AnyBlock>
+[[nodiscard]] std::size_t run_bytes(const AnyBlock& block) {
+  return block.dense() ? block.bytes() : block.row_bytes;
+}
+
 /// Copies dense memory into block[begin, begin + bytes).
-void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
-                    std::size_t bytes) noexcept;
+inline void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
+                           std::size_t bytes) noexcept {
+  for_each_run(run_bytes(block), begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                 std::memcpy(block.data + row * block.stride_bytes + column, from + done, length);
+               });
+}
 
 /// Copies block[begin, begin + bytes) into dense memory.
-void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
-                    std::size_t bytes) noexcept;
+inline void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
+                           std::size_t bytes) noexcept {
+  for_each_run(run_bytes(block), begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                 std::memcpy(into + done, block.data + row * block.stride_bytes + column, length);
+               });
+}
 
 /// Copies the bytes [begin, begin + bytes) of `from` into the same bytes of `into`, unless they
 /// are the same memory. Both have the same rows and row_bytes.
-void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
-               std::size_t bytes) noexcept;
+inline void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
+                      std::size_t bytes) noexcept {
+  const std::size_t run = into.dense() && from.dense() ? into.bytes() : into.row_bytes;
+  for_each_run(run, begin, bytes,
+               [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                 std::byte* to = into.data + row * into.stride_bytes + column;
+                 const std::byte* source = from.data + row * from.stride_bytes + column;
+                 if (to != source) std::memmove(to, source, length);
+               });
+}
 
 /// Reduces bytes `range` of this rank's columns, source_of(r) being those of member r, into the
 /// same bytes of the output.

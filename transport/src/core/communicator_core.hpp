@@ -10,13 +10,12 @@
 #include <vector>
 
 #include <rondo/transport/block.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/error.hpp>
-#include <rondo/transport/neighbour.hpp>
-#include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
 #include "bootstrap/side_channel.hpp"
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 #include "core/operation_record.hpp"
 

@@ -14,17 +14,16 @@
 #include <cstring>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "collective/blocks.hpp"
+#include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "fabric/message.hpp"
 #include "node/protocol.hpp"
 #include "shm/arena.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {

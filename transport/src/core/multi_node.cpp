@@ -7,13 +7,12 @@
 
 #include <algorithm>
 #include <ranges>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
-#include "fabric/message.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -4,11 +4,10 @@
 #include <string>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "core/stage.hpp"
 #include "fabric/point_to_point.hpp"
+#include "recorder/log.hpp"
 #include "shm/control_block.hpp"
 
 // What things are called in messages and flight records.

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collective/operation.hpp"
-#include "core/stage.hpp"
+#include "collective/algorithms.hpp"
 #include "fabric/point_to_point.hpp"
 #include "links/link.hpp"
 #include "recorder/log.hpp"

@@ -5,22 +5,21 @@
 // compared, the protocol is known, and the operation runs, one step per call of progress(). It has
 // drained when all members have consumed it. Between nodes there are no slots: see multi_node.cpp.
 
-#include "collective/algorithms.hpp"
-#include "collective/blocks.hpp"
-#include "core/communicator_core.hpp"
-
 #include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "collective/algorithms.hpp"
+#include "collective/blocks.hpp"
+#include "core/channel.hpp"
+#include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "fabric/message.hpp"
 #include "node/protocol.hpp"
 #include "shm/arena.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {
@@ -382,7 +381,7 @@ void CommunicatorCore::ring_sleepers() {
   for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
 }
 
-// While an operation waits for somebody, those who are there may differ already: that explains more
+// While an operation waits for a rank, those that are there may differ already: that explains more
 // than a lost peer or a deadline does.
 void CommunicatorCore::check_all_fingerprints() {
   if (multi_node_) return compare_all_headers();

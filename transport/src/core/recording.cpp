@@ -8,7 +8,7 @@
 
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
-#include "recorder/dump.hpp"
+#include "recorder/recorder.hpp"
 
 namespace rondo::transport {
 namespace {

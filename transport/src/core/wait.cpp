@@ -18,7 +18,7 @@
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "shm/arena.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 
 namespace rondo::transport {
 
@@ -130,7 +130,7 @@ BlockOffer WorldCore::offer_block() {
   return {.block = block, .last = 0};
 }
 
-// Nobody has used it, so nobody has to consume anything before it is offered again.
+// It was not used, so no rank has to consume anything before it is offered again.
 void WorldCore::take_back(const BlockOffer& offer) {
   retired_.push_back({.offer = offer, .members = {}});
 }

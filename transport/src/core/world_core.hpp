@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -12,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include <rondo/transport/counters.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -90,7 +88,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool same_node(int rank) const noexcept {
     return peer(rank).info.node == peer(my_.rank).info.node;
   }
-  /// What an Error says of `rank`, or of nobody for -1.
+  /// What an Error says of `rank`, or of no rank for -1.
   [[nodiscard]] ErrorDetail detail_of(int rank, std::string operation = {}) const;
 
   /// Are other ranks on this node, too?
@@ -108,7 +106,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// One pass over all communicators. True if any operation moved.
   bool progress();
 
-  /// A control block for a new communicator: a retired one that nobody uses any more, or a new one.
+  /// A control block for a new communicator: a retired one that is not used any more, or a new one.
   [[nodiscard]] BlockOffer offer_block();
   /// Takes back an offer that was not needed.
   void take_back(const BlockOffer& offer);

@@ -3,21 +3,18 @@
 
 #include <array>
 #include <cstddef>
-#include <cstring>
-#include <span>
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
-#include "fabric/message.hpp"
+#include "core/channel.hpp"
 #include "fabric/schedules.hpp"
 
 namespace rondo::transport {
 namespace {
 
 // Alltoall: the two of a pair swap their parts for each other, segment by segment, a window of
-// swaps at a time. Sends (P-1)/P n bytes per rank. Parts are received where they belong. In place
-// they are received in scratch, because a part must have left before another one may take its
-// memory.
+// swaps at a time. Sends (P-1)/P n bytes per rank. Parts are received where they belong: input and
+// output are apart (see prepare_alltoall()).
 class PairwiseAlltoall final : public Operation {
  public:
   PairwiseAlltoall(Group& group, const Posted& posted);
@@ -34,16 +31,12 @@ class PairwiseAlltoall final : public Operation {
     Range bytes = {};  // of the whole block
   };
   [[nodiscard]] Swap swap_of(const Group& group, std::size_t number) const noexcept;
-  [[nodiscard]] std::span<std::byte> target(const Posted& posted, std::size_t number,
-                                            const Range& bytes) const noexcept;
   bool post(Group& group, const Posted& posted);
-  bool finish_swaps(const Group& group, const Posted& posted);
+  bool finish_swaps();
 
   std::size_t part_bytes_;
   schedule::Segments segments_;
   std::size_t end_;  // swaps, with itself included
-  bool in_place_;
-  std::span<std::byte> scratch_;
   OwnCopy own_;
   std::size_t posted_ = 0;    // swaps below it are under way
   std::size_t finished_ = 0;  // are over
@@ -54,10 +47,7 @@ class PairwiseAlltoall final : public Operation {
 PairwiseAlltoall::PairwiseAlltoall(Group& group, const Posted& posted)
     : part_bytes_(posted.input.bytes() / group.count()),
       segments_(part_bytes_, group.segment_bytes),
-      end_(segments_.count() * schedule::pairwise_rounds(group.count())),
-      in_place_(posted.input.data == posted.output.data) {
-  if (in_place_ && end_ > 0) scratch_ = group.scratch.take(window * segments_.segment_bytes());
-}
+      end_(segments_.count() * schedule::pairwise_rounds(group.count())) {}
 
 // Swaps are numbered: all segments of the first partner, then those of the second, and so on.
 PairwiseAlltoall::Swap PairwiseAlltoall::swap_of(const Group& group,
@@ -69,15 +59,8 @@ PairwiseAlltoall::Swap PairwiseAlltoall::swap_of(const Group& group,
   return {.partner = partner, .bytes = {begin + range.begin, begin + range.end}};
 }
 
-// Where a swap receives.
-std::span<std::byte> PairwiseAlltoall::target(const Posted& posted, std::size_t number,
-                                              const Range& bytes) const noexcept {
-  if (!in_place_) return {posted.output.data + bytes.begin, bytes.size()};
-  return scratch_.subspan(number % window * segments_.segment_bytes(), bytes.size());
-}
-
 Progress PairwiseAlltoall::step(Group& group, const Posted& posted) {
-  bool moved = finish_swaps(group, posted);
+  bool moved = finish_swaps();
   moved = post(group, posted) || moved;
   const std::size_t begin = group.index() * part_bytes_;
   const Range own{begin, begin + part_bytes_};
@@ -94,28 +77,20 @@ bool PairwiseAlltoall::post(Group& group, const Posted& posted) {
     const Swap swap = swap_of(group, posted_);
     if (swap.partner == group.index()) continue;
     receives_[posted_ % window].receive(*group.channel, swap.partner, posted.sequence, 0,
-                                        target(posted, posted_, swap.bytes));
+                                        {posted.output.data + swap.bytes.begin, swap.bytes.size()});
     sends_[posted_ % window].send(*group.channel, swap.partner, posted.sequence, 0,
                                   {posted.input.data + swap.bytes.begin, swap.bytes.size()});
   }
   return moved;
 }
 
-// In place at most one segment per step is copied to where it belongs: that is where the work is.
-bool PairwiseAlltoall::finish_swaps(const Group& group, const Posted& posted) {
-  bool moved = false;
+bool PairwiseAlltoall::finish_swaps() {
+  const std::size_t before = finished_;
   while (finished_ < posted_ && receives_[finished_ % window].ended() &&
          sends_[finished_ % window].ended()) {
-    const Swap swap = swap_of(group, finished_);
-    const std::size_t number = finished_;
     finished_ += 1;
-    moved = true;
-    if (!in_place_ || swap.partner == group.index()) continue;
-    std::memcpy(posted.output.data + swap.bytes.begin, target(posted, number, swap.bytes).data(),
-                swap.bytes.size());
-    break;
   }
-  return moved;
+  return finished_ > before;
 }
 
 // Barrier: log2 P rounds, rounded up, of one empty message each.

@@ -17,8 +17,8 @@
 #include <rondo/transport/request.hpp>
 
 #include "collective/algorithms.hpp"
+#include "core/channel.hpp"
 #include "core/communicator_core.hpp"
-#include "fabric/message.hpp"
 
 namespace rondo::transport {
 namespace {

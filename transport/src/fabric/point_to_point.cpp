@@ -6,7 +6,7 @@
 #include <span>
 
 #include "collective/blocks.hpp"
-#include "fabric/message.hpp"
+#include "core/channel.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <rondo/transport/block.hpp>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 
 namespace rondo::transport {

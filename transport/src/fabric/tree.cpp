@@ -9,7 +9,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
-#include "fabric/message.hpp"
+#include "core/channel.hpp"
 #include "fabric/schedules.hpp"
 #include "reduce/reduce.hpp"
 

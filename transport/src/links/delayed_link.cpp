@@ -1,14 +1,69 @@
 // How a slower wire is imitated: a send waits in a queue until the wire would have carried it, and
 // only then goes to the real link. Receives go there at once.
 
-#include "links/delayed_link.hpp"
-
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "links/link.hpp"
+
 namespace rondo::transport {
+namespace {
+
+class DelayedLink final : public Link {
+ public:
+  DelayedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
+              double bytes_per_second);
+  /// Sends what still waits for its time.
+  ~DelayedLink() override;
+
+  void post_send(int peer, std::uint64_t tag, std::span<const std::byte> data,
+                 Transfer& transfer) override;
+  void post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
+                 Transfer& transfer) override {
+    link_->post_recv(peer, tag, data, transfer);
+  }
+  bool progress() override;
+  void cancel(Transfer& transfer) override;
+  void discard(int peer, std::uint64_t tag, std::uint64_t mask) override {
+    link_->discard(peer, tag, mask);
+  }
+  /// Nothing while messages wait for their time.
+  [[nodiscard]] std::optional<int> arm() override;
+  [[nodiscard]] std::string address() const override { return link_->address(); }
+  [[nodiscard]] std::string route() const override;
+  [[nodiscard]] std::string error_text(const Transfer& transfer) const override {
+    return link_->error_text(transfer);
+  }
+
+ private:
+  [[nodiscard]] std::string try_connect(int rank, const std::string& address) override;
+  [[nodiscard]] std::string try_add_memory(std::span<std::byte> memory) override;
+
+  using Clock = std::chrono::steady_clock;
+  struct Waiting {
+    Clock::time_point leaves;
+    int peer;
+    std::uint64_t tag;
+    std::span<const std::byte> data;
+    Transfer* transfer;
+  };
+
+  std::unique_ptr<Link> link_;
+  std::chrono::nanoseconds latency_;
+  double bytes_per_second_;
+  Clock::time_point wire_is_free_{};
+  std::deque<Waiting> waiting_;
+};
 
 DelayedLink::DelayedLink(std::unique_ptr<Link> link, std::chrono::nanoseconds latency,
                          double bytes_per_second)
@@ -71,6 +126,13 @@ std::string DelayedLink::route() const {
   if (bytes_per_second_ <= 0) return route + "bandwidth not limited)";
   std::snprintf(text.data(), text.size(), "%.4g GB/s)", bytes_per_second_ / 1e9);
   return route + text.data();
+}
+
+}  // namespace
+
+std::unique_ptr<Link> open_delayed_link(std::unique_ptr<Link> link,
+                                        std::chrono::nanoseconds latency, double bytes_per_second) {
+  return std::make_unique<DelayedLink>(std::move(link), latency, bytes_per_second);
 }
 
 }  // namespace rondo::transport

@@ -3,13 +3,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <rondo/transport/error.hpp>
 
 namespace rondo::transport {
+
+namespace shm {
+class RankMemory;
+}
 
 enum class TransferState : std::uint8_t { idle, pending, done, failed };
 
@@ -98,9 +104,9 @@ class Link {
   /// is already receiving may cost the connection.
   virtual void cancel(Transfer& transfer) = 0;
 
-  /// Nobody here will ask any more for what `peer` sends with a tag that equals `tag` in the bits
-  /// of `mask`: it is thrown away when it comes, and also if it has come, so that the peer need not
-  /// cancel it. A link whose sends can be cancelled without harm has nothing to do.
+  /// Nothing is received here any more of what `peer` sends with a tag that equals `tag` in the
+  /// bits of `mask`: it is thrown away when it comes, and also if it has come, so that the peer
+  /// need not cancel it. A link whose sends can be cancelled without harm has nothing to do.
   virtual void discard(int /*peer*/, std::uint64_t /*tag*/, std::uint64_t /*mask*/) {}
 
   /// A descriptor that becomes readable when progress() would move something; nothing when it
@@ -142,5 +148,26 @@ class Link {
     throw Error(Errc::link_unavailable, route() + ": " + what + ": " + why);
   }
 };
+
+/// Opens this rank's link to the ranks whose memory it has mapped; once per World.
+///
+/// `memories` has one entry per rank of the World, null for those out of reach; they outlive the
+/// link. Ranks that are threads of one process may pass the same objects. With `may_sleep`, a
+/// rank that sleeps while it waits is woken by what others do for it.
+///
+/// Peers may open theirs at any time; what was sent and done can be received even after the
+/// sender has closed its link. Throws Error(out_of_memory).
+[[nodiscard]] std::unique_ptr<Link> open_shm_link(int rank, std::vector<shm::RankMemory*> memories,
+                                                  bool may_sleep);
+
+/// Another link, slowed down for experiments: every message to others leaves this rank as if it
+/// went over one wire of the given speed, and arrives the latency later. `bytes_per_second` = 0: no
+/// limit.
+///
+/// The delay is put before the real sending, so a send completes late, too. Messages to one peer
+/// stay in order.
+[[nodiscard]] std::unique_ptr<Link> open_delayed_link(std::unique_ptr<Link> link,
+                                                      std::chrono::nanoseconds latency,
+                                                      double bytes_per_second);
 
 }  // namespace rondo::transport

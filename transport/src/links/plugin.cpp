@@ -23,8 +23,6 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/links.hpp>
 
-#include "links/host_environment.hpp"
-
 namespace rondo::transport {
 namespace {
 

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rondo/transport/counters.hpp>
+#include <rondo/transport/world.hpp>
 
-#include "collective/operation.hpp"
+#include "collective/algorithms.hpp"
 
 namespace rondo::transport {
 
@@ -31,7 +31,7 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
                                              const Posted& posted) noexcept {
   const Member& member = group.members[rank];
   const shm::Locator& locator = slot_of(*member.block, posted.sequence).locator;
-  // What is empty may lie anywhere; nobody touches it.
+  // What is empty may lie anywhere; no rank touches it.
   const bool reachable = locator.offset != shm::private_memory;
   return {reachable ? member.memory->arena().base() + locator.offset : nullptr,
           posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride_bytes};

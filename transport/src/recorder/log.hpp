@@ -11,14 +11,24 @@
 #include <x86intrin.h>
 #endif
 
-#include "core/stage.hpp"
-
 // What a rank records about itself, as it lies in shared memory (a RecordHeader, then one Log after
 // the other), the clock of its times, and how an operation is recorded. The memory is written by
 // the rank alone, and read by whoever holds the descriptor, at any time, also when the rank is
 // gone: nothing in it is a pointer, and a half-written entry can be told.
 
-namespace rondo::transport::recorder {
+namespace rondo::transport {
+
+/// How far one posted operation has come on this rank.
+enum class Stage : std::uint8_t {
+  queued,     ///< its slot is still in use by an older operation
+  published,  ///< peers can see it; waits until all ranks have posted it
+  running,    ///< all have; this rank does its part
+  draining,   ///< this rank's part is done; waits for the peers'
+  complete,
+  failed,
+};
+
+namespace recorder {
 
 /// What the recorder's times are counted by.
 ///
@@ -172,7 +182,7 @@ class Stamp {
 
 /// Puts an operation into a log, over the oldest one. Never waits and never allocates.
 [[nodiscard]] inline Stamp record(Log& log, const Facts& facts) noexcept {
-  // Relaxed: nobody else writes it.
+  // Relaxed: no other thread writes it.
   const std::uint64_t index = log.posted.load(std::memory_order_relaxed) + 1;
   Entry& entry = log.ring[(index - 1) % log_entries];
   constexpr auto relaxed = std::memory_order_relaxed;
@@ -198,4 +208,5 @@ class Stamp {
   return {entry, index};
 }
 
-}  // namespace rondo::transport::recorder
+}  // namespace recorder
+}  // namespace rondo::transport

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include <rondo/transport/element.hpp>
-#include <rondo/transport/reduce_op.hpp>
 
 namespace rondo::transport {
 

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <utility>
 
-#include <rondo/transport/arena.hpp>
+#include <rondo/transport/world.hpp>
 
 namespace rondo::transport {
 namespace {
@@ -87,7 +87,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   return memory_->arena().base() + offset;
 }
 
-// By whole steps. The links are told before anybody can send from there: some register memory.
+// By whole steps. The links are told before a send from there is possible: some register memory.
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
   const std::size_t wanted = before + bytes;
@@ -115,7 +115,7 @@ void ArenaCore::quarantine(std::size_t offset, std::size_t bytes, std::function<
   quarantines_.push_back({.begin = offset, .end = offset + bytes, .over = std::move(over)});
 }
 
-// Looked at when memory is allocated or freed: nobody else has to know that a peer went on.
+// Called when memory is allocated or freed: until then it does not matter that a peer went on.
 void ArenaCore::end_quarantines() {
   if (std::erase_if(quarantines_, [](const Quarantine& held) { return held.over(); }) == 0) return;
   std::erase_if(freed_, [this](std::size_t offset) {

@@ -41,7 +41,7 @@ bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command
 
 }  // namespace
 
-// Sealed against shrinking before anybody else has it: a peer can trust the size that it sees.
+// Sealed against shrinking before another process has it: a peer can trust the size that it sees.
 Segment Segment::create(const char* name, std::size_t reserved_bytes) {
   Descriptor memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) throw_out_of_memory("cannot create a memfd", errno);
@@ -119,7 +119,7 @@ Reserve Reserve::of(int ranks) {
   return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share)};
 }
 
-// The header and the two control blocks of the World's communicator are made before anybody maps
+// The header and the two control blocks of the World's communicator are made before a peer maps
 // the segment; later blocks are appended.
 std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint64_t nonce) {
   auto memory = std::make_shared<RankMemory>();

@@ -9,7 +9,6 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
@@ -123,11 +122,11 @@ struct CyclicOptions {
 /// **Store.** One per node, in shared memory, parameters and the optimizer's state; whoever has
 /// the token updates it, so the token is its lock. When the token passes to a worker on another
 /// node, the store travels with it (choice: the alternative, a thread per node that serves a part
-/// of the store, moves 2 M for every push, needs a thread, and is not a lock). Nobody waits for a
+/// of the store, moves 2 M for every push, needs a thread, and is not a lock). No rank waits for a
 /// worker that computes, except for the token.
 ///
 /// **Sends**, per turn, with M bytes of parameters and a state of S bytes: inside a node a number;
-/// to another node M + S and a few words. A round over N > 1 nodes of adjacent ranks sends
+/// to another node M + S and a few numbers. A round over N > 1 nodes of adjacent ranks sends
 /// N (M + S). `global_reductions` counts this rank's pushes, `global_bytes` what they pushed and
 /// pulled, 2 M each; `collectives` the messages that passed the token on: 1, between nodes 2. One
 /// worker alone counts nothing.
@@ -169,5 +168,29 @@ struct CyclicOptions {
 /// rank has an `inner` one, or options are out of range.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_cyclic(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const CyclicOptions& options = {});
+
+/// Workers of a cyclic scheme as their clocks see them.
+struct CyclicWorkload {
+  int workers = 1;
+  /// How long mini-batch 0, 1, ... of a worker takes; positive, in any unit.
+  std::function<double(int worker, std::int64_t minibatch)> duration = {};
+  double pass_duration = 0.0;  ///< of a turn: push, pull, and the token's way to the next worker
+  Delay delay = Delay::dynamic;
+  int minibatch_cap = 0;
+};
+
+/// What happens until some time.
+struct CyclicForecast {
+  std::vector<Turn> turns = {};                ///< pushes, in order
+  std::vector<double> times = {};              ///< when each began
+  std::vector<std::int64_t> minibatches = {};  ///< that each worker has pushed
+};
+
+/// Plays the clocks: which turns a cyclic scheme has in [0, end). Nothing is computed, nothing
+/// waits: a scripted clock for tests, and a prediction. The token is seen by a mini-batch that ends
+/// just when it comes. The turns can be the `script` of CyclicOptions.
+///
+/// Throws std::invalid_argument when there is no worker or a duration is not positive.
+[[nodiscard]] RONDO_SYNC_API CyclicForecast forecast(const CyclicWorkload& workload, double end);
 
 }  // namespace rondo::sync

@@ -8,9 +8,7 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/reduction_momentum.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::transport {

@@ -4,20 +4,157 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include <rondo/sync/averages.hpp>
-#include <rondo/sync/byte_stream.hpp>
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {
+
+/// Collects the state of one object as bytes, for the ByteReader of the same name and version.
+///
+/// A stream is: the name's length and characters, the version, then values in the order written,
+/// each as it lies in memory; an array is preceded by its count. A stream may hold others as
+/// arrays of bytes.
+class RONDO_SYNC_API ByteWriter {
+ public:
+  ByteWriter(std::string_view name, std::uint32_t version);
+
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  void put(T value) {
+    append(std::as_bytes(std::span<const T>(&value, 1)));
+  }
+
+  template <typename T>
+    requires std::is_trivially_copyable_v<T>
+  void put_array(std::span<const T> values) {
+    put(static_cast<std::uint64_t>(values.size()));
+    append(std::as_bytes(values));
+  }
+
+  /// What was written; the writer is spent.
+  [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
+
+ private:
+  void append(std::span<const std::byte> bytes);
+
+  std::vector<std::byte> bytes_;
+};
+
+/// Reads back what a ByteWriter of the same name and version wrote.
+///
+/// Everything that does not fit throws std::invalid_argument, whose text begins with the name.
+class RONDO_SYNC_API ByteReader {
+ public:
+  ByteReader(std::span<const std::byte> bytes, std::string_view name, std::uint32_t version);
+
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  [[nodiscard]] T get() {
+    T value{};
+    copy(std::as_writable_bytes(std::span<T>(&value, 1)));
+    return value;
+  }
+
+  /// An array of exactly values.size() elements.
+  template <typename T>
+    requires std::is_trivially_copyable_v<T>
+  void get_array(std::span<T> values) {
+    expect_count(values.size());
+    copy(std::as_writable_bytes(values));
+  }
+
+  /// An array of bytes of any length, as a part of the input.
+  [[nodiscard]] std::span<const std::byte> get_bytes();
+
+  /// Throws unless all has been read.
+  void expect_end() const;
+
+  /// Throws for a reason of the caller's own: what was read does not fit.
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  void copy(std::span<std::byte> into);
+  void expect_count(std::size_t expected);
+
+  std::span<const std::byte> rest_;
+  std::string name_;
+};
+
+/// A scheme's counters as a part of its state.
+RONDO_SYNC_API void write_counters(ByteWriter& writer, const SchemeCounters& counters);
+[[nodiscard]] RONDO_SYNC_API SchemeCounters read_counters(ByteReader& reader);
+
+/// The plain mean of the statistics of the ranks that hold the same, for evaluation.
+///
+/// Summed in double, where sums of equal floats are exact: ranks that agree get back what they
+/// gave.
+class RONDO_SYNC_API StatisticsMean {
+ public:
+  explicit StatisticsMean(const Replica& replica);
+
+  /// Is there anything to reduce?
+  [[nodiscard]] bool reduces() const noexcept;
+
+  /// Writes the mean of the ranks' `mine` to `mean`. Collective, unless reduces() is false.
+  void compute(std::span<const float> mine, std::span<float> mean);
+
+ private:
+  transport::Communicator& ranks_;
+  std::pmr::vector<double> sums_;  // in the arena
+};
+
+/// This rank's displacement w - W, its statistics and perhaps its optimizer's state, side by side
+/// in the arena, to be averaged over a group in one collective. A copy: where that fails, nothing
+/// of the model has changed.
+///
+/// Displacement and state are weighed, statistics are not. Behind them lies the weight, so that
+/// each rank also gets the sum of all; ranks of equal weights 1 get the bits of a plain mean.
+class RONDO_SYNC_API PackedMean {
+ public:
+  /// `replica` is lent. `state_size`: values of optimizer state that pack() may be given.
+  explicit PackedMean(const Replica& replica, std::size_t state_size = 0);
+
+  /// Copies in what this rank has, which counts `weight` times. `start` is W; if it is empty, W is
+  /// zero and the displacement is the parameters themselves. `state` may be empty.
+  void pack(std::span<const float> start, std::span<const float> state, float weight);
+
+  /// Replaces what was packed by its mean over the ranks of `group`, which are several. Waits.
+  void reduce(transport::Communicator& group);
+
+  /// Has any of the ranks a weight? Else there is neither a displacement nor a mean of states.
+  [[nodiscard]] bool has_weight() const noexcept { return packed_.back() > 0.0F; }
+
+  /// Of what was packed: what reduce() gives into the reduction.
+  [[nodiscard]] std::size_t bytes() const noexcept { return packed_.size_bytes(); }
+
+  [[nodiscard]] std::span<float> displacement() noexcept {
+    return packed_.first(replica_.parameters.size());
+  }
+  [[nodiscard]] std::span<float> statistics() noexcept {
+    return packed_.subspan(replica_.parameters.size(), replica_.statistics.size());
+  }
+  [[nodiscard]] std::span<float> state() noexcept {
+    const std::size_t first = replica_.parameters.size() + replica_.statistics.size();
+    return packed_.subspan(first, packed_.size() - 1 - first);
+  }
+
+ private:
+  void weigh(float factor);
+
+  const Replica& replica_;
+  std::pmr::vector<float> memory_;  // in the arena
+  std::span<float> packed_;         // what of it is in use; the weight is last
+};
 
 /// How a scheme's saved states begin. A restored state has the same.
 struct StateFormat {

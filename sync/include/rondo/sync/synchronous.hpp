@@ -6,7 +6,6 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/sync/scheme_description.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
 namespace rondo::sync {

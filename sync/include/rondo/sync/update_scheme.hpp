@@ -2,15 +2,71 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/replica.hpp>
-#include <rondo/sync/scheme_description.hpp>
 
 namespace rondo::sync {
+
+/// What the replicas exchange.
+enum class Exchange : std::uint8_t {
+  gradients,   ///< summed over the ranks; every replica makes the same step with the sum
+  parameters,  ///< every replica makes steps of its own, and the parameters are averaged at times
+  pushes,      ///< every replica updates a common store of the parameters when it is its turn
+};
+
+/// What a synchronous start (make_warm_up) is for a scheme.
+enum class WarmUp : std::uint8_t {
+  pointless,  ///< the scheme is synchronous itself
+  possible,
+  advised,  ///< replicas meet seldom, which costs most while gradients still change most
+};
+
+/// What a scheme can do and what it needs.
+///
+/// Who offers schemes to others (configuration files, plans, reports) asks this instead of
+/// comparing names: what holds for a scheme is then said in one place, where the scheme is.
+struct SchemeDescription {
+  std::string_view name = {};  ///< in configurations, messages and saved states; outlives all uses
+  Exchange exchange = Exchange::gradients;
+  WarmUp warm_up = WarmUp::possible;
+  /// It sums the gradients of some layers over several iterations, so that these layers are
+  /// reduced seldom: make_lazy().
+  bool windows = false;
+  /// It averages within groups of ranks as well, and needs a Communicator for each level.
+  bool levels = false;
+  /// Replicas are not in step: each goes at a pace of its own, see Pace.
+  bool own_pace = false;
+  /// It can bound the norm of the gradient.
+  bool clips = true;
+  /// It works with optimizers that ignore the scale of a gradient (Optimizer::ignores_scale()).
+  bool ignores_scale = true;
+  /// A rank may have no sample in an iteration.
+  bool empty_shares = true;
+  /// save() and restore() work between any two iterations, and the run goes on with the same
+  /// bits. Otherwise only where the scheme's header says.
+  bool resumes_anywhere = true;
+
+  /// Do replicas make steps of their own? Then a layer's `outer` group is needed, the same for all
+  /// layers; gradients are summed over `inner` before (UpdateScheme::wants_inner_sums());
+  /// parameters and optimizer states differ between ranks until they meet; and a rank's own samples
+  /// weigh by themselves, so that batches must be whole. Otherwise gradients are summed over
+  /// `slice`.
+  [[nodiscard]] constexpr bool steps_alone() const noexcept {
+    return exchange != Exchange::gradients;
+  }
+};
+
+/// The schemes of this library.
+[[nodiscard]] RONDO_SYNC_API std::span<const SchemeDescription> schemes() noexcept;
+
+/// That of them which is called `name`. Throws std::invalid_argument, naming all, if none is.
+[[nodiscard]] RONDO_SYNC_API const SchemeDescription& describe_scheme(std::string_view name);
 
 /// One iteration, as every rank knows it before it begins.
 struct Step {
@@ -35,6 +91,10 @@ struct SchemeCounters {
   std::uint64_t collectives = 0;        ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
 };
+
+/// Each counter of both together.
+[[nodiscard]] RONDO_SYNC_API SchemeCounters operator+(const SchemeCounters& a,
+                                                      const SchemeCounters& b) noexcept;
 
 /// How far training has come under a scheme whose replicas each go at a pace of their own.
 struct Pace {
@@ -115,5 +175,28 @@ class RONDO_SYNC_API UpdateScheme {
   /// differs from rank to rank, and after each finish() the caller asks whether to go on.
   [[nodiscard]] virtual std::optional<Pace> pace() const noexcept { return std::nullopt; }
 };
+
+/// A synchronous start for schemes that need one: `first` runs the first `steps` iterations, `then`
+/// all others.
+///
+///     iteration 0 .. steps-1:   first
+///     begin() of iteration `steps`:  first.flush();  from here on: then
+///
+/// Both schemes have the same Replica, and usually share one Optimizer, so that momenta go on.
+/// Iterations are counted here and reach the schemes as they come: Step::index runs on. `then` is
+/// not called before its first begin(), so what it takes from the parameters there is the result
+/// of the warm-up; an evaluation or a checkpoint right after the last iteration of the warm-up is
+/// still that of `first`.
+///
+/// Sends what the scheme that runs sends. Counters are the sums of both; copy_for_evaluation(),
+/// flush(), replicated() and pace() are those of the one that ran last.
+///
+/// State: the number of iterations done, the counters of `first`, and the state of the scheme
+/// that ran last. `then` cannot be taken back to its beginning: restore() of a state from within
+/// the warm-up throws std::logic_error after `then` has begun.
+///
+/// Throws std::invalid_argument when a scheme is null or `steps` is negative; 0 is `then` alone.
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_warm_up(
+    std::unique_ptr<UpdateScheme> first, std::unique_ptr<UpdateScheme> then, std::int64_t steps);
 
 }  // namespace rondo::sync

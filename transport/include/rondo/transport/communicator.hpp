@@ -10,9 +10,6 @@
 #include <rondo/transport/block.hpp>
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/export.hpp>
-#include <rondo/transport/neighbour.hpp>
-#include <rondo/transport/plan.hpp>
-#include <rondo/transport/reduce_op.hpp>
 #include <rondo/transport/request.hpp>
 
 namespace rondo::transport {

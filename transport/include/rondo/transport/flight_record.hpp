@@ -13,7 +13,7 @@ namespace recorder {
 class Memory;
 }
 
-/// The memory into which a rank records what it does, held by somebody else: a launcher that
+/// The memory into which a rank records what it does, held by another process: a launcher that
 /// makes it before the rank starts, and reads it when the rank is gone.
 ///
 ///     FlightRecord record = FlightRecord::create();

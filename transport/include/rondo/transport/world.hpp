@@ -2,20 +2,74 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <rondo/transport/arena.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/counters.hpp>
 #include <rondo/transport/export.hpp>
 
 namespace rondo::transport {
+
+class ArenaCore;
+
+/// Memory that every rank of the node can reach: buffers allocated here are reduced in place.
+///
+/// A std::pmr::memory_resource, so `std::pmr::vector<float> gradients(n, &world.arena())` works.
+/// Blocks are aligned to at least a cache line. It grows by itself, and peers see what it grows
+/// by without being asked; what was freed is used again. Running out of memory throws
+/// Error(Errc::out_of_memory).
+///
+/// Belongs to the World's thread, and lives as long as the World.
+class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
+ public:
+  explicit SharedArena(std::unique_ptr<ArenaCore> core) noexcept;
+  SharedArena(const SharedArena&) = delete;
+  SharedArena& operator=(const SharedArena&) = delete;
+  ~SharedArena() override;
+
+  /// Does all of [data, data + bytes) lie in this arena?
+  [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
+
+  /// Bytes handed out at the moment.
+  [[nodiscard]] std::size_t used_bytes() const noexcept;
+
+ private:
+  friend class WorldCore;
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override;
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override;
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;
+
+  std::unique_ptr<ArenaCore> core_;
+};
+
+/// What a rank has moved and how long it took, since its World began. Differences of two
+/// snapshots describe what happened between them.
+///
+/// Inside a node collectives send no messages: a rank loads from and stores to its peers' memory.
+/// Point-to-point operations do, and so does everything between nodes.
+struct Counters {
+  std::uint64_t operations = 0;       ///< collectives completed
+  std::uint64_t loaded_bytes = 0;     ///< read from memory that peers wrote
+  std::uint64_t stored_bytes = 0;     ///< written into peers' memory
+  std::uint64_t sent_messages = 0;    ///< to any rank
+  std::uint64_t sent_bytes = 0;       ///< in them
+  std::uint64_t fabric_messages = 0;  ///< those of them that left the node
+  std::uint64_t fabric_bytes = 0;
+  /// Inside transport calls, before the last rank had posted what was waited for.
+  std::chrono::nanoseconds waiting{0};
+  /// Inside transport calls, after it: the cost of moving and reducing.
+  std::chrono::nanoseconds communicating{0};
+
+  /// Bytes that crossed between ranks on this rank's account.
+  [[nodiscard]] std::uint64_t moved_bytes() const noexcept { return loaded_bytes + stored_bytes; }
+};
 
 class Team;
 class WorldCore;

@@ -29,7 +29,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
-#include "links/host_environment.hpp"
+#include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
 namespace {
@@ -63,7 +63,7 @@ constexpr std::array<std::pair<const char*, const char*>, 4> settings = {
      {"FI_OFI_RXM_SAR_LIMIT", "16384"},
      {close_removed, "1"}}};
 
-// Was libfabric loaded by somebody else before our settings were made? It may have read its
+// Was libfabric loaded by other code before our settings were made? It may have read its
 // environment then.
 bool was_loaded_before = false;
 
@@ -399,7 +399,7 @@ void open_queue(Endpoint& endpoint) {
     endpoint.wait_descriptor = -1;
     endpoint.cq.reset();
   }
-  // Not all can: nobody sleeps on this link then.
+  // Not all can: no rank sleeps on this link then.
   attributes.wait_obj = FI_WAIT_NONE;
   result = fi_cq_open(endpoint.domain.get(), &attributes, &cq, nullptr);
   check(result, endpoint, "a completion queue");

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include <rdma/fabric.h>
@@ -10,15 +9,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
-#include "links/link.hpp"
+#include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
-
-/// Why no link can be opened, and what to do about it.
-class OpenError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// Numbers of transfers' errors: libfabric's own (positive), Transfer::truncated, these.
 enum ErrorNumber : std::int32_t {

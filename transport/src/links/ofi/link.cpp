@@ -1,23 +1,142 @@
-// How messages are posted to libfabric, how their ends come back, and what the plug-in exports.
+// What a link keeps of its memory, its messages and its peers; how messages are posted to
+// libfabric, how their ends come back, and what the plug-in exports.
 //
 // Every post hands its message to libfabric, whose completion queue reports each end with the
 // message's context. What libfabric cannot accept yet waits here and is tried again by progress().
+//
+// Messages are given up one by one or with their peer. A message that still waits here is dropped,
+// and a receive that has no message yet is cancelled by libfabric. But no provider cancels a send,
+// nor a message that is coming in: libfabric refers to its memory until the peer has done its part,
+// and the peer may never do it. Such a message gets cancel_patience to end by itself. Then the
+// connection to its peer is closed, which puts the memory out of libfabric's reach, costs what else
+// was under way with this peer, and leaves all other peers alone. Providers without connections of
+// their own leave only the endpoint to be closed, and with it every peer.
 
 #include "links/ofi/link.hpp"
 
-#include <sys/uio.h>
-
+#include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <memory>
 #include <new>
 
 #include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
+#include <sys/uio.h>
 
 #include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
+
+// An arena that has grown is registered anew as a whole; older registrations stay for messages that
+// use them.
+int OfiMemory::add(void* base, std::size_t bytes) {
+  if (!needed_) return 0;
+  Region& region = regions_[reinterpret_cast<std::uintptr_t>(base)];
+  if (region.bytes >= bytes) return 0;
+  fid_mr* registration = nullptr;
+  const int error = register_memory(base, bytes, registration);
+  if (error != 0) return error;
+  region.registrations.emplace_back(registration);
+  region.bytes = bytes;
+  return 0;
+}
+
+int OfiMemory::lease(const void* data, std::size_t bytes, Lease& lease) {
+  lease = {};
+  if (!needed_ || bytes == 0) return 0;
+  const auto first = reinterpret_cast<std::uintptr_t>(data);
+  const auto after = regions_.upper_bound(first);
+  if (after != regions_.begin()) {
+    const auto& [base, region] = *std::prev(after);
+    if (first - base + bytes <= region.bytes) {
+      lease.descriptor = fi_mr_desc(region.registrations.back().get());
+      return 0;
+    }
+  }
+  const int error = register_memory(data, bytes, lease.once);
+  if (error == 0) lease.descriptor = fi_mr_desc(lease.once);
+  return error;
+}
+
+void OfiMemory::drop(Lease& lease) noexcept {
+  if (lease.once != nullptr) fi_close(&lease.once->fid);
+  lease = {};
+}
+
+int OfiMemory::register_memory(const void* base, std::size_t bytes, fid_mr*& registration) {
+  const std::uint64_t key = endpoint_->wants(FI_MR_PROV_KEY) ? 0 : next_key_++;
+  int result = fi_mr_reg(endpoint_->domain.get(), base, bytes, FI_SEND | FI_RECV, /*offset=*/0, key,
+                         /*flags=*/0, &registration, nullptr);
+  if (result != 0) return -result;
+  if (!endpoint_->wants(FI_MR_ENDPOINT)) return 0;
+  result = fi_mr_bind(registration, &endpoint_->ep->fid, 0);
+  if (result == 0) result = fi_mr_enable(registration);
+  if (result == 0) return 0;
+  fi_close(&registration->fid);
+  registration = nullptr;
+  return -result;
+}
+
+// Blocks are never freed, so that the address of a message stays known to owns().
+OfiMessage& MessagePool::acquire() {
+  if (free_ == nullptr) {
+    blocks_.push_back(std::make_unique<OfiMessage[]>(block_size));
+    for (std::size_t i = 0; i < block_size; ++i) release(blocks_.back()[i]);
+  }
+  OfiMessage& message = *free_;
+  free_ = message.next;
+  message.ignored = 0;
+  message.cancelled = false;
+  message.discards = false;
+  return message;
+}
+
+void MessagePool::release(OfiMessage& message) noexcept {
+  message.state = OfiMessage::State::unused;
+  message.transfer = nullptr;
+  message.next = free_;
+  free_ = &message;
+}
+
+bool MessagePool::owns(const void* message) const noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(message);
+  return std::ranges::any_of(blocks_, [&](const auto& block) {
+    const auto first = reinterpret_cast<std::uintptr_t>(block.get());
+    return first <= address && address < first + block_size * sizeof(OfiMessage);
+  });
+}
+
+std::string address_blob(const Endpoint& endpoint) {
+  std::string blob = endpoint.provider();
+  blob += '\0';
+  return blob + endpoint.name;
+}
+
+int OfiPeer::connect(const Endpoint& endpoint, std::string_view blob) {
+  const std::size_t end = blob.find('\0');
+  if (end == std::string_view::npos) return error_bad_address;
+  if (blob.substr(0, end) != endpoint.provider()) return error_other_provider;
+  // libfabric reads as many bytes as its own addresses have.
+  const std::string_view name = blob.substr(end + 1);
+  if (name.size() != endpoint.name.size()) return error_bad_address;
+  fi_addr_t found = FI_ADDR_NOTAVAIL;
+  const int inserted =
+      fi_av_insert(endpoint.av.get(), name.data(), 1, &found, /*flags=*/0, nullptr);
+  if (inserted < 0) return -inserted;
+  if (inserted != 1) return error_bad_address;
+  address = found;
+  return 0;
+}
+
 namespace {
+
+// How long a cancelled message may take to end by itself before its connection is closed. The peer
+// needs processor time for its part. 100 ms were too short on few cores with other work: the
+// connection was closed although the peer was about to answer.
+constexpr std::chrono::milliseconds cancel_patience{500};
 
 /// What libfabric compares: `tag` alone where receives name an address, else with the sender.
 std::uint64_t wire_tag(const Endpoint& endpoint, std::int32_t sender, std::uint64_t tag) {
@@ -311,6 +430,133 @@ void OfiLink::end(OfiMessage& message, std::int32_t error, std::size_t bytes) no
   const bool received = error == 0 || error == Transfer::truncated;
   if (message.discards && received && error_ == 0) return post(message);
   messages_.release(message);
+}
+
+// Giving up.
+
+void OfiLink::cancel(Transfer& transfer) noexcept {
+  if (!transfer.pending()) return;
+  OfiMessage& message = *static_cast<OfiMessage*>(transfer.handle);
+  if (message.state == OfiMessage::State::queued) {
+    unqueue(message);
+    end(message, FI_ECANCELED, 0);
+    return;
+  }
+  if (cancel_alone(message, transfer)) return;
+  if (!close_connection(message.peer)) fail_everything(error_link_lost);
+}
+
+/// True when libfabric has cancelled or completed `message` in time.
+bool OfiLink::cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept {
+  message.cancelled = true;
+  fi_cancel(&endpoint_.ep->fid, &message.context);
+  const auto deadline = cancel_deadline();
+  while (transfer.pending()) {
+    progress();
+    if (transfer.pending() && Clock::now() > deadline) return false;
+  }
+  return true;
+}
+
+/// How long a cancel may wait. An operation that is given up cancels many messages, maybe to many
+/// peers that do not answer: those that follow each other share one cancel_patience, and have a
+/// little each for what needs no peer.
+OfiLink::Clock::time_point OfiLink::cancel_deadline() noexcept {
+  constexpr std::chrono::milliseconds little{1};
+  constexpr std::chrono::seconds lull{1};
+  const auto now = Clock::now();
+  if (now > cancel_ends_ + lull) cancel_ends_ = now + cancel_patience;
+  return std::max(cancel_ends_, now + little);
+}
+
+/// Closes the connection to `rank` and ends all messages to and from it. False when the provider
+/// has no connections that could be closed.
+bool OfiLink::close_connection(std::int32_t rank) noexcept {
+  OfiPeer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (!peer.is_closed) {
+    if (!endpoint_.closes_connections()) return false;
+    if (fi_av_remove(endpoint_.av.get(), &peer.address, 1, /*flags=*/0) != 0) return false;
+    peer.is_closed = true;
+  }
+  fail_peer(rank, error_peer_closed);
+  // libfabric reports most of what has ended with the connection.
+  constexpr int rounds = 100;
+  for (int round = 0; round < rounds && has_posted(rank); ++round) {
+    if (!read_completions()) break;
+  }
+  // But it does not report a send that the peer should have fetched.
+  messages_.for_each([&](OfiMessage& message) {
+    if (message.peer == rank && message.state == OfiMessage::State::posted) {
+      abandon(message, peer.error);
+    }
+  });
+  return true;
+}
+
+bool OfiLink::has_posted(std::int32_t rank) noexcept {
+  bool found = false;
+  messages_.for_each([&](const OfiMessage& message) {
+    found = found || (message.peer == rank && message.state == OfiMessage::State::posted);
+  });
+  return found;
+}
+
+// The caller is told the end, but libfabric may still report the message.
+void OfiLink::abandon(OfiMessage& message, std::int32_t error) noexcept {
+  if (message.kind == OfiMessage::Kind::send) --sends_;
+  OfiMemory::drop(message.lease);
+  answer(message, error, 0);
+  message.state = OfiMessage::State::abandoned;
+}
+
+void OfiLink::unqueue(OfiMessage& message) noexcept {
+  OfiPeer& peer = peers_[static_cast<std::size_t>(message.peer)];
+  (message.kind == OfiMessage::Kind::send ? peer.waiting : waiting_recvs_)
+      .extract([&](const OfiMessage& other) { return &other == &message; });
+}
+
+// Ends what is under way with one peer, as far as this rank can; everything later fails at once.
+void OfiLink::fail_peer(std::int32_t rank, std::int32_t error) noexcept {
+  OfiPeer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.error != 0) return;
+  peer.error = error;
+  messages_.for_each([&](OfiMessage& message) {
+    if (message.peer != rank) return;
+    if (message.state == OfiMessage::State::queued) {
+      unqueue(message);
+      end(message, error, 0);
+    } else if (message.state == OfiMessage::State::posted &&
+               message.kind == OfiMessage::Kind::recv) {
+      // It fails once libfabric has given it back. Posted sends fail by themselves.
+      message.cancelled = true;
+      fi_cancel(&endpoint_.ep->fid, &message.context);
+    }
+  });
+}
+
+// Closing the endpoint ends every message: libfabric touches no memory afterwards.
+void OfiLink::fail_everything(std::int32_t error) noexcept {
+  if (error_ != 0) return;
+  error_ = error;
+  // Registrations bound to the endpoint would keep it from closing; others are needed until then.
+  if (endpoint_.wants(FI_MR_ENDPOINT)) release_memory();
+  endpoint_.ep.reset();
+  while (!waiting_recvs_.empty()) waiting_recvs_.pop();
+  for (const std::int32_t rank : listed_) {
+    OfiPeer& peer = peers_[static_cast<std::size_t>(rank)];
+    while (!peer.waiting.empty()) peer.waiting.pop();
+    peer.is_listed = false;
+  }
+  listed_.clear();
+  messages_.for_each([&](OfiMessage& message) {
+    if (message.state == OfiMessage::State::abandoned) return messages_.release(message);
+    end(message, error, 0);
+  });
+}
+
+void OfiLink::release_memory() noexcept {
+  messages_.for_each([](OfiMessage& message) { OfiMemory::drop(message.lease); });
+  memory_.clear();
 }
 
 static std::unique_ptr<Link> open_link(const LinkOptions& options) {

@@ -1,6 +1,6 @@
 // The link between ranks of one node: a sending and a receiving half over the same peers.
 
-#include "links/shm/link.hpp"
+#include "links/link.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,7 @@
 #include <string>
 
 #include "links/shm/peer.hpp"
-#include "links/shm/receiver.hpp"
 #include "links/shm/ring.hpp"
-#include "links/shm/sender.hpp"
 
 namespace rondo::transport::shm_link {
 namespace {

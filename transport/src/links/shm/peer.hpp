@@ -5,15 +5,16 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <vector>
 
 #include "links/fifo.hpp"
 #include "links/link.hpp"
 #include "links/shm/ring.hpp"
-#include "shm/doorbell.hpp"
+#include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
 // What a rank keeps for itself about its messages: posted sends and receives, messages that came
-// before their receive, and the queues of them.
+// before their receive, and the queues of them; and the two halves of a link, which move them.
 
 namespace rondo::transport::shm_link {
 
@@ -114,5 +115,133 @@ inline void notify(const ShmPeer& to, bool may_sleep) noexcept {
   shm::fence_before_ringing();
   shm::ring_if_asleep(to.memory->header());
 }
+
+/// What one rank's sends need in its control segment: states of messages, eager buffers and bounce
+/// buffers. All are made on first use, and used again. The buffers are bounded in number; states
+/// are as many as messages are announced.
+class SendMemory {
+ public:
+  explicit SendMemory(shm::RankMemory& mine) noexcept : mine_(&mine) {}
+
+  /// A state about which nothing has been said. Throws Error(out_of_memory).
+  [[nodiscard]] MessageState& acquire_state();
+  void release(MessageState& state) noexcept { states_.push_back(&state); }
+
+  /// A buffer whose last message has been consumed; null when there is none. The receiver frees it
+  /// by storing `consumed`. Throws Error(out_of_memory).
+  [[nodiscard]] EagerBuffer* acquire_eager();
+
+  /// bounce_bytes bytes; null when all bounce buffers are in use. Throws Error(out_of_memory).
+  [[nodiscard]] std::byte* acquire_bounce();
+  void release(std::byte* bounce) noexcept { bounces_.push_back(bounce); }
+
+  /// Where in the control segment something of it lies.
+  [[nodiscard]] std::uint64_t offset_of(const void* thing) const noexcept;
+
+ private:
+  void make_states();
+  void make_eager();
+  [[nodiscard]] EagerBuffer* next_eager() noexcept;
+
+  shm::RankMemory* mine_;
+  std::vector<MessageState*> states_;  // free ones; never grows in release()
+  std::size_t states_made_ = 0;
+  std::vector<EagerBuffer*> eager_;  // all; used in turn
+  std::size_t next_eager_ = 0;
+  std::vector<std::byte*> bounces_;  // free ones; never grows in release()
+  std::size_t bounces_made_ = 0;
+};
+
+/// The sending half of a link, for messages to other ranks.
+///
+/// Up to 56 bytes travel in their slot, up to 8 KiB in an eager buffer: such sends are done as soon
+/// as there is a free slot. A larger message is announced (rendezvous), and stays where it is until
+/// the receiver has matched it: the receiver reads it out of the sender's arena; or, if it lies in
+/// ordinary memory, requests it, and it comes through a bounce buffer of four fragments.
+class Sender {
+ public:
+  Sender(shm::RankMemory& mine, RingOffset* rings, bool may_sleep)
+      : mine_(&mine), rings_(rings), memory_(mine), may_sleep_(may_sleep) {}
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+  /// Withdraws what was not received.
+  ~Sender();
+
+  void post(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data, Transfer& transfer);
+  /// Copies at most `budget` bytes, which it makes less. True if anything moved.
+  bool progress(std::size_t& budget);
+  void cancel(Transfer& transfer) noexcept;
+
+ private:
+  // The ways of a message: into the ring, or queued; then through its announcement.
+  [[nodiscard]] bool push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                          Transfer& transfer);
+  [[nodiscard]] bool try_push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                              Transfer& transfer);
+  void announce(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> data,
+                Transfer& transfer);
+  bool send_waiting();
+  [[nodiscard]] bool step(Send& send, std::size_t& budget, bool& moved);
+  [[nodiscard]] bool fill(Send& send, std::size_t& budget);
+
+  shm::RankMemory* mine_;
+  RingOffset* rings_;
+  SendMemory memory_;
+  Pool<Send> sends_;
+  std::vector<ShmPeer*> with_waiting_;
+  Fifo<Send> announced_;
+  bool may_sleep_;
+};
+
+/// The receiving half of a link: matches messages with receives, and copies them out.
+///
+/// A peer's ring is read while a receive from it waits for its message, and when it gets full. An
+/// unexpected message, whose receive is not posted yet, is kept: a small one as a copy, a larger
+/// one as its announcement. When many are kept and still no receive is posted, the rest stays in
+/// the ring and holds the sender up. When very many are kept while receives of other tags are
+/// posted, the sender announces even small ones: so a flood of messages is bounded by what its
+/// sender has pending.
+class Receiver {
+ public:
+  /// `peers` is lent.
+  Receiver(int rank, std::span<ShmPeer> peers, bool may_sleep)
+      : rank_(rank), peers_(peers), may_sleep_(may_sleep) {}
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+  ~Receiver() = default;
+
+  void post(ShmPeer& from, std::uint64_t tag, std::span<std::byte> room, Transfer& transfer);
+  /// A message of this rank to itself; `own` is the rank's own ShmPeer.
+  void send_own(ShmPeer& own, std::uint64_t tag, std::span<const std::byte> data,
+                Transfer& transfer);
+  /// Copies at most `budget` bytes of large messages, which it makes less, and reads at most one
+  /// lap of each ring. True if anything moved.
+  bool progress(std::size_t& budget);
+  /// A receive, or a send to oneself.
+  void cancel(ShmPeer& own, Transfer& transfer) noexcept;
+
+ private:
+  bool poll_awaited();
+  bool poll_others();
+  [[nodiscard]] bool find_ring_of(ShmPeer& from) const noexcept;
+  bool read_ring(ShmPeer& from);
+  void receive_front(ShmPeer& from);
+  void keep_unexpected(ShmPeer& from, const Incoming& message);
+  void accept(Receive& receive, const Incoming& message);
+  [[nodiscard]] bool step(Receive& receive, std::size_t& budget, bool& moved);
+  void copy_from_memory(Receive& receive, std::size_t& budget) noexcept;
+  [[nodiscard]] bool copy_fragment(Receive& receive, std::size_t& budget) const noexcept;
+  void end(Receive& receive, Failure failure) noexcept;
+  void acknowledge(const ShmPeer& from, const Incoming& message) const noexcept;
+
+  int rank_;
+  std::span<ShmPeer> peers_;
+  std::size_t next_other_ = 0;
+  bool may_sleep_;
+  Pool<Receive> receives_;
+  Pool<Unexpected> unexpected_;
+  std::vector<ShmPeer*> listening_;
+  Fifo<Receive> copying_;  // matched, and too large to be copied at once
+};
 
 }  // namespace rondo::transport::shm_link

@@ -4,7 +4,7 @@
 // copied when they are matched; large ones are then copied by progress(), bit by bit, so that one
 // message does not hold up the others.
 
-#include "links/shm/receiver.hpp"
+#include "links/shm/peer.hpp"
 
 #include <algorithm>
 #include <cstring>

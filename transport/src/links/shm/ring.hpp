@@ -40,7 +40,7 @@ static_assert(sizeof(RingSlot) == 64);
 struct Ring {
   /// Slots that the receiver does not read any more.
   alignas(128) std::atomic<std::uint64_t> consumed{0};
-  /// Not 0: the receiver keeps many messages that nobody has asked for, and the sender must not
+  /// Not 0: the receiver keeps many messages that no receive matches, and the sender must not
   /// have more of them copied. Seldom written, and on a line of its own: the sender reads it often.
   alignas(128) std::atomic<std::uint32_t> crowded{0};
   alignas(128) std::array<RingSlot, ring_slots> slots;

@@ -4,7 +4,7 @@
 // Large ones are announced and copied once the receiver is ready for them. A send that finds the
 // ring full waits in a queue of its peer, behind those posted before it.
 
-#include "links/shm/sender.hpp"
+#include "links/shm/peer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -252,7 +252,7 @@ bool Sender::fill(Send& send, std::size_t& budget) {
 }
 
 // An announced message is withdrawn: its state stays in use until the receiver has acknowledged it.
-// One that waits for a slot was never seen by anybody.
+// One that waits for a slot was never seen by the receiver.
 void Sender::cancel(Transfer& transfer) noexcept {
   auto* send = static_cast<Send*>(transfer.handle);
   if (send->state != nullptr) {

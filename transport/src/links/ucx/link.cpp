@@ -21,7 +21,6 @@
 
 #include "links/plugin.hpp"
 #include "links/ucx/context.hpp"
-#include "links/ucx/peer.hpp"
 
 namespace rondo::transport::ucx {
 namespace {

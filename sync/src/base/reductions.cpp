@@ -1,0 +1,210 @@
+// Reductions of gradients during backward: which layers go together, when they are posted, and how
+// updates and reductions overlap.
+//
+// Small layers would cost a synchronisation each, so adjacent ones share a bucket. The input side's
+// bucket becomes final last, when there is no backward left to hide its reduction: it is kept
+// small.
+//
+// And sums over the elements of a model that several ranks may hold together. All ranks must get
+// the same bits, because they decide by them: what to clip, and how long a lazy window is.
+
+#include "base/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "flat/flat.hpp"
+
+namespace rondo::sync {
+namespace {
+
+constexpr std::size_t tile = 256 * 1024;  // elements: 1 MiB
+
+std::size_t bytes_of(std::size_t elements) { return elements * sizeof(float); }
+
+/// How many layers from the input side on fit into `limit`. Those of another slice group than the
+/// first end it: they may be of another size on other ranks.
+std::size_t input_side(std::span<const Layer> layers, std::size_t limit) {
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  while (count < layers.size()) {
+    bytes += bytes_of(layers[count].size);
+    const bool alike = layers[count].groups.slice == layers.front().groups.slice;
+    if (bytes > limit || !alike) break;
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<Bucket> plan_buckets(std::span<const Layer> layers, const BucketLimits& limits) {
+  std::vector<Bucket> buckets;
+  const std::size_t last_bucket_end = input_side(layers, limits.last_bytes);
+  bool open = false;  // may buckets.back() take another layer?
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const Layer& layer = layers[i];
+    const bool fills_alone = bytes_of(layer.size) >= limits.bytes;
+    if (!open || fills_alone || i + 1 == last_bucket_end ||
+        buckets.back().slice != layer.groups.slice) {
+      buckets.push_back({i, i + 1, layer.offset, 0, layer.groups.slice});
+    }
+    Bucket& bucket = buckets.back();
+    bucket.first_layer = i;
+    bucket.offset = layer.offset;
+    bucket.size += layer.size;
+    open = bytes_of(bucket.size) < limits.bytes;
+  }
+  return buckets;
+}
+
+void SliceAllreduce::add(transport::Communicator& slice, std::size_t offset, std::size_t size) {
+  parts_.push_back({&slice, offset, size});
+}
+
+void SliceAllreduce::append(transport::Communicator& slice, std::size_t size) {
+  if (parts_.empty()) {
+    add(slice, 0, size);
+  } else if (Part& last = parts_.back(); last.slice == &slice) {
+    last.size += size;
+  } else {
+    add(slice, last.offset + last.size, size);
+  }
+}
+
+void SliceAllreduce::post_part(std::size_t part, std::span<float> values,
+                               SchemeCounters* counters) {
+  Part& posted = parts_[part];
+  if (!posted.is_reduced()) return;
+  posted.request = posted.slice->allreduce(values.subspan(posted.offset, posted.size));
+  if (counters == nullptr) return;
+  ++counters->collectives;
+  counters->global_bytes += bytes_of(posted.size);
+}
+
+void SliceAllreduce::post(std::span<float> values, SchemeCounters* counters) {
+  for (std::size_t part = 0; part < parts_.size(); ++part) post_part(part, values, counters);
+}
+
+void SliceAllreduce::wait() {
+  for (Part& part : parts_) part.request.wait();
+}
+
+bool SliceAllreduce::reduces() const noexcept {
+  return std::ranges::any_of(parts_, &Part::is_reduced);
+}
+
+BucketReduction::BucketReduction(const Replica& replica, std::size_t first_layer,
+                                 const BucketLimits& limits)
+    : replica_(replica),
+      first_layer_(first_layer),
+      buckets_(plan_buckets(std::span(replica.layers).subspan(first_layer), limits)),
+      bucket_of_(replica.layers.size() - first_layer, 0),
+      missing_(buckets_.size(), 0) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    std::ranges::fill(
+        std::span(bucket_of_).subspan(bucket.first_layer, bucket.last_layer - bucket.first_layer),
+        i);
+    reduction_.add(*bucket.slice, bucket.offset, bucket.size);
+  }
+}
+
+void BucketReduction::begin() {
+  posted_ = 0;
+  std::ranges::transform(buckets_, missing_.begin(), [](const Bucket& bucket) {
+    return bucket.last_layer - bucket.first_layer;
+  });
+}
+
+// In the order of the plan, and not in the order of completion: ranks whose layers become final
+// in different orders still post the same collectives in the same order.
+void BucketReduction::layer_final(std::size_t layer, SchemeCounters& counters) {
+  --missing_[bucket_of_[layer - first_layer_]];
+  for (; posted_ < buckets_.size() && missing_[posted_] == 0; ++posted_) {
+    reduction_.post_part(posted_, replica_.gradients, &counters);
+  }
+}
+
+void BucketReduction::update(Optimizer& optimizer, const Update& update) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    reduction_.wait_for(i);
+    const auto [offset, size] = std::pair(buckets_[i].offset, buckets_[i].size);
+    tiled_update(*replica_.world, optimizer, offset, replica_.parameters.subspan(offset, size),
+                 replica_.gradients.subspan(offset, size), update);
+  }
+}
+
+// Tiles are long enough that looking for progress costs nothing, and short enough that a reduction
+// does not stand still while a large layer is updated.
+void tiled_update(transport::World& world, Optimizer& optimizer, std::size_t offset,
+                  std::span<float> parameters, std::span<const float> gradients,
+                  const Update& update) {
+  for (std::size_t done = 0; done < parameters.size(); done += tile) {
+    const std::size_t size = std::min(tile, parameters.size() - done);
+    optimizer.update(offset + done, parameters.subspan(done, size), gradients.subspan(done, size),
+                     update);
+    world.progress();
+  }
+}
+
+double clip_factor(double squared_norm, double scale, double max_norm) noexcept {
+  const double norm = scale * std::sqrt(squared_norm);
+  return max_norm > 0.0 && norm > max_norm ? max_norm / norm : 1.0;
+}
+
+ModelSums::ModelSums(const Replica& replica, std::size_t most)
+    : slices_(replica.slices),
+      most_(most),
+      own_(&replica.world->arena()),
+      all_(&replica.world->arena()) {
+  if (!is_shared()) return;
+  own_.resize(most, 0.0);
+  all_.resize(most * static_cast<std::size_t>(slices_.over->size()), 0.0);
+}
+
+double ModelSums::own_dot(std::span<const float> a, std::span<const float> b,
+                          std::size_t offset) const {
+  if (!is_shared()) return flat::dot(a, b);
+  double sum = 0.0;
+  for (const Slices::Part& part : slices_.counted) {
+    const std::size_t first = std::max(part.offset, offset);
+    const std::size_t end = std::min(part.offset + part.size, offset + a.size());
+    if (first >= end) continue;
+    sum +=
+        flat::dot(a.subspan(first - offset, end - first), b.subspan(first - offset, end - first));
+  }
+  return sum;
+}
+
+// Not an allreduce: its order, and so the bits, may depend on the nodes that a replica lies on.
+void ModelSums::add_up(std::span<double> sums) {
+  if (!is_shared()) return;
+  if (sums.size() > most_) throw std::logic_error("more sums than were announced");
+  const auto ranks = static_cast<std::size_t>(slices_.over->size());
+  const std::span<double> all = std::span(all_).first(sums.size() * ranks);
+  std::ranges::copy(sums, own_.begin());
+  slices_.over->allgather(std::span<const double>(own_).first(sums.size()), all).wait();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = 0.0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) sums[i] += all[rank * sums.size() + i];
+  }
+}
+
+double ModelSums::squared_norm(std::span<const float> values) {
+  double sum = own_dot(values, values, 0);
+  add_up({&sum, 1});
+  return sum;
+}
+
+double ModelSums::clip_factor(std::span<const float> gradients, double scale, double max_norm) {
+  if (max_norm == 0.0) return 1.0;
+  return sync::clip_factor(squared_norm(gradients), scale, max_norm);
+}
+
+}  // namespace rondo::sync

@@ -1,0 +1,291 @@
+// SGD with momentum and weight decay: its formula, by every kernel.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+
+#include "optimizer/kernels.hpp"
+#include "sync/optimizers.hpp"
+
+namespace rondo::sync::optimizer_formulas_test {
+namespace {
+
+using test::random_values;
+using testing::ContainerEq;
+using testing::ElementsAre;
+using testing::Pointwise;
+
+TEST(SgdTest, FollowsItsFormula) {
+  // v = 0.5 v + (g / 4 + 0.25 w);  w = w - 2 v; all values are exact in fp32.
+  const auto sgd = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.25F});
+  std::vector<float> w{8.0F};
+
+  sgd->update(0, w, std::vector<float>{4.0F}, {0.25F, 2.0});
+  EXPECT_THAT(w, ElementsAre(2.0F));  // v = 1 + 2 = 3
+
+  sgd->update(0, w, std::vector<float>{0.0F}, {0.25F, 2.0});
+  EXPECT_THAT(w, ElementsAre(-2.0F));  // v = 1.5 + 0.5 = 2
+}
+
+TEST(SgdTest, ScalesTheDecayAsAsked) {
+  const auto sgd = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.25F});
+  const auto half = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.125F});
+  std::vector<float> w{8.0F};
+  std::vector<float> expected = w;
+
+  sgd->update(0, w, std::vector<float>{4.0F}, {0.25F, 2.0, 0, 0.5F});
+  half->update(0, expected, std::vector<float>{4.0F}, {0.25F, 2.0});
+
+  EXPECT_EQ(w, expected);
+}
+
+TEST(SgdTest, AllInstructionSetsAgreeBitForBit) {
+  const SgdFactors factors{1.0F / 128, 0.9F, 5e-4F, 0.1F};
+  for (const std::size_t size : {0U, 1U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 100U, 1001U}) {
+    std::vector<float> expected_w = random_values(size, 1);
+    std::vector<float> expected_v = random_values(size, 2);
+    const std::vector<float> g = random_values(size, 3);
+    baseline::update_kernels.sgd({expected_w.data(), expected_v.data(), g.data()}, size, factors);
+    for (const UpdateKernels* kernels : runnable_kernels()) {
+      std::vector<float> w = random_values(size, 1);
+      std::vector<float> v = random_values(size, 2);
+
+      kernels->sgd({w.data(), v.data(), g.data()}, size, factors);
+
+      EXPECT_THAT(w, ContainerEq(expected_w)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(v, ContainerEq(expected_v)) << kernels->instruction_set << ", " << size;
+    }
+  }
+}
+
+TEST(SgdTest, TheKernelRoundsAfterEveryOperation) {
+  std::vector<float> w = random_values(1000, 1);
+  std::vector<float> v = random_values(1000, 2);
+  const std::vector<float> g = random_values(1000, 3);
+  std::vector<float> expected(w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    volatile const float scaled = 0.3F * g[i];  // volatile: each product is rounded to fp32
+    volatile const float decayed = 0.01F * w[i];
+    volatile const float carried = 0.9F * v[i];
+    volatile const float gradient = scaled + decayed;
+    volatile const float velocity = carried + gradient;
+    volatile const float change = 0.1F * velocity;
+    expected[i] = w[i] - change;
+  }
+
+  runnable_kernels().back()->sgd({w.data(), v.data(), g.data()}, w.size(),
+                                 {0.3F, 0.9F, 0.01F, 0.1F});
+
+  EXPECT_THAT(w, ContainerEq(expected));
+}
+
+// Adam and AdamW against the formulas of their papers, by every kernel.
+
+/// Of a parameter of about 1 after ten updates in fp32, each of about 0.01.
+constexpr double tolerance = 2e-6;
+
+constexpr AdamOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1};
+constexpr double rate = 0.01;
+constexpr double scale = 0.25;
+
+/// One parameter in double, as the papers have it.
+struct Model {
+  bool decay_apart;
+  double w;
+  double m = 0.0;
+  double v = 0.0;
+
+  void update(double gradient, int t) {
+    double g = scale * gradient;
+    if (!decay_apart) g += options.weight_decay * w;
+    m = options.beta1 * m + (1.0 - options.beta1) * g;
+    v = options.beta2 * v + (1.0 - options.beta2) * g * g;
+    const double unbiased_m = m / (1.0 - std::pow(options.beta1, t));
+    const double unbiased_v = v / (1.0 - std::pow(options.beta2, t));
+    const double decayed = decay_apart ? rate * options.weight_decay * w : 0.0;
+    w = w - decayed - rate * unbiased_m / (std::sqrt(unbiased_v) + options.epsilon);
+  }
+};
+
+void expect_model(Optimizer& optimizer, bool decay_apart) {
+  std::vector<float> w = random_values(20, 1);
+  std::vector<Model> models;
+  for (const float value : w) models.push_back({decay_apart, value});
+
+  for (int step = 0; step < 10; ++step) {
+    const std::vector<float> g = random_values(20, 10 + static_cast<std::uint32_t>(step));
+    optimizer.update(0, w, g, {static_cast<float>(scale), rate, step});
+    for (std::size_t i = 0; i < models.size(); ++i) models[i].update(g[i], step + 1);
+  }
+
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    EXPECT_NEAR(w[i], models[i].w, tolerance) << i;
+    EXPECT_NEAR(optimizer.state()[i], models[i].m, tolerance) << i;
+    EXPECT_NEAR(optimizer.state()[20 + i], models[i].v, tolerance) << i;
+  }
+}
+
+TEST(AdamTest, FollowsItsFormulaWithTheDecayInTheGradient) {
+  expect_model(*make_adam(20, options), false);
+}
+
+TEST(AdamTest, AdamWFollowsItsFormulaWithTheDecayApart) {
+  expect_model(*make_adamw(20, options), true);
+}
+
+void expect_half_the_decay(Optimizer& optimizer, Optimizer& half) {
+  std::vector<float> w = random_values(20, 1);
+  std::vector<float> expected = w;
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> g = random_values(20, 10 + static_cast<std::uint32_t>(step));
+    optimizer.update(0, w, g, {static_cast<float>(scale), rate, step, 0.5F});
+    half.update(0, expected, g, {static_cast<float>(scale), rate, step});
+  }
+  EXPECT_THAT(w, ContainerEq(expected));
+}
+
+TEST(AdamTest, ScalesTheDecayAsAsked) {
+  AdamOptions halved = options;
+  halved.weight_decay *= 0.5;
+
+  expect_half_the_decay(*make_adam(20, options), *make_adam(20, halved));
+  expect_half_the_decay(*make_adamw(20, options), *make_adamw(20, halved));
+}
+
+TEST(AdamTest, TheFirstUpdateIsTheRateTimesTheSign) {
+  const auto adam = make_adam(2, {.epsilon = 0.0});
+  std::vector<float> w{1.0F, 1.0F};
+
+  adam->update(0, w, std::vector<float>{1000.0F, -0.001F}, {1.0F, 0.25, 0});
+
+  EXPECT_THAT(w, Pointwise(testing::FloatNear(1e-6F), std::vector<float>{0.75F, 1.25F}));
+}
+
+TEST(AdamTest, WithoutDecayBothAreTheSame) {
+  const auto adam = make_adam(50);
+  const auto adamw = make_adamw(50);
+  std::vector<float> w = random_values(50, 1);
+  std::vector<float> copy = w;
+
+  for (int step = 0; step < 3; ++step) {
+    adam->update(0, w, random_values(50, 2), {0.5F, 0.1, step});
+    adamw->update(0, copy, random_values(50, 2), {0.5F, 0.1, step});
+  }
+
+  EXPECT_THAT(copy, ContainerEq(w));
+}
+
+TEST(AdamTest, AfterManyUpdatesTheBiasIsGone) {
+  const auto adam = make_adam(1, {.beta1 = 0.5, .beta2 = 0.5, .epsilon = 0.0});
+  std::vector<float> state{8.0F, 4.0F};  // m and v
+  adam->keep_state_in(state);
+  std::vector<float> w{0.0F};
+
+  adam->update(0, w, std::vector<float>{0.0F}, {1.0F, 1.0, 1'000'000'000'000});
+
+  // m = 4, v = 2, and 1 - 0.5^t = 1.
+  EXPECT_FLOAT_EQ(w[0], -4.0F / std::sqrt(2.0F));
+}
+
+constexpr AdamFactors factors{.scale = 1.0F / 128,
+                              .decay = 5e-4F,
+                              .shrink = 0.999F,
+                              .beta1 = 0.9F,
+                              .rest1 = 0.1F,
+                              .beta2 = 0.999F,
+                              .rest2 = 0.001F,
+                              .correction = 1.7F,
+                              .epsilon = 1e-8F,
+                              .rate = 0.1F};
+
+/// Arrays that a kernel works on.
+struct Arrays {
+  explicit Arrays(std::size_t size)
+      : w(random_values(size, 1)),
+        m(random_values(size, 2)),
+        v(random_values(size, 3)),
+        g(random_values(size, 4)) {
+    for (float& value : v) value = value * value;
+  }
+
+  void run(const UpdateKernels& kernels) {
+    kernels.adam({w.data(), m.data(), v.data(), g.data()}, w.size(), factors);
+  }
+
+  std::vector<float> w;
+  std::vector<float> m;
+  std::vector<float> v;
+  std::vector<float> g;
+};
+
+TEST(AdamTest, AllInstructionSetsAgreeBitForBit) {
+  for (const std::size_t size : {0U, 1U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 100U, 10'001U}) {
+    Arrays expected(size);
+    expected.run(baseline::update_kernels);
+    for (const UpdateKernels* kernels : runnable_kernels()) {
+      Arrays arrays(size);
+
+      arrays.run(*kernels);
+
+      EXPECT_THAT(arrays.w, ContainerEq(expected.w)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(arrays.m, ContainerEq(expected.m)) << kernels->instruction_set << ", " << size;
+      EXPECT_THAT(arrays.v, ContainerEq(expected.v)) << kernels->instruction_set << ", " << size;
+    }
+  }
+}
+
+TEST(AdamTest, TheKernelRoundsAfterEveryOperation) {
+  Arrays arrays(1000);
+  const Arrays before = arrays;
+  std::vector<float> expected(before.w.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    volatile const float scaled = factors.scale * before.g[i];  // volatile: rounded to fp32
+    volatile const float decayed = factors.decay * before.w[i];
+    volatile const float g = scaled + decayed;
+    volatile const float carried_m = factors.beta1 * before.m[i];
+    volatile const float new_m = factors.rest1 * g;
+    volatile const float m = carried_m + new_m;
+    volatile const float squared = g * g;
+    volatile const float carried_v = factors.beta2 * before.v[i];
+    volatile const float new_v = factors.rest2 * squared;
+    volatile const float v = carried_v + new_v;
+    volatile const float corrected = std::sqrt(v) * factors.correction;
+    volatile const float length = corrected + factors.epsilon;
+    volatile const float direction = m / length;
+    volatile const float shrunk = factors.shrink * before.w[i];
+    volatile const float change = factors.rate * direction;
+    expected[i] = shrunk - change;
+  }
+
+  arrays.run(*runnable_kernels().back());
+
+  EXPECT_THAT(arrays.w, ContainerEq(expected));
+}
+
+TEST(AdamTest, RefusesOptionsThatMakeNoSense) {
+  EXPECT_THROW((void)make_adam(1, {.beta1 = 1.0}), std::invalid_argument);
+  EXPECT_THROW((void)make_adam(1, {.beta2 = -0.1}), std::invalid_argument);
+  EXPECT_THROW((void)make_adamw(1, {.epsilon = -1.0}), std::invalid_argument);
+  EXPECT_THROW((void)make_adamw(1, {.weight_decay = std::nan("")}), std::invalid_argument);
+}
+
+TEST(AdamTest, RefusesANegativeIndex) {
+  const auto adam = make_adam(1);
+  std::vector<float> w(1);
+
+  EXPECT_THROW(adam->update(0, w, std::vector<float>(1), {1.0F, 0.1, -1}), std::invalid_argument);
+}
+
+TEST(AdamTest, RefusesTheStateOfAdamW) {
+  EXPECT_THROW(make_adam(5)->restore(make_adamw(5)->save()), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace rondo::sync::optimizer_formulas_test

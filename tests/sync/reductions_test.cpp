@@ -1,0 +1,209 @@
+// How layers are cut into buckets: a pure function, tested over all small cases.
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/reductions.hpp"
+#include "flat/flat.hpp"
+#include "support/world.hpp"
+
+namespace rondo::sync::reductions_test {
+namespace {
+
+using rondo::test::Backend;
+using rondo::test::World;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr std::size_t word = sizeof(float);
+
+/// Groups are compared and never used: any two addresses do.
+transport::Communicator* group(int index) {
+  static std::array<std::byte, 2> places{};
+  return reinterpret_cast<transport::Communicator*>(&places.at(static_cast<std::size_t>(index)));
+}
+
+std::vector<Layer> layers_of(const std::vector<std::size_t>& sizes, unsigned groups = 0) {
+  std::vector<Layer> layers;
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Groups of_layer{.slice = group((groups >> i & 1U) != 0 ? 1 : 0)};
+    layers.push_back({"layer" + std::to_string(i), offset, sizes[i], of_layer});
+    offset += sizes[i];
+  }
+  return layers;
+}
+
+/// The number of layers in each bucket, in the order of posting.
+std::vector<std::size_t> counts(const std::vector<Bucket>& buckets) {
+  std::vector<std::size_t> result;
+  for (const Bucket& bucket : buckets) result.push_back(bucket.last_layer - bucket.first_layer);
+  return result;
+}
+
+std::vector<std::size_t> plan(const std::vector<std::size_t>& sizes, const BucketLimits& limits) {
+  return counts(plan_buckets(layers_of(sizes), limits));
+}
+
+TEST(BucketPlanTest, NoLayersNeedNoBucket) { EXPECT_THAT(plan({}, {100, 10}), IsEmpty()); }
+
+TEST(BucketPlanTest, FillsBucketsFromTheOutputSide) {
+  EXPECT_THAT(plan({1, 1, 1, 1, 1}, {2 * word, 0}), ElementsAre(2, 2, 1));
+}
+
+TEST(BucketPlanTest, ZeroBytesGiveEveryLayerABucket) {
+  EXPECT_THAT(plan({1, 1, 1}, {0, 0}), ElementsAre(1, 1, 1));
+}
+
+TEST(BucketPlanTest, HugeLimitsGiveOneBucket) {
+  EXPECT_THAT(plan({5, 5, 5}, {1000 * word, 1000 * word}), ElementsAre(3));
+}
+
+TEST(BucketPlanTest, LeavesALargeLayerAlone) {
+  EXPECT_THAT(plan({1, 1, 9, 1, 1}, {4 * word, 0}), ElementsAre(2, 1, 2));
+}
+
+TEST(BucketPlanTest, KeepsTheInputSideSmall) {
+  EXPECT_THAT(plan({1, 1, 2, 2, 2}, {100 * word, 3 * word}), ElementsAre(3, 2));
+}
+
+TEST(BucketPlanTest, NeverMixesGroups) {
+  const auto buckets = plan_buckets(layers_of({1, 1, 1, 1}, 0b0110), {100 * word, 0});
+
+  EXPECT_THAT(counts(buckets), ElementsAre(1, 2, 1));
+  EXPECT_EQ(buckets[1].slice, group(1));
+}
+
+// What every plan promises, whatever the layers.
+void check(const std::vector<Layer>& layers, const BucketLimits& limits) {
+  const std::vector<Bucket> buckets = plan_buckets(layers, limits);
+  std::size_t next = layers.size();  // layers [next, size) are covered
+  for (const Bucket& bucket : buckets) {
+    ASSERT_LT(bucket.first_layer, bucket.last_layer);
+    ASSERT_EQ(bucket.last_layer, next) << "output side first, without gaps";
+    next = bucket.first_layer;
+    ASSERT_EQ(bucket.offset, layers[bucket.first_layer].offset);
+    std::size_t size = 0;
+    for (std::size_t i = bucket.first_layer; i < bucket.last_layer; ++i) {
+      ASSERT_EQ(layers[i].groups.slice, bucket.slice);
+      size += layers[i].size;
+    }
+    ASSERT_EQ(bucket.size, size);
+    const bool several = bucket.last_layer - bucket.first_layer > 1;
+    const std::size_t before_last = size - layers[bucket.first_layer].size;
+    ASSERT_TRUE(!several || before_last * word < limits.bytes) << "closed when full";
+  }
+  ASSERT_EQ(next, 0U) << "all layers are covered";
+}
+
+TEST(BucketPlanTest, CoversTheLayersInOrderWhateverTheirSizes) {
+  const std::array<std::size_t, 4> choices{0, 1, 3, 8};
+  for (std::size_t count = 0; count <= 4; ++count) {
+    const std::size_t combinations = std::size_t{1} << (2 * count);
+    for (std::size_t code = 0; code < combinations; ++code) {
+      std::vector<std::size_t> sizes;
+      for (std::size_t i = 0; i < count; ++i) sizes.push_back(choices.at(code >> (2 * i) & 3U));
+      for (unsigned groups = 0; groups < 1U << count; ++groups) {
+        for (const std::size_t limit : {0U, 1U, 3U, 5U, 100U}) {
+          check(layers_of(sizes, groups), {limit * word, limit / 2 * word});
+          if (HasFatalFailure()) FAIL() << "sizes " << testing::PrintToString(sizes);
+        }
+      }
+    }
+  }
+}
+
+// Scalar products over a model whose slices lie on several ranks, and clipping by them.
+
+TEST(ModelSumsTest, EveryElementCountsOnce) {
+  World{3}.run([](transport::World& world) {
+    // Elements 0 and 1 are held by all, 2 ... 7 by two ranks, three by each; one holds none.
+    const auto rank = static_cast<std::size_t>(world.rank());
+    std::vector<float> values{1.0F, 2.0F};
+    for (std::size_t i = 0; rank < 2 && i < 3; ++i) {
+      values.push_back(static_cast<float>(3 + 3 * rank + i));
+    }
+    Replica replica{.world = &world};
+    replica.slices.over = &world.communicator();
+    if (rank == 0) replica.slices.counted = {{0, 2}, {2, 3}};
+    if (rank == 1) replica.slices.counted = {{2, 3}};
+    ModelSums sums(replica, 1);
+
+    const std::vector<float> whole{1, 2, 3, 4, 5, 6, 7, 8};
+    EXPECT_TRUE(sums.is_shared());
+    EXPECT_EQ(sums.squared_norm(values), flat::dot(whole, whole));
+  });
+}
+
+TEST(ModelSumsTest, APartOfTheArraysCountsAsTheWholeDoes) {
+  World{1}.run([](transport::World& world) {
+    Replica replica{.world = &world};
+    replica.slices = {&world.communicator(), {{1, 2}, {5, 3}}};
+    const ModelSums sums(replica, 1);
+    const std::vector<float> a{1, 2, 4, 8};  // elements 2 ... 5
+
+    EXPECT_EQ(sums.own_dot(a, a, 2), 1.0 + 64.0);
+    EXPECT_EQ(sums.own_dot(a, a, 3), 4.0 * 4.0 + 8.0 * 8.0);
+    EXPECT_EQ(sums.own_dot(a, a, 8), 0.0);
+  });
+}
+
+// Replicas that lie on nodes in different ways: an allreduce adds up in other orders there.
+TEST(ModelSumsTest, AllReplicasGetTheSameBits) {
+  constexpr int positions = 3;
+  World(Backend::hierarchy, 6).run([](transport::World& world) {
+    const int position = world.rank() % positions;
+    transport::Communicator group =
+        world.communicator().split(world.rank() / positions, world.rank());
+    Replica replica{.world = &world};
+    replica.slices = {&group, {{0, 1}}};
+    ModelSums sums(replica, 2);
+    constexpr std::array<double, positions> parts{1.0, 1e-16, 1e-16};  // 1 + 1e-16 is 1
+    const auto own = parts[static_cast<std::size_t>(position)];
+    std::array both{own, -own};
+
+    sums.add_up(both);
+
+    EXPECT_THAT(both, ElementsAre(1.0, -1.0));
+  });
+}
+
+TEST(ModelSumsTest, ARankAloneSendsNothing) {
+  World{2}.run([](transport::World& world) {
+    const Replica replica{.world = &world};
+    ModelSums sums(replica, 1);
+    const std::vector<float> values(static_cast<std::size_t>(1 + world.rank()), 2.0F);
+
+    EXPECT_FALSE(sums.is_shared());
+    EXPECT_EQ(sums.squared_norm(values), 4.0 * (1 + world.rank()));
+  });
+}
+
+TEST(ClipTest, ShortensToTheLargestNorm) {
+  // A gradient of norm 8, scaled by 1/2, has norm 4.
+  EXPECT_EQ(clip_factor(64.0, 0.5, 1.0), 0.25);
+  EXPECT_EQ(clip_factor(64.0, 0.5, 2.0), 0.5);
+}
+
+TEST(ClipTest, LeavesAShortGradientAsItIs) {
+  EXPECT_EQ(clip_factor(64.0, 0.5, 4.0), 1.0);
+  EXPECT_EQ(clip_factor(64.0, 0.5, 5.0), 1.0);
+  EXPECT_EQ(clip_factor(0.0, 0.5, 5.0), 1.0);
+}
+
+TEST(ClipTest, ANormOfZeroClipsNothing) {
+  EXPECT_EQ(clip_factor(1e300, 1.0, 0.0), 1.0);
+  EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1.0, 0.0), 1.0);
+}
+
+TEST(ClipTest, DoesNotHideWhatIsNotANumber) { EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0); }
+
+}  // namespace
+}  // namespace rondo::sync::reductions_test

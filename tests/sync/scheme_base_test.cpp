@@ -1,0 +1,175 @@
+// What a ByteWriter wrote, a ByteReader reads; everything else is refused with a reason.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/scheme_base.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::sync::scheme_base_test {
+namespace {
+
+using rondo::test::World;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::vector<std::byte> written(const std::vector<float>& values) {
+  ByteWriter writer("thing", 2);
+  writer.put(std::uint64_t{42});
+  writer.put_array(std::span<const float>(values));
+  return writer.take();
+}
+
+TEST(ByteStreamTest, GivesBackWhatWasWritten) {
+  const std::vector<std::byte> bytes = written({1.5F, -2.5F});
+  ByteReader reader(bytes, "thing", 2);
+  std::vector<float> values(2);
+
+  const auto number = reader.get<std::uint64_t>();
+  reader.get_array(std::span(values));
+
+  EXPECT_EQ(number, 42U);
+  EXPECT_THAT(values, testing::ElementsAre(1.5F, -2.5F));
+  EXPECT_NO_THROW(reader.expect_end());
+}
+
+TEST(ByteStreamTest, HoldsOtherStreamsAsBytes) {
+  const std::vector<std::byte> inner = written({3.0F});
+  ByteWriter writer("outer", 1);
+  writer.put_array(std::span<const std::byte>(inner));
+  const std::vector<std::byte> bytes = writer.take();
+  ByteReader reader(bytes, "outer", 1);
+
+  const std::span<const std::byte> found = reader.get_bytes();
+
+  EXPECT_THAT(std::vector(found.begin(), found.end()), testing::ContainerEq(inner));
+}
+
+TEST(ByteStreamTest, RefusesTheStateOfSomethingElse) {
+  const std::vector<std::byte> bytes = written({});
+
+  EXPECT_THAT([&] { ByteReader(bytes, "other", 2); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("state of other: ")));
+}
+
+TEST(ByteStreamTest, RefusesAnotherVersion) {
+  const std::vector<std::byte> bytes = written({});
+
+  EXPECT_THAT([&] { ByteReader(bytes, "thing", 3); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("version 2 was written")));
+}
+
+TEST(ByteStreamTest, RefusesAnotherNumberOfElements) {
+  const std::vector<std::byte> bytes = written({1.0F, 2.0F});
+  ByteReader reader(bytes, "thing", 2);
+  static_cast<void>(reader.get<std::uint64_t>());
+  std::vector<float> values(3);
+
+  EXPECT_THAT(
+      [&] { reader.get_array(std::span(values)); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("2 elements were saved, there are 3")));
+}
+
+void read_two_floats(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes, "thing", 2);
+  static_cast<void>(reader.get<std::uint64_t>());
+  std::vector<float> values(2);
+  reader.get_array(std::span(values));
+}
+
+TEST(ByteStreamTest, RefusesWhatWasCutShortAnywhere) {
+  const std::vector<std::byte> bytes = written({1.0F, 2.0F});
+
+  EXPECT_NO_THROW(read_two_floats(bytes));
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(read_two_floats(std::span(bytes).first(length)), std::invalid_argument)
+        << "cut to " << length;
+  }
+}
+
+TEST(ByteStreamTest, RefusesBytesTooMany) {
+  std::vector<std::byte> bytes = written({});
+  bytes.push_back(std::byte{0});
+  ByteReader reader(bytes, "thing", 2);
+  static_cast<void>(reader.get<std::uint64_t>());
+  reader.get_array(std::span<float>());
+
+  EXPECT_THAT([&] { reader.expect_end(); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("1 bytes too many")));
+}
+
+// The mean of batch norm's running statistics over the ranks.
+
+TEST(StatisticsMeanTest, RanksThatAgreeGetBackWhatTheyGave) {
+  World{3}.run([](transport::World& world) {
+    std::vector<float> held(2);
+    StatisticsMean mean({.world = &world, .statistics = held});
+    const std::vector<float> mine{0.1F, 1e-30F};
+    std::vector<float> result(2);
+
+    mean.compute(mine, result);
+
+    EXPECT_THAT(result, ElementsAre(0.1F, 1e-30F));
+  });
+}
+
+TEST(StatisticsMeanTest, IsTheMeanToTheLastBit) {
+  World{4}.run([](transport::World& world) {
+    std::vector<float> held(10);
+    StatisticsMean mean({.world = &world, .statistics = held});
+    // In fp32 the three ones would be lost beside 2^26.
+    const std::vector<float> mine(10, world.rank() == 0 ? 67'108'864.0F : 1.0F);
+    std::vector<float> result(10);
+
+    mean.compute(mine, result);
+
+    EXPECT_THAT(result, Each(static_cast<float>((67'108'864.0 + 3.0) / 4.0)));
+  });
+}
+
+TEST(StatisticsMeanTest, OneRankCopies) {
+  World{1}.run([](transport::World& world) {
+    std::vector<float> held(1);
+    StatisticsMean mean({.world = &world, .statistics = held});
+    std::vector<float> result(1);
+
+    mean.compute(std::vector<float>{7.0F}, result);
+
+    EXPECT_FALSE(mean.reduces());
+    EXPECT_THAT(result, ElementsAre(7.0F));
+  });
+}
+
+TEST(StatisticsMeanTest, IsTakenOverTheRanksThatAreNamed) {
+  World{4}.run([](transport::World& world) {
+    transport::Communicator pair = world.communicator().split(world.rank() / 2);
+    std::vector<float> held(1);
+    StatisticsMean mean({.world = &world, .statistics = held, .statistics_over = &pair});
+    std::vector<float> result(1);
+
+    mean.compute(std::vector<float>{static_cast<float>(world.rank())}, result);
+
+    EXPECT_THAT(result, ElementsAre(world.rank() < 2 ? 0.5F : 2.5F));
+  });
+}
+
+TEST(StatisticsMeanTest, NothingIsNotReduced) {
+  World{2}.run([](transport::World& world) {
+    std::vector<float> held(1);
+    EXPECT_FALSE(StatisticsMean({.world = &world}).reduces());
+    EXPECT_TRUE(StatisticsMean({.world = &world, .statistics = held}).reduces());
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync::scheme_base_test

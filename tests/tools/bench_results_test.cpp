@@ -1,0 +1,284 @@
+// What `rondo bench` makes of its samples: the line and the table that follow from times,
+// patterns that tell wrong elements from right ones, and what the report says.
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/measure.hpp"
+#include "bench/operation.hpp"
+#include "bench/tune.hpp"
+
+namespace rondo::tools::bench_results_test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using transport::Bfloat16;
+using transport::ReduceOp;
+
+// What `rondo bench` makes of its samples, and what it says about them.
+
+BenchRow row_of_a_mebibyte() {
+  BenchRow row;
+  row.bytes = 1 << 20;
+  row.count = 1 << 18;
+  row.type = "f32";
+  row.op = "sum";
+  row.ranks = 4;
+  row.memory = "arena";
+  row.place = "in";
+  row.time = {100.0, 1024.0, 2000.0};
+  row.bus_factor = 1.5;
+  return row;
+}
+
+TEST(BenchReportTest, CountsBandwidthInDecimalGigabytes) {
+  const BenchRow row = row_of_a_mebibyte();
+  EXPECT_DOUBLE_EQ(row.algorithm_gb_per_second(), 1.024);
+  EXPECT_DOUBLE_EQ(row.bus_gb_per_second(), 1.024 * 1.5);
+}
+
+TEST(BenchReportTest, HasOneRowForEachMeasurementUnderStableNames) {
+  EXPECT_EQ(table_of({row_of_a_mebibyte()}).csv(),
+            "bytes,count,type,op,ranks,memory,place,min_us,median_us,p99_us,algbw_GBs,busbw_GBs,"
+            "wrong\n"
+            "1048576,262144,f32,sum,4,arena,in,100,1024,2000,1.024,1.536,0\n");
+}
+
+TEST(BenchReportTest, AddsTheLimitWhereItWasMeasured) {
+  BenchRow row = row_of_a_mebibyte();
+  row.limit_us = 512.0;
+  const auto rows = nlohmann::ordered_json::parse(table_of({row}).json());
+  EXPECT_EQ(rows[0]["limit_us"], 512.0);
+  EXPECT_EQ(rows[0]["percent"], 50.0);
+}
+
+TEST(BenchReportTest, LabelsInjectedDelaysInEveryFormat) {
+  BenchRow row = row_of_a_mebibyte();
+  row.injected = "2us+1GB/s";
+  const Table table = table_of({row});
+  EXPECT_EQ(nlohmann::json::parse(table.json())[0]["injected"], "2us+1GB/s");
+  EXPECT_THAT(table.csv(), testing::EndsWith(",2us+1GB/s\n"));
+  EXPECT_THAT(table.text(), testing::EndsWith(" 2us+1GB/s\n"));
+}
+
+// 1 GB/s.
+BenchRow right_row() {
+  BenchRow row;
+  row.bytes = 1000;
+  row.memory = "arena";
+  row.place = "in";
+  row.time = {1.0, 1.0, 1.0};
+  return row;
+}
+
+TEST(BenchVerdictTest, HasNothingToSayAboutARightRow) {
+  EXPECT_THAT(complaints({right_row()}, 0.0), testing::IsEmpty());
+}
+
+TEST(BenchVerdictTest, CountsWrongElementsAndSaysWhere) {
+  BenchRow row = right_row();
+  row.wrong = 3;
+  EXPECT_THAT(complaints({right_row(), row}, 0.0),
+              ElementsAre(AllOf(HasSubstr("1000 bytes"), HasSubstr("3 elements are wrong"))));
+}
+
+TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
+  BenchRow slow = right_row();
+  slow.bytes = 500;
+  EXPECT_THAT(complaints({right_row(), slow}, 1.0),
+              ElementsAre(AllOf(HasSubstr("500 bytes"), HasSubstr("0.500 GB/s is below 1 GB/s"))));
+}
+
+TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
+  std::vector<double> samples(101);
+  std::iota(samples.rbegin(), samples.rend(), 0.0);
+  const Summary summary = summarize(samples);
+  EXPECT_EQ(summary.min_us, 0.0);
+  EXPECT_EQ(summary.median_us, 50.0);
+  EXPECT_EQ(summary.p99_us, 99.0);
+}
+
+TEST(SamplesTest, TakesOneSampleForAll) {
+  const Summary summary = summarize({3.0});
+  EXPECT_EQ(summary.min_us, 3.0);
+  EXPECT_EQ(summary.median_us, 3.0);
+  EXPECT_EQ(summary.p99_us, 3.0);
+}
+
+TEST(SamplesTest, RefusesNone) {
+  EXPECT_THROW(static_cast<void>(summarize({})), std::invalid_argument);
+}
+
+// Patterns that tell wrong elements from right ones, and the grid of ranks that halos need.
+
+template <typename T>
+class PatternTest : public testing::Test {};
+
+using Types = testing::Types<float, double, Bfloat16, std::int32_t, std::int64_t, std::uint8_t>;
+TYPED_TEST_SUITE(PatternTest, Types);
+
+TYPED_TEST(PatternTest, FindsItsOwnElementsRightAtAnyOffset) {
+  const auto pattern = Pattern<TypeParam>::moved(3);
+  std::vector<TypeParam> data(1000);
+  pattern.fill(data, 777);
+  EXPECT_EQ(pattern.count_wrong(data, 777), 0);
+}
+
+TYPED_TEST(PatternTest, CountsEachElementOnce) {
+  const auto pattern = Pattern<TypeParam>::moved(0);
+  std::vector<TypeParam> data(1000);
+  pattern.fill(data);
+  data[0] = data[500] = data[999] = element_of<TypeParam>(255);
+  EXPECT_EQ(pattern.count_wrong(data), 3);
+}
+
+TYPED_TEST(PatternTest, FindsSpoiledElementsWrong) {
+  std::vector<TypeParam> data(1000);
+  spoil<TypeParam>(data);
+  EXPECT_EQ(Pattern<TypeParam>::moved(5).count_wrong(data), 1000);
+  EXPECT_EQ(Pattern<TypeParam>::reduced({0, 1, 2}, ReduceOp::sum).count_wrong(data), 1000);
+}
+
+TYPED_TEST(PatternTest, FindsAnotherRanksElementsWrong) {
+  std::vector<TypeParam> data(1000);
+  Pattern<TypeParam>::moved(1).fill(data);
+  EXPECT_EQ(Pattern<TypeParam>::moved(2).count_wrong(data), 1000);
+}
+
+TYPED_TEST(PatternTest, SeesThatDataIsAPowerOfTwoBesideItsPlace) {
+  const auto pattern = Pattern<TypeParam>::moved(0);
+  std::vector<TypeParam> data(1000);
+  for (std::size_t shift = 1; shift < 1U << 20U; shift *= 2) {
+    pattern.fill(data, shift);
+    EXPECT_GT(pattern.count_wrong(data), 0) << shift;
+  }
+}
+
+TEST(PatternSumTest, AddsUpWhatAllRanksGive) {
+  std::vector<float> sum(600, 0.0F);
+  std::vector<float> one(600);
+  for (const int rank : {0, 2, 4}) {
+    Pattern<float>::given(rank).fill(one);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  EXPECT_EQ(Pattern<float>::reduced({0, 2, 4}, ReduceOp::sum).count_wrong(sum), 0);
+}
+
+// What a bf16 cannot hold would be wrong by rounding alone.
+TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
+  std::vector<int> ranks(1000);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<std::int64_t> sums(Pattern<std::int64_t>::period);
+  Pattern<std::int64_t>::reduced(ranks, ReduceOp::sum).fill(sums);
+  for (const std::int64_t sum : sums) EXPECT_LT(sum, 255);
+}
+
+TEST(ProcessGridTest, IsAsSquareAsTheNumberAllows) {
+  EXPECT_EQ(ProcessGrid::of(4).rows, 2);
+  EXPECT_EQ(ProcessGrid::of(6).rows, 2);
+  EXPECT_EQ(ProcessGrid::of(6).columns, 3);
+  EXPECT_EQ(ProcessGrid::of(16).rows, 4);
+}
+
+TEST(ProcessGridTest, IsARowForAPrime) {
+  EXPECT_EQ(ProcessGrid::of(7).rows, 1);
+  EXPECT_EQ(ProcessGrid::of(7).columns, 7);
+}
+
+TEST(ProcessGridTest, FindsNeighboursRowByRow) {
+  const ProcessGrid grid = ProcessGrid::of(6);
+  EXPECT_EQ(grid.neighbour(1, 1, 0), 4);
+  EXPECT_EQ(grid.neighbour(1, 0, 1), 2);
+  EXPECT_EQ(grid.neighbour(4, -1, -1), 0);
+}
+
+TEST(ProcessGridTest, EndsAtItsEdges) {
+  const ProcessGrid grid = ProcessGrid::of(6);
+  EXPECT_EQ(grid.neighbour(2, 0, 1), -1);
+  EXPECT_EQ(grid.neighbour(0, -1, 0), -1);
+  EXPECT_EQ(grid.neighbour(3, 1, -1), -1);
+}
+
+// What is concluded from measured times.
+
+TEST(AlgorithmTableTest, ChangesWhereTheOtherBecomesFaster) {
+  EXPECT_EQ(
+      best_table({1024, 4096, 65536, 262144}, {{"rd", {1, 2, 30, 100}}, {"ring", {5, 5, 20, 40}}}),
+      "rd:0-16k;ring:16k-max");
+}
+
+TEST(AlgorithmTableTest, KeepsOneThatIsAlwaysFaster) {
+  EXPECT_EQ(best_table({1024, 4096}, {{"rd", {1, 2}}, {"ring", {5, 5}}}), "rd:0-max");
+  EXPECT_EQ(best_table({1024, 4096}, {{"rd", {8, 9}}, {"ring", {5, 5}}}), "ring:0-max");
+}
+
+// A single slow sample must not cut the table into pieces.
+TEST(AlgorithmTableTest, DoesNotReturnToWhatItLeft) {
+  EXPECT_EQ(best_table({256, 1024, 4096, 16384, 65536},
+                       {{"rd", {1, 6, 3, 20, 99}}, {"ring", {5, 5, 9, 9, 9}}}),
+            "rd:0-8k;ring:8k-max");
+}
+
+TEST(AlgorithmTableTest, OrdersThreeAlgorithms) {
+  EXPECT_EQ(best_table({1024, 4096, 16384}, {{"a", {1, 9, 9}}, {"b", {9, 1, 9}}, {"c", {9, 9, 1}}}),
+            "a:0-2k;b:2k-8k;c:8k-max");
+}
+
+TEST(AlgorithmTableTest, RefusesToChooseAmongNothing) {
+  EXPECT_THROW(static_cast<void>(best_table({}, {{"rd", {}}})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(best_table({1024}, {})), std::invalid_argument);
+}
+
+TEST(AlgorithmTableTest, WritesSizesInWholeUnits) {
+  EXPECT_EQ(short_size(0), "0");
+  EXPECT_EQ(short_size(1000), "1000");
+  EXPECT_EQ(short_size(1536 * 1024), "1536k");
+  EXPECT_EQ(short_size(2 * 1024 * 1024), "2m");
+}
+
+TEST(LineFitTest, FindsTheLineOnWhichAllTimesLie) {
+  const std::vector<TimedSize> samples = {
+      {8, 2e-6 + 8e-9}, {1024, 2e-6 + 1024e-9}, {1 << 20, 2e-6 + (1 << 20) * 1e-9}};
+  const LineFit fit = fit_line(samples);
+  EXPECT_NEAR(fit.alpha_seconds, 2e-6, 1e-12);
+  EXPECT_NEAR(fit.beta_seconds_per_byte, 1e-9, 1e-15);
+}
+
+// By absolute errors the latency would be whatever the largest size leaves over.
+TEST(LineFitTest, LetsSmallMessagesCountAsMuchAsLargeOnes) {
+  const std::vector<TimedSize> samples = {
+      {8, 1e-6}, {16, 1e-6}, {1 << 24, 1.1e-2}, {1 << 26, 3.6e-2}};
+  EXPECT_NEAR(fit_line(samples).alpha_seconds, 1e-6, 1e-7);
+}
+
+TEST(LineFitTest, HasNoNegativeLatency) {
+  const std::vector<TimedSize> samples = {{1000, 1e-7}, {2000, 1e-5}};
+  EXPECT_EQ(fit_line(samples).alpha_seconds, 0.0);
+  EXPECT_GT(fit_line(samples).beta_seconds_per_byte, 0.0);
+}
+
+TEST(LineFitTest, HasNoNegativeCostOfBytes) {
+  const std::vector<TimedSize> samples = {{1000, 2e-6}, {2000, 1e-6}};
+  EXPECT_EQ(fit_line(samples).beta_seconds_per_byte, 0.0);
+  EXPECT_GT(fit_line(samples).alpha_seconds, 0.0);
+}
+
+TEST(LineFitTest, RefusesASingleSize) {
+  const std::vector<TimedSize> samples = {{8, 1e-6}, {8, 2e-6}};
+  EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
+}
+
+TEST(LineFitTest, RefusesATimeOfNothing) {
+  const std::vector<TimedSize> samples = {{8, 0.0}, {16, 1e-6}};
+  EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace rondo::tools::bench_results_test

@@ -1,0 +1,398 @@
+// The parts of `rondo compare`: what it reads from --schemes, what runs left behind, and what it
+// computes from them.
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compare.hpp"
+#include "compare/runs.hpp"
+#include "failure.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::tools::comparison_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// What `rondo compare` reads from --schemes.
+
+std::vector<std::string> labels(const std::vector<std::string>& lists) {
+  std::vector<std::string> labels;
+  for (const SchemeItem& item : parse_scheme_items(lists)) labels.push_back(item.label);
+  return labels;
+}
+
+// What is wrong with `item`; empty when nothing is.
+std::string complaint(const std::string& item) {
+  try {
+    static_cast<void>(parse_scheme_items({item}));
+    return {};
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(SchemeItemTest, MakesSettingsOfUpdateOfBareKeys) {
+  const SchemeItem item = parse_scheme_item("k_step:period=16:reduction_momentum=0.5");
+  EXPECT_THAT(item.settings, ElementsAre("update.scheme=k_step", "update.period=16",
+                                         "update.reduction_momentum=0.5"));
+}
+
+TEST(SchemeItemTest, LeavesKeysWithASectionAlone) {
+  const SchemeItem item = parse_scheme_item("lazy:optimizer.learning_rate=0.05");
+  EXPECT_THAT(item.settings, ElementsAre("update.scheme=lazy", "optimizer.learning_rate=0.05"));
+}
+
+TEST(SchemeItemTest, TakesTheNameAloneAsAnItem) {
+  const SchemeItem item = parse_scheme_item("synchronous");
+  EXPECT_EQ(item.label, "synchronous");
+  EXPECT_THAT(item.settings, ElementsAre("update.scheme=synchronous"));
+}
+
+TEST(SchemeItemTest, IgnoresBlanksAroundParts) {
+  const SchemeItem item = parse_scheme_item("lazy : max_interval = 4");
+  EXPECT_THAT(item.settings, ElementsAre("update.scheme=lazy", "update.max_interval=4"));
+}
+
+TEST(SchemeItemTest, MakesALabelThatIsAFolderName) {
+  EXPECT_EQ(parse_scheme_item("k_step:period=16").label, "k_step-period=16");
+  EXPECT_EQ(parse_scheme_item("lazy:data.path='/a b'").label, "lazy-data.path=__a_b_");
+}
+
+TEST(SchemeItemTest, KeepsColonsAndCommasInQuotesAndBracketsTogether) {
+  const auto items =
+      parse_scheme_items({"lazy:transport.fabric='ucx:tcp,sm',k_step:data.shape=[8,8,1]"});
+  ASSERT_EQ(items.size(), 2U);
+  EXPECT_THAT(items[0].settings,
+              ElementsAre("update.scheme=lazy", "transport.fabric='ucx:tcp,sm'"));
+  EXPECT_THAT(items[1].settings, ElementsAre("update.scheme=k_step", "data.shape=[8,8,1]"));
+}
+
+TEST(SchemeItemTest, JoinsSeveralLists) {
+  EXPECT_THAT(labels({"a,b:x=1", " c "}), ElementsAre("a", "b-x=1", "c"));
+}
+
+struct Mistake {
+  const char* items;
+  const char* said;
+};
+
+class SchemeMistakeTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(SchemeMistakeTest, IsRefused) {
+  EXPECT_THAT(complaint(GetParam().items), HasSubstr(GetParam().said));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , SchemeMistakeTest,
+    testing::Values(Mistake{"period=16", "'period=16': begins with no scheme's name"},
+                    Mistake{":period=16", "begins with no scheme's name"},
+                    Mistake{"k_step:period", "'period' is no setting"},
+                    Mistake{"k_step:=16", "'=16' is no setting"},
+                    Mistake{"k_step:", "'' is no setting"},
+                    Mistake{"synchronous,", "an item is empty"}, Mistake{"", "an item is empty"},
+                    Mistake{"lazy:train.seed=3", "--seed-list"},
+                    Mistake{"lazy,lazy", "would share the folder lazy"},
+                    Mistake{"lazy:x='a b',lazy:x='a/b'", "would share the folder lazy-x=_a_b_"}));
+
+// What `rondo compare` makes of a run folder.
+
+// Lines of metrics.jsonl, as a trainer would write them.
+
+const char* const small_experiment = R"([data]
+name = "synthetic"
+[model]
+name = "lenet5"
+[train]
+epochs = 2
+)";
+
+// `training` on one node.
+std::string start_line(const Training& training) {
+  const nlohmann::json event = {{"event", "start"},
+                                {"config", train::to_toml(training.experiment)},
+                                {"ranks", training.placement.ranks()},
+                                {"threads", training.placement.threads},
+                                {"nodes", 1}};
+  return event.dump() + '\n';
+}
+
+// An epoch of 8 global and 2 local reductions, and 1024 bytes.
+std::string epoch_line(double accuracy, double seconds) {
+  const nlohmann::json event = {{"event", "epoch"},       {"accuracy", accuracy},
+                                {"seconds", seconds},     {"global_reductions", 8},
+                                {"local_reductions", 2},  {"bytes_sent", 1024},
+                                {"evaluation_seconds", 9}};
+  return event.dump() + '\n';
+}
+
+std::string end_line(const std::string& reason) {
+  return nlohmann::json{{"event", "end"}, {"reason", reason}}.dump() + '\n';
+}
+
+class RunRecordTest : public testing::Test {
+ protected:
+  RunRecordTest() {
+    wanted_.experiment = train::parse_experiment(small_experiment, "small");
+    wanted_.placement.threads = 1;
+    wanted_.placement.cores.resize(2);
+  }
+
+  [[nodiscard]] RunRecord read(const std::string& text) const {
+    return read_run_record(folder_.write("metrics.jsonl", text));
+  }
+  [[nodiscard]] FoundRun find(const std::string& text) const {
+    folder_.write("metrics.jsonl", text);
+    return find_run(folder_.path(), wanted_);
+  }
+  [[nodiscard]] std::string start() const { return start_line(wanted_); }
+
+  rondo::test::ScratchFolder folder_;
+  Training wanted_;
+};
+
+TEST_F(RunRecordTest, ReadsStartEpochsAndEnd) {
+  const RunRecord record =
+      read(start() + epoch_line(50.0, 2.0) + epoch_line(60.5, 3.0) + end_line("completed"));
+
+  ASSERT_TRUE(record.start.has_value());
+  EXPECT_EQ(record.start->ranks, 2);
+  ASSERT_EQ(record.epochs.size(), 2U);
+  EXPECT_EQ(record.epochs[1].accuracy, 60.5);
+  EXPECT_EQ(record.epochs[1].seconds, 3.0);
+  EXPECT_EQ(record.epochs[1].global_reductions, 8.0);
+  EXPECT_EQ(record.epochs[1].bytes_sent, 1024.0);
+  EXPECT_TRUE(record.completed());
+}
+
+TEST_F(RunRecordTest, TellsWhichBytesWereNotRecorded) {
+  const RunRecord record =
+      read(epoch_line(50.0, 2.0) +
+           R"({"event":"epoch","accuracy":1.0,"global_bytes":64,"local_bytes":32})" + "\n");
+  EXPECT_FALSE(record.epochs[0].global_bytes.has_value());
+  EXPECT_EQ(record.epochs[1].global_bytes, 64.0);
+  EXPECT_EQ(record.epochs[1].local_bytes, 32.0);
+}
+
+TEST_F(RunRecordTest, PassesOverDamagedLines) {
+  const RunRecord record = read("{\"event\": \"epo\n\n[1]\n\"epoch\"\n{\"event\": 7}\n" +
+                                epoch_line(50.0, 2.0) + R"({"event": "end", "rea)");
+  EXPECT_EQ(record.epochs.size(), 1U);
+  EXPECT_FALSE(record.completed());
+}
+
+TEST_F(RunRecordTest, TakesAValueOfTheWrongTypeForAbsent) {
+  const RunRecord record = read(R"({"event":"epoch","accuracy":null,"seconds":"long"})");
+  EXPECT_TRUE(std::isnan(record.epochs.at(0).accuracy));
+  EXPECT_EQ(record.epochs.at(0).seconds, 0.0);
+}
+
+TEST_F(RunRecordTest, IsEmptyWithoutAFile) {
+  const RunRecord record = read_run_record(folder_.path() / "none");
+  EXPECT_FALSE(record.start.has_value());
+  EXPECT_FALSE(record.completed());
+}
+
+TEST_F(RunRecordTest, CountsARunThatWasStoppedByMaxStepsAsCompleted) {
+  const std::string begun = start() + epoch_line(50.0, 2.0);
+  EXPECT_TRUE(read(begun + end_line("max_steps")).completed());
+  EXPECT_FALSE(read(begun + end_line("the loss became NaN")).completed());
+  EXPECT_FALSE(read(start() + end_line("completed")).completed());
+}
+
+TEST_F(RunRecordTest, FindsNothingInAnAbsentFolder) {
+  EXPECT_EQ(find_run(folder_.path() / "none", wanted_).state, RunState::absent);
+}
+
+TEST_F(RunRecordTest, FindsTheSameRunCompletedOrNot) {
+  const std::string begun = start() + epoch_line(50.0, 2.0);
+  EXPECT_EQ(find(begun).state, RunState::incomplete);
+  EXPECT_EQ(find(begun + end_line("completed")).state, RunState::completed);
+  EXPECT_EQ(find("").state, RunState::incomplete);
+}
+
+TEST_F(RunRecordTest, NamesTheFirstKeyThatDiffers) {
+  const std::string begun = start();
+  wanted_.experiment.train.epochs = 9;
+  wanted_.experiment.optimizer.momentum = 0.5;
+  const FoundRun found = find(begun);
+  EXPECT_EQ(found.state, RunState::different);
+  EXPECT_EQ(found.difference, "train.epochs is 2, would be 9");
+}
+
+TEST_F(RunRecordTest, TellsOtherRanksThreadsAndNodesApart) {
+  const std::string begun = start();
+  wanted_.placement.cores.resize(3);
+  EXPECT_EQ(find(begun).difference, "the number of ranks is 2, would be 3");
+
+  wanted_.placement.cores.resize(2);
+  wanted_.placement.threads = 4;
+  EXPECT_EQ(find(begun).difference, "the number of threads is 1, would be 4");
+
+  wanted_.placement.threads = 1;
+  wanted_.fabric.fake_nodes = 2;
+  EXPECT_EQ(find(begun).difference, "the number of nodes is 1, would be 2");
+}
+
+TEST_F(RunRecordTest, LooksAtConfigTomlWhenTheRunHasNotBegun) {
+  folder_.write("config.toml", train::to_toml(wanted_.experiment));
+  EXPECT_EQ(find_run(folder_.path(), wanted_).state, RunState::incomplete);
+  wanted_.experiment.train.seed = 5;
+  EXPECT_EQ(find_run(folder_.path(), wanted_).difference, "train.seed is 1, would be 5");
+}
+
+TEST_F(RunRecordTest, GivesAKeyThatWasNotRecordedItsDefault) {
+  EXPECT_EQ(first_difference(small_experiment, wanted_.experiment), "");
+  wanted_.experiment.train.log_every = 7;
+  EXPECT_EQ(first_difference(small_experiment, wanted_.experiment),
+            "train.log_every is 50, would be 7");
+}
+
+TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
+  train::Experiment recorded = wanted_.experiment;
+  recorded.grid = {.sample = 1, .filter = 2, .plan = "chosen", .layers = {{"conv1", "height=2"}}};
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.sample is 1, would be 0");
+
+  wanted_.experiment.grid.plan = "auto";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment), "");
+
+  wanted_.experiment.grid.batch_norm = "group";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.batch_norm is \"rank\", would be \"group\"");
+  recorded.grid.plan = "given";
+  EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
+            "grid.sample is 1, would be 0");
+}
+
+TEST_F(RunRecordTest, ComparesAConfigurationOfAnotherVersionAsText) {
+  const std::string foreign = train::to_toml(wanted_.experiment) + "[later]\nkey = 1\n";
+  EXPECT_THAT(first_difference(foreign, wanted_.experiment), HasSubstr("does not know"));
+  EXPECT_EQ(first_difference("nonsense", wanted_.experiment),
+            "data.name is not set, would be \"synthetic\"");
+}
+
+TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
+  for (const char* name : {"config.toml", "metrics.jsonl", "model.safetensors", "token_trace.jsonl",
+                           "flight-rank0.json", "mine.txt"}) {
+    folder_.write(name, "text");
+  }
+  remove_run(folder_.path());
+  remove_run(folder_.path() / "none");
+  EXPECT_TRUE(fs::exists(folder_.path() / "mine.txt"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
+}
+
+// What `rondo compare` computes from runs, and how its tables show it.
+
+EpochRecord epoch(double accuracy, double seconds) {
+  return {.accuracy = accuracy,
+          .seconds = seconds,
+          .global_reductions = 8,
+          .local_reductions = 2,
+          .bytes_sent = 1024};
+}
+
+RunRecord run(std::vector<EpochRecord> epochs) {
+  return {.start = {}, .epochs = std::move(epochs), .end_reason = "completed"};
+}
+
+std::vector<RunRecord> two_runs() {
+  return {run({epoch(80, 2), epoch(90, 4)}), run({epoch(88, 2), epoch(86, 2)})};
+}
+
+TEST(SummaryTest, GivesMeanAndDeviationOfASample) {
+  const auto result = mean_and_deviation(std::array{1.0, 3.0, 5.0});
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->mean, 3.0);
+  EXPECT_EQ(result->deviation, 2.0);  // sqrt((4 + 0 + 4) / 2)
+}
+
+TEST(SummaryTest, GivesOneValueNoDeviationAndNoValueNoMean) {
+  EXPECT_EQ(mean_and_deviation(std::array{7.0})->mean, 7.0);
+  EXPECT_FALSE(mean_and_deviation(std::array{7.0})->deviation.has_value());
+  EXPECT_FALSE(mean_and_deviation({}).has_value());
+}
+
+TEST(SummaryTest, AddsUpSecondsUntilTheFirstEpochThatReachesTheAccuracy) {
+  const RunRecord record = run({epoch(50, 1), epoch(70, 2), epoch(60, 4), epoch(80, 8)});
+  EXPECT_EQ(seconds_to_accuracy(record, 70), 3.0);
+  EXPECT_EQ(seconds_to_accuracy(record, 71), 15.0);
+  EXPECT_EQ(seconds_to_accuracy(record, 10), 1.0);
+  EXPECT_FALSE(seconds_to_accuracy(record, 81).has_value());
+}
+
+TEST(SummaryTest, AnEpochWithoutAnAccuracyReachesNone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(seconds_to_accuracy(run({epoch(nan, 1), epoch(70, 2)}), 0), 3.0);
+}
+
+TEST(SummaryTest, TakesMeansOverRunsOfTotalsOverEpochs) {
+  const SchemeSummary row = summarise("lazy", 3, two_runs(), 89.0);
+
+  EXPECT_EQ(row.done, 2U);
+  EXPECT_EQ(row.final_accuracy->mean, 88.0);
+  EXPECT_EQ(row.best_accuracy->mean, 89.0);
+  EXPECT_EQ(row.global_reductions, 16.0);
+  EXPECT_EQ(row.local_reductions, 4.0);
+  EXPECT_EQ(row.bytes_sent, 2048.0);
+  EXPECT_EQ(row.seconds, 5.0);
+  EXPECT_EQ(row.reached, 1U);
+  EXPECT_EQ(row.time_to_it, 6.0);
+}
+
+TEST(SummaryTest, HasNoGlobalBytesWhenARunDidNotRecordThem) {
+  std::vector<RunRecord> runs = two_runs();
+  for (EpochRecord& e : runs[0].epochs) e.global_bytes = 64;
+  EXPECT_FALSE(summarise("lazy", 2, runs, {}).global_bytes.has_value());
+  for (EpochRecord& e : runs[1].epochs) e.global_bytes = 32;
+  EXPECT_EQ(summarise("lazy", 2, runs, {}).global_bytes, 96.0);
+}
+
+TEST(ComparisonTableTest, ShowsARowForEveryScheme) {
+  const std::vector rows = {summarise("lazy", 2, two_runs(), 89.0),
+                            summarise("k_step", 2, {}, 89.0)};
+  const std::string text = comparison_table({.accuracy = 89.0}, rows).text();
+  EXPECT_THAT(text, ContainsRegex("s to 89 % +s\n"));
+  EXPECT_THAT(text, ContainsRegex("\nlazy +88.00 \\+- 2.83 +89.00 \\+- 1.41 +2/2 +16 +4 +2048 "
+                                  "+6.0 \\(1/2\\) +5.0\n"));
+  EXPECT_THAT(text, ContainsRegex("\nk_step +- +- +0/2 +- +- +- +- +-\n"));
+}
+
+TEST(ComparisonTableTest, LeavesOutWhatWasNotAskedForOrRecorded) {
+  const std::string text = comparison_table({}, {summarise("lazy", 2, two_runs(), {})}).text();
+  EXPECT_THAT(text, StartsWith("scheme"));
+  EXPECT_THAT(text, Not(HasSubstr("s to")));
+  EXPECT_THAT(text, Not(HasSubstr("global bytes")));
+}
+
+TEST(ComparisonTableTest, ShowsADashForAnAccuracyThatNoRunReached) {
+  const std::vector rows = {summarise("lazy", 2, two_runs(), 99.0)};
+  EXPECT_THAT(comparison_table({.accuracy = 99.0}, rows).text(), HasSubstr("        -  5.0\n"));
+}
+
+TEST(ComparisonTableTest, WritesEveryColumnAsCsv) {
+  const std::vector rows = {summarise("lazy", 2, {}, {}),
+                            summarise("k_step", 1, std::array{run({epoch(80.5, 2)})}, 80.0)};
+  const std::string text =
+      comparison_table({.conditions = "a, \"b\"", .accuracy = 80.0}, rows).csv();
+  EXPECT_THAT(text, StartsWith("scheme,final_accuracy,final_accuracy_deviation,"));
+  EXPECT_THAT(text, HasSubstr("\nlazy,,,,,0,2,,,,,,80,0,,,\"a, \"\"b\"\"\"\n"));
+  EXPECT_THAT(text, HasSubstr("\nk_step,80.5,,80.5,,1,1,8,2,1024,,,80,1,2,2,\"a, \"\"b\"\"\"\n"));
+}
+
+}  // namespace
+}  // namespace rondo::tools::comparison_test

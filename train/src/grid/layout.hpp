@@ -1,0 +1,41 @@
+#pragma once
+
+#include <rondo/tensor/tensor.hpp>
+#include <rondo/train/partition.hpp>
+
+namespace rondo::train {
+
+// How a value lies on a grid: what planner and executor mean by a layout. It is a Partition without
+// extents and without its map of all ranks, so that a search can compare thousands of them.
+//
+// Channel blocks behind stationary-W layers are transposed. Transposing p_C x p_F brings block b to
+// b p_C mod (p - 1), and the last to itself; so after several layers, position q of a replica holds
+// block q * turn mod (p - 1), where turn is the product of all p_C modulo p - 1; 1 is in order.
+struct ValueLayout {
+  SplitKind kind = SplitKind::sample;
+  int h = 1;
+  int w = 1;
+  int turn = 1;
+
+  [[nodiscard]] bool operator==(const ValueLayout&) const noexcept = default;
+};
+
+// Layout of y where x lies as `x` and the layer is split `channels`; see output_of().
+[[nodiscard]] ValueLayout turned(const ValueLayout& x, ChannelGrid channels);
+
+// Into how many parts each dimension is cut.
+[[nodiscard]] Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid);
+
+// The same with all ranks, for a value of these extents.
+[[nodiscard]] Partition partition_of(const ValueLayout& layout, const tensor::Shape& extents,
+                                     const ProcessGrid& grid);
+
+// What a rank holds: box_of() of the Partition.
+[[nodiscard]] Box box_of(const ValueLayout& layout, const tensor::Shape& extents,
+                         const ProcessGrid& grid, int rank);
+
+// Extents of the largest box.
+[[nodiscard]] tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,
+                                        const ProcessGrid& grid);
+
+}  // namespace rondo::train

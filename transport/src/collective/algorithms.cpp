@@ -1,0 +1,126 @@
+// Which algorithm an allreduce between nodes takes: the table of sizes as text
+// ("rd:0-16k;ring:16k-max"). Every part names an algorithm and a range of bytes. The ranges must
+// follow each other without gaps, so that every size has one algorithm.
+
+#include "collective/algorithms.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <stdexcept>
+#include <system_error>
+
+namespace rondo::transport {
+namespace {
+
+constexpr std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
+
+[[noreturn]] void reject(std::string_view text, const std::string& what) {
+  throw std::invalid_argument("rondo::transport: allreduce table \"" + std::string(text) + "\": " +
+                              what + "; expected something like \"rd:0-16k;ring:16k-max\"");
+}
+
+std::string quoted(std::string_view part) { return "\"" + std::string(part) + "\""; }
+
+AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
+  if (name == "rd") return AllreduceAlgorithm::doubling;
+  if (name == "ring") return AllreduceAlgorithm::ring;
+  reject(text, "no algorithm " + quoted(name) + ", there are rd and ring");
+}
+
+// 0: no such suffix.
+unsigned shift_of(std::string_view suffix) {
+  if (suffix == "k") return 10;
+  if (suffix == "m") return 20;
+  if (suffix == "g") return 30;
+  return 0;
+}
+
+std::size_t bytes_of(std::string_view number, std::string_view text) {
+  if (number == "max") return max_bytes;
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  const std::string_view suffix = number.substr(static_cast<std::size_t>(end - number.data()));
+  const unsigned shift = shift_of(suffix);
+  if (error != std::errc() || (shift == 0 && !suffix.empty()) || value > max_bytes >> shift) {
+    reject(text, quoted(number) + " is not a number of bytes");
+  }
+  return value << shift;
+}
+
+// With the largest unit that divides it.
+std::string print_bytes(std::size_t bytes) {
+  if (bytes == max_bytes) return "max";
+  for (const char* unit : {"g", "m", "k"}) {
+    const unsigned shift = shift_of(unit);
+    if (bytes > 0 && bytes % (std::size_t{1} << shift) == 0) {
+      return std::to_string(bytes >> shift) + unit;
+    }
+  }
+  return std::to_string(bytes);
+}
+
+}  // namespace
+
+AlgorithmTable::AlgorithmTable() noexcept
+    : ranges_{{{AllreduceAlgorithm::doubling, std::size_t{16} << 10U},
+               {AllreduceAlgorithm::ring, max_bytes}}},
+      count_(2) {}
+
+// Checks every range against the end of the one before it.
+AlgorithmTable AlgorithmTable::parse(std::string_view text) {
+  AlgorithmTable table;
+  table.count_ = 0;
+  std::string_view rest = text;
+  std::size_t begin = 0;
+  while (begin != max_bytes) {
+    const std::string_view part = rest.substr(0, rest.find(';'));
+    const std::size_t colon = part.find(':');
+    const std::size_t dash = part.find('-');
+    if (colon == std::string_view::npos || dash == std::string_view::npos || dash < colon) {
+      reject(text, part.empty() ? "it ends before max" : quoted(part) + " is not NAME:FROM-TO");
+    }
+    const AllreduceAlgorithm algorithm = algorithm_of(part.substr(0, colon), text);
+    const std::string_view from = part.substr(colon + 1, dash - colon - 1);
+    const std::size_t end = bytes_of(part.substr(dash + 1), text);
+    if (bytes_of(from, text) != begin) {
+      reject(text, quoted(part) + " must begin at " + print_bytes(begin));
+    }
+    if (end <= begin) reject(text, quoted(part) + " is empty");
+    table.add({algorithm, end}, text);
+    begin = end;
+    rest = rest.substr(std::min(rest.size(), part.size() + 1));
+  }
+  if (!rest.empty()) reject(text, quoted(rest) + " comes after max");
+  return table;
+}
+
+void AlgorithmTable::add(Range range, std::string_view text) {
+  if (count_ == most_ranges) {
+    reject(text, "it has more than " + std::to_string(most_ranges) + " ranges");
+  }
+  ranges_[count_++] = range;
+}
+
+std::string AlgorithmTable::print() const {
+  std::string text;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Range& range = ranges_[i];
+    if (i > 0) text += ";";
+    text += range.algorithm == AllreduceAlgorithm::doubling ? "rd:" : "ring:";
+    text += print_bytes(begin);
+    text += "-";
+    text += print_bytes(range.end);
+    begin = range.end;
+  }
+  return text;
+}
+
+AllreduceAlgorithm AlgorithmTable::pick(std::size_t bytes) const noexcept {
+  std::size_t i = 0;
+  while (i + 1 < count_ && bytes >= ranges_[i].end) ++i;
+  return ranges_[i].algorithm;
+}
+
+}  // namespace rondo::transport

@@ -1,0 +1,205 @@
+// The reduction loops. Compiled once per instruction set, each time with its own flags and with the
+// name of its namespace as RONDO_REDUCTION_SET: see meson.build. Everything else is internal. No
+// inline function of the standard library is called: the linker could take this copy of it for
+// the whole program, on a CPU without these instructions.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "reduce/reduce.hpp"
+
+// The elements of a loop do not depend on each other, whatever the compiler must assume of the
+// pointers: buffers are the same or do not overlap.
+#if defined(__clang__)
+#define RONDO_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+// Sanitized builds cannot keep that promise, and need not say so.
+#pragma clang diagnostic ignored "-Wpass-failed"
+#else
+#define RONDO_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace rondo::transport::RONDO_REDUCTION_SET {
+namespace {
+
+constexpr std::size_t line_bytes = 64;
+// What is summed at a time, and how far ahead of it lines are asked for.
+constexpr std::size_t block_bytes = 1024;
+constexpr std::size_t prefetch_bytes = 1024;
+
+template <typename T>
+struct Storage {
+  using Sum = T;
+  static Sum load(T value) { return value; }
+  static T store(Sum value) { return value; }
+};
+
+template <>
+struct Storage<Bfloat16> {
+  using Sum = float;
+  static float load(Bfloat16 value) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(value.bits) << 16U);
+  }
+  // Round to nearest even; a NaN stays one.
+  static Bfloat16 store(float value) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, value);
+    const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
+    const std::uint32_t quiet = (bits >> 16U) | 0x40U;
+    return {static_cast<std::uint16_t>(__builtin_isnan(value) ? quiet : rounded)};
+  }
+};
+
+struct Sum {
+  template <typename T>
+  static T join(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+template <typename T>
+bool is_nan(T value) {
+  if constexpr (std::is_floating_point_v<T>) return __builtin_isnan(value);
+  return false;
+}
+
+// A NaN gets through whichever side it comes from.
+struct Min {
+  template <typename T>
+  static T join(T a, T b) {
+    return (b < a || is_nan(b)) ? b : a;
+  }
+};
+
+struct Max {
+  template <typename T>
+  static T join(T a, T b) {
+    return (b > a || is_nan(b)) ? b : a;
+  }
+};
+
+template <typename T>
+const T* typed(const std::byte* bytes) {
+  return reinterpret_cast<const T*>(bytes);
+}
+
+template <typename T>
+T* typed(std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+
+// Asks for the lines of a peer's buffer in a state that can be written. A line that is read first
+// and stored to later crosses between the cores once for its data and once more for the right to
+// change it; with the request ahead, once.
+template <typename T>
+void prefetch_to_write(const T* first) {
+  for (std::size_t i = 0; i < block_bytes; i += line_bytes) {
+    __builtin_prefetch(first + (prefetch_bytes + i) / sizeof(T), 1, 3);
+  }
+}
+
+// Two ranks, the commonest case: nothing but loads, joins and stores.
+template <typename T, typename Op, bool Both>
+void reduce_two(const T* a, const T* b, T* into, T* also_into, std::size_t begin, std::size_t end) {
+  using S = Storage<T>;
+  constexpr std::size_t block = block_bytes / sizeof(T);
+  std::size_t i = begin;
+  while (i < end) {
+    const std::size_t last = end - i < block ? end : i + block;
+    if constexpr (Both) {
+      prefetch_to_write(into + i);
+      prefetch_to_write(also_into + i);
+    }
+    RONDO_INDEPENDENT
+    for (std::size_t k = i; k < last; ++k) {
+      const T value = S::store(Op::join(S::load(a[k]), S::load(b[k])));
+      into[k] = value;
+      if constexpr (Both) also_into[k] = value;
+    }
+    i = last;
+  }
+}
+
+// Any number: a block at a time, summed in the first-level cache before anything is stored, so a
+// destination may be a source.
+template <typename T, typename Op>
+void reduce_many(const std::byte* const* sources, std::size_t source_count,
+                 std::byte* const* destinations, std::size_t destination_count, std::size_t begin,
+                 std::size_t end) {
+  using S = Storage<T>;
+  constexpr std::size_t block = block_bytes / sizeof(T);
+  typename S::Sum sums[block];
+  for (std::size_t i = begin; i < end; i += block) {
+    const std::size_t count = end - i < block ? end - i : block;
+    const T* first = typed<T>(sources[0]) + i;
+    for (std::size_t k = 0; k < count; ++k) sums[k] = S::load(first[k]);
+    for (std::size_t s = 1; s < source_count; ++s) {
+      const T* source = typed<T>(sources[s]) + i;
+      for (std::size_t k = 0; k < count; ++k) sums[k] = Op::join(sums[k], S::load(source[k]));
+    }
+    for (std::size_t d = 0; d < destination_count; ++d) {
+      T* into = typed<T>(destinations[d]) + i;
+      if (destination_count > 1) prefetch_to_write(into);
+      for (std::size_t k = 0; k < count; ++k) into[k] = S::store(sums[k]);
+    }
+  }
+}
+
+template <typename T, typename Op>
+void reduce(const std::byte* const* sources, std::size_t source_count,
+            std::byte* const* destinations, std::size_t destination_count, std::size_t begin,
+            std::size_t end) {
+  if (source_count == 2 && destination_count <= 2) {
+    const T* a = typed<T>(sources[0]);
+    const T* b = typed<T>(sources[1]);
+    T* into = typed<T>(destinations[0]);
+    if (destination_count == 1) {
+      reduce_two<T, Op, false>(a, b, into, nullptr, begin, end);
+    } else {
+      reduce_two<T, Op, true>(a, b, into, typed<T>(destinations[1]), begin, end);
+    }
+    return;
+  }
+  reduce_many<T, Op>(sources, source_count, destinations, destination_count, begin, end);
+}
+
+template <typename T>
+Reduction find_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return &reduce<T, Sum>;
+    case ReduceOp::min:
+      return &reduce<T, Min>;
+    case ReduceOp::max:
+      return &reduce<T, Max>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Reduction find(ElementType type, ReduceOp op);
+
+Reduction find(ElementType type, ReduceOp op) {
+  switch (type) {
+    case ElementType::f32:
+      return find_op<float>(op);
+    case ElementType::f64:
+      return find_op<double>(op);
+    case ElementType::bf16:
+      return find_op<Bfloat16>(op);
+    case ElementType::i32:
+      return find_op<std::int32_t>(op);
+    case ElementType::i64:
+      return find_op<std::int64_t>(op);
+    case ElementType::u8:
+      return find_op<std::uint8_t>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace rondo::transport::RONDO_REDUCTION_SET
