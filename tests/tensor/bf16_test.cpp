@@ -23,11 +23,7 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
-#include "nearness.hpp"
-#include "reference/batch_norm.hpp"
-#include "reference/convolution.hpp"
-#include "reference/fully_connected.hpp"
-#include "reference/pooling.hpp"
+#include "reference.hpp"
 
 namespace rondo::tensor::bf16_test {
 namespace {
