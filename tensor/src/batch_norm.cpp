@@ -38,19 +38,19 @@ void require_channels(const char* call, const char* what, std::size_t size, cons
 }
 
 // x may have fewer images than the layer was made for.
-Shape required_shape(const BatchNormSpec& spec, const View<const float>& x, const char* call) {
+Shape required_shape(const BatchNormSpec& spec, const ConstAnyView& x, const char* call) {
   const Shape shape = spec.input.with_n(std::min(x.shape.n, spec.input.n));
-  require_shape(call, "x", x, shape);
+  require_shape(call, "x", x, shape, spec.type);
   return shape;
 }
 
-void require_forward(const BatchNormSpec& spec, const View<const float>& x,
-                     const View<const float>& residual, const BatchNormParameters& p,
-                     std::size_t means, std::size_t variances, const View<float>& y) {
+void require_forward(const BatchNormSpec& spec, const ConstAnyView& x, const ConstAnyView& residual,
+                     const BatchNormParameters& p, std::size_t means, std::size_t variances,
+                     const AnyView& y) {
   const Shape shape = required_shape(spec, x, forward_call);
-  require_shape(forward_call, "y", y, shape);
+  require_shape(forward_call, "y", y, shape, spec.type);
   if (spec.residual) {
-    require_shape(forward_call, "residual", residual, shape);
+    require_shape(forward_call, "residual", residual, shape, spec.type);
   } else if (residual.data != nullptr) {
     throw std::invalid_argument("BatchNorm::forward: a residual, but the spec has none");
   }
@@ -68,7 +68,8 @@ std::size_t row_width(std::size_t channels) {
   return smallest * ((enough + smallest - 1) / smallest);
 }
 
-const float* at(const View<const float>& view, const Pixels& pixels) {
+template <typename T>
+const T* at(const View<const T>& view, const Pixels& pixels) {
   return view.data == nullptr ? nullptr : view.data + pixels.first;
 }
 
@@ -85,6 +86,12 @@ std::size_t channel_bytes(std::size_t channels) {
   return channel_arrays * channels * sizeof(double);
 }
 std::size_t shared_bytes(std::size_t channels) { return (1 + 2 * channels) * sizeof(double); }
+
+/// An optional argument; where it is not given its type means nothing.
+template <typename T>
+View<const T> as_if_given(const ConstAnyView& view) {
+  return view.data == nullptr ? View<const T>() : view.as<T>();
+}
 
 double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shape.h * shape.w); }
 
@@ -111,21 +118,20 @@ class BatchNorm::Impl {
   [[nodiscard]] bool shares() const noexcept { return sum_over_ranks_ != nullptr; }
 
   /// Mean and variance of x: kept for update_running() and backward; sets batch().
-  void measure(const View<const float>& x, const BatchNormParameters& p);
+  void measure(const ConstAnyView& x, const BatchNormParameters& p);
   void update_running(std::span<float> mean, std::span<float> variance) const;
   /// Sets running().
   void adopt_running(std::span<const float> mean, std::span<const float> variance,
                      const BatchNormParameters& p);
 
-  void normalise(const NormLanes& lanes, const View<const float>& x,
-                 const View<const float>& residual, const View<float>& y) const;
+  void normalise(const NormLanes& lanes, const ConstAnyView& x, const ConstAnyView& residual,
+                 const AnyView& y) const;
 
   /// First backward pass: gradients of scale and shift, and what the second pass subtracts.
-  void sum_gradients(const View<const float>& x, const View<const float>& y, const View<float>& dy,
-                     const View<const float>& also, std::span<float> scale_gradient,
+  void sum_gradients(const ConstAnyView& x, const ConstAnyView& y, const AnyView& dy,
+                     const ConstAnyView& also, std::span<float> scale_gradient,
                      std::span<float> shift_gradient);
-  void input_gradients(const View<const float>& x, const View<const float>& dy,
-                       const View<float>& dx) const;
+  void input_gradients(const ConstAnyView& x, const ConstAnyView& dy, const AnyView& dx) const;
 
  private:
   /// Two sums per channel, over lanes and threads.
@@ -134,9 +140,20 @@ class BatchNorm::Impl {
     double second = 0.0;
   };
 
-  void sum_moments(const View<const float>& x);
-  void take_moments(const View<const float>& x);
-  void share_moments(const View<const float>& x);
+  // The passes for one type; T is float or Bfloat16.
+  template <typename T>
+  void sum_moments(const View<const T>& x);
+  template <typename T>
+  void normalise_as(const NormLanes& lanes, const View<const T>& x, const View<const T>& residual,
+                    const View<T>& y) const;
+  template <typename T>
+  void sum_gradients_as(const View<const T>& x, const View<const T>& y, const View<T>& dy,
+                        const View<const T>& also);
+  template <typename T>
+  void input_gradients_as(const View<const T>& x, const View<const T>& dy, const View<T>& dx) const;
+
+  void take_moments(const Shape& x);
+  void share_moments(const Shape& x);
   void share_gradient_sums();
   /// What the second backward pass subtracts, from sums over the whole batch.
   void set_means(std::size_t channel, const Sums& sums);
@@ -242,12 +259,13 @@ void BatchNorm::Impl::set_norm(const NormLanes& lanes, std::size_t channel, doub
 
 // The moments are taken about the first pixel, not about zero: where the mean is large beside the
 // deviation, E[x^2] - E[x]^2 would cancel.
-void BatchNorm::Impl::sum_moments(const View<const float>& x) {
+template <typename T>
+void BatchNorm::Impl::sum_moments(const View<const T>& x) {
   engine_.enter();
   for (std::size_t c = 0; c < channels_; ++c) {
-    set_lanes(origin_, c, x.shape.n == 0 ? 0.0 : static_cast<double>(x.data[c]));
+    set_lanes(origin_, c, x.shape.n == 0 ? 0.0 : static_cast<double>(to_float(x.data[c])));
   }
-  const Kernels& loops = kernels();
+  const Loops<T>& loops = kernels().of<T>();
   for_each_part(engine_.threads(), [&](int part) {
     clear_sums(part);
     for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
@@ -262,20 +280,20 @@ void BatchNorm::Impl::sum_moments(const View<const float>& x) {
 }
 
 // Without other ranks: from the sums about the first pixel.
-void BatchNorm::Impl::take_moments(const View<const float>& x) {
-  samples_ = pixels_of(x.shape);
+void BatchNorm::Impl::take_moments(const Shape& x) {
+  samples_ = pixels_of(x);
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
     const double from_origin = sums.first / samples_;
-    mean_[c] = static_cast<double>(x.data[c]) + from_origin;
+    mean_[c] = static_cast<double>(origin_[c]) + from_origin;
     variance_[c] = sums.second / samples_ - from_origin * from_origin;
   }
 }
 
 // Ranks have different origins, so that what they add is about zero.
-void BatchNorm::Impl::share_moments(const View<const float>& x) {
+void BatchNorm::Impl::share_moments(const Shape& x) {
   const auto shared = shared_memory_.as<double>();
-  const double own = pixels_of(x.shape);
+  const double own = pixels_of(x);
   shared[0] = own;
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
@@ -292,12 +310,12 @@ void BatchNorm::Impl::share_moments(const View<const float>& x) {
 }
 
 // The first pass of forward. Rounding can make a variance slightly negative.
-void BatchNorm::Impl::measure(const View<const float>& x, const BatchNormParameters& p) {
-  sum_moments(x);
+void BatchNorm::Impl::measure(const ConstAnyView& x, const BatchNormParameters& p) {
+  with_type(spec_.type, [&]<typename T>(T /*of*/) { sum_moments(x.as<T>()); });
   if (shares()) {
-    share_moments(x);
+    share_moments(x.shape);
   } else {
-    take_moments(x);
+    take_moments(x.shape);
   }
   for (std::size_t c = 0; c < channels_; ++c) {
     if (variance_[c] < 0.0) variance_[c] = 0.0;  // NaN stays
@@ -331,10 +349,18 @@ void BatchNorm::Impl::adopt_running(std::span<const float> mean, std::span<const
 }
 
 // The second pass of forward, from the last image to the first.
-void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>& x,
-                                const View<const float>& residual, const View<float>& y) const {
+void BatchNorm::Impl::normalise(const NormLanes& lanes, const ConstAnyView& x,
+                                const ConstAnyView& residual, const AnyView& y) const {
+  with_type(spec_.type, [&]<typename T>(T /*of*/) {
+    normalise_as(lanes, x.as<T>(), as_if_given<T>(residual), y.as<T>());
+  });
+}
+
+template <typename T>
+void BatchNorm::Impl::normalise_as(const NormLanes& lanes, const View<const T>& x,
+                                   const View<const T>& residual, const View<T>& y) const {
   engine_.enter();
-  const Kernels& loops = kernels();
+  const Loops<T>& loops = kernels().of<T>();
   for_each_part(engine_.threads(), [&](int part) {
     for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
       loops.normalise({.x = x.data + pixels.first,
@@ -353,16 +379,15 @@ void BatchNorm::Impl::normalise(const NormLanes& lanes, const View<const float>&
 // The first pass of backward. Without a residual the gate of the ReLU is computed again from x,
 // which is read anyway; the second pass then does so too, unless the gated gradient was written to
 // dy.
-void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const float>& y,
-                                    const View<float>& dy, const View<const float>& also,
-                                    std::span<float> scale_gradient,
-                                    std::span<float> shift_gradient) {
+template <typename T>
+void BatchNorm::Impl::sum_gradients_as(const View<const T>& x, const View<const T>& y,
+                                       const View<T>& dy, const View<const T>& also) {
   engine_.enter();
   const Gate gate = spec_.activation == Activation::none ? Gate::open
                     : spec_.residual                     ? Gate::output
                                                          : Gate::recomputed;
   second_gate_ = gate == Gate::recomputed && also.data == nullptr ? gate : Gate::open;
-  const Kernels& loops = kernels();
+  const Loops<T>& loops = kernels().of<T>();
   for_each_part(engine_.threads(), [&](int part) {
     clear_sums(part);
     for_each_image(x.shape, part, engine_.threads(), Order::forward, [&](const Pixels& pixels) {
@@ -379,6 +404,14 @@ void BatchNorm::Impl::sum_gradients(const View<const float>& x, const View<const
                            .sums = sums_of(part, 0).data(),
                            .products = sums_of(part, 1).data()});
     });
+  });
+}
+
+void BatchNorm::Impl::sum_gradients(const ConstAnyView& x, const ConstAnyView& y, const AnyView& dy,
+                                    const ConstAnyView& also, std::span<float> scale_gradient,
+                                    std::span<float> shift_gradient) {
+  with_type(spec_.type, [&]<typename T>(T /*of*/) {
+    sum_gradients_as(x.as<T>(), y.as<T>(), dy.as<T>(), as_if_given<T>(also));
   });
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
@@ -410,9 +443,16 @@ void BatchNorm::Impl::share_gradient_sums() {
 }
 
 // The second pass of backward.
-void BatchNorm::Impl::input_gradients(const View<const float>& x, const View<const float>& dy,
-                                      const View<float>& dx) const {
-  const Kernels& loops = kernels();
+void BatchNorm::Impl::input_gradients(const ConstAnyView& x, const ConstAnyView& dy,
+                                      const AnyView& dx) const {
+  with_type(spec_.type,
+            [&]<typename T>(T /*of*/) { input_gradients_as(x.as<T>(), dy.as<T>(), dx.as<T>()); });
+}
+
+template <typename T>
+void BatchNorm::Impl::input_gradients_as(const View<const T>& x, const View<const T>& dy,
+                                         const View<T>& dx) const {
+  const Loops<T>& loops = kernels().of<T>();
   for_each_part(engine_.threads(), [&](int part) {
     for_each_image(x.shape, part, engine_.threads(), Order::backward, [&](const Pixels& pixels) {
       loops.input_gradients({.x = x.data + pixels.first,
@@ -445,9 +485,9 @@ BatchNorm::~BatchNorm() = default;
 const BatchNormSpec& BatchNorm::spec() const noexcept { return impl_->spec(); }
 
 // A rank without images takes part if statistics are shared: the others wait for its sums.
-void BatchNorm::forward_training(View<const float> x, View<const float> residual,
-                                 BatchNormParameters p, std::span<float> running_mean,
-                                 std::span<float> running_variance, View<float> y) {
+void BatchNorm::forward_training(ConstAnyView x, ConstAnyView residual, BatchNormParameters p,
+                                 std::span<float> running_mean, std::span<float> running_variance,
+                                 AnyView y) {
   require_forward(spec(), x, residual, p, running_mean.size(), running_variance.size(), y);
   if (x.shape.n == 0 && !impl_->shares()) return;
   impl_->measure(x, p);
@@ -455,23 +495,23 @@ void BatchNorm::forward_training(View<const float> x, View<const float> residual
   impl_->normalise(impl_->batch(), x, residual, y);
 }
 
-void BatchNorm::forward_inference(View<const float> x, View<const float> residual,
-                                  BatchNormParameters p, std::span<const float> running_mean,
-                                  std::span<const float> running_variance, View<float> y) {
+void BatchNorm::forward_inference(ConstAnyView x, ConstAnyView residual, BatchNormParameters p,
+                                  std::span<const float> running_mean,
+                                  std::span<const float> running_variance, AnyView y) {
   require_forward(spec(), x, residual, p, running_mean.size(), running_variance.size(), y);
   if (x.shape.n == 0) return;
   impl_->adopt_running(running_mean, running_variance, p);
   impl_->normalise(impl_->running(), x, residual, y);
 }
 
-void BatchNorm::backward(View<const float> x, View<const float> y, BatchNormParameters p,
-                         View<float> dy, View<float> dx, std::span<float> scale_gradient,
-                         std::span<float> shift_gradient, View<const float> also) {
+void BatchNorm::backward(ConstAnyView x, ConstAnyView y, BatchNormParameters p, AnyView dy,
+                         AnyView dx, std::span<float> scale_gradient,
+                         std::span<float> shift_gradient, ConstAnyView also) {
   const Shape shape = required_shape(spec(), x, backward_call);
-  require_shape(backward_call, "y", y, shape);
-  require_shape(backward_call, "dy", dy, shape);
-  require_shape(backward_call, "dx", dx, shape);
-  if (also.data != nullptr) require_shape(backward_call, "also", also, shape);
+  require_shape(backward_call, "y", y, shape, spec().type);
+  require_shape(backward_call, "dy", dy, shape, spec().type);
+  require_shape(backward_call, "dx", dx, shape, spec().type);
+  if (also.data != nullptr) require_shape(backward_call, "also", also, shape, spec().type);
   require_channels(backward_call, "scale", p.scale.size(), shape);
   require_channels(backward_call, "scale_gradient", scale_gradient.size(), shape);
   require_channels(backward_call, "shift_gradient", shift_gradient.size(), shape);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -17,10 +18,9 @@
 namespace rondo::tensor {
 namespace {
 
-using Loop = void (*)(const float* from, float* into, std::size_t count);
-
-// Runs `loop` over both views on the team.
-void run(Engine::Impl& engine, Loop loop, const View<const float>& from, const View<float>& into) {
+// Runs loop(from, into, count) over both views on the team.
+template <typename Loop, typename From, typename Into>
+void run(Engine::Impl& engine, Loop loop, const View<const From>& from, const View<Into>& into) {
   engine.enter();
   for_each_part(engine.threads(), [&](int part) {
     for_each_image(from.shape, part, engine.threads(), Order::forward, [&](const Pixels& pixels) {
@@ -68,16 +68,33 @@ void sum_channels(const View<const float>& from, std::int64_t first, std::int64_
 
 }  // namespace
 
-void backward_relu(Engine& engine, View<const float> y, View<float> dy) {
-  require_shape("backward_relu", "dy", dy, y.shape);
-  require_shape("backward_relu", "y", y, y.shape);
-  run(engine.impl(), kernels().backward_relu, y, dy);
+void backward_relu(Engine& engine, ConstAnyView y, AnyView dy) {
+  require_shape("backward_relu", "dy", dy, y.shape, y.type);
+  require_shape("backward_relu", "y", y, y.shape, y.type);
+  with_type(y.type, [&]<typename T>(T /*of*/) {
+    run(engine.impl(), kernels().of<T>().backward_relu, y.as<T>(), dy.as<T>());
+  });
 }
 
-void add(Engine& engine, View<const float> from, View<float> into) {
-  require_shape("add", "into", into, from.shape);
-  require_shape("add", "from", from, from.shape);
-  run(engine.impl(), kernels().add, from, into);
+void add(Engine& engine, ConstAnyView from, AnyView into) {
+  require_shape("add", "into", into, from.shape, from.type);
+  require_shape("add", "from", from, from.shape, from.type);
+  with_type(from.type, [&]<typename T>(T /*of*/) {
+    run(engine.impl(), kernels().of<T>().add, from.as<T>(), into.as<T>());
+  });
+}
+
+void convert(Engine& engine, ConstAnyView from, AnyView into) {
+  require_shape("convert", "into", into, from.shape, into.type);
+  require_shape("convert", "from", from, from.shape, from.type);
+  if (from.type == into.type) {
+    const auto bytes = static_cast<std::size_t>(from.shape.size()) * size_of(from.type);
+    if (bytes > 0) std::memcpy(into.data, from.data, bytes);
+  } else if (into.type == DataType::bf16) {
+    run(engine.impl(), kernels().narrow, from.as<float>(), into.as<Bfloat16>());
+  } else {
+    run(engine.impl(), kernels().widen, from.as<Bfloat16>(), into.as<float>());
+  }
 }
 
 void add_bias(Engine& engine, std::span<const float> bias, Activation activation, View<float> y) {

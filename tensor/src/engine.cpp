@@ -51,14 +51,17 @@ void prepare_team(int threads) {
   prepared_threads = threads;
 }
 
-void require_shape(std::string_view call, std::string_view argument, const View<const float>& given,
-                   const Shape& expected) {
+void require_shape(std::string_view call, std::string_view argument, const ConstAnyView& given,
+                   const Shape& expected, DataType type) {
   const auto refuse = [&](const std::string& why) {
     throw std::invalid_argument(std::string(call) + ": " + std::string(argument) + " " + why);
   };
   if (given.shape != expected) {
     refuse("is " + text_of(given.shape) + ", but " + text_of(expected) +
            " (n x h x w x c) is expected");
+  }
+  if (given.type != type) {
+    refuse(std::string("is ") + name_of(given.type) + ", but " + name_of(type) + " is expected");
   }
   if (expected.size() == 0) return;
   if (given.data == nullptr) refuse("has no memory");

@@ -40,6 +40,16 @@ void for_each_part(int parts, const Run& run) {
   for (int part = 0; part < parts; ++part) run(part);
 }
 
+/// use(T()) for the type that `type` means.
+template <typename Use>
+void with_type(DataType type, const Use& use) {
+  if (type == DataType::bf16) {
+    use(Bfloat16());
+  } else {
+    use(float());
+  }
+}
+
 /// Neighbouring pixels of one image.
 struct Pixels {
   std::int64_t first = 0;  ///< element of the whole tensor
@@ -152,9 +162,9 @@ class Engine::Impl {
   Buffer reorder_buffer_;
 };
 
-/// Throws std::invalid_argument unless `given` has the shape `expected` and, if it has elements,
-/// memory. `call` and `argument` are for the message: "Convolution::forward", "x".
-void require_shape(std::string_view call, std::string_view argument, const View<const float>& given,
-                   const Shape& expected);
+/// Throws std::invalid_argument unless `given` has the shape and type that are expected and, if it
+/// has elements, memory. `call` and `argument` are for the message: "Convolution::forward", "x".
+void require_shape(std::string_view call, std::string_view argument, const ConstAnyView& given,
+                   const Shape& expected, DataType type = DataType::f32);
 
 }  // namespace rondo::tensor

@@ -23,17 +23,23 @@ constexpr auto f32 = memory::data_type::f32;
 bool is_vector(const Shape& shape) { return shape.h == 1 && shape.w == 1; }
 
 // An image of one pixel is the vector of its channels; oneDNN has faster kernels for that.
-memory::desc input_layout(const Shape& shape) {
-  if (!is_vector(shape)) return activation_layout(shape);
-  return {{shape.n, shape.c}, f32, memory::format_tag::nc};
+memory::desc input_layout(const Shape& shape, DataType type) {
+  if (!is_vector(shape)) return activation_layout(shape, type);
+  return {{shape.n, shape.c}, onednn_type(type), memory::format_tag::nc};
 }
 
-// [outputs, C, H, W], or [outputs, C] for vectors; `plain` as in the flat array, or else `any`.
-memory::desc weights_layout(const FullyConnectedSpec& spec, bool plain) {
-  using tag = memory::format_tag;
+// [outputs, C, H, W], or [outputs, C] for vectors, in the order that the kernel likes.
+memory::desc weights_layout(const FullyConnectedSpec& spec, memory::data_type type,
+                            memory::format_tag vectors = memory::format_tag::any,
+                            memory::format_tag images = memory::format_tag::any) {
   const auto [n, h, w, c] = spec.input;
-  if (is_vector(spec.input)) return {{spec.outputs, c}, f32, plain ? tag::oi : tag::any};
-  return {{spec.outputs, c, h, w}, f32, plain ? tag::oihw : tag::any};
+  if (is_vector(spec.input)) return {{spec.outputs, c}, type, vectors};
+  return {{spec.outputs, c, h, w}, type, images};
+}
+
+// As in the flat array.
+memory::desc plain_weights(const FullyConnectedSpec& spec) {
+  return weights_layout(spec, f32, memory::format_tag::oi, memory::format_tag::oihw);
 }
 
 std::string describe(const FullyConnectedSpec& spec) {
@@ -48,9 +54,10 @@ void require_possible(const FullyConnectedSpec& spec) {
 
 LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
-  const auto x = input_layout(spec.input);
-  const auto weights = weights_layout(spec, false);
-  const memory::desc y({spec.input.n, spec.outputs}, f32, memory::format_tag::nc);
+  const auto type = onednn_type(spec.type);
+  const auto x = input_layout(spec.input, spec.type);
+  const auto weights = weights_layout(spec, type);
+  const memory::desc y({spec.input.n, spec.outputs}, type, memory::format_tag::nc);
   const auto bias =
       spec.bias ? memory::desc({spec.outputs}, f32, memory::format_tag::x) : memory::desc();
   const dnnl::inner_product_forward::desc forward(dnnl::prop_kind::forward_training, x, weights,
@@ -66,7 +73,7 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
-      {x, weights, bias, y}, attributes, on.cpu(), hint);
+      {x, weights_layout(spec, f32), bias, y}, attributes, on.cpu(), hint);
   return kernels;
 }
 
@@ -76,7 +83,7 @@ KernelMemory memory_of(Engine& engine, const FullyConnectedSpec& spec) {
   require_possible(spec);
   engine.impl().enter();
   try {
-    return memory_of(choose_kernels(spec, engine.impl()), weights_layout(spec, true));
+    return memory_of(choose_kernels(spec, engine.impl()), plain_weights(spec));
   } catch (const dnnl::error& error) {
     throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
   }
@@ -90,6 +97,7 @@ class FullyConnected::Impl {
               {.name = "FullyConnected",
                .input = spec.input,
                .output = spec.output(),
+               .type = spec.type,
                .bias = spec.bias,
                .input_gradient = spec.input_gradient == InputGradient::wanted,
                .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
@@ -98,10 +106,11 @@ class FullyConnected::Impl {
   static std::unique_ptr<Impl> make(Engine& engine, const FullyConnectedSpec& spec,
                                     std::shared_ptr<PackedWeights> weights) {
     require_possible(spec);
+    require_computable(spec.type);
     engine.impl().enter();
     try {
       if (weights == nullptr) {
-        weights = std::make_shared<PackedWeights>(engine.impl(), weights_layout(spec, true));
+        weights = std::make_shared<PackedWeights>(engine.impl(), plain_weights(spec));
       }
       return std::make_unique<Impl>(engine, spec, std::move(weights));
     } catch (const dnnl::error& error) {
@@ -124,7 +133,8 @@ FullyConnected::FullyConnected(FullyConnected& other, std::int64_t images) {
 
 FullyConnected::FullyConnected(FullyConnected& other, const FullyConnectedSpec& spec) {
   const FullyConnectedSpec& has = other.spec();
-  if (spec.outputs != has.outputs || spec.input.with_n(1) != has.input.with_n(1)) {
+  if (spec.type != has.type || spec.outputs != has.outputs ||
+      spec.input.with_n(1) != has.input.with_n(1)) {
     throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
   }
   impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
@@ -140,15 +150,15 @@ void FullyConnected::pack_weights(std::span<const float> weights) {
   impl_->layer.pack_weights(weights);
 }
 
-void FullyConnected::forward(View<const float> x, std::span<const float> bias, View<float> y) {
+void FullyConnected::forward(ConstAnyView x, std::span<const float> bias, AnyView y) {
   impl_->layer.forward(x, bias, y);
 }
 
-void FullyConnected::backward_data(View<const float> dy, View<float> dx) {
+void FullyConnected::backward_data(ConstAnyView dy, AnyView dx) {
   impl_->layer.backward_data(dy, dx);
 }
 
-void FullyConnected::backward_weights(View<const float> x, View<const float> dy,
+void FullyConnected::backward_weights(ConstAnyView x, ConstAnyView dy,
                                       std::span<float> bias_gradient) {
   impl_->layer.backward_weights(x, dy, bias_gradient);
 }

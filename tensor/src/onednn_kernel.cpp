@@ -11,8 +11,12 @@ namespace rondo::tensor {
 
 using dnnl::memory;
 
-memory::desc activation_layout(const Shape& shape) {
-  return {{shape.n, shape.c, shape.h, shape.w}, memory::data_type::f32, memory::format_tag::nhwc};
+memory::data_type onednn_type(DataType type) noexcept {
+  return type == DataType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+memory::desc activation_layout(const Shape& shape, DataType type) {
+  return {{shape.n, shape.c, shape.h, shape.w}, onednn_type(type), memory::format_tag::nhwc};
 }
 
 dnnl::primitive_attr scratchpad_attributes(Activation after) {

@@ -15,9 +15,11 @@
 
 namespace rondo::tensor {
 
+[[nodiscard]] dnnl::memory::data_type onednn_type(DataType type) noexcept;
+
 /// How a dense activation lies in memory: always nhwc, on both sides of every kernel. With any
 /// other layout on one side oneDNN falls back to its reference implementation.
-[[nodiscard]] dnnl::memory::desc activation_layout(const Shape& shape);
+[[nodiscard]] dnnl::memory::desc activation_layout(const Shape& shape, DataType type);
 
 /// Attributes that all our primitives share, the scratchpad is ours, and what a forward kernel does
 /// after its own work. Copies of an attribute share their state, so none is passed on.

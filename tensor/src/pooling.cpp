@@ -45,8 +45,8 @@ struct PoolingKernels {
     if (spec.input.n == 0) return;
     const auto kind = spec.kind == PoolingKind::max ? algorithm::pooling_max
                                                     : algorithm::pooling_avg_exclude_padding;
-    const auto x = activation_layout(spec.input);
-    const auto y = activation_layout(spec.output());
+    const auto x = activation_layout(spec.input, spec.type);
+    const auto y = activation_layout(spec.output(), spec.type);
     const memory::dims strides{spec.stride, spec.stride};
     const memory::dims window{spec.window_h, spec.window_w};
     const memory::dims before{spec.pad_top, spec.pad_left};
@@ -92,8 +92,8 @@ class Pooling::Impl {
     const PoolingKernels kernels(spec, engine);
     if (!kernels.forward) return;
     implementation = "forward " + checked_name(kernels.forward, "Pooling");
-    const auto x = activation_layout(spec.input);
-    const auto y = activation_layout(spec.output());
+    const auto x = activation_layout(spec.input, spec.type);
+    const auto y = activation_layout(spec.output(), spec.type);
     std::vector<OnednnKernel::Argument> down = {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}};
     std::vector<OnednnKernel::Argument> up = {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_SRC, x}};
     const auto places = kernels.forward.workspace_desc();
@@ -118,6 +118,7 @@ class Pooling::Impl {
 
 Pooling::Pooling(Engine& engine, const PoolingSpec& spec) {
   require_possible(spec);
+  require_computable(spec.type);
   engine.impl().enter();
   try {
     impl_ = std::make_unique<Impl>(engine, spec);
@@ -132,18 +133,18 @@ Pooling::~Pooling() = default;
 
 const PoolingSpec& Pooling::spec() const noexcept { return impl_->spec; }
 
-void Pooling::forward(View<const float> x, View<float> y) {
-  require_shape("Pooling::forward", "x", x, impl_->spec.input);
-  require_shape("Pooling::forward", "y", y, impl_->spec.output());
+void Pooling::forward(ConstAnyView x, AnyView y) {
+  require_shape("Pooling::forward", "x", x, impl_->spec.input, impl_->spec.type);
+  require_shape("Pooling::forward", "y", y, impl_->spec.output(), impl_->spec.type);
   if (impl_->forward) impl_->forward.run(impl_->engine, {x.data, y.data});
 }
 
-void Pooling::backward(View<const float> dy, View<float> dx) {
+void Pooling::backward(ConstAnyView dy, AnyView dx) {
   if (impl_->spec.input_gradient == InputGradient::unused) {
     throw std::invalid_argument("Pooling::backward: the layer was made without an input gradient");
   }
-  require_shape("Pooling::backward", "dy", dy, impl_->spec.output());
-  require_shape("Pooling::backward", "dx", dx, impl_->spec.input);
+  require_shape("Pooling::backward", "dy", dy, impl_->spec.output(), impl_->spec.type);
+  require_shape("Pooling::backward", "dx", dx, impl_->spec.input, impl_->spec.type);
   if (impl_->backward) impl_->backward.run(impl_->engine, {dy.data, dx.data});
 }
 

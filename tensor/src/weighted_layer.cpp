@@ -175,9 +175,9 @@ void WeightedLayer::pack_weights(std::span<const float> plain) {
   weights_->pack(plain.data());
 }
 
-void WeightedLayer::forward(View<const float> x, std::span<const float> bias, View<float> y) {
-  require_shape(extents_.name, "forward: x", x, extents_.input);
-  require_shape(extents_.name, "forward: y", y, extents_.output);
+void WeightedLayer::forward(ConstAnyView x, std::span<const float> bias, AnyView y) {
+  require_shape(extents_.name, "forward: x", x, extents_.input, extents_.type);
+  require_shape(extents_.name, "forward: y", y, extents_.output, extents_.type);
   require_bias("forward", bias.size());
   if (!forward_) return;
   if (extents_.bias) {
@@ -187,22 +187,22 @@ void WeightedLayer::forward(View<const float> x, std::span<const float> bias, Vi
   }
 }
 
-void WeightedLayer::backward_data(View<const float> dy, View<float> dx) {
+void WeightedLayer::backward_data(ConstAnyView dy, AnyView dx) {
   if (!extents_.input_gradient) {
     throw std::invalid_argument(extents_.name +
                                 "::backward_data: the layer was made without an input gradient");
   }
-  require_shape(extents_.name, "backward_data: dy", dy, extents_.output);
-  require_shape(extents_.name, "backward_data: dx", dx, extents_.input);
+  require_shape(extents_.name, "backward_data: dy", dy, extents_.output, extents_.type);
+  require_shape(extents_.name, "backward_data: dx", dx, extents_.input, extents_.type);
   if (backward_data_) backward_data_.run(shared_, {dy.data, dx.data});
 }
 
 // Without images there is no kernel, and gradients are zero.
-void WeightedLayer::backward_weights(View<const float> x, View<const float> dy,
+void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
                                      std::span<float> bias_gradient) {
   require_weight_gradient("backward_weights");
-  require_shape(extents_.name, "backward_weights: x", x, extents_.input);
-  require_shape(extents_.name, "backward_weights: dy", dy, extents_.output);
+  require_shape(extents_.name, "backward_weights: x", x, extents_.input, extents_.type);
+  require_shape(extents_.name, "backward_weights: dy", dy, extents_.output, extents_.type);
   require_bias("backward_weights", bias_gradient.size());
   if (!backward_weights_) {
     std::ranges::fill(bias_gradient, 0.0F);

@@ -74,6 +74,7 @@ class WeightedLayer {
     std::string name = {};  ///< for messages
     Shape input = {};
     Shape output = {};
+    DataType type = DataType::f32;
     bool bias = false;
     bool input_gradient = true;
     bool weight_gradient = true;
@@ -86,9 +87,9 @@ class WeightedLayer {
   [[nodiscard]] const std::shared_ptr<PackedWeights>& weights() const noexcept { return weights_; }
 
   void pack_weights(std::span<const float> plain);
-  void forward(View<const float> x, std::span<const float> bias, View<float> y);
-  void backward_data(View<const float> dy, View<float> dx);
-  void backward_weights(View<const float> x, View<const float> dy, std::span<float> bias_gradient);
+  void forward(ConstAnyView x, std::span<const float> bias, AnyView y);
+  void backward_data(ConstAnyView dy, AnyView dx);
+  void backward_weights(ConstAnyView x, ConstAnyView dy, std::span<float> bias_gradient);
   void unpack_gradients(std::span<float> plain);
   [[nodiscard]] const std::string& implementation() const noexcept { return implementation_; }
 

@@ -1,5 +1,5 @@
 // The kernels of ResNet-20 on 64 images, one by one. Arguments in a name: the layer (see
-// `layers`), then threads.
+// `layers`), then threads, then the type: 0 is f32, 1 is bf16.
 
 #include <algorithm>
 #include <array>
@@ -39,20 +39,32 @@ const std::array layers{
     layer(16, 32, 64, 1, 2), layer(8, 64, 64, 3, 1),
 };
 
-Tensor filled(const Shape& shape) {
+DataType type_of(const benchmark::State& state) {
+  return state.range(2) == 1 ? DataType::bf16 : DataType::f32;
+}
+
+AnyTensor filled(Engine& engine, const Shape& shape, DataType type) {
   Tensor tensor(shape);
   float value = 0.0F;
   for (float& element : tensor.span()) element = value = 0.7F - value * value;
-  return tensor;
+  AnyTensor into(shape, type);
+  convert(engine, tensor.view(), into.view());
+  return into;
+}
+
+ConvolutionSpec layer_of(const benchmark::State& state) {
+  ConvolutionSpec spec = layers.at(static_cast<std::size_t>(state.range(0)));
+  spec.type = type_of(state);
+  return spec;
 }
 
 struct ConvolutionRun {
   explicit ConvolutionRun(const benchmark::State& state)
-      : spec(layers.at(static_cast<std::size_t>(state.range(0)))),
+      : spec(layer_of(state)),
         engine(static_cast<int>(state.range(1))),
         convolution(engine, spec),
-        x(filled(spec.input)),
-        y(filled(spec.output())),
+        x(filled(engine, spec.input, spec.type)),
+        y(filled(engine, spec.output(), spec.type)),
         weights(static_cast<std::size_t>(spec.weights()), 0.1F) {
     convolution.pack_weights(weights);
   }
@@ -68,7 +80,7 @@ struct ConvolutionRun {
   ConvolutionSpec spec;
   Engine engine;
   Convolution convolution;
-  Tensor x, y;
+  AnyTensor x, y;
   std::vector<float> weights;
 };
 
@@ -101,16 +113,17 @@ void PackAndUnpackWeights(benchmark::State& state) {
 struct BatchNormRun {
   BatchNormRun(const benchmark::State& state, bool residual)
       : spec({.input = layers.at(static_cast<std::size_t>(state.range(0))).output(),
-              .residual = residual}),
+              .residual = residual,
+              .type = type_of(state)}),
         engine(static_cast<int>(state.range(1))),
         norm(engine, spec),
-        x(filled(spec.input)),
-        y(filled(spec.input)),
-        residual_input(filled(spec.input)),
+        x(filled(engine, spec.input, spec.type)),
+        y(filled(engine, spec.input, spec.type)),
+        residual_input(filled(engine, spec.input, spec.type)),
         values(static_cast<std::size_t>(spec.input.c), 0.9F) {}
 
   void forward() {
-    norm.forward_training(x.view(), spec.residual ? residual_input.view() : View<float>(),
+    norm.forward_training(x.view(), spec.residual ? residual_input.view() : AnyView(),
                           {values, values}, running_mean(), running_variance(), y.view());
   }
   void backward() {
@@ -121,15 +134,15 @@ struct BatchNormRun {
   std::span<float> running_variance() { return second; }
 
   void report(benchmark::State& state, int passes) const {
-    state.counters["bytes"] =
-        benchmark::Counter(static_cast<double>(spec.input.size() * 4 * passes),
-                           benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["bytes"] = benchmark::Counter(
+        static_cast<double>(spec.input.size() * passes) * static_cast<double>(size_of(spec.type)),
+        benchmark::Counter::kIsIterationInvariantRate);
   }
 
   BatchNormSpec spec;
   Engine engine;
   BatchNorm norm;
-  Tensor x, y, residual_input;
+  AnyTensor x, y, residual_input;
   std::vector<float> values;
   std::vector<float> first = values;
   std::vector<float> second = values;
@@ -166,27 +179,28 @@ void BatchNormAddBackward(benchmark::State& state) {
 void Add(benchmark::State& state) {
   const Shape shape = layers.at(static_cast<std::size_t>(state.range(0))).output();
   Engine engine(static_cast<int>(state.range(1)));
-  Tensor from = filled(shape);
-  Tensor into = filled(shape);
+  const AnyTensor from = filled(engine, shape, type_of(state));
+  AnyTensor into = filled(engine, shape, type_of(state));
   for (auto _ : state) add(engine, from.view(), into.view());
-  state.counters["bytes"] = benchmark::Counter(static_cast<double>(shape.size() * 4 * 3),
-                                               benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["bytes"] = benchmark::Counter(
+      static_cast<double>(shape.size() * 3) * static_cast<double>(size_of(type_of(state))),
+      benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Both types one after the other: only such pairs compare where neighbours are busy.
+void add_runs(benchmark::internal::Benchmark* one, std::int64_t layer_index) {
+  for (const int threads : {1, 2}) {
+    for (const int type : {0, 1}) one->Args({layer_index, threads, type});
+  }
+  one->Unit(benchmark::kMicrosecond)->UseRealTime();
 }
 
 void all_layers(benchmark::internal::Benchmark* one) {
-  for (const int threads : {1, 2}) {
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      one->Args({static_cast<std::int64_t>(i), threads});
-    }
-  }
-  one->Unit(benchmark::kMicrosecond)->UseRealTime();
+  for (std::size_t i = 0; i < layers.size(); ++i) add_runs(one, static_cast<std::int64_t>(i));
 }
 
 void three_sizes(benchmark::internal::Benchmark* one) {
-  for (const int threads : {1, 2}) {
-    for (const int i : {1, 4, 7}) one->Args({i, threads});
-  }
-  one->Unit(benchmark::kMicrosecond)->UseRealTime();
+  for (const int i : {1, 4, 7}) add_runs(one, i);
 }
 
 BENCHMARK(ConvolutionForward)->Apply(all_layers);

@@ -1,9 +1,12 @@
-// Our own loops: every variant that this CPU can run gives the same bits as the baseline.
+// Our own loops, for both types: every variant that this CPU can run gives the same bits as the
+// baseline.
 
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,13 +19,14 @@ namespace rondo::tensor::kernels_test {
 namespace {
 
 using test::normal_values;
-using testing::Values;
 
 template <typename T>
 std::vector<std::uint64_t> bits(const std::vector<T>& values) {
   std::vector<std::uint64_t> result;
   for (const T value : values) {
-    if constexpr (sizeof(T) == sizeof(float)) {
+    if constexpr (std::is_same_v<T, Bfloat16>) {
+      result.push_back(value.bits);
+    } else if constexpr (sizeof(T) == sizeof(float)) {
       result.push_back(std::bit_cast<std::uint32_t>(value));
     } else {
       result.push_back(std::bit_cast<std::uint64_t>(value));
@@ -46,6 +50,29 @@ class KernelsTest
     return normal_values(static_cast<std::int64_t>(count) + 1, seed, 0.3F, 1.7F);
   }
 
+  // The same numbers as T.
+  template <typename T>
+  [[nodiscard]] static std::vector<T> as(const std::vector<float>& values) {
+    std::vector<T> result;
+    for (const float value : values) {
+      if constexpr (std::is_same_v<T, Bfloat16>) {
+        result.push_back(to_bfloat16(value));
+      } else {
+        result.push_back(value);
+      }
+    }
+    return result;
+  }
+
+  template <typename T>
+  void elementwise_loops_agree() const;
+  template <typename T>
+  void moments_agree() const;
+  template <typename T>
+  void normalising_agrees() const;
+  template <typename T>
+  void gradients_agree() const;
+
   std::size_t width = std::get<1>(GetParam());
   std::size_t count = std::get<2>(GetParam());
   std::vector<float> x = unaligned(count, 1);
@@ -58,20 +85,50 @@ class KernelsTest
   std::vector<float> slope = unaligned(width, 8);
 };
 
-TEST_P(KernelsTest, ElementwiseLoopsAgree) {
-  auto expected = dy;
-  auto actual = dy;
-  baseline().backward_relu(y.data() + 1, expected.data() + 1, count);
-  variant().backward_relu(y.data() + 1, actual.data() + 1, count);
-  baseline().add(x.data() + 1, expected.data() + 1, count);
-  variant().add(x.data() + 1, actual.data() + 1, count);
-  EXPECT_EQ(bits(actual), bits(expected));
+template <typename T>
+void KernelsTest::elementwise_loops_agree() const {
+  const std::vector<T> from = as<T>(x);
+  const std::vector<T> activated = as<T>(y);
+  const auto results = [&](const Loops<T>& loops) {
+    std::vector<T> into = as<T>(dy);
+    loops.backward_relu(activated.data() + 1, into.data() + 1, count);
+    loops.add(from.data() + 1, into.data() + 1, count);
+    return bits(into);
+  };
+  EXPECT_EQ(results(variant().of<T>()), results(baseline().of<T>()));
 }
 
-TEST_P(KernelsTest, MomentsAgree) {
-  const auto moments = [&](const Kernels& loops) {
+TEST_P(KernelsTest, ElementwiseLoopsAgree) {
+  elementwise_loops_agree<float>();
+  elementwise_loops_agree<Bfloat16>();
+}
+
+TEST_P(KernelsTest, ConversionsAgree) {
+  auto numbers = x;
+  if (count > 20) {
+    numbers[17] = std::numeric_limits<float>::quiet_NaN();
+    numbers[18] = -std::numeric_limits<float>::denorm_min();
+    numbers[19] = std::numeric_limits<float>::max();
+  }
+  std::vector<Bfloat16> narrow(count + 1);
+  variant().narrow(numbers.data() + 1, narrow.data() + 1, count);
+  std::vector<Bfloat16> expected = as<Bfloat16>(numbers);
+  expected[0] = {};
+  EXPECT_EQ(bits(narrow), bits(expected));
+
+  std::vector<float> wide(count + 1);
+  variant().widen(narrow.data() + 1, wide.data() + 1, count);
+  for (std::size_t i = 1; i <= count; ++i) {
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), narrow[i].bits << 16U);
+  }
+}
+
+template <typename T>
+void KernelsTest::moments_agree() const {
+  const std::vector<T> from = as<T>(x);
+  const auto moments = [&](const Loops<T>& loops) {
     std::vector<double> sums(2 * width, 0.5);
-    loops.sum_moments({.x = x.data() + 1,
+    loops.sum_moments({.x = from.data() + 1,
                        .count = count,
                        .origin = mean.data() + 1,
                        .width = width,
@@ -79,15 +136,23 @@ TEST_P(KernelsTest, MomentsAgree) {
                        .squares = sums.data() + width});
     return bits(sums);
   };
-  EXPECT_EQ(moments(variant()), moments(baseline()));
+  EXPECT_EQ(moments(variant().of<T>()), moments(baseline().of<T>()));
 }
 
-TEST_P(KernelsTest, NormalisingAgrees) {
+TEST_P(KernelsTest, MomentsAgree) {
+  moments_agree<float>();
+  moments_agree<Bfloat16>();
+}
+
+template <typename T>
+void KernelsTest::normalising_agrees() const {
+  const std::vector<T> from = as<T>(x);
+  const std::vector<T> added = as<T>(dy);
   for (const bool rectified : {false, true}) {
-    for (const float* residual : std::array<const float*, 2>{nullptr, dy.data() + 1}) {
-      const auto normalised = [&](const Kernels& loops) {
-        std::vector<float> out(count + 1, -1.0F);
-        loops.normalise({.x = x.data() + 1,
+    for (const T* residual : std::array<const T*, 2>{nullptr, added.data() + 1}) {
+      const auto normalised = [&](const Loops<T>& loops) {
+        std::vector<T> out(count + 1);
+        loops.normalise({.x = from.data() + 1,
                          .residual = residual,
                          .y = out.data() + 1,
                          .count = count,
@@ -98,23 +163,31 @@ TEST_P(KernelsTest, NormalisingAgrees) {
                          .rectified = rectified});
         return bits(out);
       };
-      EXPECT_EQ(normalised(variant()), normalised(baseline()));
+      EXPECT_EQ(normalised(variant().of<T>()), normalised(baseline().of<T>()));
     }
   }
 }
 
-TEST_P(KernelsTest, GradientsAgree) {
+TEST_P(KernelsTest, NormalisingAgrees) {
+  normalising_agrees<float>();
+  normalising_agrees<Bfloat16>();
+}
+
+template <typename T>
+void KernelsTest::gradients_agree() const {
+  const std::vector<T> from = as<T>(x);
+  const std::vector<T> activated = as<T>(y);
   const auto cases = {std::pair(Gate::open, false), std::pair(Gate::recomputed, false),
                       std::pair(Gate::output, false), std::pair(Gate::output, true)};
   for (const auto& [gate_kind, merged] : cases) {
     const Gate gate = gate_kind;
-    const float* also = merged ? x.data() : nullptr;
-    const auto gradients = [&](const Kernels& loops) {
-      auto gated = dy;
-      std::vector<float> dx(count + 1, -1.0F);
+    const T* also = merged ? from.data() : nullptr;
+    const auto gradients = [&](const Loops<T>& loops) {
+      std::vector<T> gated = as<T>(dy);
+      std::vector<T> dx(count + 1);
       std::vector<double> sums(2 * width, 0.0);
-      loops.sum_gradients({.x = x.data() + 1,
-                           .y = y.data() + 1,
+      loops.sum_gradients({.x = from.data() + 1,
+                           .y = activated.data() + 1,
                            .dy = gated.data() + 1,
                            .also = also,
                            .count = count,
@@ -125,7 +198,7 @@ TEST_P(KernelsTest, GradientsAgree) {
                            .gate = gate,
                            .sums = sums.data(),
                            .products = sums.data() + width});
-      loops.input_gradients({.x = x.data() + 1,
+      loops.input_gradients({.x = from.data() + 1,
                              .dy = gated.data() + 1,
                              .dx = dx.data() + 1,
                              .count = count,
@@ -138,13 +211,21 @@ TEST_P(KernelsTest, GradientsAgree) {
                              .gate = gate == Gate::output ? Gate::open : gate});
       return std::tuple(bits(gated), bits(dx), bits(sums));
     };
-    EXPECT_EQ(gradients(variant()), gradients(baseline()));
+    EXPECT_EQ(gradients(variant().of<T>()), gradients(baseline().of<T>()));
   }
 }
 
+TEST_P(KernelsTest, GradientsAgree) {
+  gradients_agree<float>();
+  gradients_agree<Bfloat16>();
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, KernelsTest,
-                         testing::Combine(Values(InstructionSet::avx2, InstructionSet::avx512),
-                                          Values(64, 80, 96, 272), Values(0, 16, 1000, 96 * 100)));
+                         testing::Combine(testing::Values(InstructionSet::avx2,
+                                                          InstructionSet::avx512,
+                                                          InstructionSet::avx512_bf16),
+                                          testing::Values(64, 80, 96, 272),
+                                          testing::Values(0, 16, 1000, 96 * 100)));
 
 TEST(InstructionSetTest, TheBestOneIsSupported) {
   EXPECT_TRUE(is_supported(best_instruction_set()));

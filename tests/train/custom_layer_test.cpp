@@ -52,11 +52,13 @@ class ScaleKernel final : public OneForwardKernel {
   explicit ScaleKernel(float factor) : factor_(factor) {}
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
-    if (operands.dx.data != nullptr) scale(operands.dy, operands.dx);
+    if (operands.dx.data != nullptr) scale(operands.dy.as<float>(), operands.dx.as<float>());
   }
 
  private:
-  void forward(const ForwardOperands& operands) override { scale(operands.x, operands.y); }
+  void forward(const ForwardOperands& operands) override {
+    scale(operands.x.as<float>(), operands.y.as<float>());
+  }
   void scale(tensor::View<const float> from, tensor::View<float> into) const {
     std::transform(from.data, from.data + from.shape.size(), into.data,
                    [this](float value) { return factor_ * value; });

@@ -355,7 +355,7 @@ TEST(ModelBenchmarkTest, TimesEveryKernelOfAStep) {
 TEST(ModelBenchmarkTest, TimesTheSameKernelsWithColdCaches) {
   const Model model = make_model("lenet5");
 
-  EXPECT_EQ(rows_of(measure_primitives(model, 2, 1, KernelCaches::cold)),
+  EXPECT_EQ(rows_of(measure_primitives(model, 2, 1, tensor::DataType::f32, KernelCaches::cold)),
             rows_of(measure_primitives(model, 2, 1)));
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/transport/links.hpp>
 
@@ -32,10 +33,15 @@ Json describe_machine(const Machine& machine) {
   for (const Cache& cache : machine.caches) {
     caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"count", cache.count}});
   }
-  return {{"processor", machine.processor},       {"instruction_set", tensor::instruction_set()},
-          {"cores", machine.cores.size()},        {"hardware_threads", hardware_threads},
-          {"numa_domains", machine.numa_domains}, {"caches", caches},
-          {"memory_bytes", machine.memory_bytes}, {"numa_memory_bytes", machine.numa_memory_bytes}};
+  return {{"processor", machine.processor},
+          {"instruction_set", tensor::instruction_set()},
+          {"bf16", tensor::computes_bf16()},
+          {"cores", machine.cores.size()},
+          {"hardware_threads", hardware_threads},
+          {"numa_domains", machine.numa_domains},
+          {"caches", caches},
+          {"memory_bytes", machine.memory_bytes},
+          {"numa_memory_bytes", machine.numa_memory_bytes}};
 }
 
 // Pools that the administrator has filled, and whether shared memory gets huge pages by itself.
@@ -148,6 +154,8 @@ void print_text(const Json& facts) {
   print_line("compiler", text_of(facts["compiler"]));
   print_line("processor", text_of(facts["processor"]));
   print_line("own kernels", text_of(facts["instruction_set"]));
+  print_line("bf16", facts["bf16"].get<bool>() ? "yes, train.precision = \"bf16\" is possible"
+                                               : "no (neither AVX512_BF16 nor AMX)");
   print_line("cores",
              fmt::format("{} ({} hardware threads) in {} NUMA domain(s)", text_of(facts["cores"]),
                          text_of(facts["hardware_threads"]), text_of(facts["numa_domains"])));

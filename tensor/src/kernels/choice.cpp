@@ -7,6 +7,8 @@ namespace rondo::tensor {
 
 bool is_supported(InstructionSet set) noexcept {
   switch (set) {
+    case InstructionSet::avx512_bf16:
+      return __builtin_cpu_supports("avx512bf16") != 0;
     case InstructionSet::avx512:
       return __builtin_cpu_supports("avx512f") != 0;
     case InstructionSet::avx2:
@@ -18,6 +20,7 @@ bool is_supported(InstructionSet set) noexcept {
 }
 
 InstructionSet best_instruction_set() noexcept {
+  if (is_supported(InstructionSet::avx512_bf16)) return InstructionSet::avx512_bf16;
   if (is_supported(InstructionSet::avx512)) return InstructionSet::avx512;
   if (is_supported(InstructionSet::avx2)) return InstructionSet::avx2;
   return InstructionSet::baseline;
@@ -25,6 +28,8 @@ InstructionSet best_instruction_set() noexcept {
 
 const char* name_of(InstructionSet set) noexcept {
   switch (set) {
+    case InstructionSet::avx512_bf16:
+      return "avx512_bf16";
     case InstructionSet::avx512:
       return "avx512";
     case InstructionSet::avx2:
@@ -37,6 +42,8 @@ const char* name_of(InstructionSet set) noexcept {
 
 const Kernels& kernels_of(InstructionSet set) noexcept {
   switch (set) {
+    case InstructionSet::avx512_bf16:
+      return avx512_bf16::loops;
     case InstructionSet::avx512:
       return avx512::loops;
     case InstructionSet::avx2:

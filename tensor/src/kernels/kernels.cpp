@@ -8,12 +8,21 @@
 
 #include "kernels.hpp"
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 namespace rondo::tensor::RONDO_TENSOR_INSTRUCTION_SET {
 namespace {
 
 constexpr std::size_t vector_floats = RONDO_TENSOR_VECTOR_FLOATS;
 
 using Vector = float __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS * sizeof(float))));
+
+using Words =
+    unsigned int __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS * sizeof(unsigned int))));
+using Halves = unsigned short
+    __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS * sizeof(unsigned short))));
 
 // Memory has any alignment.
 [[gnu::always_inline]] inline Vector load(const float* from) {
@@ -26,17 +35,79 @@ using Vector = float __attribute__((vector_size(RONDO_TENSOR_VECTOR_FLOATS * siz
   __builtin_memcpy(into, &value, sizeof(value));
 }
 
-// The same formula for a vector and for one float of a short row: get<Vector>(p), get<float>(p).
-template <typename T>
-[[gnu::always_inline]] inline T get(const float* from) {
+// A bf16 number is the upper half of a float. Compilers widen 16 numbers by a detour over two
+// shorter vectors. The mask lets all of them through; gcc 12 warns of the intrinsic without one.
+[[gnu::always_inline]] inline Words widened(const Bfloat16* from) {
+  Halves halves;
+  __builtin_memcpy(&halves, from, sizeof(halves));
+#ifdef __AVX512F__
+  __m256i words;
+  __builtin_memcpy(&words, &halves, sizeof(words));
+  constexpr __mmask16 all = 0xffff;
+  const __m512i wide = _mm512_maskz_cvtepu16_epi32(all, words);
+  Words result;
+  __builtin_memcpy(&result, &wide, sizeof(result));
+  return result;
+#else
+  return __builtin_convertvector(halves, Words);
+#endif
+}
+
+[[gnu::always_inline]] inline Vector load(const Bfloat16* from) {
+  const Words words = widened(from) << 16U;
+  Vector value;
+  __builtin_memcpy(&value, &words, sizeof(value));
+  return value;
+}
+
+// As to_bfloat16(), which says what it does, for a vector of words or for one.
+template <typename T, typename Mask>
+[[gnu::always_inline]] inline T rounded(T words, Mask is_nan) {
+  const T nearest = words + 0x7fffU + ((words >> 16U) & 1U);
+  const T normal = (words & 0x7f800000U) == 0U ? words & 0x80000000U : nearest;
+  return (is_nan ? words | 0x400000U : normal) >> 16U;
+}
+
+// The instruction does the same in one step.
+[[gnu::always_inline]] inline void store(Bfloat16* into, Vector value) {
+#ifdef __AVX512BF16__
+  const __m256bh halves = _mm512_cvtneps_pbh(value);
+  __builtin_memcpy(into, &halves, sizeof(halves));
+#else
+  Words words;
+  __builtin_memcpy(&words, &value, sizeof(words));
+  const Halves halves = __builtin_convertvector(rounded(words, value != value), Halves);
+  __builtin_memcpy(into, &halves, sizeof(halves));
+#endif
+}
+
+[[gnu::always_inline]] inline float load_one(const float* from) { return *from; }
+[[gnu::always_inline]] inline float load_one(const Bfloat16* from) {
+  const unsigned int word = static_cast<unsigned int>(from->bits) << 16U;
+  float value;
+  __builtin_memcpy(&value, &word, sizeof(value));
+  return value;
+}
+
+// The same formula for a vector and for one number of a short row: get<Vector>(p), get<float>(p).
+template <typename T, typename Stored>
+[[gnu::always_inline]] inline T get(const Stored* from) {
   if constexpr (sizeof(T) == sizeof(float)) {
-    return *from;
+    return load_one(from);
   } else {
     return load(from);
   }
 }
-[[gnu::always_inline]] inline void put(float* into, Vector value) { store(into, value); }
+template <typename Stored>
+[[gnu::always_inline]] inline void put(Stored* into, Vector value) {
+  store(into, value);
+}
 [[gnu::always_inline]] inline void put(float* into, float value) { *into = value; }
+[[gnu::always_inline]] inline void put(Bfloat16* into, float value) {
+  unsigned int word;
+  __builtin_memcpy(&word, &value, sizeof(word));
+  into->bits = static_cast<unsigned short>(rounded(word, value != value));
+}
 
 // max(value, 0) that lets NaN through, as PyTorch's does.
 [[gnu::always_inline]] inline Vector relu(Vector value) {
@@ -54,20 +125,29 @@ template <typename T>
   return activated <= 0.0F ? 0.0F : gradient;
 }
 
-void backward_relu(const float* y, float* dy, std::size_t count) {
+template <typename Stored>
+void backward_relu(const Stored* y, Stored* dy, std::size_t count) {
   std::size_t i = 0;
   for (; i + vector_floats <= count; i += vector_floats) {
     store(dy + i, gate(load(y + i), load(dy + i)));
   }
-  for (; i < count; ++i) dy[i] = gate(y[i], dy[i]);
+  for (; i < count; ++i) put(dy + i, gate(load_one(y + i), load_one(dy + i)));
 }
 
-void add(const float* from, float* into, std::size_t count) {
+template <typename Stored>
+void add(const Stored* from, Stored* into, std::size_t count) {
   std::size_t i = 0;
   for (; i + vector_floats <= count; i += vector_floats) {
     store(into + i, load(into + i) + load(from + i));
   }
-  for (; i < count; ++i) into[i] += from[i];
+  for (; i < count; ++i) put(into + i, load_one(into + i) + load_one(from + i));
+}
+
+template <typename From, typename Into>
+void convert(const From* from, Into* into, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + vector_floats <= count; i += vector_floats) store(into + i, load(from + i));
+  for (; i < count; ++i) put(into + i, load_one(from + i));
 }
 
 // How batch norm's loops walk over rows of `width` floats (see kernels.hpp).
@@ -158,7 +238,8 @@ template <typename Terms>
 }
 
 // Distances from an origin near the mean, so that squares stay small and do not cancel.
-void sum_moments(const SumMoments& task) {
+template <typename Stored>
+void sum_moments(const SumMoments<Stored>& task) {
   const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& square) {
     using T = __typeof__(sum + sum);
     const T distance = get<T>(task.x + i) - get<T>(task.origin + lane);
@@ -177,8 +258,8 @@ template <typename T, typename Task>
 }
 
 // One loop for each combination of what a layer may have, chosen once per call.
-template <bool with_residual, bool rectified>
-void normalise_as(const Normalise& task) {
+template <bool with_residual, bool rectified, typename Stored>
+void normalise_as(const Normalise<Stored>& task) {
   for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
     using T = decltype(kind);
     T value = normalised<T>(task, i, lane);
@@ -188,7 +269,8 @@ void normalise_as(const Normalise& task) {
   });
 }
 
-void normalise(const Normalise& task) {
+template <typename Stored>
+void normalise(const Normalise<Stored>& task) {
   if (task.residual != nullptr) {
     task.rectified ? normalise_as<true, true>(task) : normalise_as<true, false>(task);
   } else {
@@ -197,8 +279,8 @@ void normalise(const Normalise& task) {
 }
 
 // The gradient after the ReLU is written back only where the second pass could not have it again.
-template <Gate gate_kind, bool merged>
-void sum_gradients_as(const SumGradients& task) {
+template <Gate gate_kind, bool merged, typename Stored>
+void sum_gradients_as(const SumGradients<Stored>& task) {
   const auto terms = [task](std::size_t i, std::size_t lane, auto& sum, auto& product) {
     using T = __typeof__(sum + sum);
     T gradient = get<T>(task.dy + i);
@@ -214,8 +296,8 @@ void sum_gradients_as(const SumGradients& task) {
   sum_rows(task.count, task.width, terms, task.sums, task.products);
 }
 
-template <bool merged>
-void sum_gradients_of(const SumGradients& task) {
+template <bool merged, typename Stored>
+void sum_gradients_of(const SumGradients<Stored>& task) {
   switch (task.gate) {
     case Gate::open:
       return sum_gradients_as<Gate::open, merged>(task);
@@ -226,13 +308,14 @@ void sum_gradients_of(const SumGradients& task) {
   }
 }
 
-void sum_gradients(const SumGradients& task) {
+template <typename Stored>
+void sum_gradients(const SumGradients<Stored>& task) {
   task.also == nullptr ? sum_gradients_of<false>(task) : sum_gradients_of<true>(task);
 }
 
 // dx of the formula in kernels.hpp; reads x and dy, writes dx, all in one pass.
-template <bool gated>
-void input_gradients_as(const InputGradients& task) {
+template <bool gated, typename Stored>
+void input_gradients_as(const InputGradients<Stored>& task) {
   for_each_vector(task.count, task.width, [task](std::size_t i, std::size_t lane, auto kind) {
     using T = decltype(kind);
     T gradient = get<T>(task.dy + i);
@@ -243,19 +326,28 @@ void input_gradients_as(const InputGradients& task) {
   });
 }
 
-void input_gradients(const InputGradients& task) {
+template <typename Stored>
+void input_gradients(const InputGradients<Stored>& task) {
   task.gate == Gate::recomputed ? input_gradients_as<true>(task) : input_gradients_as<false>(task);
 }
 
-}  // namespace
-
-const Kernels loops = {
+template <typename Stored>
+constexpr Loops<Stored> loops_of = {
     .backward_relu = backward_relu,
     .add = add,
     .sum_moments = sum_moments,
     .normalise = normalise,
     .sum_gradients = sum_gradients,
     .input_gradients = input_gradients,
+};
+
+}  // namespace
+
+const Kernels loops = {
+    .f32 = loops_of<float>,
+    .bf16 = loops_of<Bfloat16>,
+    .narrow = convert,
+    .widen = convert,
 };
 
 }  // namespace rondo::tensor::RONDO_TENSOR_INSTRUCTION_SET

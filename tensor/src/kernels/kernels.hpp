@@ -2,22 +2,26 @@
 
 #include <cstddef>
 
+#include <rondo/tensor/data_type.hpp>
+
 namespace rondo::tensor {
 
 /// The instruction sets that our own loops are compiled for, each in a translation unit of its
 /// own. All variants do the same operations in the same order and agree bit for bit.
-enum class InstructionSet { baseline, avx2, avx512 };
+enum class InstructionSet { baseline, avx2, avx512, avx512_bf16 };
 
 // Batch norm's loops run over rows of `width` floats, a multiple of 16 and of the channels: the
 // channel of an element is its lane modulo the channels. Constants are arrays of `width` floats,
 // sums arrays of `width` doubles. `count` is a multiple of the channels and need not be one of
-// `width`: the last row may be short.
+// `width`: the last row may be short. T, float or Bfloat16, is what lies in memory: all variants
+// compute in float.
 
 /// y = (x - mean) * factor + shift, + residual if there is one, and ReLU if `rectified`.
+template <typename T>
 struct Normalise {
-  const float* x;
-  const float* residual;  ///< or nullptr
-  float* y;
+  const T* x;
+  const T* residual;  ///< or nullptr
+  T* y;
   std::size_t count;
   const float* mean;
   const float* factor;
@@ -27,8 +31,9 @@ struct Normalise {
 };
 
 /// sums += x - origin; squares += (x - origin)^2
+template <typename T>
 struct SumMoments {
-  const float* x;
+  const T* x;
   std::size_t count;
   const float* origin;
   std::size_t width;
@@ -42,11 +47,12 @@ enum class Gate { open, recomputed, output };
 
 /// g = dy (+ also) where the gate is open, else 0; sums += g; products += g * (x - mean). g also
 /// replaces dy, unless it can be had again from dy and x: with Gate::output or `also`.
+template <typename T>
 struct SumGradients {
-  const float* x;
-  const float* y;
-  float* dy;
-  const float* also;  ///< a second gradient of the same values, or nullptr
+  const T* x;
+  const T* y;
+  T* dy;
+  const T* also;  ///< a second gradient of the same values, or nullptr
   std::size_t count;
   const float* mean;
   const float* factor;
@@ -58,10 +64,11 @@ struct SumGradients {
 };
 
 /// dx = factor * (g - offset - (x - mean) * slope)
+template <typename T>
 struct InputGradients {
-  const float* x;
-  const float* dy;
-  float* dx;
+  const T* x;
+  const T* dy;
+  T* dx;
   std::size_t count;
   const float* mean;
   const float* factor;
@@ -72,17 +79,36 @@ struct InputGradients {
   Gate gate;  ///< open or recomputed
 };
 
-/// One variant of our own loops, over dense memory, on the calling thread.
-struct Kernels {
+/// Our own loops over dense memory of one type, on the calling thread.
+template <typename T>
+struct Loops {
   /// dy *= (y > 0)
-  void (*backward_relu)(const float* y, float* dy, std::size_t count);
+  void (*backward_relu)(const T* y, T* dy, std::size_t count);
   /// into += from
-  void (*add)(const float* from, float* into, std::size_t count);
+  void (*add)(const T* from, T* into, std::size_t count);
 
-  void (*sum_moments)(const SumMoments& task);
-  void (*normalise)(const Normalise& task);
-  void (*sum_gradients)(const SumGradients& task);
-  void (*input_gradients)(const InputGradients& task);
+  void (*sum_moments)(const SumMoments<T>& task);
+  void (*normalise)(const Normalise<T>& task);
+  void (*sum_gradients)(const SumGradients<T>& task);
+  void (*input_gradients)(const InputGradients<T>& task);
+};
+
+/// One variant of them, for each type.
+struct Kernels {
+  Loops<float> f32;
+  Loops<Bfloat16> bf16;
+  /// into = from
+  void (*narrow)(const float* from, Bfloat16* into, std::size_t count);
+  void (*widen)(const Bfloat16* from, float* into, std::size_t count);
+
+  template <typename T>
+  [[nodiscard]] const Loops<T>& of() const noexcept {
+    if constexpr (data_type_of<T> == DataType::bf16) {
+      return bf16;
+    } else {
+      return f32;
+    }
+  }
 };
 
 // kernels.cpp, compiled for each.
@@ -93,6 +119,9 @@ namespace avx2 {
 extern const Kernels loops;
 }
 namespace avx512 {
+extern const Kernels loops;
+}
+namespace avx512_bf16 {
 extern const Kernels loops;
 }
 

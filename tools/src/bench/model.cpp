@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/model_benchmark.hpp>
 #include <rondo/transport/communicator.hpp>
@@ -31,8 +32,12 @@ struct ModelOptions {
   std::string model = {};
   Format format = Format::text;
   std::int64_t batch = 64;
+  tensor::DataType precision = tensor::DataType::f32;
   bool primitives = false;
 };
+
+const Choices<tensor::DataType> precisions = {{"fp32", tensor::DataType::f32},
+                                              {"bf16", tensor::DataType::bf16}};
 
 // One rank's result; all ranks measure at the same time.
 struct Result {
@@ -51,12 +56,13 @@ Result measure(transport::World& world, const train::Model& model, const ModelOp
   result.threads = std::max(threads_from_environment(), 1);
   world.communicator().barrier().wait();
   if (options.primitives) {
-    const auto times = train::measure_primitives(model, options.batch, result.threads);
+    const auto times =
+        train::measure_primitives(model, options.batch, result.threads, options.precision);
     result.kernels = times.kernels;
     result.microseconds = times.microseconds();
     result.images_per_second = times.images_per_second();
   } else {
-    const auto time = train::measure_step(model, options.batch, result.threads);
+    const auto time = train::measure_step(model, options.batch, result.threads, options.precision);
     result.microseconds = time.microseconds;
     result.images_per_second = time.images_per_second();
   }
@@ -83,6 +89,8 @@ std::string as_json(const Result& result, const ModelOptions& options) {
   TableOf object(std::span(&result, 1));
   object.add({.name = "model"}, [&](const Result&) { return options.model; })
       .add({.name = "batch"}, [&](const Result&) { return options.batch; })
+      .add({.name = "precision"},
+           [&](const Result&) { return name_of(precisions, options.precision); })
       .add({.name = "ranks"}, &Result::ranks)
       .add({.name = "threads"}, &Result::threads)
       .add({.name = "microseconds"}, &Result::microseconds)
@@ -94,10 +102,12 @@ std::string as_json(const Result& result, const ModelOptions& options) {
 
 std::string as_text(const Result& result, const ModelOptions& options) {
   return fmt::format(
-      "{}{} of {}, batch {} per rank, {} rank(s) x {} thread(s): {:.1f} us, {:.0f} images/s\n",
+      "{}{} of {} in {}, batch {} per rank, {} rank(s) x {} thread(s): {:.1f} us, {:.0f} "
+      "images/s\n",
       options.primitives ? kernels_of(result).text() : "",
-      options.primitives ? "sum of the kernels" : "training step", options.model, options.batch,
-      result.ranks, result.threads, result.microseconds, result.all_images_per_second);
+      options.primitives ? "sum of the kernels" : "training step", options.model,
+      name_of(precisions, options.precision), options.batch, result.ranks, result.threads,
+      result.microseconds, result.all_images_per_second);
 }
 
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
@@ -118,9 +128,18 @@ train::Model model_of(const ModelOptions& options) {
   }
 }
 
+void refuse_precision(tensor::DataType precision) {
+  try {
+    tensor::require_computable(precision);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string("--precision: ") + error.what());
+  }
+}
+
 int run_model(ModelOptions options, const CommandLine& line) {
   PlacementRequest& placement = options.launch.placement;
   const train::Model model = model_of(options);
+  refuse_precision(options.precision);
   if (is_rank()) {
     refuse_other_job(placement.ranks, {});
     return measure_as_rank(options, model);
@@ -139,6 +158,8 @@ void add_bench_model(Command& bench) {
       .value("MODEL");
   command.flag("--primitives", options->primitives,
                "Time each kernel alone: their sum is what a step is made of at the least");
+  command.choice("--precision", options->precision, precisions,
+                 "Of activations and packed weights");
   command.option("-b,--batch", options->batch, "Images of one rank")
       .range(1, 1 << 20)
       .with_default()

@@ -226,10 +226,14 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   const train::Model model = train::model_of(experiment, images.image, images.classes);
   const std::int64_t pieces = world.size() * experiment.train.accumulate;
   const std::int64_t batch = std::max<std::int64_t>(experiment.train.global_batch / pieces, 1);
+  const auto precision =
+      experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
   world.communicator().barrier().wait();
   KernelsAlone times;
-  times.warm = train::measure_primitives(model, batch, threads).kernels;
-  times.cold = train::measure_primitives(model, batch, threads, train::KernelCaches::cold).kernels;
+  times.warm = train::measure_primitives(model, batch, threads, precision).kernels;
+  times.cold =
+      train::measure_primitives(model, batch, threads, precision, train::KernelCaches::cold)
+          .kernels;
   return times;
 }
 

@@ -35,6 +35,13 @@ tensor::Tensor make_wave(const tensor::Engine& engine, tensor::Shape shape) {
   return wave;
 }
 
+// The same as `type`.
+tensor::AnyTensor make_wave(tensor::Engine& engine, tensor::Shape shape, tensor::DataType type) {
+  tensor::AnyTensor wave(shape, type, engine.memory());
+  tensor::convert(engine, make_wave(engine, shape).view(), wave.view());
+  return wave;
+}
+
 // The name that follows "direction " in "forward A, data B, weights C".
 std::string name_after(const std::string& implementation, std::string_view direction) {
   const std::size_t found = implementation.find(direction);
@@ -85,10 +92,10 @@ void LayerTimer::time_weighted(Spec spec) {
   if (first()) spec.input_gradient = tensor::InputGradient::unused;
   Kernel kernel(engine_, spec);
   const std::string names = kernel.implementation();
-  const auto x = make_wave(engine_, spec.input);
-  const auto dy = make_wave(engine_, spec.output());
-  tensor::Tensor y(spec.output(), engine_.memory());
-  tensor::Tensor dx(spec.input, engine_.memory());
+  const auto x = make_wave(engine_, spec.input, spec.type);
+  const auto dy = make_wave(engine_, spec.output(), spec.type);
+  tensor::AnyTensor y(spec.output(), spec.type, engine_.memory());
+  tensor::AnyTensor dx(spec.input, spec.type, engine_.memory());
   const auto weights = make_wave(engine_, {1, 1, 1, spec.weights()});
   const auto bias = make_wave(engine_, {1, 1, 1, spec.bias ? spec.output().c : 0});
   auto bias_gradient = make_wave(engine_, bias.shape());
@@ -106,10 +113,10 @@ void LayerTimer::time_weighted(Spec spec) {
 
 void LayerTimer::time(const tensor::PoolingSpec& spec) {
   tensor::Pooling kernel(engine_, spec);
-  const auto x = make_wave(engine_, spec.input);
-  const auto dy = make_wave(engine_, spec.output());
-  tensor::Tensor y(spec.output(), engine_.memory());
-  tensor::Tensor dx(spec.input, engine_.memory());
+  const auto x = make_wave(engine_, spec.input, spec.type);
+  const auto dy = make_wave(engine_, spec.output(), spec.type);
+  tensor::AnyTensor y(spec.output(), spec.type, engine_.memory());
+  tensor::AnyTensor dx(spec.input, spec.type, engine_.memory());
   const std::string names = kernel.implementation();
   add("forward", name_after(names, "forward"), timed([&] { kernel.forward(x.view(), y.view()); }));
   add("backward_data", name_after(names, "data"),
@@ -118,11 +125,11 @@ void LayerTimer::time(const tensor::PoolingSpec& spec) {
 
 void LayerTimer::time(const tensor::BatchNormSpec& spec) {
   tensor::BatchNorm kernel(engine_, spec);
-  const auto x = make_wave(engine_, spec.input);
-  const auto residual = make_wave(engine_, spec.residual ? spec.input : tensor::Shape{});
-  tensor::Tensor y(spec.input, engine_.memory());
-  auto dy = make_wave(engine_, spec.input);
-  tensor::Tensor dx(spec.input, engine_.memory());
+  const auto x = make_wave(engine_, spec.input, spec.type);
+  const auto residual = make_wave(engine_, spec.residual ? spec.input : tensor::Shape{}, spec.type);
+  tensor::AnyTensor y(spec.input, spec.type, engine_.memory());
+  auto dy = make_wave(engine_, spec.input, spec.type);
+  tensor::AnyTensor dx(spec.input, spec.type, engine_.memory());
   std::vector<tensor::Tensor> channels;
   for (int i = 0; i < 6; ++i) channels.push_back(make_wave(engine_, {1, 1, 1, spec.input.c}));
   const tensor::BatchNormParameters learned{channels[0].span(), channels[1].span()};
@@ -140,9 +147,14 @@ void LayerTimer::time(const tensor::BatchNormSpec& spec) {
 }  // namespace
 
 std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& layer,
-                                      tensor::Shape input, const std::function<void()>& before) {
+                                      tensor::Shape input, tensor::DataType type,
+                                      const std::function<void()>& before) {
   LayerTimer timer(engine, layer, before);
-  std::visit([&](const auto& spec) { timer.time(spec); }, layer.kind->spec(input));
+  const auto time = [&](auto spec) {
+    if constexpr (requires { spec.type; }) spec.type = type;
+    timer.time(spec);
+  };
+  std::visit(time, layer.kind->spec(input));
   return timer.take();
 }
 
@@ -185,14 +197,15 @@ std::function<void()> cache_flush() {
 }  // namespace
 
 PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int threads,
-                                  KernelCaches caches) {
+                                  tensor::DataType precision, KernelCaches caches) {
   const std::function<void()> before =
       caches == KernelCaches::cold ? cache_flush() : std::function<void()>([] {});
   tensor::Engine engine(threads);
   const std::vector<tensor::Shape> shapes = shapes_of(model, batch);
   PrimitiveTimes times{.batch = batch, .threads = threads};
   for (const LayerSpec& layer : model.layers) {
-    for (KernelTime& time : measure_layer(engine, layer, shapes[layer.inputs[0]], before)) {
+    for (KernelTime& time :
+         measure_layer(engine, layer, shapes[layer.inputs[0]], precision, before)) {
       times.kernels.push_back(std::move(time));
     }
   }
@@ -214,7 +227,8 @@ class Alone final : public StepObserver {
 
 }  // namespace
 
-StepTime measure_step(const Model& model, std::int64_t batch, int threads) {
+StepTime measure_step(const Model& model, std::int64_t batch, int threads,
+                      tensor::DataType precision) {
   const ParameterLayout layout = layout_of(model);
   std::vector<float> parameters(layout.parameter_count);
   std::vector<float> gradients(layout.parameter_count);
@@ -229,7 +243,7 @@ StepTime measure_step(const Model& model, std::int64_t batch, int threads) {
   }
   tensor::Engine engine(threads);
   Executor executor(engine, model, {parameters, gradients, statistics},
-                    {.training_batches = {batch}, .evaluation_batch = 1});
+                    {.training_batches = {batch}, .evaluation_batch = 1, .precision = precision});
   const auto optimizer = sync::make_sgd(layout.parameter_count, {});
   const sync::Update update{.gradient_scale = 1.0F / static_cast<float>(batch),
                             .learning_rate = 1e-4};

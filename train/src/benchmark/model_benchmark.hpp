@@ -40,6 +40,6 @@ double median_microseconds(std::chrono::microseconds budget, const Run& run) {
 /// uncounted.
 [[nodiscard]] std::vector<KernelTime> measure_layer(
     tensor::Engine& engine, const LayerSpec& layer, tensor::Shape input,
-    const std::function<void()>& before = [] {});
+    tensor::DataType type = tensor::DataType::f32, const std::function<void()>& before = [] {});
 
 }  // namespace rondo::train

@@ -3,12 +3,16 @@
 #include <string>
 
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/experiment.hpp>
 
 namespace rondo::train {
 
 // What the scheme that [update] names can do. Throws ConfigError when there is none of that name.
 [[nodiscard]] const sync::SchemeDescription& scheme_of(const Experiment::Update& update);
+
+// What [train] precision says.
+[[nodiscard]] tensor::DataType precision_of(const Experiment& experiment);
 
 // Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
 // scheme.

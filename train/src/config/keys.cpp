@@ -141,6 +141,7 @@ std::vector<Key> train_keys() {
       train.key<&Train::label_smoothing>("label_smoothing", share()),
       train.key<&Train::accumulate>("accumulate", count_from(1)),
       train.key<&Train::memory_limit>("memory_limit", from(0)),
+      train.key<&Train::precision>("precision", one_of({"fp32", "bf16"})),
   };
 }
 

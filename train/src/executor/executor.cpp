@@ -35,8 +35,8 @@ namespace rondo::train {
 namespace {
 
 // Never empty: a view of no elements still has an address, which says that it is there.
-tensor::Tensor make(tensor::Engine& engine, std::int64_t elements) {
-  return tensor::Tensor({1, 1, 1, std::max<std::int64_t>(elements, 1)}, engine.memory());
+tensor::AnyTensor make(tensor::Engine& engine, std::int64_t elements, tensor::DataType type) {
+  return tensor::AnyTensor({1, 1, 1, std::max<std::int64_t>(elements, 1)}, type, engine.memory());
 }
 
 std::int64_t largest_training_batch(const ExecutorOptions& options) {
@@ -52,6 +52,13 @@ ExecutorOptions completed(ExecutorOptions options) {
   if (options.evaluation_batch == 0) options.evaluation_batch = largest_training_batch(options);
   if (options.evaluation_batch > 0) return options;
   throw std::invalid_argument("Executor: evaluation_batch must be positive");
+}
+
+// Ranks of a grid exchange parts of activations as floats.
+const ExecutorOptions& in_f32(const ExecutorOptions& options) {
+  if (options.precision == tensor::DataType::f32) return options;
+  throw std::invalid_argument(
+      "Executor: a rank's part of a grid that splits layers computes in fp32 alone");
 }
 
 void check_span(const char* what, std::size_t given, std::size_t wanted) {
@@ -118,37 +125,38 @@ class Activations {
  public:
   /// `sizes` are the most elements that each value has in any plan; `writers`, for messages, is
   /// what writes each value but the first.
-  Activations(tensor::Engine& engine, const std::vector<std::int64_t>& sizes,
-              const BackwardPlan& backward, const std::vector<std::string>& writers) {
+  Activations(tensor::Engine& engine, tensor::DataType type, const std::vector<std::int64_t>& sizes,
+              const BackwardPlan& backward, const std::vector<std::string>& writers)
+      : type_(type) {
     for (std::size_t value = 1; value < sizes.size(); ++value) {
       const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
-      values_.push_back(make(engine, sizes[value]));
+      values_.push_back(make(engine, sizes[value], type));
     }
     const MemoryScope scope(engine.memory(), "a gradient of activations");
     for (const std::int64_t elements : backward.elements) {
-      gradients_.push_back(make(engine, elements));
+      gradients_.push_back(make(engine, elements, type));
     }
   }
 
   /// The model's input, which is the caller's, or what a node wrote.
-  [[nodiscard]] tensor::View<const float> read(ValueId value, const float* input,
-                                               const BatchPlan& plan) const {
-    return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value]};
+  [[nodiscard]] tensor::ConstAnyView read(ValueId value, const void* input,
+                                          const BatchPlan& plan) const {
+    return {value == 0 ? input : values_[value - 1].data(), plan.shapes[value], type_};
   }
 
-  [[nodiscard]] tensor::View<float> write(ValueId value, const BatchPlan& plan) {
-    return {values_[value - 1].data(), plan.shapes[value]};
+  [[nodiscard]] tensor::AnyView write(ValueId value, const BatchPlan& plan) {
+    return {values_[value - 1].data(), plan.shapes[value], type_};
   }
 
   /// A gradient buffer in the shape of `value`.
-  [[nodiscard]] tensor::View<float> gradient(BufferId buffer, ValueId value,
-                                             const BatchPlan& plan) {
-    return {gradients_[buffer].data(), plan.shapes[value]};
+  [[nodiscard]] tensor::AnyView gradient(BufferId buffer, ValueId value, const BatchPlan& plan) {
+    return {gradients_[buffer].data(), plan.shapes[value], type_};
   }
 
  private:
-  std::vector<tensor::Tensor> values_;     // value v is values_[v - 1]
-  std::vector<tensor::Tensor> gradients_;  // by BufferId
+  tensor::DataType type_;
+  std::vector<tensor::AnyTensor> values_;     // value v is values_[v - 1]
+  std::vector<tensor::AnyTensor> gradients_;  // by BufferId
 };
 
 class Executor::Impl {
@@ -179,32 +187,34 @@ class Executor::Impl {
   void add_plan(std::int64_t images, KernelPurpose purpose);
   const BatchPlan& training_plan(std::int64_t images) const;
   const BatchPlan& evaluation_plan(std::int64_t images);
-  /// What the first node reads: the batch, or this rank's part of it.
-  const float* input_of(const BatchPlan& plan, const Batch& batch);
+  /// What the first node reads: the batch, or this rank's part of it, or a copy in bf16.
+  const void* input_of(const BatchPlan& plan, const Batch& batch);
+  /// In fp32, of all images whose logits this rank has.
+  tensor::View<const float> logits_of(const BatchPlan& plan);
 
   // train() in its parts.
-  void forward(const BatchPlan& plan, const float* input, StepObserver& observer);
+  void forward(const BatchPlan& plan, const void* input, StepObserver& observer);
   void prepare_weights(std::size_t node, const BatchPlan& plan, StepObserver& observer);
   /// Of the images in `judged`. `gradient`.data == nullptr: not wanted, else all are judged.
   tensor::Loss judge(const BatchPlan& plan, const Batch& batch, Range judged, float smoothing,
-                     tensor::View<float> gradient);
-  void backward(const BatchPlan& plan, const float* input, StepObserver& observer);
-  void backward_layer(const BatchPlan& plan, const float* input, const BackwardStep& step,
+                     tensor::AnyView gradient);
+  void backward(const BatchPlan& plan, const void* input, StepObserver& observer);
+  void backward_layer(const BatchPlan& plan, const void* input, const BackwardStep& step,
                       StepObserver& observer);
   void train_nothing(StepObserver& observer);
 
   /// What a node of several inputs reads; until the next call.
   [[nodiscard]] std::span<const tensor::View<const float>> read_all(std::size_t node,
                                                                     const BatchPlan& plan,
-                                                                    const float* input);
+                                                                    const void* input);
   [[nodiscard]] std::span<const tensor::View<float>> gradients_of_all(const BackwardStep& step,
                                                                       const BatchPlan& plan);
   [[nodiscard]] RandomKey random_key(std::size_t node) const noexcept;
   [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
-                                                 const float* input,
+                                                 const void* input,
                                                  std::span<const float> parameters);
   [[nodiscard]] BackwardOperands backward_operands(const BackwardStep& step, const BatchPlan& plan,
-                                                   const float* input);
+                                                   const void* input);
 
   tensor::Engine& engine_;
   Model model_;
@@ -218,7 +228,8 @@ class Executor::Impl {
   BackwardPlan backward_;
   Activations activations_;
   ReusedMemory kernel_memory_;    // of all plans: one runs at a time
-  tensor::Tensor input_;          // where a rank reads a part of the batch
+  tensor::AnyTensor input_;       // what a rank reads: a part of the batch, or its copy in bf16
+  tensor::Tensor logits_;         // of bf16 ones in fp32, and then their gradient; else empty
   std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
   std::size_t fixed_plans_ = 0;   // those made by the constructor
   std::size_t evaluated_ = 0;     // elements of the last logits
@@ -241,7 +252,7 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       sizes_(program_->sizes(largest_batch(options_))),
       backward_(options.training_batches.empty() ? BackwardPlan{}
                                                  : plan_backward(program_->graph(), sizes_)),
-      activations_(engine, sizes_, backward_, names_of_nodes(*program_, model)),
+      activations_(engine, options_.precision, sizes_, backward_, names_of_nodes(*program_, model)),
       kernel_memory_(engine.memory()) {
   check_state();
   prepare_nodes();
@@ -249,9 +260,9 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
     add_plan(images, KernelPurpose::training);
   add_plan(options_.evaluation_batch, KernelPurpose::evaluation);
   fixed_plans_ = plans_.size();
-  if (plans_.front().input) {
-    input_ = tensor::Tensor({1, 1, 1, std::max<std::int64_t>(sizes_.front(), 1)}, engine.memory());
-  }
+  const bool narrow = options_.precision != tensor::DataType::f32;
+  if (plans_.front().input || narrow) input_ = make(engine, sizes_.front(), options_.precision);
+  if (narrow) logits_ = tensor::Tensor({1, 1, 1, sizes_.back()}, engine.memory());
 }
 
 // Evaluation runs the kernels for training where there are some for as many images.
@@ -309,16 +320,31 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
   return plans_.back();
 }
 
-// A rank that reads a part of the batch gets a copy of the part: kernels want dense memory.
-const float* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
-  if (!plan.input) return batch.images.data();
+// A rank that reads a part of the batch gets a copy of the part: kernels want dense memory. The
+// batch is fp32, and rounded once for all readers.
+const void* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
   const tensor::Shape images = model_.input.with_n(plan.images);
-  copy_box(*plan.input, {batch.images.data(), whole(images)}, {input_.data(), *plan.input});
+  if (options_.precision != tensor::DataType::f32) {
+    tensor::convert(engine_, tensor::View<const float>(batch.images.data(), images),
+                    {input_.data(), images, options_.precision});
+    return input_.data();
+  }
+  if (!plan.input) return batch.images.data();
+  copy_box(*plan.input, {batch.images.data(), whole(images)},
+           {static_cast<float*>(input_.data()), *plan.input});
   return input_.data();
 }
 
+tensor::View<const float> Executor::Impl::logits_of(const BatchPlan& plan) {
+  const tensor::ConstAnyView logits = activations_.read(spans_.size(), nullptr, plan);
+  if (logits.type == tensor::DataType::f32) return logits.as<float>();
+  const tensor::View<float> wide(logits_.data(), logits.shape);
+  tensor::convert(engine_, logits, wide);
+  return wide;
+}
+
 ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPlan& plan,
-                                                 const float* input,
+                                                 const void* input,
                                                  std::span<const float> parameters) {
   const std::vector<ValueId>& inputs = program_->graph().nodes[node].inputs;
   ForwardOperands operands{.x = activations_.read(inputs[0], input, plan),
@@ -334,10 +360,10 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
 }
 std::span<const tensor::View<const float>> Executor::Impl::read_all(std::size_t node,
                                                                     const BatchPlan& plan,
-                                                                    const float* input) {
+                                                                    const void* input) {
   read_.clear();
   for (const ValueId value : program_->graph().nodes[node].inputs) {
-    read_.push_back(activations_.read(value, input, plan));
+    read_.push_back(activations_.read(value, input, plan).as<float>());
   }
   return read_;
 }
@@ -348,7 +374,7 @@ std::span<const tensor::View<float>> Executor::Impl::gradients_of_all(const Back
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
     const ValueId value = program_->graph().nodes[step.node].inputs[i];
     const std::optional<BufferId>& dx = step.inputs[i].dx;
-    input_gradients_.push_back(dx ? activations_.gradient(*dx, value, plan)
+    input_gradients_.push_back(dx ? activations_.gradient(*dx, value, plan).as<float>()
                                   : tensor::View<float>{nullptr, plan.shapes[value]});
   }
   return input_gradients_;
@@ -375,7 +401,7 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
 const BatchPlan& Executor::Impl::run_inference(const Batch& batch,
                                                const InferenceWeights& weights) {
   const BatchPlan& plan = evaluation_plan(batch.samples);
-  const float* input = input_of(plan, batch);
+  const void* input = input_of(plan, batch);
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const bool packs = spans_[i].block && !weights.packed;
     if (packs) plan.kernels[i]->load(spans_[i].parameters_of(weights.parameters));
@@ -401,19 +427,25 @@ std::span<const float> Executor::Impl::infer(std::span<const float> images, std:
 
 // This rank has the logits of some images; where several ranks hold the same, one reports them.
 tensor::Loss Executor::Impl::judge(const BatchPlan& plan, const Batch& batch, Range judged,
-                                   float smoothing, tensor::View<float> gradient) {
+                                   float smoothing, tensor::AnyView gradient) {
   const Range own = intersection(plan.judged, judged);
-  tensor::View<const float> logits = activations_.read(spans_.size(), nullptr, plan);
+  tensor::View<const float> logits = logits_of(plan);
   logits = {logits.image(own.first - plan.judged.first), logits.shape.with_n(own.size())};
   const auto labels = batch.labels.subspan(static_cast<std::size_t>(own.first),
                                            static_cast<std::size_t>(own.size()));
-  const tensor::Loss loss =
-      tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, gradient);
+  // The gradient may replace the logits that it comes from.
+  const bool narrow = gradient.type != tensor::DataType::f32;
+  const tensor::View<float> wide =
+      narrow ? tensor::View<float>(logits_.data(), gradient.shape) : gradient.as<float>();
+  const tensor::Loss loss = tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, wide);
+  if (narrow) tensor::convert(engine_, wide, gradient);
   return plan.counts ? loss : tensor::Loss{};
 }
 
 std::span<const float> Executor::Impl::logits() const noexcept {
-  return {activations_.read(spans_.size(), nullptr, plans_.front()).data, evaluated_};
+  if (logits_.data() != nullptr) return logits_.span().first(evaluated_);
+  const auto logits = activations_.read(spans_.size(), nullptr, plans_.front());
+  return {logits.as<float>().data, evaluated_};
 }
 
 Range Executor::Impl::samples_read(std::int64_t samples) const {
@@ -446,7 +478,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
 
   profile_ = observer.profile();
   const BatchPlan& plan = training_plan(batch.samples);
-  const float* input = input_of(plan, batch);
+  const void* input = input_of(plan, batch);
   forward(plan, input, observer);
   tensor::Loss result;
   {
@@ -459,7 +491,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
 }
 
 // make_ready() may wait for the last update of the parameters; after it they can be packed.
-void Executor::Impl::forward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+void Executor::Impl::forward(const BatchPlan& plan, const void* input, StepObserver& observer) {
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     prepare_weights(i, plan, observer);
     {
@@ -478,8 +510,14 @@ bool is_finite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
-bool is_finite(const tensor::View<const float>& values) {
-  return is_finite(std::span(values.data, static_cast<std::size_t>(values.shape.size())));
+bool is_finite(const tensor::ConstAnyView& values) {
+  const auto size = static_cast<std::size_t>(values.shape.size());
+  if (values.type == tensor::DataType::f32) {
+    return is_finite(std::span(values.as<float>().data, size));
+  }
+  return std::ranges::all_of(
+      std::span(values.as<tensor::Bfloat16>().data, size),
+      [](tensor::Bfloat16 value) { return std::isfinite(tensor::to_float(value)); });
 }
 
 }  // namespace
@@ -489,7 +527,7 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   check_batch(batch);
   if (batch.samples == 0 && !program_->runs_empty_batches()) return {};
   const BatchPlan& plan = training_plan(batch.samples);
-  const float* input = input_of(plan, batch);
+  const void* input = input_of(plan, batch);
   std::string first = is_finite(batch.images) ? "" : "the images";
   const auto note = [&](bool finite, const char* what, std::size_t node) {
     if (finite || !first.empty()) return;
@@ -521,7 +559,7 @@ void Executor::Impl::prepare_weights(std::size_t node, const BatchPlan& plan,
 }
 
 BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, const BatchPlan& plan,
-                                                   const float* input) {
+                                                   const void* input) {
   const ValueId x = program_->graph().nodes[step.node].inputs[0];
   const ValueId y = step.node + 1;
   BackwardOperands operands{
@@ -540,7 +578,7 @@ BackwardOperands Executor::Impl::backward_operands(const BackwardStep& step, con
 // The gradients of the parameters come first, so that their reduction can begin early. Where a
 // value has several readers, the gradients that they give are added up here, unless its writer adds
 // them.
-void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
+void Executor::Impl::backward_layer(const BatchPlan& plan, const void* input,
                                     const BackwardStep& step, StepObserver& observer) {
   LayerKernel& kernel = *plan.kernels[step.node];
   const BackwardOperands operands = backward_operands(step, plan, input);
@@ -576,7 +614,7 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const float* input,
   }
 }
 
-void Executor::Impl::backward(const BatchPlan& plan, const float* input, StepObserver& observer) {
+void Executor::Impl::backward(const BatchPlan& plan, const void* input, StepObserver& observer) {
   for (const BackwardStep& step : backward_.steps) {
     backward_layer(plan, input, step, observer);
     const StepProfile::Part part(profile_, "exchange");
@@ -607,13 +645,13 @@ StepObserver::~StepObserver() = default;
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState& state,
                    const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(engine, model, make_whole_program(engine, model), state,
-                                   options)) {}
+    : impl_(std::make_unique<Impl>(
+          engine, model, make_whole_program(engine, model, options.precision), state, options)) {}
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
                    const ModelState& state, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(engine, model, make_split_program(engine, model, part), state,
-                                   options)) {}
+                                   in_f32(options))) {}
 
 Executor::~Executor() = default;
 

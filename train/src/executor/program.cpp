@@ -18,8 +18,12 @@ namespace {
 class WholeModel final : public Program {
  public:
   /// The engine is lent.
-  WholeModel(tensor::Engine& engine, const Model& model)
-      : engine_(engine), model_(model), graph_(graph_of(model)), layout_(layout_of(model)) {}
+  WholeModel(tensor::Engine& engine, const Model& model, tensor::DataType type)
+      : engine_(engine),
+        model_(model),
+        type_(type),
+        graph_(graph_of(model)),
+        layout_(layout_of(model)) {}
 
   [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
@@ -29,7 +33,8 @@ class WholeModel final : public Program {
       const LayerSpec& layer = model_.layers[i];
       const MemoryScope scope(engine_.memory(), "layer " + layer.name);
       plan.kernels.push_back(make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
-                                               has_gradient(graph_, layer.inputs[0]), purpose));
+                                               has_gradient(graph_, layer.inputs[0]), purpose,
+                                               type_));
     }
     return plan;
   }
@@ -41,6 +46,7 @@ class WholeModel final : public Program {
  private:
   tensor::Engine& engine_;
   Model model_;
+  tensor::DataType type_;
   Graph graph_;
   ParameterLayout layout_;
 };
@@ -127,8 +133,9 @@ class SplitModel final : public Program {
 
 }  // namespace
 
-std::unique_ptr<Program> make_whole_program(tensor::Engine& engine, const Model& model) {
-  return std::make_unique<WholeModel>(engine, model);
+std::unique_ptr<Program> make_whole_program(tensor::Engine& engine, const Model& model,
+                                            tensor::DataType type) {
+  return std::make_unique<WholeModel>(engine, model, type);
 }
 
 std::unique_ptr<Program> make_split_program(tensor::Engine& engine, const Model& model,

@@ -52,9 +52,10 @@ class Program {
   [[nodiscard]] virtual bool runs_empty_batches() const noexcept { return false; }
 };
 
-/// All layers on this rank alone. The engine is lent.
+/// All layers on this rank alone, with activations of `type`. The engine is lent.
 [[nodiscard]] std::unique_ptr<Program> make_whole_program(tensor::Engine& engine,
-                                                          const Model& model);
+                                                          const Model& model,
+                                                          tensor::DataType type);
 
 /// A rank's part of a model that its replica runs together. Made by all ranks of the replica
 /// together, as are its plans. `engine` is lent, and what `part` points to.

@@ -25,9 +25,9 @@ class ActivationKernel final : public OneForwardKernel {
   // The function's slope is 1 between the limits, which the output tells, and 0 on them.
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;
-    const float* y = operands.y.data;
-    const float* dy = operands.dy.data;
-    float* dx = operands.dx.data;
+    const float* y = operands.y.as<float>().data;
+    const float* dy = operands.dy.as<float>().data;
+    float* dx = operands.dx.as<float>().data;
     tensor::for_each_share(engine_, operands.y.shape.size(),
                            [&](std::int64_t first, std::int64_t last) {
                              for (std::int64_t i = first; i < last; ++i) {
@@ -39,8 +39,8 @@ class ActivationKernel final : public OneForwardKernel {
  private:
   // NaN stays NaN, so that it is noticed.
   void forward(const ForwardOperands& operands) override {
-    const float* x = operands.x.data;
-    float* y = operands.y.data;
+    const float* x = operands.x.as<float>().data;
+    float* y = operands.y.as<float>().data;
     tensor::for_each_share(engine_, operands.y.shape.size(),
                            [&](std::int64_t first, std::int64_t last) {
                              for (std::int64_t i = first; i < last; ++i) {

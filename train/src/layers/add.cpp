@@ -30,10 +30,11 @@ class AddKernel final : public OneForwardKernel {
   // Where the first gradient lies over dy, nothing is left to do for it.
   void backward_input(const BackwardOperands& operands) override {
     if (rectifies_) tensor::backward_relu(engine_, operands.y, operands.dy);
+    const float* dy = operands.dy.as<float>().data;
     for (const tensor::View<float>& dx : operands.input_gradients) {
-      if (dx.data == nullptr || dx.data == operands.dy.data) continue;
+      if (dx.data == nullptr || dx.data == dy) continue;
       tensor::for_each_share(engine_, dx.shape.size(), [&](std::int64_t first, std::int64_t last) {
-        std::copy(operands.dy.data + first, operands.dy.data + last, dx.data + first);
+        std::copy(dy + first, dy + last, dx.data + first);
       });
     }
   }
@@ -42,7 +43,7 @@ class AddKernel final : public OneForwardKernel {
   void forward(const ForwardOperands& operands) override {
     tensor::for_each_share(engine_, operands.y.shape.size(),
                            [&](std::int64_t first, std::int64_t last) {
-                             sum(operands.inputs, operands.y.data, first, last);
+                             sum(operands.inputs, operands.y.as<float>().data, first, last);
                            });
   }
 

@@ -142,21 +142,22 @@ class BatchNormOnGrid final : public LayerKernel {
 
  private:
   [[nodiscard]] ForwardOperands without_images(const ForwardOperands& operands) const {
-    return {.x = {nullptr, box_},
-            .residual =
-                residual_ ? tensor::View<const float>(nullptr, box_) : tensor::View<const float>(),
-            .y = {nullptr, box_},
+    return {.x = nothing(),
+            .residual = residual_ ? nothing() : tensor::View<float>(),
+            .y = nothing(),
             .parameters = operands.parameters};
   }
 
   [[nodiscard]] BackwardOperands without_images(const BackwardOperands& operands) const {
-    return {.x = {nullptr, box_},
-            .y = {nullptr, box_},
-            .dy = {nullptr, box_},
-            .dx = {nullptr, box_},
+    return {.x = nothing(),
+            .y = nothing(),
+            .dy = nothing(),
+            .dx = nothing(),
             .parameters = operands.parameters,
             .gradients = operands.gradients};
   }
+
+  [[nodiscard]] tensor::View<float> nothing() const { return {nullptr, box_}; }
 
   tensor::Shape box_;  ///< without elements: no images of one pixel
   bool residual_;
@@ -194,6 +195,14 @@ class BatchNorm final : public LayerType {
                                       bool /*input_gradient*/,
                                       KernelPurpose /*purpose*/) const override {
     return std::make_unique<BatchNormKernel>(engine, spec_of(layer_, input));
+  }
+
+  std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                           bool /*input_gradient*/,
+                                           KernelPurpose /*purpose*/) const override {
+    tensor::BatchNormSpec spec = spec_of(layer_, input);
+    spec.type = tensor::DataType::bf16;
+    return std::make_unique<BatchNormKernel>(engine, spec);
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,

@@ -30,7 +30,7 @@ class ConcatKernel final : public OneForwardKernel {
   void backward_input(const BackwardOperands& operands) override {
     std::int64_t channel = 0;  // of y, where the input's begin
     for (const tensor::View<float>& dx : operands.input_gradients) {
-      if (dx.data != nullptr) cut(operands.dy, channel, dx);
+      if (dx.data != nullptr) cut(operands.dy.as<float>(), channel, dx);
       channel += dx.shape.c;
     }
   }
@@ -39,7 +39,7 @@ class ConcatKernel final : public OneForwardKernel {
   void forward(const ForwardOperands& operands) override {
     std::int64_t channel = 0;
     for (const tensor::View<const float>& x : operands.inputs) {
-      join(x, channel, operands.y);
+      join(x, channel, operands.y.as<float>());
       channel += x.shape.c;
     }
   }

@@ -88,6 +88,13 @@ class Convolution final : public LayerType {
                                                      purpose);
   }
 
+  std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                           bool input_gradient,
+                                           KernelPurpose purpose) const override {
+    return make_weighted_kernel<tensor::Convolution>(engine, spec_of(layer_, input), input_gradient,
+                                                     purpose, tensor::DataType::bf16);
+  }
+
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool input_gradient) const override {
     return layout.by_channel()

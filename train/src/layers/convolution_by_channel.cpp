@@ -138,26 +138,27 @@ class ConvolutionByChannel final : public OneForwardKernel {
     const auto bias_gradient = operands.gradients.subspan(weights_);
     transport::Request gathering;
     if (outputs_) {
-      gathering = outputs_->allgather(operands.dy, all_outputs_.view());
-      if (bias_) tensor::sum_pixels(engine_, operands.dy, bias_gradient);
+      const tensor::View<float> dy = operands.dy.as<float>();
+      gathering = outputs_->allgather(dy, all_outputs_.view());
+      if (bias_) tensor::sum_pixels(engine_, dy, bias_gradient);
     }
     gathering.wait();
     if (!convolution_) return;
-    convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x,
-                                   outputs_ ? all_outputs_.view() : operands.dy,
+    convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x.as<float>(),
+                                   outputs_ ? all_outputs_.view() : operands.dy.as<float>(),
                                    outputs_ ? std::span<float>() : bias_gradient);
     convolution_->unpack_gradients(operands.gradients.first(weights_));
   }
 
   void backward_input(const BackwardOperands& operands) override {
     if (!input_gradient_) return;
-    const tensor::View<float> dx = inputs_ ? all_inputs_.view() : operands.dx;
+    const tensor::View<float> dx = inputs_ ? all_inputs_.view() : operands.dx.as<float>();
     if (convolution_) {
-      convolution_->backward_data(outputs_ ? all_outputs_.view() : operands.dy, dx);
+      convolution_->backward_data(outputs_ ? all_outputs_.view() : operands.dy.as<float>(), dx);
     } else {
       clear(dx);
     }
-    if (inputs_) inputs_->reduce_scatter(dx, operands.dx).wait();
+    if (inputs_) inputs_->reduce_scatter(dx, operands.dx.as<float>()).wait();
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -175,21 +176,22 @@ class ConvolutionByChannel final : public OneForwardKernel {
   }
 
   void forward(const ForwardOperands& operands) override {
-    tensor::View<const float> x = operands.x;
+    tensor::View<const float> x = operands.x.as<float>();
     if (inputs_) {
       inputs_->allgather(x, all_inputs_.view()).wait();
       x = std::as_const(all_inputs_).view();
     }
     const auto bias = operands.parameters.subspan(weights_);
-    const tensor::View<float> y = outputs_ ? all_outputs_.view() : operands.y;
+    const tensor::View<float> y = outputs_ ? all_outputs_.view() : operands.y.as<float>();
     if (convolution_) {
       convolution_->forward(x, outputs_ ? std::span<const float>() : bias, y);
     } else {
       clear(y);
     }
     if (!outputs_) return;
-    outputs_->reduce_scatter(y, operands.y).wait();
-    tensor::add_bias(engine_, bias, activation_, operands.y);
+    const tensor::View<float> own = operands.y.as<float>();
+    outputs_->reduce_scatter(y, own).wait();
+    tensor::add_bias(engine_, bias, activation_, own);
   }
 
   tensor::Engine& engine_;

@@ -103,12 +103,12 @@ class ConvolutionInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& operands) override {
     const bool relu = forward_ && forward_->spec().activation == tensor::Activation::relu;
     if (relu) tensor::backward_relu(engine_, operands.y, operands.dy);
-    if (dy_) dy_->start(operands.dy);
+    if (dy_) dy_->start(operands.dy.as<float>());
     if (!forward_) {
       std::ranges::fill(operands.gradients, 0.0F);
       return;
     }
-    const auto x = x_.reads_own() ? operands.x : x_.read();
+    const auto x = x_.reads_own() ? operands.x.as<float>() : x_.read();
     forward_->backward_weights(x, operands.dy, operands.gradients.subspan(weights_));
     forward_->unpack_gradients(operands.gradients.first(weights_));
   }
@@ -120,10 +120,11 @@ class ConvolutionInSpace final : public OneForwardKernel {
       if (!own_.empty()) data_kernel_->backward_data(dy, operands.dx);
       return;
     }
-    std::fill_n(operands.dx.data, own_.size(), 0.0F);
+    float* const dx = operands.dx.as<float>().data;
+    std::fill_n(dx, own_.size(), 0.0F);
     if (reached_.empty()) return;
     data_kernel_->backward_data(dy, reached_dx_.view());
-    copy_box(reached_, {reached_dx_.data(), reached_}, {operands.dx.data, own_});
+    copy_box(reached_, {reached_dx_.data(), reached_}, {dx, own_});
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -173,12 +174,14 @@ class ConvolutionInSpace final : public OneForwardKernel {
   }
 
   void forward(const ForwardOperands& operands) override {
-    x_.start(operands.x);
+    x_.start(operands.x.as<float>());
     const auto bias = operands.parameters.subspan(weights_);
-    if (interior_first_) interior_first_->inner(operands.x, bias, operands.y);
+    if (interior_first_) {
+      interior_first_->inner(operands.x.as<float>(), bias, operands.y.as<float>());
+    }
     const auto x = x_.finish();
     if (interior_first_) {
-      interior_first_->border(x, bias, operands.y);
+      interior_first_->border(x, bias, operands.y.as<float>());
     } else if (forward_) {
       forward_->forward(x, bias, operands.y);
     }

@@ -37,21 +37,23 @@ class DropoutKernel final : public LayerKernel {
         part_(part) {}
 
   void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    drop(operands.random, operands.x.data, operands.y.data);
+    drop(operands.random, operands.x.as<float>().data, operands.y.as<float>().data);
   }
 
   void forward_inference(const ForwardOperands& operands,
                          std::span<const float> /*statistics*/) override {
+    const float* x = operands.x.as<float>().data;
+    float* y = operands.y.as<float>().data;
     tensor::for_each_share(
-        engine_, operands.y.shape.size(), [&](std::int64_t first, std::int64_t last) {
-          std::copy(operands.x.data + first, operands.x.data + last, operands.y.data + first);
-        });
+        engine_, operands.y.shape.size(),
+        [&](std::int64_t first, std::int64_t last) { std::copy(x + first, x + last, y + first); });
   }
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    if (operands.dx.data != nullptr) drop(operands.random, operands.dy.data, operands.dx.data);
+    if (operands.dx.data != nullptr)
+      drop(operands.random, operands.dy.as<float>().data, operands.dx.as<float>().data);
   }
 
  private:

@@ -72,7 +72,7 @@ class ConnectedByOutput final : public OneForwardKernel {
   }
 
   void backward_parameters(const BackwardOperands& operands) override {
-    take_own(operands.y, operands.dy);
+    take_own(operands.y.as<float>(), operands.dy.as<float>());
     if (!connected_) return;
     connected_->backward_weights(operands.x, own_outputs_.view(),
                                  operands.gradients.subspan(weights_));
@@ -81,7 +81,8 @@ class ConnectedByOutput final : public OneForwardKernel {
 
   void backward_input(const BackwardOperands& operands) override {
     if (!input_gradient_) return;
-    const std::span dx(operands.dx.data, static_cast<std::size_t>(operands.dx.shape.size()));
+    const std::span dx(operands.dx.as<float>().data,
+                       static_cast<std::size_t>(operands.dx.shape.size()));
     if (connected_) {
       connected_->backward_data(own_outputs_.view(), operands.dx);
     } else {
@@ -99,7 +100,7 @@ class ConnectedByOutput final : public OneForwardKernel {
     if (connected_) {
       connected_->forward(operands.x, operands.parameters.subspan(weights_), own_outputs_.view());
     }
-    outputs_.allgather(own_outputs_.view(), operands.y).wait();
+    outputs_.allgather(own_outputs_.view(), operands.y.as<float>()).wait();
   }
 
   /// Own columns of dy into own_outputs_.
@@ -159,6 +160,13 @@ class FullyConnected final : public LayerType {
                                       bool input_gradient, KernelPurpose purpose) const override {
     return make_weighted_kernel<tensor::FullyConnected>(engine, spec_of(layer_, input),
                                                         input_gradient, purpose);
+  }
+
+  std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                           bool input_gradient,
+                                           KernelPurpose purpose) const override {
+    return make_weighted_kernel<tensor::FullyConnected>(
+        engine, spec_of(layer_, input), input_gradient, purpose, tensor::DataType::bf16);
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,

@@ -156,9 +156,12 @@ std::string LayerKernel::implementation() const { return {}; }
 
 std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const LayerKind& layer,
                                                tensor::Shape input, bool input_gradient,
-                                               KernelPurpose purpose) {
-  const bool trains = purpose == KernelPurpose::training;
-  return layer->kernel(engine, input, input_gradient && trains, purpose);
+                                               KernelPurpose purpose, tensor::DataType type) {
+  const bool wanted = input_gradient && purpose == KernelPurpose::training;
+  if (type == tensor::DataType::f32) return layer->kernel(engine, input, wanted, purpose);
+  if (auto kernel = layer->bf16_kernel(engine, input, wanted, purpose)) return kernel;
+  throw std::invalid_argument("the layer \"" + layer->text() +
+                              "\" has no kernel for bf16; set train.precision = \"fp32\"");
 }
 
 }  // namespace rondo::train

@@ -19,10 +19,11 @@
 namespace rondo::train {
 
 /// The kernel of `layer` for inputs of shape `input`. Without `input_gradient` one with weights is
-/// never given a dx; for evaluation none is asked for any gradient.
+/// never given a dx; for evaluation none is asked for any gradient. Throws std::invalid_argument
+/// where the layer has no kernel for `type`.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_layer_kernel(
     tensor::Engine& engine, const LayerKind& layer, tensor::Shape input, bool input_gradient,
-    KernelPurpose purpose = KernelPurpose::training);
+    KernelPurpose purpose = KernelPurpose::training, tensor::DataType type = tensor::DataType::f32);
 
 /// A kind of layer as [[model.layers]] describes it.
 struct DescribedKind {

@@ -69,7 +69,9 @@ class PoolingKernel final : public OneForwardKernel {
 };
 
 std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingSpec spec,
-                                        KernelPurpose purpose) {
+                                        KernelPurpose purpose,
+                                        tensor::DataType type = tensor::DataType::f32) {
+  spec.type = type;
   if (purpose != KernelPurpose::training) spec.input_gradient = tensor::InputGradient::unused;
   return std::make_unique<PoolingKernel>(engine, spec);
 }
@@ -86,7 +88,7 @@ class PoolingInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    float* dx = operands.dx.data;
+    float* dx = operands.dx.as<float>().data;
     if (dx == nullptr) return;
     if (x_.reads_own()) {
       if (kernel_) kernel_->backward(operands.dy, operands.dx);
@@ -126,7 +128,7 @@ class PoolingInSpace final : public OneForwardKernel {
   }
 
   void forward(const ForwardOperands& operands) override {
-    x_.start(operands.x);
+    x_.start(operands.x.as<float>());
     const auto x = x_.finish();
     if (kernel_) kernel_->forward(x, operands.y);
   }
@@ -153,11 +155,11 @@ class GlobalAverageInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    float* dx = operands.dx.data;
+    float* dx = operands.dx.as<float>().data;
     if (dx == nullptr) return;
     const std::int64_t channels = own_.c.size();
     for (std::int64_t n = 0; n < own_.n.size(); ++n) {
-      const float* dy = operands.dy.data + n * channels;
+      const float* dy = operands.dy.as<float>().data + n * channels;
       for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
         for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / pixels_;
         dx += channels;
@@ -180,9 +182,10 @@ class GlobalAverageInSpace final : public OneForwardKernel {
 
   void forward(const ForwardOperands& operands) override {
     std::ranges::fill(sums_, 0.0F);
-    if (counts_) add_pixels(operands.x.data);
+    if (counts_) add_pixels(operands.x.as<float>().data);
     meet_.start().wait();
-    std::ranges::transform(sums_, operands.y.data, [this](float sum) { return sum / pixels_; });
+    std::ranges::transform(sums_, operands.y.as<float>().data,
+                           [this](float sum) { return sum / pixels_; });
   }
 
   Box own_;  ///< of x
@@ -214,6 +217,12 @@ class Pooling final : public LayerType {
                                       bool /*input_gradient*/,
                                       KernelPurpose purpose) const override {
     return make_whole(engine, spec_of(layer_, input), purpose);
+  }
+
+  std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                           bool /*input_gradient*/,
+                                           KernelPurpose purpose) const override {
+    return make_whole(engine, spec_of(layer_, input), purpose, tensor::DataType::bf16);
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
@@ -267,6 +276,13 @@ class GlobalAverage final : public LayerType {
                                       bool /*input_gradient*/,
                                       KernelPurpose purpose) const override {
     return make_whole(engine, spec_of(GlobalAveragePoolingLayer(), input), purpose);
+  }
+
+  std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                           bool /*input_gradient*/,
+                                           KernelPurpose purpose) const override {
+    return make_whole(engine, spec_of(GlobalAveragePoolingLayer(), input), purpose,
+                      tensor::DataType::bf16);
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,

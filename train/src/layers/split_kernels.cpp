@@ -28,14 +28,16 @@ class RedistributionKernel final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;  // the model's input: nobody wants its gradient
-    back_->start(operands.dy.data, operands.dx.data);
-    back_->finish(operands.dx.data);
+    float* const dx = operands.dx.as<float>().data;
+    back_->start(operands.dy.as<float>().data, dx);
+    back_->finish(dx);
   }
 
  private:
   void forward(const ForwardOperands& operands) override {
-    there_.start(operands.x.data, operands.y.data);
-    there_.finish(operands.y.data);
+    float* const y = operands.y.as<float>().data;
+    there_.start(operands.x.as<float>().data, y);
+    there_.finish(y);
   }
 
   Exchange there_;

@@ -49,9 +49,10 @@ class WeightedKernel final : public OneForwardKernel {
 
 /// For batches of `spec`'s input; for evaluation without backward.
 template <typename Kernel, typename Spec>
-[[nodiscard]] std::unique_ptr<LayerKernel> make_weighted_kernel(tensor::Engine& engine, Spec spec,
-                                                                bool input_gradient,
-                                                                KernelPurpose purpose) {
+[[nodiscard]] std::unique_ptr<LayerKernel> make_weighted_kernel(
+    tensor::Engine& engine, Spec spec, bool input_gradient, KernelPurpose purpose,
+    tensor::DataType type = tensor::DataType::f32) {
+  spec.type = type;
   spec.input_gradient =
       input_gradient ? tensor::InputGradient::wanted : tensor::InputGradient::unused;
   if (purpose == KernelPurpose::evaluation) spec.weight_gradient = tensor::WeightGradient::unused;

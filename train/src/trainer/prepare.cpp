@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/compute_costs.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/plan.hpp>
@@ -141,11 +142,22 @@ void check_slow_ranks(const Experiment& experiment, int ranks) {
   }
 }
 
+// Hosts may differ: one that cannot compute what is asked for ends the run on all of them.
+void check_processor(const Experiment& experiment) {
+  try {
+    tensor::require_computable(precision_of(experiment));
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(std::string("train.precision: ") + error.what() +
+                      ", with train.precision = \"fp32\"");
+  }
+}
+
 void agree_on_configuration(transport::World& world, const Experiment& experiment) {
   const std::string difference = difference_from_first_rank(world, facts_of(experiment));
   agree_on(world, [&] {
     check_combinations(experiment);
     check_slow_ranks(experiment, world.size());
+    check_processor(experiment);
     if (difference.empty()) return;
     throw ConfigError(difference + "; start all ranks with the same configuration");
   });

@@ -266,6 +266,7 @@ ExecutorOptions Trainer::executor_options() const {
   options.evaluation_batch = evaluation_batch();
   options.seed = static_cast<std::uint64_t>(experiment_.train.seed);
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
+  options.precision = precision_of(experiment_);
   return options;
 }
 

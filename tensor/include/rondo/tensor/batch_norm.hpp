@@ -19,7 +19,8 @@ struct BatchNormSpec {
   Activation activation = Activation::relu;
   bool residual = false;
   float epsilon = 1e-5F;
-  float momentum = 0.1F;  ///< running = (1 - momentum) * running + momentum * batch
+  float momentum = 0.1F;          ///< running = (1 - momentum) * running + momentum * batch
+  DataType type = DataType::f32;  ///< of x, residual, y and their gradients
 };
 
 /// The learned and the running values of one layer, each of C elements, in the caller's arrays.
@@ -43,6 +44,7 @@ using SumOverRanks = std::function<void(std::span<double>)>;
 ///   residual input. With `also`, dy is overwritten in any case.
 /// - Bits depend on the number of threads (fixed cuts), not on timing, nor on the CPU.
 /// - An empty batch (n = 0) is allowed: gradients are zero, running values stay.
+/// - In bf16, too, all is computed in fp32 and summed in double; y, dy and dx are rounded once.
 ///
 /// With a SumOverRanks, mean and variance in forward_training() are those of all ranks' images
 /// together, and so are the sums that dx depends on: the ranks' y and dx are what one rank with all
@@ -67,18 +69,18 @@ class RONDO_TENSOR_API BatchNorm {
 
   /// x, residual (data == nullptr without one) and y have the spec's H, W, C and up to its N.
   /// forward_inference() keeps nothing and disturbs nothing.
-  void forward_training(View<const float> x, View<const float> residual, BatchNormParameters p,
+  void forward_training(ConstAnyView x, ConstAnyView residual, BatchNormParameters p,
                         std::span<float> running_mean, std::span<float> running_variance,
-                        View<float> y);
-  void forward_inference(View<const float> x, View<const float> residual, BatchNormParameters p,
+                        AnyView y);
+  void forward_inference(ConstAnyView x, ConstAnyView residual, BatchNormParameters p,
                          std::span<const float> running_mean,
-                         std::span<const float> running_variance, View<float> y);
+                         std::span<const float> running_variance, AnyView y);
 
   /// dx may be the same memory as dy when there is no residual. `also`, if given, is added to dy
   /// first: the gradient from another reader of y, for less than an add() of its own.
-  void backward(View<const float> x, View<const float> y, BatchNormParameters p, View<float> dy,
-                View<float> dx, std::span<float> scale_gradient, std::span<float> shift_gradient,
-                View<const float> also = {});
+  void backward(ConstAnyView x, ConstAnyView y, BatchNormParameters p, AnyView dy, AnyView dx,
+                std::span<float> scale_gradient, std::span<float> shift_gradient,
+                ConstAnyView also = {});
 
  private:
   class Impl;

@@ -38,7 +38,8 @@ struct ConvolutionSpec {
   Activation activation = Activation::none;
   InputGradient input_gradient = InputGradient::wanted;
   WeightGradient weight_gradient = WeightGradient::wanted;
-  std::int64_t groups = 1;  ///< divides channels and filters
+  std::int64_t groups = 1;        ///< divides channels and filters
+  DataType type = DataType::f32;  ///< of input, output and their gradients
 
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - kernel_h) / stride + 1,
@@ -58,8 +59,12 @@ struct ConvolutionSpec {
 ///   the first (each layout that one of their kernels prefers is kept once).
 /// - **Parts of images**: so do kernels for images of other extents and paddings. Packing
 ///   through one of those that share packs for all.
+/// - **Types.** Views have the spec's type; packed weights are of that type, too. Weights in the
+/// flat
+///   array, their gradient, and the bias with its own are fp32, and so are sums within the kernel.
 /// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
-///   std::runtime_error when oneDNN resolves to its reference implementation.
+///   std::runtime_error when oneDNN resolves to its reference implementation, or the CPU does not
+///   compute with the type.
 class RONDO_TENSOR_API Convolution {
  public:
   Convolution(Engine& engine, const ConvolutionSpec& spec);
@@ -77,13 +82,13 @@ class RONDO_TENSOR_API Convolution {
   void pack_weights(std::span<const float> oihw);
 
   /// y = activation(conv(x, w) + bias). `bias` is empty when the spec has none.
-  void forward(View<const float> x, std::span<const float> bias, View<float> y);
+  void forward(ConstAnyView x, std::span<const float> bias, AnyView y);
 
   /// dx from dy. With an activation, dy must already have passed backward_activation().
-  void backward_data(View<const float> dy, View<float> dx);
+  void backward_data(ConstAnyView dy, AnyView dx);
 
   /// dw into the engine's buffer and, with a bias, db into `bias_gradient`; overwrites.
-  void backward_weights(View<const float> x, View<const float> dy, std::span<float> bias_gradient);
+  void backward_weights(ConstAnyView x, ConstAnyView dy, std::span<float> bias_gradient);
 
   /// What backward_weights() computed, as [F,C,KH,KW]; overwrites.
   void unpack_gradients(std::span<float> oihw);

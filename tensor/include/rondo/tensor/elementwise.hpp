@@ -11,10 +11,13 @@
 namespace rondo::tensor {
 
 /// dy *= (y > 0): the gradient before a ReLU, from the gradient after it and the ReLU's output.
-RONDO_TENSOR_API void backward_relu(Engine& engine, View<const float> y, View<float> dy);
+RONDO_TENSOR_API void backward_relu(Engine& engine, ConstAnyView y, AnyView dy);
 
 /// into += from: where the gradients of two consumers of one tensor meet.
-RONDO_TENSOR_API void add(Engine& engine, View<const float> from, View<float> into);
+RONDO_TENSOR_API void add(Engine& engine, ConstAnyView from, AnyView into);
+
+/// Copies, and rounds or widens where the types differ.
+RONDO_TENSOR_API void convert(Engine& engine, ConstAnyView from, AnyView into);
 
 /// y = activation(y + bias), in place: what a convolution does last, where its sum over channels
 /// comes from several ranks. `bias` has an element for each channel, or none when there is none.

@@ -41,7 +41,8 @@ class RONDO_TENSOR_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The instruction set that our own kernels chose on this machine: "baseline", "avx2", "avx512".
+/// The instruction set that our own kernels chose on this machine: "baseline", "avx2", "avx512",
+/// "avx512_bf16".
 [[nodiscard]] RONDO_TENSOR_API std::string instruction_set();
 
 /// oneDNN's version, as "2.6.3".

@@ -23,6 +23,7 @@ struct FullyConnectedSpec {
   Activation activation = Activation::none;
   InputGradient input_gradient = InputGradient::wanted;
   WeightGradient weight_gradient = WeightGradient::wanted;
+  DataType type = DataType::f32;  ///< of input, output and their gradients
 
   [[nodiscard]] Shape output() const noexcept { return {input.n, 1, 1, outputs}; }
   [[nodiscard]] std::int64_t weights() const noexcept { return outputs * input.image(); }
@@ -41,9 +42,9 @@ class RONDO_TENSOR_API FullyConnected {
 
   [[nodiscard]] const FullyConnectedSpec& spec() const noexcept;
   void pack_weights(std::span<const float> weights);
-  void forward(View<const float> x, std::span<const float> bias, View<float> y);
-  void backward_data(View<const float> dy, View<float> dx);
-  void backward_weights(View<const float> x, View<const float> dy, std::span<float> bias_gradient);
+  void forward(ConstAnyView x, std::span<const float> bias, AnyView y);
+  void backward_data(ConstAnyView dy, AnyView dx);
+  void backward_weights(ConstAnyView x, ConstAnyView dy, std::span<float> bias_gradient);
   void unpack_gradients(std::span<float> weights);
   [[nodiscard]] std::string implementation() const;
 

@@ -26,6 +26,7 @@ struct PoolingSpec {
   std::int64_t pad_left = 0;
   std::int64_t pad_right = 0;
   InputGradient input_gradient = InputGradient::wanted;
+  DataType type = DataType::f32;  ///< of input, output and their gradients
 
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - window_h) / stride + 1,
@@ -44,8 +45,8 @@ class RONDO_TENSOR_API Pooling {
   ~Pooling();
 
   [[nodiscard]] const PoolingSpec& spec() const noexcept;
-  void forward(View<const float> x, View<float> y);
-  void backward(View<const float> dy, View<float> dx);
+  void forward(ConstAnyView x, AnyView y);
+  void backward(ConstAnyView dy, AnyView dx);
   [[nodiscard]] std::string implementation() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/export.hpp>
@@ -54,6 +55,9 @@ struct ExecutorOptions {
   /// The most images that evaluate() takes at once; 0: as many as the largest training batch.
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
+  /// Of activations, their gradients, and the weights as kernels read them. Parameters, their
+  /// gradients, statistics and logits are fp32. On a rank's part of a grid f32 alone.
+  tensor::DataType precision = tensor::DataType::f32;
   std::uint64_t seed = 1;  ///< of what layers draw: dropout
 };
 

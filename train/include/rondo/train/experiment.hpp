@@ -88,8 +88,9 @@ struct Experiment {
     std::int64_t threads = 0;     ///< per rank; 0: the rank's share of the cores
     std::int64_t log_every = 50;  ///< steps between "step" events
     double label_smoothing = 0.0;
-    std::int64_t accumulate = 1;    ///< micro-batches in which a rank computes its part of a batch
-    std::int64_t memory_limit = 0;  ///< bytes that a rank's arrays may take; 0: any number
+    std::int64_t accumulate = 1;     ///< micro-batches in which a rank computes its part of a batch
+    std::int64_t memory_limit = 0;   ///< bytes that a rank's arrays may take; 0: any number
+    std::string precision = "fp32";  ///< of activations and packed weights: fp32, bf16
   } train;
   /// Snapshots of a run, from which it can go on after an interruption: RUN/checkpoints/step-N.
   struct Checkpoint {

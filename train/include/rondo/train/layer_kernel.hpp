@@ -18,11 +18,12 @@ struct RandomKey {
   std::int64_t first_sample = 0;  ///< of the replica's batch, within the step's global batch
 };
 
-/// What a layer reads and writes in the forward pass.
+/// What a layer reads and writes in the forward pass. All activations of a model are of one type,
+/// their gradients too; a kernel that computes in one type alone takes them by as<float>().
 struct ForwardOperands {
-  tensor::View<const float> x = {};
-  tensor::View<const float> residual = {};  ///< data == nullptr: the layer has none
-  tensor::View<float> y = {};
+  tensor::ConstAnyView x = {};
+  tensor::ConstAnyView residual = {};  ///< data == nullptr: the layer has none
+  tensor::AnyView y = {};
   std::span<const float> parameters = {};  ///< the layer's block of the flat array
   /// All that a layer of several inputs reads; the first is x. Empty for others.
   std::span<const tensor::View<const float>> inputs = {};
@@ -31,11 +32,11 @@ struct ForwardOperands {
 
 /// What it reads and writes in the backward pass. dy may be overwritten; dx may be dy.
 struct BackwardOperands {
-  tensor::View<const float> x = {};
-  tensor::View<const float> y = {};
-  tensor::View<float> dy = {};
-  tensor::View<const float> dy_also = {};  ///< added to dy first; only batch norm is given one
-  tensor::View<float> dx = {};             ///< data == nullptr: not wanted
+  tensor::ConstAnyView x = {};
+  tensor::ConstAnyView y = {};
+  tensor::AnyView dy = {};
+  tensor::ConstAnyView dy_also = {};  ///< added to dy first; only batch norm is given one
+  tensor::AnyView dx = {};            ///< data == nullptr: not wanted
   std::span<const float> parameters = {};
   std::span<float> gradients = {};  ///< overwritten
   /// Of a layer of several inputs, instead of dx: the gradient of each, data == nullptr where it is

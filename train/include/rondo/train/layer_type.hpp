@@ -163,6 +163,14 @@ class RONDO_TRAIN_API LayerType {
                                                             bool input_gradient,
                                                             KernelPurpose purpose) const = 0;
 
+  /// The same for activations of bf16; null, as by default: there is none.
+  [[nodiscard]] virtual std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& /*engine*/,
+                                                                 const tensor::Shape& /*input*/,
+                                                                 bool /*input_gradient*/,
+                                                                 KernelPurpose /*purpose*/) const {
+    return nullptr;
+  }
+
   // On a grid. What a layer with Weights::none reads lies as its input was written.
 
   /// The windows through which it sees its input; none: every pixel by itself, or all at once.

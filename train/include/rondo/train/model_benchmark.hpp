@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
 
@@ -47,7 +48,8 @@ enum class KernelCaches : std::uint8_t {
 /// optimizer's pass. It leaves out what a step adds: packing of weights, the addition of gradients
 /// where two readers meet, and memory that other layers have pushed out of the cache.
 [[nodiscard]] RONDO_TRAIN_API PrimitiveTimes measure_primitives(
-    const Model& model, std::int64_t batch, int threads, KernelCaches caches = KernelCaches::warm);
+    const Model& model, std::int64_t batch, int threads,
+    tensor::DataType precision = tensor::DataType::f32, KernelCaches caches = KernelCaches::warm);
 
 /// A whole training step on one rank.
 struct StepTime {
@@ -61,7 +63,8 @@ struct StepTime {
 };
 
 /// Times the Executor's training step and the optimizer's pass, without communication or loading.
-[[nodiscard]] RONDO_TRAIN_API StepTime measure_step(const Model& model, std::int64_t batch,
-                                                    int threads);
+[[nodiscard]] RONDO_TRAIN_API StepTime
+measure_step(const Model& model, std::int64_t batch, int threads,
+             tensor::DataType precision = tensor::DataType::f32);
 
 }  // namespace rondo::train
