@@ -199,7 +199,8 @@ TEST_F(TrainedModelTest, RefusesBrokenFiles) {
   expect_refused({"inspect", in("absent")}, 3, "absent: cannot be opened");
   expect_refused({"export", run(), "--weights", in("broken.safetensors"), "-o", in("out")}, 3,
                  "says that its header has");
-  expect_refused({"predict", run(), in("broken.ppm")}, 3, "is truncated: its pixels end at byte");
+  expect_refused({"predict", run(), in("broken.ppm")}, 3,
+                 "announces 8 x 8 pixels in its header, which 16 bytes cannot hold");
   expect_refused({"eval", run(), "--threads", "1", "--set", "data.classes=5"}, 3,
                  "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
   expect_refused({"export", run(), "-o", in("nowhere/out")}, 3, "cannot be written");

@@ -52,6 +52,7 @@ Experiment learning(const std::string& scheme) {
 void expect_averages_are_synchronous(const std::string& scheme, std::int64_t global_batch) {
   Experiment averaging = experiment_of(scheme);
   averaging.train.global_batch = global_batch;
+  averaging.data.drop_last = true;  // as averaging does, so that the learning rates are the same
   averaging.update.period = 1;
   averaging.update.local_period = 1;
   averaging.optimizer.momentum = 0.0;

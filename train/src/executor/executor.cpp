@@ -595,7 +595,7 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const void* input,
     const StepProfile::Part part(profile_, "backward_input", name);
     kernel.backward_input(operands);
   }
-  if (!step.add_dx_to && !step.add_residual_to) return;
+  if (!step.add_dx_to && !step.add_residual_to && step.inputs.empty()) return;
   const StepProfile::Part part(profile_, "add", name);
   const std::vector<ValueId>& inputs = program_->graph().nodes[step.node].inputs;
   if (step.add_dx_to) {

@@ -193,8 +193,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
-      learning_rate_(learning_rate_of(experiment_, batches_.steps(),
-                                      experiment_.train.epochs * batches_.steps())),
+      learning_rate_(learning_rate_of(experiment_, batches_.steps(), steps_of_schedule())),
       make_own_scheme_(options.make_scheme),
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
@@ -241,6 +240,13 @@ std::int64_t Trainer::total_steps() const {
   const std::int64_t all = experiment_.train.epochs * batches_.steps();
   const std::int64_t most = experiment_.train.max_steps;
   return most > 0 ? std::min(most, all) : all;
+}
+
+// train.max_steps ends a run, and changes no learning rate before its end. A sweep of rates goes
+// through all of them in the steps that it has.
+std::int64_t Trainer::steps_of_schedule() const {
+  const bool sweeps = experiment_.optimizer.schedule == "exponential";
+  return sweeps ? total_steps_ : experiment_.train.epochs * batches_.steps();
 }
 
 // As many as training computes at once: so evaluation runs the same kernels, in the same memory. A

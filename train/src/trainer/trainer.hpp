@@ -103,6 +103,7 @@ class Trainer {
   [[nodiscard]] ExecutorOptions executor_options() const;
   [[nodiscard]] sync::Replica replica();
   [[nodiscard]] std::int64_t total_steps() const;
+  [[nodiscard]] std::int64_t steps_of_schedule() const;
   void make_groups();
   [[nodiscard]] ModelState model_state();
   void make_executor();
