@@ -27,12 +27,14 @@ class LeakyKernel final : public OneForwardKernel {
   LeakyKernel(tensor::Engine& engine, float slope) : engine_(engine), slope_(slope) {}
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& b) override {
-    if (b.dx.data != nullptr) scale(b.x.data, b.dy.data, b.dx.data, b.dy.shape.size());
+    if (b.dx.data == nullptr) return;
+    scale(b.x.as<float>().data, b.dy.as<float>().data, b.dx.as<float>().data, b.dy.shape.size());
   }
 
  private:
   void forward(const ForwardOperands& f) override {
-    scale(f.x.data, f.x.data, f.y.data, f.y.shape.size());
+    const float* x = f.x.as<float>().data;
+    scale(x, x, f.y.as<float>().data, f.y.shape.size());
   }
   void scale(const float* sign, const float* from, float* into, std::int64_t count) const {
     tensor::for_each_share(engine_, count, [&](std::int64_t first, std::int64_t last) {

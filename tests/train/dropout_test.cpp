@@ -33,7 +33,9 @@ std::vector<float> drop(double probability, const RandomKey& key, tensor::Shape 
   const auto kernel = layer->kernel(engine, of, true, KernelPurpose::training);
   const std::vector<float> x(static_cast<std::size_t>(of.size()), 1.0F);
   std::vector<float> y(x.size());
-  kernel->forward_training({.x = {x.data(), of}, .y = {y.data(), of}, .random = key}, {});
+  const tensor::View<const float> from = {x.data(), of};
+  const tensor::View<float> into = {y.data(), of};
+  kernel->forward_training({.x = from, .y = into, .random = key}, {});
   return y;
 }
 

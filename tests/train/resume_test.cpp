@@ -391,7 +391,7 @@ TEST(ResumeTest, AnotherGridGoesOnFromTheAverage) {
     const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
 
     EXPECT_THAT(resumed.notes, Contains(HasSubstr("means over its replicas, momenta and pending")));
-    EXPECT_EQ(resumed.last.epoch, expected.last.epoch);
+    EXPECT_EQ(resumed.last.epoch, 3);
   }
 }
 
