@@ -13,7 +13,10 @@
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
 
+#include "support/world.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -126,8 +129,15 @@ Experiment in_bf16() {
   return experiment;
 }
 
+// Of the first rank; all of them refuse.
 std::string refusal(const Experiment& experiment, int ranks = 2) {
-  return error_text<ConfigError>([&] { return train_on(ranks, experiment); });
+  std::string first;
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    const std::string text =
+        error_text<ConfigError>([&] { return train(world, experiment, TrainerOptions{}); });
+    if (world.rank() == 0) first = text;
+  });
+  return first;
 }
 
 TEST(Bf16RefusalTest, NamesTheKeyWhereRanksSplitLayers) {
