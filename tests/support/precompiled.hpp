@@ -1,5 +1,5 @@
-// What most tests include, parsed once for each of the larger programs. A test still includes what it
-// uses: it must compile without this header.
+// What most tests include, parsed once for each of the larger programs. A test still includes what
+// it uses: it must compile without this header.
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
-// From gradients to parameters: sums of gradients, the learning rate, the choice of the kernels, and
-// what optimizers do alike. An update is one fused pass over a range of the flat arrays, cut into a
-// part for each thread where it is long. Each optimizer, little more than its factors, is a source.
+// From gradients to parameters: sums of gradients, the learning rate, the choice of the kernels,
+// and what optimizers do alike. An update is one fused pass over a range of the flat arrays, cut
+// into a part for each thread where it is long. Each optimizer, little more than its factors, is a
+// source.
 
 #include <rondo/sync/optimizer.hpp>
 
