@@ -193,7 +193,6 @@ class JpegDecoder {
   }
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
-  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
 
   // Rows that are wanted go where they stay at once, others into `row_`. What lies behind the last
   // wanted row is left: destroying the decoder drops it.
@@ -265,7 +264,12 @@ class JpegDecoder {
   }
 
   const std::string& name_;
-  jpeg_decompress_struct jpeg_ = {};
+  // Frees what the library has taken, also where the constructor throws.
+  struct Decompressor : jpeg_decompress_struct {
+    ~Decompressor() { jpeg_destroy_decompress(this); }
+  };
+
+  Decompressor jpeg_ = {};
   jpeg_error_mgr errors_ = {};
   jpeg_progress_mgr progress_ = {};
   std::jmp_buf jump_ = {};
@@ -285,7 +289,6 @@ class PngDecoder {
   }
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
-  ~PngDecoder() { png_image_free(&png_); }
 
   void decode(Target& target) {
     static_cast<void>(target.begin(png_.height, png_.width));
@@ -306,7 +309,12 @@ class PngDecoder {
   }
 
   const std::string& name_;
-  png_image png_ = {};
+  // As in JpegDecoder.
+  struct Reader : png_image {
+    ~Reader() { png_image_free(this); }
+  };
+
+  Reader png_ = {};
 };
 
 // PPM: "P6", width, height and the largest value as text, then bytes. PGM: "P5" and one byte for a
