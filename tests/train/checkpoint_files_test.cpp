@@ -103,7 +103,7 @@ TEST(CheckpointFilesTest, APartOfAManifestIsRefused) {
   EXPECT_THROW(static_cast<void>(parse_manifest(text + " ")), std::invalid_argument);
 }
 
-// Also with a checksum that fits: nobody else's manifest may lead out of the folder.
+// Also with a checksum that fits: no foreign manifest may lead out of the folder.
 TEST(CheckpointFilesTest, AManifestNamesFilesOfItsFolderOnly) {
   for (const char* name : {"../secret", "/etc/passwd", "", ".hidden"}) {
     Manifest manifest = example();

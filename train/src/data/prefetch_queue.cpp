@@ -122,7 +122,7 @@ std::size_t PrefetchQueue::take(const SampleRange& range) {
   forget_first(find(range));
   if (entries_.empty()) entries_.push_back({range, {}});
   work_or_stopped_.notify_all();
-  // Nobody else removes entries, and the first one keeps its place.
+  // No other thread removes entries, and the first one keeps its place.
   ready_.wait(lock, [this] {
     const Entry& first = entries_.front();
     return first.slot && (slots_[*first.slot].is_ready() ||
