@@ -28,7 +28,7 @@ class WholeModel final : public Program {
   [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
   [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override {
-    BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .judged = {0, images}};
+    BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .scored = {0, images}};
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       const LayerSpec& layer = model_.layers[i];
       const MemoryScope scope(engine_.memory(), "layer " + layer.name);
@@ -88,7 +88,7 @@ class SplitModel final : public Program {
     const Partition& input = lowering.values.front();
     if (input.blocks() > 1) plan.input = input.box_of(rank);
     const Partition& logits = lowering.values.back();
-    plan.judged = logits.box_of(rank).n;
+    plan.scored = logits.box_of(rank).n;
     plan.counts = logits.holders() == 1 || rank == 0;
     return plan;
   }
