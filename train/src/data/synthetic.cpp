@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t knots = 6;           // of a pattern, along height and width
 constexpr std::int64_t unit = 256;          // fixed point: 1.0
-constexpr std::int64_t darkest = 128;       // of 256: how far a image is dimmed
+constexpr std::int64_t darkest = 128;       // of 256: how far an image is dimmed
 constexpr std::int64_t shift_divisor = 10;  // shifts are up to this part of height and width
 constexpr std::int64_t noise_span = 255;    // grey levels
 
@@ -24,7 +24,7 @@ constexpr std::int64_t noise_span = 255;    // grey levels
 constexpr std::uint32_t training_set = 0;
 constexpr std::uint32_t test_set = 1;
 
-// One grey level of a image whose values at knots x knots points are random, and linear between.
+// One grey level of an image whose values at knots x knots points are random, and linear between.
 class Pattern {
  public:
   Pattern(std::uint64_t seed, std::int64_t first_plane)
@@ -114,7 +114,7 @@ Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std
           darkest + words[2] % (unit - darkest)};
 }
 
-// Outside of the shifted pattern a image is black, but for the noise.
+// Outside of the shifted pattern an image is black, but for the noise.
 void write_image(const tensor::Shape& shape, const std::uint8_t* pattern,
                  const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
   for (std::int64_t y = 0; y < shape.h; ++y) {
