@@ -111,8 +111,8 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   const ParameterLayout whole = layout_of(model);
   std::vector<double> parameters(whole.parameter_count);
   std::vector<double> statistics(whole.statistic_count);
-  // Replicas that are equal, as under synchronous updates, give themselves as their average; of
-  // those that step by themselves, the average is what evaluation uses, too.
+  // The average of equal replicas, as under synchronous updates, is each of them. Where they step
+  // by themselves it is a model that none of them has, as their next average would be.
   for (int replica = 0; replica < choice.grid.pc; ++replica) {
     ModelWeights weights;
     // The positions of a replica hold slices that together are the whole model.

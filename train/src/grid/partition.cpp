@@ -44,12 +44,14 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
     }
     ++count[static_cast<std::size_t>(block)];
   }
+  // Blocks that are held unequally often would give some ranks more to send than others.
   const int holders = static_cast<int>(block_of_rank.size()) / blocks;
   for (std::size_t block = 0; block < count.size(); ++block) {
     if (count[block] == holders) continue;
     refuse("block " + std::to_string(block) + " is held by " + std::to_string(count[block]) +
            " ranks instead of " + std::to_string(holders));
   }
+  // By block, then by rank: the i-th holder of a block is the same on every rank that asks.
   std::vector<int> ranks(block_of_rank.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   std::ranges::sort(ranks, {}, [&](int rank) {

@@ -90,6 +90,8 @@ class PoolingInSpace final : public OneForwardKernel {
   void backward_input(const BackwardOperands& operands) override {
     float* dx = operands.dx.as<float>().data;
     if (dx == nullptr) return;
+    // Gradients of the halo are computed here and go home; those that come are added to the own
+    // ones.
     if (x_.reads_own()) {
       if (kernel_) kernel_->backward(operands.dy, operands.dx);
       home_->start(dx);
@@ -112,6 +114,7 @@ class PoolingInSpace final : public OneForwardKernel {
         reads_(forward_windows(halo, windows_of(layer), own_).inputs_of(own_)),
         x_(context, layout.x, needs, reads_) {
     if (context.trains()) {
+      // Made by ranks without outputs, too: others return gradients to them.
       home_.emplace(context.communicators.all(),
                     halo_return(layout.x, needs, context.communicators.rank()), reads_, own_,
                     context.memory, Arrival::adds);
@@ -150,6 +153,8 @@ class GlobalAverageInSpace final : public OneForwardKernel {
         pixels_(static_cast<float>(layout.x.extents().h * layout.x.extents().w)),
         counts_(layout.x.holder_index(context.communicators.rank()) == 0),
         sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
+        // The plan refers to the buffer and is started in every step, so that a step allocates
+        // nothing.
         meet_(context.communicators.replica().plan_allreduce(std::span<float>(sums_))) {}
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
@@ -293,6 +298,8 @@ class GlobalAverage final : public LayerType {
   LayerTraffic traffic(const NodeLayout& layout, bool /*input_gradient*/) const override {
     if (!layout.in_space()) return {};
     const auto others = static_cast<std::uint64_t>(layout.x.ranks() - 1);
+    // An allreduce of the sums. Backward sends nothing: every rank has dy, and spreads it over its
+    // own pixels.
     return {2 * others * static_cast<std::uint64_t>(layout.y.extents().size()), 0};
   }
 

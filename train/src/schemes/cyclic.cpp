@@ -66,6 +66,7 @@ std::string_view name_of(sync::Turn::Kind kind) noexcept {
 }
 
 void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns) {
+  // Appended epoch by epoch: a run that is killed leaves the turns of its whole epochs.
   std::ofstream stream(file, std::ios::app);
   for (const sync::Push& push : turns) {
     const nlohmann::ordered_json line = {{"worker", push.turn.worker},
@@ -101,6 +102,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<sync::Push>);
 
 std::vector<std::size_t> bytes_by_rank(transport::World& world, std::size_t mine) {
+  // Every rank has taken another number of turns.
   const std::array own{static_cast<std::int64_t>(mine)};
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   world.communicator().allgather(std::span<const std::int64_t>(own), std::span(all)).wait();
@@ -162,6 +164,7 @@ Scheme make_cyclic(const Experiment& experiment, SchemeParts& parts,
       .total_samples = parts.total_samples,
       .script = std::move(parts.script)};
   if (Traces* const traces = parts.traces) {
+    // Collected on the rank that took the turn; gathered and written at the end of an epoch.
     options.on_push = [traces](const sync::Push& push) { traces->pushes.push_back(push); };
   }
   return sync::make_cyclic(parts.replica, optimizer, options);
