@@ -52,6 +52,7 @@ std::string conditions_of(const PlannedRun& run) {
 
 // What the completed runs ran on: the same for all, unless an item chooses otherwise.
 std::string conditions_of(const Plan& plan) {
+  // In the order of the runs; usually there is one.
   std::vector<std::string> seen;
   for (const PlannedRun& run : plan.runs) {
     if (run.found.state != RunState::completed) continue;
@@ -99,6 +100,8 @@ Descriptor claim(const std::filesystem::path& folder) {
         "cannot use the folder {}: {}; choose another with --folder", folder.string(),
         error ? error.message() : std::error_code(errno, std::generic_category()).message()));
   }
+  // The kernel gives the lock back when this process ends, however it does. File systems without
+  // locks let everyone in.
   if (::flock(claimed.value(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw UsageError(
         fmt::format("another rondo compare runs in {}; wait for it, or choose another --folder",
@@ -131,6 +134,7 @@ class Runner {
     print_placement_note();
     for (PlannedRun& run : plan_.runs) {
       if (!must_run(run)) continue;
+      // A signal between two runs waits in the queue, because it is held.
       end_signal_ = end_signal_ != 0 ? end_signal_ : HeldSignals::take_end_signal();
       if (end_signal_ != 0) break;
       run_one(run);
@@ -171,6 +175,7 @@ class Runner {
   // An error that ends one run is reported, and must not end the comparison.
   int train(const PlannedRun& run) {
     try {
+      // A run that did not complete begins anew: a comparison resumes none.
       remove_run(run.request.folder);
       const RunFolder folder(run.request.folder, run.training.experiment);
       Job job = training_job(run.request, run.training, folder);
@@ -215,6 +220,7 @@ std::string describe(const FoundRun& found) {
 int compare(const CompareRequest& request) {
   static_cast<void>(make_plan(request));  // mistakes end here, before the folder is made
   const Descriptor claimed = claim(request.folder);
+  // Once more behind the lock: another comparison may have completed runs meanwhile.
   Plan plan = make_plan(request);
   if (!request.anew) refuse_other_runs(plan);
   Runner runner(plan, request);
@@ -369,6 +375,7 @@ std::string setting_of(std::string_view part, std::string_view item) {
     throw UsageError(
         fmt::format("scheme '{}': choose seeds for all schemes, by --seeds or --seed-list", item));
   }
+  // Most items differ in their scheme's keys.
   const std::string_view section = key.find('.') == std::string_view::npos ? "update." : "";
   return fmt::format("{}{}={}", section, key, trimmed(part.substr(equals + 1)));
 }
@@ -379,6 +386,7 @@ TrainRequest request_of(const CompareRequest& request, const SchemeItem& item, s
   run.settings = all_settings(request.training);
   run.launch.fabric = {};
   run.settings.insert(run.settings.end(), item.settings.begin(), item.settings.end());
+  // The last setting counts, so neither the file nor an item can choose the seed.
   run.settings.push_back(fmt::format("train.seed={}", seed));
   run.folder = request.folder / item.label / fmt::format("seed{}", seed);
   return run;
@@ -400,6 +408,7 @@ train::Experiment read_run(const CompareRequest& request, const SchemeItem& item
   try {
     return train::read_experiment(run.config, run.settings);
   } catch (const train::ConfigError& error) {
+    // The configuration is wrong without the item, too: then its own message is right.
     if (!is_readable(request.training)) throw;
     std::string_view problem = error.what();
     constexpr std::string_view option = "--set ";
@@ -474,6 +483,8 @@ std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists
 Plan make_plan(const CompareRequest& request) {
   Plan plan{.items = parse_scheme_items(request.schemes)};
   const Machine machine = read_machine();
+  // Everything is planned before anything runs: a mistake in the last item is found before the
+  // first run.
   for (const std::int64_t seed : request.seeds) {
     for (std::size_t i = 0; i < plan.items.size(); ++i) {
       const SchemeItem& item = plan.items[i];

@@ -46,7 +46,8 @@ struct FindRateOptions {
   std::int64_t steps = 100;
 };
 
-// Later settings win over the file and over the user's own.
+// Later settings win over the file and over the user's own. Every step is logged, because each has
+// a rate of its own; the number of steps ends the run, and not that of epochs.
 std::vector<std::string> sweep_settings(const FindRateOptions& options) {
   return {"optimizer.schedule=exponential",
           fmt::format("optimizer.learning_rate={:.17g}", options.from),
@@ -81,6 +82,7 @@ RateSweep read_sweep(const fs::path& folder) {
         if (!event["learning_rate"].is_number()) return;
         const Json loss = event.value("loss", Json());
         rates.push_back(event["learning_rate"].get<double>());
+        // JSON has no NaN; a loss that was none is the end of the sweep.
         losses.push_back(loss.is_number() ? loss.get<double>() : NAN);
       },
       [](std::size_t /*line*/) {});
@@ -146,6 +148,7 @@ int find_rate(const FindRateOptions& options) {
     throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");
   }
   TrainRequest request = options.training;
+  // The ranks print to nowhere; --format is about what this command prints.
   request.format = Format::text;
   for (std::string& setting : sweep_settings(options)) {
     request.settings.push_back(std::move(setting));
@@ -156,6 +159,7 @@ int find_rate(const FindRateOptions& options) {
   const Training training = plan_training(request, experiment, read_machine());
   const fs::path folder = run_folder_for(request.folder, training.experiment);
   const int status = run_sweep(request, training, folder);
+  // The ranks have said what was wrong.
   if (status != exit_done) return status;
   const RateSweep sweep = read_sweep(folder);
   const std::string json = json_of(sweep);
@@ -192,6 +196,8 @@ RateSweep analyse_rates(const std::vector<double>& rates, const std::vector<doub
   }
   if (sweep.points.empty()) return sweep;
   sweep.lowest = rates[lowest];
+  // The slope over the logarithm of the rate, by central differences of the smoothed loss; only
+  // before the lowest loss, since behind it the loss rises.
   double steepest = 0.0;
   for (std::size_t i = 1; i + 1 < sweep.points.size() && i <= lowest; ++i) {
     const RatePoint& before = sweep.points[i - 1];

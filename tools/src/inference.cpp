@@ -107,6 +107,7 @@ struct Guess {
 // The likeliest first; of equals the one with the lower number.
 std::vector<Guess> guesses_of(const std::string& image, std::span<const float> logits) {
   std::vector<Guess> guesses;
+  // Softmax; the largest logit is subtracted against overflow.
   const double largest = std::ranges::max(logits);
   double sum = 0.0;
   for (const float logit : logits) {
@@ -138,6 +139,7 @@ Table table_of(const std::vector<Guess>& guesses) {
 
 int run_predict(const PredictRequest& request) {
   const Trained trained = find_trained(request.trained);
+  // Made once: the weights are read and the kernels made for all images.
   train::Classifier classifier(trained.experiment, trained.weights, request.threads);
   std::vector<Guess> all;
   for (const std::string& image : request.images) {

@@ -53,7 +53,8 @@ Json describe_huge_pages() {
   return {{"pools", pools}, {"transparent_for_shared_memory", transparent_shared_pages()}};
 }
 
-// Ways between ranks: shared memory, and the plug-ins with their providers.
+// Ways between ranks: shared memory, and the plug-ins with their providers. Plug-ins are loaded to
+// ask them; why one cannot be used is a fact, too.
 Json describe_links() {
   Json links = Json::array();
   for (const transport::LinkFacts& link : transport::links()) {

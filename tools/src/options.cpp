@@ -27,6 +27,7 @@ std::string check_fabric(const std::string& text) {
   const std::string_view name = std::string_view(text).substr(0, colon);
   const bool alone = colon == std::string::npos;
   const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  // Whether the transport or provider exists is for the plug-in to say.
   if (known && (alone || colon + 1 < text.size())) return {};
   return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
 }
@@ -45,6 +46,7 @@ int power_of(std::string_view suffix) {
   if (unit.empty() || unit == "b") return 0;
   const std::size_t power = std::string_view("kmgtpe").find(unit.front());
   const std::string rest = unit.substr(1);
+  // K, KB, Ki and KiB are all 1024 bytes: nobody means 1000 where memory is counted.
   const bool known = rest.empty() || rest == "b" || rest == "i" || rest == "ib";
   return known && power != std::string_view::npos ? static_cast<int>(power) + 1 : -1;
 }

@@ -5,6 +5,8 @@
 // milliseconds and MiB, programs get seconds and bytes. Costs of links come from options, from
 // `rondo bench tune`, or from defaults; costs of kernels from --flops, or from measurements that
 // are kept in a file.
+//
+// Nothing here computes a cost: train/src/plan does, and the tables only show it.
 
 #include <fmt/format.h>
 
@@ -194,6 +196,7 @@ Levels read_levels(const std::filesystem::path& path) {
   } catch (const nlohmann::json::exception&) {
     levels.clear();
   }
+  // A broken file and one of another kind are the same mistake to the user.
   if (levels.contains("node") || levels.contains("fabric")) return levels;
   throw UsageError("--tuning: " + path.string() +
                    " has no levels; let 'rondo bench tune --format json' write it");
@@ -218,6 +221,8 @@ void set_links(const PlanRequest& request, train::PlanOptions& plan) {
 
 // The model that the experiment trains, for its images, without reading any.
 train::Model planned_model(const train::Experiment& experiment) {
+  // The shape follows from the configuration alone; of a folder the classes are counted if it is
+  // there.
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   try {
     return train::model_of(experiment, images.image, images.classes);
@@ -269,6 +274,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
   job.plan.pieces = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
+  // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }
@@ -291,6 +297,7 @@ void plan_by_forms(const Job& job) {
     if (wanted != "all" && wanted != name_of(strategy)) continue;
     std::ranges::move(train::plan(job.model, strategy, job.plan), std::back_inserter(plans));
   }
+  // All strategies in one order: the reader wants the fastest grid, whatever it is called.
   train::rank(plans);
   const Table table = plans_table(plans);
   if (job.request.format == Format::json) {
@@ -331,6 +338,7 @@ void plan_best(const Job& job) {
   print_title(job);
   fmt::print("{}", table.text());
   const train::BestPlan& first = plans.front();
+  // Where no grid fits there is nothing to paste into a configuration.
   if (!first.refused.empty()) return;
   fmt::print("\n{} x {}, layer by layer\n{}\n{}", first.grid.pr, first.grid.pc,
              layers_table(first.layers).text(), grid_section(first));
@@ -417,6 +425,7 @@ int run_plan(const PlanRequest& request) {
     throw UsageError("--ranks is required, or --scaling with a range of them");
   }
   if (!scaling && request.format == Format::csv) throw UsageError("--format csv is for --scaling");
+  // Outside of the try block: its errors have types of their own.
   const Job job = job_of(request);
   try {
     if (scaling) {

@@ -1,4 +1,7 @@
 // `rondo report`: one HTML page about runs, comparisons and plans, for a browser without network.
+//
+// What is asked for may be damaged or of another version: read_sources() collects what it could not
+// use as problems, and the page and stderr show them beside what there is.
 
 #include <fmt/format.h>
 
@@ -49,6 +52,7 @@ int run_report(const ReportOptions& options) {
   for (const auto& problem : data["problems"]) {
     fmt::print(stderr, "rondo: {}\n", problem.get<std::string>());
   }
+  // The answer is worth more than the page to whoever reads a log.
   if (data.contains("advice")) {
     fmt::print("{}\n", data["advice"]["answer"].get<std::string>());
   }

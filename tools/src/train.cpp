@@ -55,6 +55,7 @@ class DumpRequest {
   DumpRequest() {
     struct sigaction action = {};
     action.sa_handler = [](int /*signal*/) { asked = 1; };
+    // Interrupted system calls go on: a request is no failure.
     action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGUSR2, &action, &previous_);
@@ -79,6 +80,7 @@ class DumpRequest {
   }
 
  private:
+  // All that a signal handler may write.
   static inline volatile std::sig_atomic_t asked = 0;
   struct sigaction previous_ = {};
 };
@@ -149,6 +151,7 @@ std::optional<std::filesystem::path> agree_on_folder(transport::World& world, co
   std::string chosen;
   if (world.rank() == 0) {
     try {
+      // Ranks may have been started at different seconds: only one may make up a name.
       own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
                   rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
       chosen = own->path().string();
@@ -213,6 +216,8 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     if (profile) profile->on_step();
   };
   const RunSignals signals;
+  // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
+  // enough.
   options.request = RunSignals::take;
   options.resume = rank.resume;
   if (world.rank() != 0) {
@@ -224,6 +229,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.run_folder = folder;
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
+    // The launcher's config.toml lacks what the planner has chosen, or is of the run before.
     if (rank.experiment.grid.plan == "auto" || !rank.resume.empty()) {
       rewrite_config(folder, experiment);
     }
@@ -273,6 +279,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
         "launcher fewer ranks, or add --oversubscribe",
         rank.threads, cores));
   }
+  // The run records what it was run with, not 0 for "as many as there are".
   rank.experiment.train.threads = rank.threads;
   return train_as_rank(rank);
 }

@@ -81,6 +81,7 @@ auto statistic(Get get) {
 
 Table tensors_of(const train::WeightsSummary& summary) {
   return TableOf(summary.tensors)
+      // Programs get the name as it is, people one that is safe to print.
       .add({.name = "name"}, &Summary::name)
       .add({.heading = "tensor", .align = Align::left},
            [](const Summary& tensor) { return printable(tensor.name); })

@@ -111,6 +111,7 @@ std::string broadcast_text(transport::World& world, const std::string& text) {
 
 std::unique_ptr<transport::Team> make_openmp_team([[maybe_unused]] int threads) {
 #if defined(_OPENMP)
+  // One thread needs no team: the transport works on the calling thread.
   if (threads > 1) return std::make_unique<OpenMpTeam>(threads);
 #endif
   return nullptr;

@@ -55,9 +55,11 @@ class Sampler {
   // Ranks wait at the starting line before each timed region.
   void sample(BenchOperation& operation, int iterations, int warm_up, BufferUse use,
               std::vector<double>& times) {
+    // A run may post several operations, where one alone is shorter than a look at the clock.
     const int calls = operation.facts().calls;
     own_.clear();
     own_.reserve(static_cast<std::size_t>(iterations));
+    // Iterations before zero do not count: caches, pages and connections warm up.
     for (int i = -warm_up; i < iterations; ++i) {
       if (use != BufferUse::untouched) operation.rewrite();
       line_.wait();
@@ -67,12 +69,14 @@ class Sampler {
       const Microseconds time = Clock::now() - start;
       if (i >= 0) own_.push_back(time.count() / calls);
     }
+    // Once for all iterations, outside of the timed regions: the maximum over ranks of each.
     world_.communicator().allreduce(std::span(own_), transport::ReduceOp::max).wait();
     times.insert(times.end(), own_.begin(), own_.end());
   }
 
   // Runs it once on buffers that were wrong before; the wrong elements of all ranks.
   [[nodiscard]] std::int64_t check(BenchOperation& operation) {
+    // Else a result that was right before would hide an operation that does nothing.
     operation.spoil();
     operation.rewrite();
     line_.wait();
@@ -133,6 +137,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   if (bench.limit) {
     const auto limit = make_one_pass(*line.memory(), setting);
     std::vector<double> limits;
+    // Every round warms up anew, because the other operation has used the caches meanwhile.
     const int per_round = std::max(1, iterations / rounds_in_turn);
     for (int round = 0; round < rounds_in_turn; ++round) {
       sampler.sample(*operation, per_round, per_round / 10 + 2, bench.use, times);
@@ -143,6 +148,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   } else {
     sampler.sample(*operation, iterations, warm_up, bench.use, times);
   }
+  // Checked again after the timed iterations: an operation may go wrong only when it is repeated.
   row.wrong += sampler.check(*operation);
   row.time = summarize(std::move(times));
   row.bytes = facts.bytes;
@@ -248,6 +254,7 @@ double BenchRow::percent() const noexcept {
 std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   const std::size_t limit_bytes = bench.limit ? std::ranges::max(bench.sizes) : 0;
   const bool messages = bench.kind->ranks == BenchRanks::pair || bench.kind->name == "halo";
+  // One block of shared memory for all rows, as large as the largest of them wants.
   StartingLine line(world, limit_bytes, messages);
   Team team;
   form(team, world, bench);

@@ -112,6 +112,7 @@ std::string as_text(const Result& result, const ModelOptions& options) {
 
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
   transport::World world = transport::World::attach();
+  // Every rank measures, and rank 0 reports its own times with the sum of all rates.
   const Result result = measure(world, model, options);
   if (world.rank() != 0) return exit_done;
   const bool json = options.format == Format::json;
@@ -138,6 +139,7 @@ void refuse_precision(tensor::DataType precision) {
 
 int run_model(ModelOptions options, const CommandLine& line) {
   PlacementRequest& placement = options.launch.placement;
+  // Launcher and ranks both check: a rank may have been started by another launcher.
   const train::Model model = model_of(options);
   refuse_precision(options.precision);
   if (is_rank()) {

@@ -46,6 +46,8 @@ std::vector<std::size_t> choose(std::size_t sizes, const std::vector<AlgorithmTi
     double least = std::numeric_limits<double>::infinity();
     std::size_t best = 0;
     for (std::size_t a = 0; a < count; ++a) {
+      // Logarithms, so that a factor counts the same at small and at large sizes: a table is judged
+      // by how many times slower than the best it is.
       const double here = cost[a] + std::log(algorithms[a].microseconds.at(s));
       if (here < least) {
         least = here;
@@ -59,6 +61,7 @@ std::vector<std::size_t> choose(std::size_t sizes, const std::vector<AlgorithmTi
   std::size_t most = count - 1;
   for (std::size_t s = sizes; s-- > 0;) {
     chosen[s] = last[s][most];
+    // An algorithm that has been left for a later one does not come back at larger sizes.
     most = chosen[s];
   }
   return chosen;
@@ -167,8 +170,10 @@ Tuning tune(const OpenWorld& open, int iterations) {
   if (tuning.nodes > 1) tuning.injected = injected_delays();
   measure_level(*world, "node", iterations, tuning);
   measure_level(*world, "fabric", iterations, tuning);
+  // On one node there is nothing to choose.
   if (tuning.nodes == 1) return tuning;
   for (const char* algorithm : measured_algorithms) {
+    // The old World has to agree on the next one's port before it ends.
     NextBootstrap next(*world);
     world.reset();
     next.prepare();
@@ -288,6 +293,7 @@ std::string best_table(const std::vector<std::size_t>& sizes,
   std::string from = "0";
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const bool ends = s + 1 == sizes.size();
+    // Goes on until the algorithm changes, or the sizes end.
     if (!ends && chosen[s + 1] == chosen[s]) continue;
     const std::string to = ends ? "max" : short_size(boundary(sizes[s], sizes[s + 1]));
     table += fmt::format("{}{}:{}-{}", table.empty() ? "" : ";", algorithms[chosen[s]].algorithm,
@@ -322,6 +328,8 @@ LineFit fit_line(std::span<const TimedSize> samples) {
     uv += inverse * slope;
     vv += slope * slope;
   }
+  // The normal equations of two unknowns, by Cramer's rule. Errors are relative to the times,
+  // because absolute ones would let the largest messages decide alone.
   const double determinant = uu * vv - uv * uv;
   if (samples.size() < 2 || !(determinant > 0.0)) {
     throw std::invalid_argument("a line needs two sizes");

@@ -90,6 +90,7 @@ train::Experiment without_choice(train::Experiment recorded) {
 // read it.
 std::string rewritten(const std::string& toml, const train::Experiment& wanted) {
   try {
+    // Read and written again: keys that this version has added get their defaults.
     const train::Experiment recorded = train::parse_experiment(toml, "recorded");
     return train::to_toml(wanted.grid.plan == "auto" ? without_choice(recorded) : recorded);
   } catch (const train::ConfigError&) {
@@ -199,6 +200,7 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
 
 }  // namespace
 
+// Of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
   std::vector<KeyText> keys;
   std::string section;
@@ -215,6 +217,7 @@ std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml
 }
 
 bool RunRecord::completed() const {
+  // Other reasons are an error, or somebody who stopped the run.
   const bool ended = end_reason == "completed" || end_reason == "max_steps";
   return ended && start.has_value() && !epochs.empty();
 }
@@ -307,6 +310,8 @@ std::optional<double> seconds_to_accuracy(const RunRecord& run, double accuracy)
   double seconds = 0.0;
   for (const EpochRecord& epoch : run.epochs) {
     seconds += epoch.seconds;
+    // Accuracy is known at the ends of epochs alone, so the time is that of the first epoch that
+    // ends with it.
     if (epoch.accuracy >= accuracy) return seconds;
   }
   return std::nullopt;
@@ -338,6 +343,7 @@ Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& 
   using Row = SchemeSummary;
   // The same in every row.
   const auto always = [](const auto& value) { return [value](const Row&) { return value; }; };
+  // People do not see a column in which no run has a number; programs always find it.
   const auto heading_if_any = [&](std::optional<double> Row::* member, const char* heading) {
     const bool any =
         std::ranges::any_of(rows, [&](const Row& row) { return (row.*member).has_value(); });
@@ -364,6 +370,7 @@ Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& 
       .add({.name = "seeds_that_reached_it"}, [&](const Row& row) {
         return head.accuracy ? std::optional(row.reached) : std::nullopt;
       });
+  // The column's heading has the accuracy in it, so it is there only where one was asked for.
   if (head.accuracy) {
     table.add({.heading = fmt::format("s to {:g} %", *head.accuracy)}, time_to_it);
   }

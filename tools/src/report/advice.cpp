@@ -6,6 +6,10 @@
 // then half a percentage point is assumed, and the reader is told. Among the schemes that are as
 // accurate as the best one, the advice is the one that needed the least training time to the best
 // accuracy that all of them reached.
+//
+// Runs that differ only in their seed are one variant. A variant is named by the item of `rondo
+// compare` that made it, else by the scheme and the keys in which it differs from the other
+// variants of that scheme.
 
 #include "report/advice.hpp"
 
@@ -97,6 +101,7 @@ std::string label_of(const std::vector<ReportedRun>& runs, const std::vector<Var
     if (other.scheme == variant.scheme) firsts.push_back(other.runs.front());
   }
   const std::vector<std::string> keys = differing_keys(runs, firsts);
+  // A label with more keys would be longer than a column; the run's name is unique.
   if (keys.size() > most_keys) return variant.scheme + " (" + run.name + ")";
   std::string label = variant.scheme.empty() ? run.name : variant.scheme;
   for (const std::string& key : keys) {
@@ -142,6 +147,7 @@ double best_accuracy_of(const RunRecord& run) {
 double tolerance(const SchemeSummary& row, const SchemeSummary& best) {
   const auto& spread = best.final_accuracy->deviation;
   if (!spread) return assumed_spread;
+  // The standard error of the difference of two means with that spread: s sqrt(1/n + 1/m).
   const double runs = 1.0 / static_cast<double>(row.done) + 1.0 / static_cast<double>(best.done);
   return std::max(2.0 * *spread * std::sqrt(runs), smallest_spread);
 }
@@ -308,6 +314,7 @@ std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
   std::vector<std::map<std::string, std::string>> identities;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto identity = identity_of(runs[i]);
+    // A few variants: a search through all is fast enough.
     const auto found = std::ranges::find(identities, identity);
     const auto at = static_cast<std::size_t>(found - identities.begin());
     if (found == identities.end()) {
@@ -346,15 +353,19 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     if (below > tolerance(variants[i].summary, variants[*best].summary)) continue;
     candidates.push_back(i);
     for (const std::size_t run : variants[i].completed) {
+      // Every run of every candidate has reached the lowest of their best accuracies, so each has a
+      // time to it.
       common = std::min(common, best_accuracy_of(runs[run].record));
     }
   }
   advice.accuracy = common;
+  // Once more, now that the accuracy is known: the summaries get their times.
   for (Variant& variant : variants) summarise_variant(runs, variant, common);
   if (variants.size() == 1) {
     advice.answer = answer_for_one(variants.front());
     return advice;
   }
+  // Of equal times the first variant, which is the one that the user named first.
   advice.take = *std::ranges::min_element(candidates, {}, [&](std::size_t i) {
     return variants[i].summary.time_to_it.value_or(HUGE_VAL);
   });

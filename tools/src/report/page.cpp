@@ -3,6 +3,9 @@
 // Nothing that comes from a file is ever written as HTML. The data stand in a script element of
 // type application/json, in which "<" is written as an escape of JSON, so that no text can end the
 // element; and the page's script puts texts into the document as text nodes alone.
+//
+// The page shows what it gets: which value of a column is the best, and in which unit a number
+// stands, is decided here, where it can be tested without a browser.
 
 #include "report/page.hpp"
 
@@ -243,7 +246,9 @@ Json page_data(const std::string& title, const ReportSources& sources) {
 }
 
 std::string page_of(const Json& data) {
+  // The template is valid by itself, with this object as its data.
   constexpr std::string_view place = "{\"place\": \"of the data\"}";
+  // Names of files may be no UTF-8: such bytes are replaced.
   const std::string json = data.dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::size_t at = page_template.find(place);
   std::string page(page_template.substr(0, at));

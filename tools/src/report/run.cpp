@@ -98,6 +98,7 @@ void read_keys(ReportedRun& run) {
     run.problems.push_back(fmt::format("{}: there is no config.toml, and no start event with one",
                                        run.folder.string()));
   }
+  // As texts: keys of later versions are compared and shown like all others.
   for (auto& [key, value] : keys_of(config)) run.keys[key] = value;
   // The launcher chose the threads; these two are not part of a configuration.
   for (const char* name : {"ranks", "nodes"}) {
@@ -247,6 +248,7 @@ const std::vector<CurveKind>& curve_kinds() {
 Json curve_of(const ReportedRun& run, const CurveKind& kind) {
   const std::vector<Json>& events = Clock::events_of(run, kind.event);
   const Clock clock(run);
+  // Points are left out evenly, and the last one stays.
   const std::size_t every = (events.size() + most_points - 1) / most_points;
   Json steps = Json::array();
   Json epochs = Json::array();
@@ -259,6 +261,7 @@ Json curve_of(const ReportedRun& run, const CurveKind& kind) {
     const auto value = number_in(events[i], kind.field);
     any = any || value;
     steps.push_back(step);
+    // Three numbers of one point, so that the reader changes the axis without a new page.
     epochs.push_back(clock.epoch_of(step));
     seconds.push_back(clock.seconds_at(step));
     values.push_back(value ? Json(*value * kind.scale) : Json());

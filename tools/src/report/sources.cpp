@@ -90,6 +90,7 @@ std::string shown(const Json& row, const KnownColumn& column) {
   return fmt::format("{:.{}f}", cell->get<double>() * column.scale, column.decimals);
 }
 
+// A column is aligned to the right if any of its cells is a number.
 bool is_number(const Json& rows, const KnownColumn& column) {
   return std::ranges::any_of(rows, [&](const Json& row) {
     return row.contains(column.name) && row[column.name].is_number();
@@ -137,6 +138,7 @@ Json chart_of(const std::string& title, const std::string& about, const Json& x,
 void add_scaling(const std::string& name, const Json& rows, ReportSources& sources) {
   const Json ranks = numbers(rows, "ranks");
   const Json rates = numbers(rows, "images_per_second");
+  // Ideal scaling begins with the first point of the prediction.
   Json ideal = Json::array();
   for (const Json& rank : ranks) {
     const bool known = rank.is_number() && rates.front().is_number() && ranks.front().is_number();
@@ -199,6 +201,7 @@ void add_profile(const std::string& name, const Json& profile, ReportSources& so
 
 // What a JSON file holds; false: nothing that a report shows.
 bool add_json(const std::string& name, const Json& json, ReportSources& sources) {
+  // Each command's JSON has a field that no other has.
   if (is_rows(json) && json.front().contains("efficiency")) {
     add_scaling(name, json, sources);
   } else if (is_rows(json) && json.front().contains("strategy")) {
@@ -315,6 +318,7 @@ void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
   const bool compared = fs::exists(folder / "compare.csv");
   if (compared) add_csv(folder / "compare.csv", "compare.csv", sources);
   for (const fs::path& child : in_order_of(folder / "compare.csv", folders_in(folder))) {
+    // rondo compare makes ITEM/seedN; other folders of runs have them as children.
     if (is_run(child)) add_run(child, sources);
     for (const fs::path& grandchild : folders_in(child)) {
       if (!is_run(grandchild)) continue;

@@ -74,6 +74,7 @@ Totals totals_of(const train::StepProfile& profile) {
     if (of_layer && !span.layer.empty() && std::ranges::count(totals.layers, span.layer) == 0) {
       totals.layers.push_back(span.layer);
     }
+    // Other parts of a step are not of one layer: they are added up over all.
     const bool split = std::ranges::any_of(layer_passes, [&](const Pass& pass) {
       return std::ranges::count(pass.parts, span.part) > 0;
     });
@@ -169,6 +170,7 @@ void add_collectives(const Json& record, const std::vector<Span>& spans, int ran
   int id = 0;
   for (const Json& communicator : record.value("communicators", Json::array())) {
     for (const Json& operation : communicator.value("operations", Json::array())) {
+      // An operation that has not ended has no end to draw.
       const Json posted = operation.value("posted_us", Json());
       const Json ended = operation.value("ended_us", Json());
       if (!posted.is_number() || !ended.is_number()) continue;
@@ -224,6 +226,7 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   if (splits_layers(experiment, world.size())) return {};
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   const train::Model model = train::model_of(experiment, images.image, images.classes);
+  // The micro-batch of one rank: kernels are measured in the size in which they run.
   const std::int64_t pieces = world.size() * experiment.train.accumulate;
   const std::int64_t batch = std::max<std::int64_t>(experiment.train.global_batch / pieces, 1);
   const auto precision =
@@ -282,6 +285,7 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
                   .cold = alone(cold, "loss", {"forward"}, at(totals.calls, {"", "loss"}))});
   rows.push_back(sum_of_kernels(rows));
   const double whole = at(totals.microseconds, {"", "step"});
+  // What no part accounts for is shown, so that the rows add up to the step.
   double rest = whole - *rows.back().step;
   for (const auto& [part, name] : other_parts) {
     const double time = at(totals.microseconds, {"", part});
@@ -314,6 +318,7 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads) 
   const auto& spans = steps_.spans();
   const std::int64_t first =
       spans.empty() ? 0 : std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
+  // Rank 0's first span is time zero in all traces, so that they fit together in a viewer.
   const std::int64_t origin = std::stoll(broadcast_text(world_, std::to_string(first)));
   const std::string advice = "see whether there is room in the run folder";
   replace_file(folder_ / fmt::format("profile-rank-{}.json", world_.rank()),

@@ -32,6 +32,8 @@ fs::path config_of(const fs::path& source) {
 }
 
 fs::path weights_of(const TrainedRequest& request, const train::Experiment& experiment) {
+  // In this order: what the command line says, what the run has left, what the configuration begins
+  // with.
   if (!request.weights.empty()) return request.weights;
   if (!is_folder(request.source)) {
     if (!experiment.model.weights.empty()) return experiment.model.weights;

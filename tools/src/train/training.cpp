@@ -156,6 +156,7 @@ std::vector<Cost> costs_of(const train::RunSummary& summary) {
   if (summary.local_reductions > 0) {
     costs.push_back({"local reductions", number(summary.local_reductions), "0", ""});
   }
+  // Lazy layers are reduced at the end of a window alone.
   if (summary.lazy_iterations > 0) {
     const auto iterations = static_cast<double>(summary.lazy_iterations);
     const double saved = iterations - static_cast<double>(summary.lazy_reductions);
@@ -199,6 +200,7 @@ fs::path folder_asked_for(const TrainRequest& request) {
   fs::path path = request.resume;
   if (!path.has_filename()) path = path.parent_path();
   if (fs::is_directory(path / "checkpoints")) return path;
+  // A path to one checkpoint: RUN/checkpoints/step-N.
   const fs::path above = fs::absolute(path).parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
 }
@@ -212,6 +214,7 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     return;
   }
   if (use == Use::begin) refuse_files_of_another_run(path_, config);
+  // So that no empty folders stay of a path that did not exist.
   made_ = first_missing(path_);
   try {
     make(config);
@@ -233,6 +236,7 @@ void RunFolder::make(const std::string& config) {
                                  path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
+  // A config.toml that was there before stays where the folder is removed again.
   wrote_config_ = !fs::exists(path_ / "config.toml");
   write_config(path_, config);
 }
@@ -282,6 +286,7 @@ Training plan_training(const TrainRequest& request, train::Experiment experiment
   places.threads = threads_asked_for(request, experiment);
   Training training{std::move(experiment), place(machine, places), request.launch.fabric};
   training.experiment.train.threads = training.placement.threads;
+  // The configuration has it from the file, or from the option by all_settings().
   const auto nodes = static_cast<int>(training.experiment.transport.fake_nodes);
   if (nodes > 0) training.fabric.fake_nodes = nodes;
   return training;
@@ -298,6 +303,7 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   if (!request.resume.empty()) {
     arguments.insert(arguments.end(), {"--resume", request.resume.string()});
   }
+  // The placement has decided; a rank sees only the cores that it is bound to.
   arguments.insert(arguments.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.launch.placement.oversubscribe) arguments.emplace_back("--oversubscribe");
   if (request.profile) arguments.emplace_back("--profile");
