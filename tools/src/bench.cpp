@@ -115,7 +115,7 @@ void add_special_options(Command& command, const OperationKind& kind, BenchOptio
   }
 }
 
-// All options of one operation.
+// All options of one operation. The help of each operation lists only what it can do.
 void add_options(Command& command, const OperationKind& kind, BenchOptions& options) {
   if (!kind.sizes.empty()) add_data_options(command, kind, options);
   add_special_options(command, kind, options);
@@ -233,6 +233,8 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   return lines.empty() ? exit_done : exit_failed;
 }
 
+// The same command line comes here twice: as the launcher, which checks it and starts ranks, and as
+// each rank, which measures.
 int run_operation(const OperationKind& kind, BenchOptions options, const CommandLine& line) {
   PlacementRequest& request = options.launch.placement;
   if (is_rank()) {

@@ -7,6 +7,10 @@
 // A folder is locked while it is compared in, so that two comparisons cannot start the same run.
 // SIGINT, SIGTERM and SIGHUP are held the whole time: they end the ranks that run, and no further
 // run starts; the table so far is still printed.
+//
+// The plan is made first, with every configuration read and every folder looked at; what runs, what
+// is refused and what is left out follow from it. A run's result is always read from its folder, so
+// that a comparison that was interrupted, and one that is only printed, see the same.
 
 #include "compare.hpp"
 
@@ -67,7 +71,8 @@ struct Comparison {
   Table table;
 };
 
-// The table of what has completed so far.
+// The table of what has completed so far. One row for each item, over the seeds that have
+// completed; an item of which none has is a row of dashes.
 Comparison comparison_of(const Plan& plan, const CompareRequest& request) {
   const TableHead head = {.conditions = conditions_of(plan), .accuracy = request.accuracy};
   std::vector<SchemeSummary> rows;
@@ -179,6 +184,7 @@ class Runner {
       remove_run(run.request.folder);
       const RunFolder folder(run.request.folder, run.training.experiment);
       Job job = training_job(run.request, run.training, folder);
+      // One line for each run is enough; ranks report errors on stderr all the same.
       job.output = output_.value();
       job.quiet = true;
       const JobEnd end = launch(job, signals_);
@@ -265,6 +271,7 @@ void refuse_repeated(std::vector<std::int64_t> seeds) {
 }
 
 int run_compare(const CompareOptions& options) {
+  // Under another launcher every rank would start ranks of its own.
   if (is_rank()) {
     throw UsageError("rondo compare starts ranks of its own; start it without a launcher");
   }
@@ -448,6 +455,8 @@ void add_compare(Command& root) {
   compare.does([options](const CommandLine& /*line*/) { return run_compare(*options); });
 }
 
+// The first part is the scheme, the others are settings; their text also names the folder, so that
+// a comparison can be read without its command.
 SchemeItem parse_scheme_item(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ':');
   const std::string_view name = parts.front();

@@ -80,6 +80,8 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
      "{ 1 = 4.0 } makes rank 1 four times as slow, for experiments"},
 });
 
+// A predicate on the kind of layer, and not on the model's name, so that new models need no line
+// here.
 bool has_batch_norm(const train::Model& model) {
   return std::ranges::any_of(model.layers, [](const train::LayerSpec& layer) {
     return layer.kind.get_if<train::BatchNormLayer>() != nullptr;
@@ -139,6 +141,7 @@ std::string commented_text(const train::Experiment& experiment) {
   return text;
 }
 
+// An unknown name is answered with all names there are.
 int run_init(const std::string& model) {
   try {
     fmt::print("{}", commented_text(usual_experiment(model)));

@@ -58,7 +58,9 @@ std::vector<std::string> sweep_settings(const FindRateOptions& options) {
           fmt::format("train.max_steps={}", options.steps)};
 }
 
+// What would make a sweep that says nothing is refused before ranks start.
 void check(const FindRateOptions& options, const train::Experiment& experiment) {
+  // A falling rate would end where it began: the loss says nothing then.
   if (options.from >= options.to) {
     throw UsageError(
         fmt::format("--from {:g} must be smaller than --to {:g}", options.from, options.to));
@@ -124,6 +126,7 @@ std::string json_of(const RateSweep& sweep) {
   const auto number = [](const std::optional<double>& value) {
     return value ? Json(*value) : Json();
   };
+  // The format's number grows when a field changes its meaning.
   const Json object = {{"format", "rondo-find-rate-1"},
                        {"suggestion", number(sweep.suggestion)},
                        {"lowest", number(sweep.lowest)},
@@ -175,6 +178,7 @@ int find_rate(const FindRateOptions& options) {
 
 }  // namespace
 
+// The loss of a single batch jumps, so it is smoothed by an exponential mean.
 RateSweep analyse_rates(const std::vector<double>& rates, const std::vector<double>& losses) {
   RateSweep sweep;
   double sum = 0.0;

@@ -2,6 +2,9 @@
 //
 // `eval` starts ranks, which share out the test set. `predict` is one process, and takes the images
 // one after the other.
+//
+// Both find the model by a run directory, or by a configuration and a file of weights
+// (train/trained.cpp).
 
 #include <fmt/format.h>
 
@@ -44,6 +47,7 @@ struct Evaluation {
   train::TestResult result = {};
 };
 
+// A table of one row, so that text and JSON have the same fields.
 Table table_of(const Evaluation& evaluation) {
   const auto of_result = [](auto member) {
     return [member](const Evaluation& row) { return row.result.*member; };
@@ -137,6 +141,7 @@ Table table_of(const std::vector<Guess>& guesses) {
       .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);
 }
 
+// Printed at the end, so that an image that cannot be read leaves no half of a table.
 int run_predict(const PredictRequest& request) {
   const Trained trained = find_trained(request.trained);
   // Made once: the weights are read and the kernels made for all images.
@@ -144,6 +149,7 @@ int run_predict(const PredictRequest& request) {
   std::vector<Guess> all;
   for (const std::string& image : request.images) {
     std::vector<Guess> guesses = guesses_of(image, classifier.logits(image));
+    // A model may have fewer classes than are asked for.
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
     all.insert(all.end(), guesses.begin(), guesses.end());
   }

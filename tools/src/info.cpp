@@ -78,9 +78,11 @@ Json find_data_sets() {
   return found;
 }
 
+// In the order in which text shows them; ordered_json keeps it.
 Json collect() {
   const Machine machine = read_machine();
-  // What `rondo run` would do without options.
+  // What `rondo run` would do without options. The same function that places ranks, so that the
+  // answer is not another one.
   const Placement placement = place(machine, {});
   Json facts = {
       {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};

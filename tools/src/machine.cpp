@@ -124,6 +124,7 @@ std::string processor_of(hwloc_topology_t topology) {
   return model != nullptr ? model : "unknown";
 }
 
+// As the kernel sees it; in a container that is more than the container may use.
 std::uint64_t total_memory() {
   struct sysinfo info{};
   if (sysinfo(&info) != 0) throw std::system_error(errno, std::generic_category(), "sysinfo");

@@ -73,6 +73,8 @@ Option add_format_option(Command& command, Format& format, const Choices<Format>
   return command.choice("--format", format, formats, text).value("FORMAT");
 }
 
+// Every command that reads a configuration takes it as its first argument, with --set as often as
+// wanted.
 void add_experiment_options(Command& command, std::filesystem::path& config,
                             std::vector<std::string>& settings, const std::string& about_config,
                             const std::string& about_settings) {
@@ -86,6 +88,7 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
       .value("SECTION.KEY=VALUE");
 }
 
+// Where ranks run. 0 means that nothing was said, and the machine decides.
 void add_placement_options(Command& command, PlacementRequest& request) {
   command.option("-n,--ranks", request.ranks, "Ranks to start (default: one per NUMA domain)")
       .range(1, 4096)
@@ -138,6 +141,7 @@ void add_flight_record_option(Command& command, std::filesystem::path& folder,
       .value("DIR");
 }
 
+// A number and a unit, without a sign, a point or blanks between.
 std::uint64_t parse_bytes(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

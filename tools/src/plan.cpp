@@ -179,6 +179,8 @@ using Levels = std::map<std::string, train::LinkCost>;
 // A level as `rondo bench tune` writes it.
 train::LinkCost link_of(const nlohmann::json& level) {
   const double beta = level.at("beta_seconds_per_byte").get<double>();
+  // The tuning gives seconds for a byte, the planner wants bytes in a second. A slope of 0 is a
+  // link on which size does not matter.
   return {.alpha_seconds = level.at("alpha_seconds").get<double>(),
           .bandwidth = beta > 0.0 ? 1.0 / beta : std::numeric_limits<double>::infinity()};
 }
@@ -236,6 +238,7 @@ train::Model planned_model(const train::Experiment& experiment) {
 std::filesystem::path times_file() {
   const auto folder = [](const char* variable) {
     const char* path = std::getenv(variable);
+    // Relative paths in these variables are to be ignored (XDG Base Directory Specification).
     return path != nullptr && *path == '/' ? std::filesystem::path(path) : std::filesystem::path();
   };
   std::filesystem::path cache = folder("XDG_CACHE_HOME");
@@ -328,6 +331,7 @@ std::vector<train::BestPlan> best_plans(const Job& job) {
   return plans;
 }
 
+// Ends with the [grid] section that makes a run train so.
 void plan_best(const Job& job) {
   const std::vector<train::BestPlan> plans = best_plans(job);
   const Table table = best_table(plans);
@@ -344,10 +348,11 @@ void plan_best(const Job& job) {
              layers_table(first.layers).text(), grid_section(first));
 }
 
-// "FIRST:LAST"
+// "FIRST:LAST" Whether the numbers make sense, the library says.
 void read_range(const std::string& text, train::ScalingOptions& options) {
   const char* end = text.data() + text.size();
   const auto first = std::from_chars(text.data(), end, options.first);
+  // from_chars() stops at the colon, or anywhere else.
   const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
   if (colon) {
     const auto last = std::from_chars(first.ptr + 1, end, options.last);
@@ -424,6 +429,7 @@ int run_plan(const PlanRequest& request) {
   if (!scaling && !request.ranks) {
     throw UsageError("--ranks is required, or --scaling with a range of them");
   }
+  // Grids have layers within them, which no line of CSV holds.
   if (!scaling && request.format == Format::csv) throw UsageError("--format csv is for --scaling");
   // Outside of the try block: its errors have types of their own.
   const Job job = job_of(request);
@@ -453,7 +459,10 @@ Choices<std::string> schemes() {
   return choices;
 }
 
+// Two levels, each with a latency and a bandwidth. The plain options are for both, those of the
+// node for the inner one; what was measured comes in by --tuning.
 void add_link_options(Command& command, PlanRequest& request) {
+  // The library's own defaults are shown in help.
   const train::LinkCost otherwise = request.plan.fabric;
   command.option("--alpha", request.alpha, "Seconds a message takes, on all levels")
       .range(0.0, 10.0)
@@ -475,6 +484,7 @@ void add_link_options(Command& command, PlanRequest& request) {
       .value("FILE");
 }
 
+// What a rank computes with, and how much memory it has.
 void add_machine_options(Command& command, PlanRequest& request) {
   command
       .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")

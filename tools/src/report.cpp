@@ -35,6 +35,7 @@ fs::path output_of(const ReportOptions& options) {
   return one ? fs::path(options.paths.front()) / "report.html" : fs::path("report.html");
 }
 
+// The name of the folder, or of the first one with the number of the others.
 std::string title_of(const std::vector<std::string>& paths) {
   std::error_code error;
   fs::path whole = fs::absolute(paths.front(), error).lexically_normal();
@@ -44,6 +45,7 @@ std::string title_of(const std::vector<std::string>& paths) {
   return fmt::format("{} and {} more", first, paths.size() - 1);
 }
 
+// The page is written even where something was damaged: it says what.
 int run_report(const ReportOptions& options) {
   const ReportSources sources = read_sources({options.paths.begin(), options.paths.end()});
   const nlohmann::json data = page_data(title_of(options.paths), sources);

@@ -3,6 +3,9 @@
 // The launcher reads the configuration, chooses cores and makes the run folder, then starts this
 // program again as every rank. A rank connects to the others, agrees with them on the folder, and
 // calls the library; rank 0 also shows the progress.
+//
+// Signals are flags: a handler sets one, and the loop of the library asks for it between steps. So
+// SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one.
 
 #include <fmt/format.h>
 
@@ -106,6 +109,7 @@ class RunSignals {
 
   // What has come since the last call; the end stays asked for.
   [[nodiscard]] static train::RunRequest take() {
+    // The end counts more than a checkpoint: it leaves one, too.
     if (stop != 0) return train::RunRequest::checkpoint_and_stop;
     if (checkpoint == 0) return train::RunRequest::none;
     checkpoint = 0;
@@ -129,6 +133,7 @@ class MetricsEcho {
     if (!file_.is_open()) file_.open(path_);
     if (!file_.is_open()) return;
     file_.clear();  // forget that the end was reached before
+    // The writer flushes lines, but a read may come in the middle of one.
     rest_.append(std::istreambuf_iterator<char>(file_), {});
     const std::size_t end = rest_.rfind('\n');
     if (end == std::string::npos) return;
@@ -173,6 +178,7 @@ class Display {
     line_.print("run folder: " + folder.string());
   }
 
+  // The library calls these on rank 0, from the training thread.
   [[nodiscard]] train::TrainerObserver observer() {
     return {.on_note = [this](const std::string& note) { line_.print(note); },
             .on_progress =
@@ -201,6 +207,7 @@ class Display {
   std::int64_t epochs_;
 };
 
+// All ranks make the same calls; rank 0 has observers and files besides.
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
               const DumpRequest& request, transport::Team* team) {
   const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
@@ -209,6 +216,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.threads = rank.threads;
   options.team = team;
   std::optional<RunProfile> profile;
+  // Before training: the executor is given the profile when it is made.
   if (rank.profile) profile.emplace(world, *rank.profile, folder);
   options.profile = profile ? &profile->steps() : nullptr;
   options.on_step = [&] {
@@ -249,6 +257,7 @@ int train_as_rank(const TrainRank& rank) {
   options.dump_folder = rank.flight_record;
   transport::World world = transport::World::attach(options);
   std::optional<RunFolder> own;
+  // Rank 0 has said why there is no folder; the others end with the same status.
   const auto folder = agree_on_folder(world, rank, own);
   if (!folder) return exit_usage;
   train_in(world, rank, *folder, request, team.get());
@@ -288,6 +297,7 @@ int run_train(const TrainRequest& options) {
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
   static_cast<void>(steps_of(options));  // a mistake ends here, said once
+  // A rank trains and ends; what follows is the launcher.
   if (is_rank()) return train_here(options, experiment);
   const Training training = plan_training(options, experiment, read_machine());
   const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),

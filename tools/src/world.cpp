@@ -89,6 +89,8 @@ transport::WorldOptions world_options() {
   return options;
 }
 
+// Seconds and microseconds of the configuration become durations, so that no unit is lost on the
+// way.
 transport::WorldOptions world_options(const train::Experiment& experiment) {
   transport::WorldOptions options = world_options();
   options.waiting = waiting_from(experiment.transport.wait);

@@ -170,6 +170,7 @@ std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting) {
   });
 }
 
+// In place the own part of the input is the output.
 std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   const std::size_t offset = part * rank_of(setting);
@@ -184,6 +185,7 @@ std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting)
   });
 }
 
+// In place the own part of the output is the input.
 std::unique_ptr<BenchOperation> make_allgather(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   return with_type(setting.type, [&]<class T>(T) {
@@ -223,6 +225,7 @@ std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting) {
   });
 }
 
+// Input and output are apart: a part could be overwritten before it was sent.
 std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   const std::size_t count = part * setting.members.size();

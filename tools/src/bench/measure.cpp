@@ -251,6 +251,8 @@ double BenchRow::percent() const noexcept {
   return limit_us ? 100.0 * *limit_us / time.median_us : 0.0;
 }
 
+// Sizes are the outer loop, so that the forms and memories of one size are measured close to each
+// other.
 std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   const std::size_t limit_bytes = bench.limit ? std::ranges::max(bench.sizes) : 0;
   const bool messages = bench.kind->ranks == BenchRanks::pair || bench.kind->name == "halo";
@@ -275,6 +277,7 @@ std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   return rows;
 }
 
+// One column for each number, with units in the names, so that CSV needs no explanation.
 Table table_of(const std::vector<BenchRow>& rows) {
   using Row = BenchRow;
   TableOf table(rows);
@@ -317,6 +320,7 @@ std::vector<std::string> complaints(const std::vector<BenchRow>& rows,
   return lines;
 }
 
+// To stderr: a table that is piped into a file keeps what it was measured with on the terminal.
 void print_header(const transport::World& world, const Bench& bench, const std::string& wait,
                   int threads) {
   fmt::print(stderr, "# rondo {}: {}\n", RONDO_VERSION, what_is_measured(bench));

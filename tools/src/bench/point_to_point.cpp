@@ -38,6 +38,7 @@ class Latency final : public BenchOperation {
         pattern_(Pattern<T>::moved(ranks_.rank())),
         expected_(Pattern<T>::moved(peer_)) {}
 
+  // There and back are two messages.
   [[nodiscard]] BenchFacts facts() const override {
     return {.bytes = out_.size() * sizeof(T), .count = out_.size(), .calls = 2 * round_trips()};
   }
@@ -105,6 +106,7 @@ class Bandwidth final : public BenchOperation {
     requests_.reserve(2 * window_);
   }
 
+  // The time is divided by the messages of the window; both ways count twice on the bus.
   [[nodiscard]] BenchFacts facts() const override {
     return {.bytes = count_ * sizeof(T),
             .count = count_,
@@ -192,6 +194,7 @@ class Token final : public BenchOperation {
  private:
   static constexpr int round_trips = 8;
 
+  // A signal is a number in the peer's memory: no message, no matching.
   void put_token(int peer) { ranks_.put_signal(peer, number_).wait(); }
   void await_token(int peer) {
     std::uint64_t value = 0;

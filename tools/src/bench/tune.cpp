@@ -106,7 +106,8 @@ const OperationKind& kind_of(std::string_view name) {
   return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
 }
 
-// In the arena: that is where training has its buffers.
+// In the arena: that is where training has its buffers. The bench of `rondo bench` itself: a tuning
+// measures nothing in its own way.
 std::vector<BenchRow> medians(transport::World& world, Bench bench, const char* sizes,
                               int iterations) {
   bench.sizes = byte_sizes(sizes);
@@ -145,7 +146,8 @@ void measure_level(transport::World& world, const char* level, int iterations, T
   tuning.levels.push_back(std::move(cost));
 }
 
-// All ranks reduce with one algorithm for all sizes.
+// All ranks reduce with one algorithm for all sizes. The sizes are the same for every algorithm, so
+// the last one's stand for all.
 void try_algorithm(transport::World& world, const char* algorithm, int iterations, Tuning& tuning) {
   Bench bench;
   bench.kind = &kind_of("allreduce");
@@ -214,7 +216,7 @@ Json times_of(const Tuning& tuning) {
   return times;
 }
 
-// For people.
+// For people. The last line can be pasted into [transport] of a configuration.
 std::string as_text(const Tuning& tuning) {
   std::string text;
   for (const LevelCost& cost : tuning.levels) {

@@ -104,7 +104,8 @@ std::string differing(const char* name, std::int64_t recorded, std::int64_t want
   return fmt::format("{} is {}, would be {}", name, recorded, wanted);
 }
 
-// Ranks, threads and nodes are not part of a configuration, but change what a run computes.
+// Ranks, threads and nodes are not part of a configuration, but change what a run computes. The
+// first difference is enough for a message: the folder holds another run.
 std::string difference_of(const RunRecord::Start& start, const Training& training) {
   const int ranks = training.placement.ranks();
   for (const std::string& difference :
@@ -116,7 +117,8 @@ std::string difference_of(const RunRecord::Start& start, const Training& trainin
   return first_difference(start.config, training.experiment);
 }
 
-// The files that a run may have written; all others are the user's.
+// The files that a run may have written; all others are the user's. A folder that the user has
+// named may hold anything else.
 bool is_of_a_run(const std::string& name) {
   constexpr std::array names = {"config.toml",       "find-rate.json", "metrics.jsonl",
                                 "model.safetensors", "report.html",    "token_trace.jsonl"};
@@ -339,6 +341,8 @@ SchemeSummary summarise(std::string label, std::size_t seeds, Runs completed,
   return row;
 }
 
+// Two tables in one: a column with a heading is for people, with mean and deviation together; one
+// with a name is for programs, with a number in each.
 Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& rows) {
   using Row = SchemeSummary;
   // The same in every row.

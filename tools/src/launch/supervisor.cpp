@@ -151,6 +151,7 @@ void Supervisor::forward_end(const siginfo_t& info) {
   if (!from_terminal(info)) send(info.si_signo);
 }
 
+// Ctrl-Z stops the ranks with the launcher, and fg continues them.
 void Supervisor::stop_and_continue(const siginfo_t& info) {
   if (!from_terminal(info)) send(SIGTSTP);
   // The launcher stops itself after its ranks, as a shell expects of a job.
@@ -176,6 +177,7 @@ void Supervisor::reap() {
   }
 }
 
+// Once: ranks that fail later do not prolong it.
 void Supervisor::begin_grace() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::grace;

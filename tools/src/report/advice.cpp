@@ -78,7 +78,8 @@ std::set<std::string> keys_of_all(const std::vector<ReportedRun>& runs,
   return keys;
 }
 
-// The keys in which the first runs of some variants differ.
+// The keys in which the first runs of some variants differ. A key that one of them does not have
+// differs, too: its value is "-".
 std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs,
                                         const std::vector<std::size_t>& firsts) {
   std::vector<std::string> differing;
@@ -91,6 +92,8 @@ std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs,
   return differing;
 }
 
+// The item of a comparison, as the user wrote it; else the scheme with the keys that tell it from
+// others of the same scheme.
 std::string label_of(const std::vector<ReportedRun>& runs, const std::vector<Variant>& variants,
                      const Variant& variant) {
   constexpr std::size_t most_keys = 3;
@@ -125,6 +128,7 @@ void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
                        std::optional<double> accuracy) {
   std::vector<RunRecord> records;
   std::vector<double> rates;
+  // Runs that did not complete have a shorter time and a lower accuracy, and would spoil the means.
   for (const std::size_t run : variant.completed) {
     records.push_back(runs[run].record);
     const auto samples = number_in(runs[run].end, "samples");
@@ -193,6 +197,7 @@ std::set<std::string> distinct(const std::vector<ReportedRun>& runs,
   return values;
 }
 
+// Hosts and instruction set: what makes times of two runs comparable.
 std::string machine_of(const ReportedRun& run) {
   const auto hosts = run.start.is_object() ? run.start.find("hosts") : run.start.end();
   const bool known = run.start.is_object() && hosts != run.start.end();
@@ -209,6 +214,7 @@ bool is_injected(const ReportedRun& run) {
   return found != run.start.end() && found->is_array() && !found->empty();
 }
 
+// What limits the answer. It is given all the same, so these stand beside it.
 std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
                                   const std::vector<Variant>& variants) {
   std::vector<std::string> notes;
@@ -309,6 +315,8 @@ std::string answer_for(const Advice& advice, const Variant& best,
 
 }  // namespace
 
+// Runs with the same configuration but for the seed are one variant; variants are in the order of
+// their first runs.
 std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
   std::vector<Variant> variants;
   std::vector<std::map<std::string, std::string>> identities;
@@ -337,6 +345,7 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     advice.answer = "No run has completed, so there is nothing to compare yet.";
     return advice;
   }
+  // Refused before any number is compared.
   const std::string other_task = different_task(runs, variants);
   if (!other_task.empty()) {
     advice.answer = fmt::format(

@@ -66,6 +66,7 @@ struct Totals {
   std::vector<std::string> layers;  // in the order of forward
 };
 
+// Microseconds of a step on average, by layer and part.
 Totals totals_of(const train::StepProfile& profile) {
   Totals totals;
   const double steps = static_cast<double>(std::max<std::int64_t>(profile.steps(), 1));
@@ -101,6 +102,8 @@ std::optional<double> alone(const std::vector<train::KernelTime>& kernels, const
   return sum;
 }
 
+// A row for each layer and pass: what it takes in a step, and what its kernels take alone, as often
+// as they are called in a step (once for each micro-batch).
 void add_layer_rows(const Totals& totals, const std::vector<train::KernelTime>& warm,
                     const std::vector<train::KernelTime>& cold, std::vector<ProfileRow>& rows) {
   for (const std::string& layer : totals.layers) {
@@ -155,6 +158,8 @@ Json complete_event(const Span& span, int rank, std::int64_t origin_ns) {
           {"args", {{"step", span.step}}}};
 }
 
+// "M" is metadata: the viewer shows ranks as processes, with training as thread 0 and collectives
+// as thread 1.
 Json named(const char* what, int rank, int thread, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
@@ -164,6 +169,8 @@ Json named(const char* what, int rank, int thread, const std::string& name) {
 void add_collectives(const Json& record, const std::vector<Span>& spans, int rank,
                      std::int64_t origin_ns, Json& events) {
   if (!record.is_object() || spans.empty()) return;
+  // The record counts from its own beginning, whose time of the system's clock it tells; spans are
+  // in that clock, too.
   const double began = record.value("began_unix_us", 0.0) - static_cast<double>(origin_ns) / 1e3;
   const auto from = std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
   const auto to = std::ranges::max(spans, {}, &Span::end_ns).end_ns;
@@ -189,6 +196,7 @@ void add_collectives(const Json& record, const std::vector<Span>& spans, int ran
                      {{"bytes", operation.value("bytes", Json())},
                       {"communicator", communicator.value("context", Json())}}}};
       events.push_back(event);
+      // The same event as its own end: "b" and "e" with one id are an asynchronous operation.
       event["ph"] = "e";
       event["ts"] = end;
       events.push_back(std::move(event));
@@ -207,6 +215,7 @@ Json trace_of(const train::StepProfile& profile, const std::string& record, int 
   return {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
 }
 
+// Only the shapes of unsplit layers are known without lowering the model.
 bool splits_layers(const train::Experiment& experiment, int ranks) {
   const auto& grid = experiment.grid;
   // What the planner chooses is not known here.
@@ -246,6 +255,7 @@ std::string milliseconds(const std::optional<double>& microseconds) {
 
 // In words what the last rows say.
 std::string sentence_of(const std::vector<ProfileRow>& rows, StepRange range, std::int64_t steps) {
+  // The names are those that profile_rows() gives the rows.
   const auto row = [&](std::string_view pass) {
     return *std::ranges::find(rows, pass, &ProfileRow::pass);
   };

@@ -24,6 +24,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// The config.toml of a run has every key, so that the defaults of this version do not matter.
 fs::path config_of(const fs::path& source) {
   if (!is_folder(source)) return source;
   if (is_there(source / "config.toml")) return source / "config.toml";

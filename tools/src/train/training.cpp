@@ -121,7 +121,8 @@ std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
-// "40 % less than synchronous".
+// "40 % less than synchronous". What is as much as synchronous is said so, and not as "0.00 %
+// less".
 std::string against(std::uint64_t used, std::uint64_t synchronous) {
   const auto mine = static_cast<double>(used);
   const auto theirs = static_cast<double>(synchronous);
@@ -192,6 +193,8 @@ void refuse_other_run_without_checkpoints(const fs::path& folder,
 
 }  // namespace
 
+// A run that is resumed from a checkpoint goes on in the folder of that checkpoint, unless --out
+// says otherwise.
 fs::path folder_asked_for(const TrainRequest& request) {
   if (!request.folder.empty() || request.resume.empty()) return request.folder;
   if (request.resume == "auto") {
@@ -209,6 +212,7 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     : path_(std::move(folder)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
   const std::string config = to_toml(experiment);
+  // Nothing is written yet: the trainer first looks whether a checkpoint fits.
   if (use == Use::resume && has_begun(path_)) {
     refuse_other_run_without_checkpoints(path_, experiment);
     return;
@@ -263,6 +267,7 @@ std::vector<std::string> all_settings(const TrainRequest& request) {
   const auto set = [&](const char* key, const auto& value, const char* quote) {
     if (value) settings.push_back(fmt::format("transport.{}={}{}{}", key, quote, *value, quote));
   };
+  // Strings need quotes, so that TOML does not read a name as something else.
   set("fake_nodes", fabric.fake_nodes, "");
   set("fabric", fabric.fabric, "'");
   set("interface", fabric.interface, "'");
@@ -393,6 +398,8 @@ void ProgressLine::clear() {
   live_ = false;
 }
 
+// Beside each cost stands that of synchronous updates in the same steps: the saving is what other
+// schemes are chosen for.
 std::string format_summary(const train::RunSummary& summary) {
   const std::vector<Cost> costs = costs_of(summary);
   std::string text = TableOf(costs)

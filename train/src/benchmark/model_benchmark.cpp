@@ -1,5 +1,5 @@
 // Times of a model's training step and of its layers by themselves, for `rondo bench model` and for
-// the planner. Medians of several runs, after one that is not counted.
+// the planner. Medians of several runs, after two that are not counted.
 //
 // A kernel alone is timed on data that is in the caches, or after a flush of them: in a step most
 // kernels lie between the two, because other layers have run since their weights and inputs were

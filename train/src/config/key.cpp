@@ -129,6 +129,7 @@ std::string printable(std::string_view text) {
 
 namespace {
 
+// As in "0.5 is impossible; must be at least 1".
 std::string describe(const Limits& limits) {
   if (std::isfinite(limits.least) && std::isfinite(limits.most)) {
     return fmt::format("must lie in {}{}, {}{}", limits.open_least ? '(' : '[', limits.least,

@@ -181,6 +181,7 @@ std::vector<Key> optimizer_keys() {
   };
 }
 
+// Keys of all schemes stand in one section; combinations.cpp says which do not go together.
 std::vector<Key> update_keys() {
   constexpr Section<&Experiment::update> update{"update"};
   return {
@@ -209,6 +210,7 @@ std::vector<Key> update_keys() {
   };
 }
 
+// "chosen" is what a run writes after "auto": the splits are in the file then.
 std::vector<Key> grid_keys() {
   constexpr Section<&Experiment::grid> grid{"grid"};
   return {

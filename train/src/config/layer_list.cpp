@@ -41,6 +41,7 @@ LayerKey key(std::string_view name, Limits limits = {}) {
           .limits = std::move(limits)};
 }
 
+// From the list of kinds, so that a new kind needs no line here.
 std::vector<std::string> names_of_kinds() {
   std::vector<std::string> names;
   for (const DescribedKind& kind : described_kinds()) names.emplace_back(kind.name);

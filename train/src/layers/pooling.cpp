@@ -68,6 +68,7 @@ class PoolingKernel final : public OneForwardKernel {
   tensor::Pooling kernel_;
 };
 
+// Without training there is no workspace: maxima need not be found again.
 std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingSpec spec,
                                         KernelPurpose purpose,
                                         tensor::DataType type = tensor::DataType::f32) {
@@ -310,6 +311,7 @@ class GlobalAverage final : public LayerType {
   }
 };
 
+// Windows lie side by side unless a stride is given, as in PyTorch.
 LayerKind described_pooling(const Experiment::Layer& layer, tensor::PoolingKind kind) {
   return PoolingLayer{.kind = kind,
                       .window = layer.window,
@@ -339,6 +341,8 @@ std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
   return make_layer_kernel(context.engine, layer, x, true, context.purpose);
 }
 
+// Of an image that is split, every rank of the replica gets the means: they are the same for all,
+// and the fully connected layer behind reads whole images.
 std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& context,
                                                          const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();
@@ -349,6 +353,7 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& co
   }
 
   const Box x = layout.x.box_of(rank);
+  // All ranks of the replica hold the same means of its samples.
   const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
   if (parts.c > 1 || parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
     throw std::invalid_argument(

@@ -40,6 +40,8 @@ TurnKind kind_of(std::string_view name) {
   throw std::invalid_argument("no such kind");
 }
 
+// Anything else than a turn of one of these workers is refused, whatever its form: the caller names
+// file and line.
 sync::Turn turn_of(const std::string& line, int workers) {
   const auto object = nlohmann::json::parse(line);
   const sync::Turn turn{.kind = kind_of(object.at("kind").get<std::string>()),
@@ -101,6 +103,7 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<sync::Push>);
 
+// An allgather of unequal parts needs to know all sizes on every rank.
 std::vector<std::size_t> bytes_by_rank(transport::World& world, std::size_t mine) {
   // Every rank has taken another number of turns.
   const std::array own{static_cast<std::int64_t>(mine)};
@@ -121,6 +124,7 @@ std::vector<sync::Push> by_version(const std::vector<sync::Push>& pushes) {
 
 }  // namespace
 
+// In the order of the versions of the model, which is that of the turns.
 std::vector<sync::Push> gather_pushes(transport::World& world,
                                       const std::vector<sync::Push>& mine) {
   std::vector<std::uint8_t> own(mine.size() * sizeof(sync::Push));

@@ -39,7 +39,9 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
   return {};
 }
 
-/// Up to the first layer with parameters that is neither a convolution nor its batch norm.
+/// Up to the first layer with parameters that is neither a convolution nor its batch norm. Layers
+/// from the input side on: their gradients are final last, so that little of backward is left to
+/// hide their reduction. A batch norm goes with its convolution.
 std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
   std::size_t group = 0;
@@ -65,6 +67,7 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
       return static_cast<std::size_t>(choice.number);
     case LazyLayers::Kind::fraction: {
       const double share = choice.number * static_cast<double>(candidates.size());
+      // A share that is not zero means at least one layer.
       return share == 0.0 ? 0 : static_cast<std::size_t>(std::max(1.0, std::round(share)));
     }
     case LazyLayers::Kind::automatic:

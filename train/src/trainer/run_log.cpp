@@ -50,7 +50,8 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
 
 }  // namespace
 
-// With ios::app every line goes behind what is there, also after the file was cut.
+// With ios::app every line goes behind what is there, also after the file was cut. Opened before
+// training begins: a folder that cannot be written is an error then, and not after an epoch.
 MetricsFile::MetricsFile(std::filesystem::path file, Begin begin) : path_(std::move(file)) {
   errno = 0;
   stream_.open(path_, begin == Begin::anew ? std::ios::trunc : std::ios::app);
@@ -280,6 +281,7 @@ void RunLog::round(const RoundEvent& event) {
   if (file_) file_->write(event);
 }
 
+// Every turn goes to both files: for people as an event, for a replay as a line of the trace.
 void RunLog::pushes(const std::vector<sync::Push>& events) {
   if (!file_) return;
   for (const sync::Push& event : events) file_->write(event);

@@ -42,6 +42,7 @@ constexpr const char* metadata_key = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
 
+// Types that this program does not know have no size, and are refused.
 std::size_t bytes_of_type(std::string_view type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
@@ -107,10 +108,13 @@ std::string header_of(const std::vector<const NamedTensor*>& tensors,
     offset = end;
   }
   std::string text = header.dump();
+  // Blanks behind the object: values begin at a multiple of 8 bytes of the file, so that a reader
+  // can map them.
   text.append((alignment - text.size() % alignment) % alignment, ' ');
   return text;
 }
 
+// IEEE half precision: a sign, 5 bits of exponent with a bias of 15, 10 bits of fraction.
 float from_half(std::uint16_t half) {
   const auto sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
   const std::uint32_t exponent = half >> 10U & 0x1fU;
