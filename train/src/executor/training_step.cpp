@@ -168,18 +168,12 @@ void Executor::Impl::train_nothing(StepObserver& observer) {
 
 namespace {
 
-bool is_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
 bool is_finite(const tensor::ConstAnyView& values) {
   const auto size = static_cast<std::size_t>(values.shape.size());
   if (values.type == tensor::DataType::f32) {
-    return is_finite(std::span(values.as<float>().data, size));
+    return tensor::all_finite(std::span(values.as<float>().data, size));
   }
-  return std::ranges::all_of(
-      std::span(values.as<tensor::Bfloat16>().data, size),
-      [](tensor::Bfloat16 value) { return std::isfinite(tensor::to_float(value)); });
+  return tensor::all_finite(std::span(values.as<tensor::Bfloat16>().data, size));
 }
 
 }  // namespace
@@ -190,7 +184,7 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   if (batch.samples == 0 && !program_->runs_empty_batches()) return {};
   const BatchPlan& plan = training_plan(batch.samples);
   const void* input = input_of(plan, batch);
-  std::string first = is_finite(batch.images) ? "" : "the images";
+  std::string first = tensor::all_finite(batch.images) ? "" : "the images";
   const auto note = [&](bool finite, const char* what, std::size_t node) {
     if (finite || !first.empty()) return;
     const GraphNode& at = program_->graph().nodes[node];
@@ -199,7 +193,7 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   };
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const auto parameters = spans_[i].parameters_of(std::span<const float>(state_.parameters));
-    note(is_finite(parameters), "the parameters of ", i);
+    note(tensor::all_finite(parameters), "the parameters of ", i);
     if (spans_[i].block) plan.kernels[i]->load(parameters);
     plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
                                       spans_[i].statistics_of(state_.statistics));

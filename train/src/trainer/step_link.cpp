@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -73,8 +74,13 @@ StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
   buckets_.reserve(layout.blocks.size());
 }
 
+// The gradient is in the cache yet, and no other rank's has been added to it.
 void StepLink::gradients_final(std::size_t group) {
-  if (sum_) add_up(layout_.blocks[group]);
+  const ParameterBlock& block = layout_.blocks[group];
+  if (!not_finite_ && !tensor::all_finite(gradients_.subspan(block.offset, block.size))) {
+    not_finite_ = group;
+  }
+  if (sum_) add_up(block);
   if (!last_) return;
   if (scheme_.wants_inner_sums()) {
     collect(group);

@@ -77,6 +77,7 @@ class StepLink final : public StepObserver {
   /// The next pass is micro-batch `micro_batch` of `micro_batches`.
   void begin_micro_batch(std::int64_t micro_batch, std::int64_t micro_batches) noexcept {
     first_ = micro_batch == 0;
+    if (first_) not_finite_.reset();
     last_ = micro_batch + 1 == micro_batches;
   }
 
@@ -88,6 +89,10 @@ class StepLink final : public StepObserver {
   [[nodiscard]] StepProfile* profile() override { return profile_; }
   /// Where the executor notes times; lent, null: nowhere.
   void set_profile(StepProfile* profile) noexcept { profile_ = profile; }
+
+  /// The first parameter block of this step whose own gradient, before any sum, has an element that
+  /// is NaN or infinite. Backward goes from the last layer to the first.
+  [[nodiscard]] std::optional<std::size_t> not_finite() const noexcept { return not_finite_; }
 
   /// The last micro-batch has been computed: waits for sums that are still under way.
   void end_step();
@@ -119,6 +124,7 @@ class StepLink final : public StepObserver {
   std::size_t passed_on_ = 0;    // of them, by now
   bool is_open_ = false;         // the last one: more may follow
   std::optional<sync::GradientSum> sum_ = {};
+  std::optional<std::size_t> not_finite_ = {};
   StepProfile* profile_ = nullptr;
   bool first_ = true;
   bool last_ = true;
