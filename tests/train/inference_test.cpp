@@ -1,4 +1,4 @@
-// Models that have been trained: judged, asked about images, and exported.
+// Models that have been trained: evaluated, asked about images, and exported.
 
 #include <rondo/train/inference.hpp>
 

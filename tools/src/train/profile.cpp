@@ -224,8 +224,9 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   if (splits_layers(experiment, world.size())) return {};
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   const train::Model model = train::model_of(experiment, images.image, images.classes);
-  const std::int64_t pieces = world.size() * experiment.train.accumulate;
-  const std::int64_t batch = std::max<std::int64_t>(experiment.train.global_batch / pieces, 1);
+  const std::int64_t micro_batches = world.size() * experiment.train.accumulate;
+  const std::int64_t batch =
+      std::max<std::int64_t>(experiment.train.global_batch / micro_batches, 1);
   const auto precision =
       experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
   world.communicator().barrier().wait();

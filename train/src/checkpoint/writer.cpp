@@ -128,18 +128,18 @@ void CheckpointWriter::write_parts(const RankState& state) const {
 }
 
 void CheckpointWriter::progress() {
-  if (stage_ == Stage::writing && done_) meet();
-  if (stage_ == Stage::meeting && met_.test()) complete();
+  if (stage_ == Stage::writing && done_) begin_barrier();
+  if (stage_ == Stage::waiting && barrier_.test()) complete();
   if (stage_ == Stage::completing && done_) {
     join();
     stage_ = Stage::idle;
   }
 }
 
-void CheckpointWriter::meet() {
+void CheckpointWriter::begin_barrier() {
   join();
-  met_ = all_.barrier();
-  stage_ = Stage::meeting;
+  barrier_ = all_.barrier();
+  stage_ = Stage::waiting;
 }
 
 void CheckpointWriter::complete() {
@@ -155,9 +155,9 @@ void CheckpointWriter::complete() {
 }
 
 void CheckpointWriter::finish() {
-  if (stage_ == Stage::writing) meet();
-  if (stage_ == Stage::meeting) {
-    met_.wait();
+  if (stage_ == Stage::writing) begin_barrier();
+  if (stage_ == Stage::waiting) {
+    barrier_.wait();
     complete();
   }
   if (stage_ == Stage::completing) join();

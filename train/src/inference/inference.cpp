@@ -156,7 +156,7 @@ std::string digest_of_images(const Images& images) {
   return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
 }
 
-// Ranks that judged with other weights, or other images, would give a mean of nothing.
+// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
 void agree_on_files(transport::World& world, const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const std::vector<Fact> facts = {
@@ -182,8 +182,8 @@ LoaderOptions test_options(const Experiment::Data& data) {
           .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
 }
 
-LossSums judge(LoadedModel& trained, const Experiment& experiment, Range share, std::int64_t batch,
-               int threads) {
+LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Range share,
+                        std::int64_t batch, int threads) {
   LossSums sums;
   if (share.size() == 0) return sums;
   tensor::Engine engine(threads);
@@ -209,8 +209,8 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   LossSums own;
   agree_on(world, [&] {
-    own = judge(trained, experiment, share, evaluation_batch(experiment, world.size(), share),
-                threads);
+    own = evaluate_share(trained, experiment, share,
+                         evaluation_batch(experiment, world.size(), share), threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::array slowest{took.count()};

@@ -71,8 +71,8 @@ class BatchNormKernel final : public LayerKernel {
 /// The ranks that share statistics: of one channel block, of one replica, and of one replica or
 /// all.
 transport::Communicator& sharing(GridCommunicators& communicators, const Partition& x,
-                                 BatchNormGroup statistics) {
-  const bool by_replica = statistics == BatchNormGroup::group;
+                                 BatchNormScope statistics) {
+  const bool by_replica = statistics == BatchNormScope::replica;
   std::vector<int> colors;
   std::vector<int> keys;
   for (int rank = 0; rank < x.ranks(); ++rank) {
@@ -87,14 +87,14 @@ transport::Communicator& sharing(GridCommunicators& communicators, const Partiti
 }
 
 tensor::SumOverRanks sum_over(const KernelContext& context, const Partition& x,
-                              BatchNormGroup statistics) {
-  if (statistics == BatchNormGroup::rank) return {};
+                              BatchNormScope statistics) {
+  if (statistics == BatchNormScope::rank) return {};
   const auto of_several = [](transport::Communicator* ranks) {
     return ranks != nullptr && ranks->size() > 1 ? ranks : nullptr;
   };
   transport::Communicator* const here = of_several(&sharing(context.communicators, x, statistics));
   transport::Communicator* const elsewhere =
-      statistics == BatchNormGroup::all ? of_several(context.across) : nullptr;
+      statistics == BatchNormScope::all ? of_several(context.across) : nullptr;
   if (here == nullptr && elsewhere == nullptr) return {};
   return [here, elsewhere](std::span<double> sums) {
     if (here != nullptr) here->allreduce(sums).wait();
@@ -117,7 +117,7 @@ tensor::Shape box_of(const Partition& x, int rank) {
 class BatchNormOnGrid final : public LayerKernel {
  public:
   BatchNormOnGrid(const KernelContext& context, const BatchNormLayer& layer,
-                  const NodeLayout& layout, BatchNormGroup statistics)
+                  const NodeLayout& layout, BatchNormScope statistics)
       : box_(box_of(layout.x, context.communicators.rank())), residual_(layer.residual) {
     // Made by all ranks, for it may split a communicator.
     tensor::SumOverRanks sum = sum_over(context, layout.x, statistics);
@@ -213,7 +213,7 @@ class BatchNorm final : public LayerType {
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
-    const bool shared = kernel.statistics != BatchNormGroup::rank;
+    const bool shared = kernel.statistics != BatchNormScope::rank;
     return kernel.kernels.of(spec_of(layer_, x.shape()), shared);
   }
 
@@ -226,7 +226,7 @@ class BatchNorm final : public LayerType {
 std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const KernelContext& context,
                                                      const BatchNormLayer& layer,
                                                      const NodeLayout& layout,
-                                                     BatchNormGroup statistics) {
+                                                     BatchNormScope statistics) {
   return std::make_unique<BatchNormOnGrid>(context, layer, layout, statistics);
 }
 

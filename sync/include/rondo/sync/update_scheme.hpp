@@ -144,7 +144,7 @@ class RONDO_SYNC_API UpdateScheme {
   virtual void finish() = 0;
 
   /// Fills `parameters` and `statistics` (sizes of the Replica's) with the model that evaluation
-  /// should judge: flushed or averaged where the scheme needs it, statistics averaged over the
+  /// should use: flushed or averaged where the scheme needs it, statistics averaged over the
   /// ranks. Collective; leaves all training state untouched.
   virtual void copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) = 0;
 

@@ -42,7 +42,7 @@ class RONDO_TRAIN_API Classifier {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A test set as a model with given weights judges it.
+/// A test set as a model with given weights classifies it.
 struct TestResult {
   std::int64_t images = 0;
   double loss = 0.0;      ///< mean over the test set
