@@ -8,23 +8,32 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/halo.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/redistribution.hpp>
 
+#include "config/grid_choice.hpp"
 #include "executor/graph.hpp"
 #include "executor/lowering.hpp"
+#include "grid/layout.hpp"
+#include "layers/layer_type.hpp"
+#include "model/described.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {
+
+using testing::ElementsAre;
 
 // The search for the best splits against all splits there are, on networks small enough for that.
 
@@ -433,6 +442,82 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
         }
       }
     }
+  }
+}
+
+// What the planner counts for the rank that receives most, by a formula that is as fast on a
+// thousand ranks as on two, against LayerType::traffic(), which goes through all ranks.
+
+/// Reads its input behind a convolution, so that it has a gradient; followed by another layer.
+Model model_with(Experiment::Layer layer) {
+  if (layer.kind == "add" || layer.kind == "concat") layer.with = "input";
+  return make_described_model({.name = "custom",
+                               .input = {8, 8, 32},
+                               .classes = 64,
+                               .layers = {{.kind = "convolution", .filters = 32, .kernel = 1},
+                                          std::move(layer),
+                                          {.kind = "fully_connected", .outputs = 64}}});
+}
+
+/// One element takes one second, and a message nothing, so that seconds count elements.
+PlanOptions seconds_count_elements(int ranks, std::int64_t batch) {
+  return job(ranks, batch, 0.0, element_bytes);
+}
+
+/// Compares every way in which layer `index` can run. Returns how many of them send something.
+int compare_traffic(const Model& model, std::size_t index, ProcessGrid grid) {
+  const PlanOptions options = seconds_count_elements(grid.ranks(), 8);
+  const GridJob all{
+      .model = model, .options = options, .grid = grid, .shapes = shapes_of(model, options.batch)};
+  const JobLayer layer = layer_of(all, index);
+  const std::vector<ValueLayout> layouts = possible_layouts(all);
+  const ProcessGrid replica{.pr = grid.pr};
+  const auto partition = [&](int layout, const tensor::Shape& value) {
+    return partition_of(layouts[static_cast<std::size_t>(layout)], value.with_n(value.n / grid.pc),
+                        replica);
+  };
+  int sending = 0;
+  for (const LayerOption& option : options_of(all, layer, layouts, FlopRate(1e9))) {
+    const NodeLayout layout{.split = option.split,
+                            .x = partition(option.x, layer.x),
+                            .y = partition(option.y, layer.y)};
+    const std::uint64_t sent = static_cast<std::uint64_t>(grid.pc) *
+                               layer.spec.kind->traffic(layout, layer.input_gradient).elements();
+    const double planned = option.exchange * grid.ranks();
+    SCOPED_TRACE(layer.spec.kind->text() + " by " + to_text(option.split));
+    // In more than two parts those at the edges receive less than those between.
+    if (option.split.h <= 2 && option.split.w <= 2) {
+      EXPECT_EQ(planned, static_cast<double>(sent));
+    } else {
+      EXPECT_GE(planned, static_cast<double>(sent));
+    }
+    sending += sent > 0 ? 1 : 0;
+  }
+  return sending;
+}
+
+TEST(PlanTrafficTest, ThePlannerCountsWhatLayersSend) {
+  std::set<std::string> silent;
+  for (const DescribedKind& kind : described_kinds()) {
+    const Model model =
+        model_with({.kind = std::string(kind.name), .filters = 64, .outputs = 64, .kernel = 3});
+    int sending = 0;
+    for (const ProcessGrid grid : {ProcessGrid{.pr = 2}, {.pr = 4}, {.pr = 2, .pc = 2}}) {
+      sending += compare_traffic(model, 1, grid);
+    }
+    if (sending == 0) silent.emplace(kind.name);
+  }
+  EXPECT_THAT(silent, ElementsAre("activation", "add", "average_pooling", "batch_norm", "concat",
+                                  "dropout", "max_pooling"));
+}
+
+// The input has no gradient, and windows overlap.
+TEST(PlanTrafficTest, ThePlannerCountsWhatTheFirstLayerSends) {
+  for (const ProcessGrid grid : {ProcessGrid{.pr = 2}, {.pr = 4}, {.pr = 2, .pc = 2}}) {
+    EXPECT_GT(compare_traffic(chain(), 0, grid), 0);
+    const Model pools =
+        model_with({.kind = "average_pooling", .window = 3, .stride = 1, .padding = 1});
+    EXPECT_GT(compare_traffic(pools, 1, grid), 0);
   }
 }
 
