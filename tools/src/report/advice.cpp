@@ -7,7 +7,7 @@
 // accurate as the best one, the advice is the one that needed the least training time to the best
 // accuracy that all of them reached.
 
-#include "report/advice.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // type application/json, in which "<" is written as an escape of JSON, so that no text can end the
 // element; and the page's script puts texts into the document as text nodes alone.
 
-#include "report/page.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 
@@ -14,8 +14,6 @@
 #include <optional>
 #include <utility>
 #include <vector>
-
-#include "report/advice.hpp"
 
 namespace rondo::tools {
 namespace {

@@ -4,7 +4,7 @@
 // columns that it knows, in the units that people read; others are left out, so that files of later
 // versions can be shown.
 
-#include "report/sources.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 

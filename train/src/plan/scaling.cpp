@@ -1,12 +1,15 @@
 // How a scheme scales (scaling.hpp): the time of a step on more and more ranks, with what backward
 // hides of the reductions.
 
-#include "plan/scaling.hpp"
+#include <rondo/train/scaling.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +19,9 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
-#include <rondo/train/scaling.hpp>
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/model.hpp>
 
 #include "config/combinations.hpp"
 #include "layers/layer_type.hpp"
@@ -25,6 +30,32 @@
 #include "schemes/lazy.hpp"
 
 namespace rondo::train {
+namespace {
+
+// When the gradients of a layer's parameters are final in a step of one rank.
+struct FinalGradients {
+  double seconds = 0.0;      // from the begin of forward
+  std::size_t elements = 0;  // parameters
+};
+
+// A step without communication: by parameter block, and the end of backward.
+struct Backward {
+  std::vector<FinalGradients> blocks = {};
+  double end = 0.0;
+};
+
+// Seconds of an allreduce of so many elements.
+using Allreduce = std::function<double(double elements)>;
+
+// What a step's time depends on.
+struct SchemeJob {
+  const Model& model;
+  const Experiment::Update& update;
+  const ScalingOptions& options;
+  const Backward& backward;
+  int ranks = 1;
+  double update_seconds = 0.0;  // U
+};
 
 Backward backward_of(const Model& model, std::int64_t samples, const ComputeCosts& costs) {
   const std::vector<LocalWork> work = unsplit_work(model, samples);
@@ -52,6 +83,8 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
   return backward;
 }
 
+// When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
+// if there are none.
 double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_elements,
                       const Allreduce& allreduce) {
   double end = 0.0;
@@ -64,8 +97,6 @@ double reductions_end(const Backward& backward, std::size_t first, std::size_t b
   }
   return end;
 }
-
-namespace {
 
 // All ranks of a job that is smaller than a node are on one.
 double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
@@ -223,14 +254,16 @@ constexpr std::array costs_of_schemes{
     SchemeCost{sync::cyclic_scheme, cyclic_seconds},
 };
 
-}  // namespace
-
+// The seconds of scaling.hpp for the scheme that update.scheme names, in which a rank trains its
+// samples once. Throws std::invalid_argument for a name that is none.
 double step_seconds(const SchemeJob& job) {
   for (const auto& [scheme, seconds] : costs_of_schemes) {
     if (job.update.scheme == scheme.name) return seconds(job);
   }
   throw std::invalid_argument("scaling: no scheme is called " + job.update.scheme);
 }
+
+}  // namespace
 
 double mean_window(const std::filesystem::path& metrics) {
   std::ifstream file(metrics);
