@@ -15,8 +15,8 @@ class World;
 
 namespace rondo::train {
 
-/// A model with weights from a file, which tells what is on an image. It has kernels for evaluation
-/// only: no gradients, no optimizer, no buffers for either.
+/// A Predictor for files of images: a model with weights from a file, which tells what is on an
+/// image.
 ///
 /// Images are normalised with the mean and deviation that the file says; if it says none, as a file
 /// of PyTorch's, with those of the data of `experiment`, which are then read. Belongs to one thread
