@@ -211,7 +211,7 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
     if (joins && split[i + 1].kind == SplitKind::channel)
       split[i + 1] = {.kind = SplitKind::replica};
     work.push_back(local_work(job, layer, split[i + 1]));
-    // Where sums or outputs are brought together, those behind follow that.
+    // Where sums or outputs are gathered, those behind follow that.
     const bool gathers = layer.averages_images() && split[i + 1].kind == SplitKind::space;
     const bool connects = layer.is_fully_connected() && split[i + 1].kind == SplitKind::channel;
     if (gathers || connects) split[i + 1] = {.kind = SplitKind::replica};

@@ -1,4 +1,4 @@
-// What it costs on one grid to bring a value of the model from one layout to another.
+// What it costs on one grid to redistribute a value of the model.
 
 #include "plan/grid_job.hpp"
 

@@ -87,8 +87,8 @@ struct JobLayer {
   return static_cast<std::uint64_t>(box.size());
 }
 
-// Seconds of bringing values from one layout to another and their gradients back, by the numbers
-// of the layouts; the model's input has no gradient. Values of equal extents share a table.
+// Seconds of redistributing values from one layout to another and their gradients back, by the
+// numbers of the layouts; the model's input has no gradient. Values of equal extents share a table.
 class RelayoutTable {
  public:
   RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts);

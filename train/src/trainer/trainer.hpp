@@ -68,7 +68,7 @@ class Trainer {
   /// Waits until the last checkpoint is complete. Collective.
   void complete_checkpoints();
 
-  /// Brings what the scheme still holds back into the parameters. Collective.
+  /// Adds what the scheme has still pending to the parameters. Collective.
   void finish();
 
   /// Leaves the model that was evaluated last as model.safetensors in rank 0's run folder, if it

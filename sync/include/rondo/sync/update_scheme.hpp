@@ -86,8 +86,8 @@ struct SchemeCounters {
   std::uint64_t global_reductions = 0;  ///< over all replicas, whatever level asked; in training
   std::uint64_t lazy_reductions = 0;    ///< those of them with the lazy layers (make_lazy)
   std::uint64_t local_reductions = 0;   ///< over a part of the replicas
-  std::uint64_t global_bytes = 0;       ///< that this rank gave into global ones
-  std::uint64_t local_bytes = 0;        ///< into local ones
+  std::uint64_t global_bytes = 0;       ///< that this rank contributed to global ones
+  std::uint64_t local_bytes = 0;        ///< to local ones
   std::uint64_t collectives = 0;        ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
 };

@@ -30,7 +30,7 @@ namespace rondo::train {
 //     channel    p_C x p_F = P_r for convolutions: P_r x 1 is stationary-X, 1 x P_r stationary-Y;
 //                outputs over P_r for fully connected layers
 //
-// Other layers follow the layout of their first input; a second one is brought to it. Where a layer
+// Other layers follow the layout of their first input; a second one gets it, too. Where a layer
 // reads another layout than its input has, the value is redistributed, and its gradient back: once
 // where two readers want the same. The model's input is loaded as it is wanted; logits lie by
 // sample or by replica.
@@ -94,7 +94,7 @@ struct BestPlan {
 /// Dynamic programming over the model's layers in order. Its state is the layout of every value
 /// that is still to be read (two in a residual block), so branches are searched together. Without a
 /// memory limit no other splits have fewer seconds, but for values with more than two readers: of
-/// the layouts to which such a one is brought, the search remembers the last. With a limit the
+/// the layouts to which such a one is moved, the search remembers the last. With a limit the
 /// search is repeated for every size that the buffers for gradients may have, as far as that can
 /// still pay, and a state keeps trade-offs of seconds against bytes, at most 64 of them: where
 /// there are more, something faster that fits may be missed. While it searches it counts only what
