@@ -31,6 +31,7 @@ class WholeModel final : public Program {
     BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .scored = {0, images}};
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       const LayerSpec& layer = model_.layers[i];
+      // If the limit of memory is exceeded in here, the message names this layer.
       const MemoryScope scope(engine_.memory(), "layer " + layer.name);
       plan.kernels.push_back(make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
                                                has_gradient(graph_, layer.inputs[0]), purpose,
@@ -89,6 +90,7 @@ class SplitModel final : public Program {
     if (input.blocks() > 1) plan.input = input.box_of(rank);
     const Partition& logits = lowering.values.back();
     plan.scored = logits.box_of(rank).n;
+    // Where every rank has all logits, one of them counts the loss, so that no image counts twice.
     plan.counts = logits.holders() == 1 || rank == 0;
     return plan;
   }

@@ -27,9 +27,10 @@ DurableFile::DurableFile(std::filesystem::path path, const char* remedy)
   if (descriptor_ < 0) fail("cannot be written");
 }
 
+// An error of close() is no loss: what has to be on disk has been synced before.
 DurableFile::~DurableFile() { ::close(descriptor_); }
 
-// A signal may end a write early.
+// A write may write a part of the bytes, or be interrupted by a signal.
 void DurableFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
@@ -47,6 +48,7 @@ void DurableFile::fail(const char* problem) const {
   fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)), remedy_);
 }
 
+// A new name is on disk when the folder that has it was synced.
 void sync_folder(const std::filesystem::path& folder, const char* remedy) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
