@@ -202,7 +202,7 @@ Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
   return {y, x.parts(), block_of_rank};
 }
 
-// All channels of the rank's group: what it convolves.
+// The channels of all ranks that share the rank's block of channels: what it convolves.
 Box gathered_input(const Partition& x, ChannelGrid grid, int rank) {
   Box box = x.box_of(rank);
   box.c = even_range(x.extents().c, grid.channels, position_of(x, grid, rank).channel);
