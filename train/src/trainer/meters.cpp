@@ -119,7 +119,7 @@ std::vector<Parameter> statistics_of(const ParameterLayout& layout, const std::s
 SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
                                    const ParameterLayout& layout, int position)
     : layout_size_(layout.statistic_count) {
-  if (choice.batch_norm != BatchNormGroup::rank) return;  // they measure together
+  if (choice.batch_norm != BatchNormScope::rank) return;  // they measure together
   const int ranks = choice.grid.pr;
   const Lowering lowering = lower(model, choice.splits, ranks, ranks);  // an image for every part
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
@@ -168,11 +168,12 @@ std::vector<double> SharedStatistics::measured(std::span<const float> statistics
   return measured;
 }
 
-void SharedStatistics::average(transport::Communicator& group, std::span<float> statistics) const {
+void SharedStatistics::average(transport::Communicator& replica,
+                               std::span<float> statistics) const {
   std::vector<double> sums = measured(statistics);
-  group.allreduce(std::span(sums)).wait();
+  replica.allreduce(std::span(sums)).wait();
   const std::span<float> least = statistics.subspan(layout_size_);
-  group.allreduce(least, transport::ReduceOp::min).wait();
+  replica.allreduce(least, transport::ReduceOp::min).wait();
 
   auto next = sums.begin();
   auto next_left = least.begin();

@@ -57,7 +57,7 @@ class SlowRank {
 };
 
 /// Hands the executor's progress through a step on to the update scheme and the transport. Layer
-/// l of the scheme is group l of the model's parameters.
+/// l of the scheme is block l of the model's parameters.
 ///
 /// Where a step is computed in several micro-batches, the scheme sees one: layers are made ready in
 /// the first micro-batch, and final in the last, with the gradients of all.
@@ -81,10 +81,10 @@ class StepLink final : public StepObserver {
     last_ = micro_batch + 1 == micro_batches;
   }
 
-  void make_ready(std::size_t group) override {
-    if (first_) scheme_.make_ready(group);
+  void make_ready(std::size_t block) override {
+    if (first_) scheme_.make_ready(block);
   }
-  void gradients_final(std::size_t group) override;
+  void gradients_final(std::size_t block) override;
   void between_layers() override;
   [[nodiscard]] StepProfile* profile() override { return profile_; }
   /// Where the executor notes times; lent, null: nowhere.
@@ -98,16 +98,16 @@ class StepLink final : public StepObserver {
   void end_step();
 
  private:
-  /// Adjacent groups, the last one first, that are summed over the same ranks.
+  /// Adjacent parameter blocks, the last one first, that are summed over the same ranks.
   struct Bucket {
-    std::size_t first = 0;                     ///< group
+    std::size_t first = 0;                     ///< parameter block
     std::size_t last = 0;                      ///< behind it
     transport::Communicator* inner = nullptr;  ///< none: nothing is to be summed
     transport::Request request = {};
   };
 
-  void add_up(const ParameterBlock& group);
-  void collect(std::size_t group);
+  void add_up(const ParameterBlock& block);
+  void collect(std::size_t block);
   void post_open();
   /// The scheme is told of the oldest bucket, which has been summed.
   void pass_on();

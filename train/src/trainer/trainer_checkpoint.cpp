@@ -279,7 +279,8 @@ void Trainer::restore_progress(std::span<const std::byte> state, bool own) {
 int Trainer::asked() const { return static_cast<int>(request_ ? request_() : RunRequest::none); }
 
 void Trainer::meet_in_step(const tensor::Loss& loss) {
-  const StepFlags mine{.request = asked(), .not_finite = std::isfinite(loss.sum) && !link_->not_finite() ? 0 : 1};
+  const StepFlags mine{.request = asked(),
+                       .not_finite = std::isfinite(loss.sum) && !link_->not_finite() ? 0 : 1};
   const bool apart = scheme_of(experiment_.update).steps_alone() && step_ >= warm_up_steps_;
   agreed_ = apart ? flags_->exchange_late(mine) : flags_->exchange(mine);
   traffic_.leave_out(flags_->bytes());
