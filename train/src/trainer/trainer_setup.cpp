@@ -5,6 +5,10 @@
 // executor of a model that is split over ranks, the averaging groups and the scheme. It also finds
 // the checkpoint to go on from. What others allocate for the run is counted too, so that
 // train.memory_limit refuses a run before its first step.
+//
+// Members are made in the order of their declaration, which is an order of needs: the grid before
+// the arrays, whose sizes it says; the account before all that it counts; batches before the
+// executor, which has a plan for each of their sizes.
 
 #include <algorithm>
 #include <cstdio>
@@ -61,6 +65,7 @@ BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& 
       .rank = grid.replica(),
       .ranks = grid.grid().pc,
       .micro_batches = experiment.train.accumulate,
+      // Of a program's own scheme it is not known here whether its replicas step by themselves.
       .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
                        options.make_scheme != nullptr};
 }
@@ -70,6 +75,7 @@ BatchIteratorOptions own_iterator_options(const Dataset& dataset, const Experime
                                           const GridMembership& grid,
                                           const TrainerOptions& trainer) {
   BatchIteratorOptions options = iterator_options(dataset, experiment, grid, trainer);
+  // A seed of its own: each rank goes through the training set in another order.
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -134,6 +140,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
       batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options)),
       own_batches_(make_own_batches(*dataset_, experiment_, grid_, options)),
+      // On a grid activations travel between ranks, so they lie in shared memory.
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
@@ -144,6 +151,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
   if (grid_.is_whole()) make_executor();
+  // Drawn also where a file of weights follows: what model.skip leaves out keeps these.
   count_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
@@ -167,6 +175,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
 // batches: each stream has one that is computed and some that are prepared, and so has evaluation.
 void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
+  // The writer's thread has a copy of the parameters and of what the scheme keeps while training
+  // goes on.
   const auto arrays = static_cast<std::size_t>(optimizer_elements(experiment_.optimizer));
   count_allocation(memory_, "the optimizer's state", arrays * gradients);
   if (experiment_.checkpoint.wanted()) {
@@ -211,6 +221,7 @@ ExecutorOptions Trainer::executor_options() const {
   }
   if (batches_.has_empty_micro_batches() ||
       (own_batches_ && own_batches_->has_empty_micro_batches())) {
+    // On a grid a rank without samples still takes part in exchanges, and needs kernels for that.
     options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
@@ -233,6 +244,7 @@ void Trainer::make_executor() {
   }
 }
 
+// What a scheme sees of a model: flat arrays, and for each parameter block who reduces it.
 sync::Replica Trainer::replica() {
   sync::Replica result{.world = &world_,
                        .parameters = parameters_,
@@ -248,6 +260,7 @@ sync::Replica Trainer::replica() {
   return result;
 }
 
+// Splitting is collective: all ranks make the groups of all levels in the same order.
 void Trainer::make_averaging_groups() {
   for (const AveragingGroups& level : levels_) {
     const int averaging_group = level.group_of[static_cast<std::size_t>(grid_.replica())];
@@ -269,9 +282,13 @@ void Trainer::choose_lazy_layers() {
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 
+// In this order on all ranks, because most of it is collective. The checkpoint is found before the
+// scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
+// last, when everything is there to take it.
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
+  // The executor knows which images of a range this rank reads.
   batches_.read_for(*executor_, evaluation_batch());
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_averaging_groups();
