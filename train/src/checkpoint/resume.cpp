@@ -41,12 +41,15 @@ constexpr auto free_keys = std::to_array<std::string_view>(
     {"checkpoint.", "grid.", "inject.", "transport.", "data.path", "model.weights", "train.epochs",
      "train.log_every", "train.max_steps", "train.memory_limit", "train.threads", "update.replay"});
 
+// Everything else that the configuration says would make another training of it: it must be as it
+// was.
 bool is_free(const std::string& key) {
   return std::ranges::any_of(free_keys, [&](std::string_view free) {
     return free.ends_with('.') ? key.starts_with(free) : key == free;
   });
 }
 
+// The floats of a part that fits its checksum.
 std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& file,
                              std::size_t count) {
   const std::vector<std::byte> bytes = read_checked(checkpoint, file);
@@ -58,7 +61,10 @@ std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& f
   return values;
 }
 
-// What the ranks at one position of their replicas hold, on average.
+// What the ranks at one position of their replicas hold, on average: in double, so that an average
+// over many replicas is rounded once. The average of equal replicas, as under synchronous updates,
+// is each of them. Where they step by themselves it is a model that none of them has, as their next
+// average would be.
 std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest, Part part,
                            const ProcessGrid& grid, int position, std::size_t count) {
   std::vector<double> sums(count);
@@ -76,6 +82,7 @@ std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest,
 }  // namespace
 
 std::vector<fs::path> resume_candidates(const fs::path& run_folder, const fs::path& resume) {
+  // The newest first. Whoever calls tries them in turn, until one can be read.
   if (resume == "auto") return list_checkpoints(run_folder);
   if (fs::is_directory(checkpoints_in(resume))) return list_checkpoints(resume);
   return {resume};
@@ -123,12 +130,15 @@ Manifest read_manifest(const fs::path& checkpoint) {
   try {
     return parse_manifest(text);
   } catch (const std::invalid_argument& error) {
+    // A damaged manifest is a matter of the disk, not of the caller's arguments.
     throw DataError(fmt::format("{}: {}; use another checkpoint, or begin anew",
                                 checkpoint.string(), error.what()));
   }
 }
 
 void expect_same_training(const Manifest& manifest, const Experiment& now) {
+  // Both sides are whole configurations, with all defaults, so that a default that has changed
+  // between two versions of the program is noticed, too.
   const Experiment then = parse_experiment(manifest.config, "the checkpoint's configuration");
   for (const Key& key : all_keys()) {
     const Value before = key.get(then);

@@ -1,5 +1,7 @@
-// The running statistics of batch norm where several ranks of a replica measure the same channels.
-// The mean is weighted by how much of the initial values each rank has left behind.
+// The running statistics of batch norm, where several ranks of a replica measure the same channels
+// of other pixels. Each keeps its own running values; where those of the whole are needed, as for
+// an evaluation or of a checkpoint, they are averaged, weighted by how much of the initial values
+// each rank has left behind.
 
 #include "executor/shared_statistics.hpp"
 
@@ -64,6 +66,8 @@ std::vector<double> SharedStatistics::measured(std::span<const float> statistics
   std::vector<double> measured;
   auto next = statistics.subspan(layout_size_).begin();
   for (const Layer& layer : layers_) {
+    // `left` is the share of the initial value that is still in the running one: (1 - momentum) to
+    // the power of the batches seen. What was measured is the value without that share.
     const double left = *next++;
     measured.push_back(1.0 - left);
     for (const Parameter& statistic : layer.statistics) {

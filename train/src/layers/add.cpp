@@ -29,6 +29,7 @@ class AddKernel final : public OneForwardKernel {
 
   // Where the first gradient lies over dy, nothing is left to do for it.
   void backward_input(const BackwardOperands& operands) override {
+    // Masked once, in place: all inputs get the masked gradient.
     if (rectifies_) tensor::backward_relu(engine_, operands.y, operands.dy);
     const float* dy = operands.dy.as<float>().data;
     for (const tensor::View<float>& dx : operands.input_gradients) {
@@ -50,6 +51,7 @@ class AddKernel final : public OneForwardKernel {
   // In the order of the inputs. A part that fits into the cache is finished before the next.
   void sum(std::span<const tensor::View<const float>> inputs, float* y, std::int64_t first,
            std::int64_t last) const {
+    // So many floats are 16 KiB, which lie in the first-level cache while every input is added.
     constexpr std::int64_t at_once = 4096;
     for (std::int64_t i = first; i < last; i += at_once) {
       const std::int64_t end = std::min(i + at_once, last);
