@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -104,6 +105,25 @@ TEST_F(InferenceTest, FindsWhatTheRunFoundForAnyNumberOfRanks) {
     EXPECT_EQ(result.images, 50);
     EXPECT_EQ(result.accuracy, trained.accuracy) << ranks;
     EXPECT_NEAR(result.loss, trained.test_loss, 1e-5) << ranks;
+  }
+}
+
+// Replicas hold the same; the ranks of one hold parts.
+TEST_F(InferenceTest, PutsTheModelOfACheckpointTogether) {
+  const std::vector<std::pair<int, Experiment::Grid>> jobs = {
+      {1, {}}, {2, {}}, {4, {.channel = 2, .filter = 2}}};
+  for (const auto& [ranks, grid] : jobs) {
+    std::filesystem::remove_all(folder_.path() / "checkpoints");
+    std::filesystem::remove(folder_.path() / "metrics.jsonl");
+    Experiment experiment = tiny();
+    experiment.grid = grid;
+    experiment.checkpoint.every_epochs = 1;
+    train_on(ranks, experiment);
+    const std::filesystem::path out = folder_.path() / "out.safetensors";
+
+    export_weights(experiment, find_checkpoint(folder_.path(), "best"), out);
+
+    EXPECT_EQ(contents(out), contents(file())) << ranks;
   }
 }
 

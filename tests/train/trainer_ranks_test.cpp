@@ -52,6 +52,17 @@ TEST_P(TrainerRanksTest, AnyNumberOfRanksTrainsTheSameModel) {
   }
 }
 
+// Partners come from the global batch, wherever they are trained.
+TEST_P(TrainerRanksTest, MixesTheSameImagesOnAnyNumberOfRanks) {
+  Experiment experiment = test::small_experiment("lenet5", GetParam());
+  experiment.data.augment = {"mixup:0.8"};
+  const Outcome one = train_on(1, experiment);
+  for (const int ranks : {2, 4}) {
+    const Outcome many = train_on(ranks, experiment);
+    EXPECT_LE(relative_difference(many.parameters.at(0), one.parameters.at(0)), 1e-5) << ranks;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 999));
 
 TEST(TrainerTest, FiveStepsChangeTheModel) {
@@ -75,6 +86,15 @@ TEST(TrainerTest, TwoRunsWithOneSeedGiveTheSameBits) {
   EXPECT_EQ(first.parameters, second.parameters);
   EXPECT_EQ(first.metrics.at(0).parameter_hash, second.metrics.at(0).parameter_hash);
   EXPECT_EQ(first.metrics.at(0).loss, second.metrics.at(0).loss);
+}
+
+TEST(TrainerTest, MixupOfNothingGivesTheBitsOfNoMixup) {
+  Experiment experiment = test::small_experiment();
+  const Outcome usual = train_on(2, experiment);
+  experiment.data.augment = {"mixup:0"};
+  EXPECT_EQ(train_on(2, experiment).parameters, usual.parameters);
+  experiment.data.augment = {"mixup:1"};
+  EXPECT_NE(train_on(2, experiment).parameters, usual.parameters);
 }
 
 TEST(TrainerTest, AnotherSeedGivesAnotherModel) {

@@ -36,7 +36,7 @@ constexpr std::string_view prefix = "step-";
 constexpr const char* suffix = ".unfinished";
 constexpr const char* write_remedy =
     "give the run a folder that all ranks can write to, with enough space";
-constexpr const char* read_remedy = "resume from another checkpoint, or begin anew";
+constexpr const char* read_remedy = "use another checkpoint, or begin anew";
 
 // The step of a folder's name; none of any other name.
 std::optional<std::int64_t> step_of(const fs::path& folder) {

@@ -1,7 +1,8 @@
 // Models that have been trained: exported, evaluated on a test set, and asked what is on an image.
 //
 // What all three need is a model with the weights of a file, and what the images of the model are
-// normalised with. Files that Rondo has written say the latter; for others the data set is read.
+// normalised with. Files that Rondo has written say the latter; for others, and for checkpoints,
+// the data set is read.
 
 #include <rondo/train/inference.hpp>
 
@@ -12,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <rondo/tensor/engine.hpp>
@@ -25,6 +27,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "checkpoint/resume.hpp"
 #include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
 #include "data/prefetch_queue.hpp"
@@ -57,8 +60,18 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
   return dataset;
 }
 
-LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& file,
-                       TestSet test_set) {
+// A checkpoint is of one configuration: with another one its numbers would mean something else.
+LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  expect_same_training(manifest, experiment);
+  PreparedRun run = load_run(experiment);
+  LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
+  trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
+  return trained;
+}
+
+LoadedModel load_file(const Experiment& experiment, const std::filesystem::path& file,
+                      TestSet test_set) {
   // The data set first: a model takes its input and its classes from it.
   LoadedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
   trained.model = load_run(experiment, &trained.dataset).model;
@@ -67,6 +80,14 @@ LoadedModel load_model(const Experiment& experiment, const std::filesystem::path
   trained.weights.statistics.resize(layout.statistic_count);
   load_weights(file, layout, trained.weights.parameters, trained.weights.statistics);
   return trained;
+}
+
+LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& source,
+                       TestSet test_set) {
+  std::error_code ignored;
+  const bool is_checkpoint = std::filesystem::is_directory(source, ignored);
+  return is_checkpoint ? load_checkpoint(experiment, source)
+                       : load_file(experiment, source, test_set);
 }
 
 ModelState state_of(ModelWeights& weights) {

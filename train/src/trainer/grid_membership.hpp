@@ -17,7 +17,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/grid_choice.hpp"
-#include "trainer/meters.hpp"
+#include "executor/shared_statistics.hpp"
 
 namespace rondo::train {
 
