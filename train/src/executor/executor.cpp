@@ -204,11 +204,11 @@ class Executor::Impl {
   void train_nothing(StepObserver& observer);
 
   /// What a node of several inputs reads; until the next call.
-  [[nodiscard]] std::span<const tensor::View<const float>> read_all(std::size_t node,
-                                                                    const BatchPlan& plan,
-                                                                    const void* input);
-  [[nodiscard]] std::span<const tensor::View<float>> gradients_of_all(const BackwardStep& step,
-                                                                      const BatchPlan& plan);
+  [[nodiscard]] std::span<const tensor::ConstAnyView> read_all(std::size_t node,
+                                                               const BatchPlan& plan,
+                                                               const void* input);
+  [[nodiscard]] std::span<const tensor::AnyView> gradients_of_all(const BackwardStep& step,
+                                                                  const BatchPlan& plan);
   [[nodiscard]] RandomKey random_key(std::size_t node) const noexcept;
   [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
                                                  const void* input,
@@ -235,9 +235,9 @@ class Executor::Impl {
   std::size_t evaluated_ = 0;     // elements of the last logits
   std::int64_t packed_for_ = 0;   // infer(): as many images as the packed weights are for
   BatchPosition position_;        // of the batch that is trained
-  std::vector<std::uint64_t> random_layers_;     // by node
-  std::vector<tensor::View<const float>> read_;  // of the node that runs, as is the next
-  std::vector<tensor::View<float>> input_gradients_;
+  std::vector<std::uint64_t> random_layers_;  // by node
+  std::vector<tensor::ConstAnyView> read_;    // of the node that runs, as is the next
+  std::vector<tensor::AnyView> input_gradients_;
 };
 
 Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
@@ -358,24 +358,26 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
   }
   return operands;
 }
-std::span<const tensor::View<const float>> Executor::Impl::read_all(std::size_t node,
-                                                                    const BatchPlan& plan,
-                                                                    const void* input) {
+
+std::span<const tensor::ConstAnyView> Executor::Impl::read_all(std::size_t node,
+                                                               const BatchPlan& plan,
+                                                               const void* input) {
   read_.clear();
   for (const ValueId value : program_->graph().nodes[node].inputs) {
-    read_.push_back(activations_.read(value, input, plan).as<float>());
+    read_.push_back(activations_.read(value, input, plan));
   }
   return read_;
 }
 
-std::span<const tensor::View<float>> Executor::Impl::gradients_of_all(const BackwardStep& step,
-                                                                      const BatchPlan& plan) {
+std::span<const tensor::AnyView> Executor::Impl::gradients_of_all(const BackwardStep& step,
+                                                                  const BatchPlan& plan) {
   input_gradients_.clear();
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
     const ValueId value = program_->graph().nodes[step.node].inputs[i];
     const std::optional<BufferId>& dx = step.inputs[i].dx;
-    input_gradients_.push_back(dx ? activations_.gradient(*dx, value, plan).as<float>()
-                                  : tensor::View<float>{nullptr, plan.shapes[value]});
+    input_gradients_.push_back(
+        dx ? activations_.gradient(*dx, value, plan)
+           : tensor::AnyView{nullptr, plan.shapes[value], options_.precision});
   }
   return input_gradients_;
 }
