@@ -1,6 +1,13 @@
 // Batch normalisation by our own loops (kernels/): the checks of a call, then the passes, each over
 // the whole batch on the engine's team. Statistics are summed per thread in fixed cuts, then over
 // threads in order, so that bits depend on the number of threads alone.
+//
+// Every pass reads each activation once, because batch norm is as fast as memory. Forward takes two
+// passes: the moments of x, then y. Backward takes two as well: the sums over dy and dy (x - mean),
+// which give the gradients of shift and scale, then dx. The second pass of each goes from the last
+// image to the first, so that it begins with what the first has left in the caches. Where ranks
+// share statistics, only the sums of a first pass travel, in double: the second pass needs no other
+// rank.
 
 #include <rondo/tensor/batch_norm.hpp>
 
@@ -31,6 +38,7 @@ namespace {
 constexpr const char* forward_call = "BatchNorm::forward";
 constexpr const char* backward_call = "BatchNorm::backward";
 
+// All per-channel arguments (scale, shift, running values, their gradients) are checked alike.
 void require_channels(const char* call, const char* what, std::size_t size, const Shape& shape) {
   if (static_cast<std::int64_t>(size) == shape.c) return;
   throw std::invalid_argument(std::string(call) + ": " + what + " has " + std::to_string(size) +
@@ -73,18 +81,23 @@ const T* at(const View<const T>& view, const Pixels& pixels) {
   return view.data == nullptr ? nullptr : view.data + pixels.first;
 }
 
+// Arrays of a row's width that a layer keeps: mean, factor and shift of the batch and of the
+// running values, the origin of the moments, and the offset and slope of backward. Then arrays of
+// one number per channel: mean, variance and inverse deviation.
 constexpr std::size_t lane_arrays = 9;
 constexpr std::size_t channel_arrays = 3;
 
 std::size_t lane_bytes(std::size_t channels) {
   return lane_arrays * row_width(channels) * sizeof(float);
 }
+// Two sums per lane for each thread, so that no thread waits for another.
 std::size_t sum_bytes(std::size_t channels, int threads) {
   return static_cast<std::size_t>(threads) * 2 * row_width(channels) * sizeof(double);
 }
 std::size_t channel_bytes(std::size_t channels) {
   return channel_arrays * channels * sizeof(double);
 }
+// What ranks add up: how many pixels each has, and two sums per channel.
 std::size_t shared_bytes(std::size_t channels) { return (1 + 2 * channels) * sizeof(double); }
 
 /// An optional argument; where it is not given its type means nothing.
@@ -211,6 +224,8 @@ BatchNorm::Impl::Impl(Engine::Impl& engine, const BatchNormSpec& spec, SumOverRa
 }
 
 std::span<float> BatchNorm::Impl::take_lanes() {
+  // Arrays are dealt out in the order in which the members are made; lane_arrays says how many
+  // there are.
   const auto lanes = lane_memory_.as<float>().subspan(width_ * lanes_taken_++, width_);
   std::ranges::fill(lanes, 0.0F);
   return lanes;
@@ -284,6 +299,8 @@ void BatchNorm::Impl::take_moments(const Shape& x) {
   samples_ = pixels_of(x);
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
+    // The shifted moments: E[x] = o + E[x - o], and Var[x] = E[(x - o)^2] - E[x - o]^2 for any
+    // origin o. Without pixels this is 0 / 0, but forward has returned before.
     const double from_origin = sums.first / samples_;
     mean_[c] = static_cast<double>(origin_[c]) + from_origin;
     variance_[c] = sums.second / samples_ - from_origin * from_origin;
@@ -298,6 +315,8 @@ void BatchNorm::Impl::share_moments(const Shape& x) {
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
     const auto origin = static_cast<double>(origin_[c]);
+    // From sums about the origin to sums about zero: sum(x) = sum(x - o) + n o, and sum(x^2) =
+    // sum((x - o)^2) + 2 o sum(x - o) + n o^2.
     shared[1 + c] = sums.first + own * origin;
     shared[1 + channels_ + c] = sums.second + origin * (2.0 * sums.first + own * origin);
   }
@@ -383,6 +402,8 @@ template <typename T>
 void BatchNorm::Impl::sum_gradients_as(const View<const T>& x, const View<const T>& y,
                                        const View<T>& dy, const View<const T>& also) {
   engine_.enter();
+  // With a residual the ReLU's input cannot be computed from x alone, so that the output y has to
+  // tell where the gate was open.
   const Gate gate = spec_.activation == Activation::none ? Gate::open
                     : spec_.residual                     ? Gate::output
                                                          : Gate::recomputed;
@@ -415,6 +436,7 @@ void BatchNorm::Impl::sum_gradients(const ConstAnyView& x, const ConstAnyView& y
   });
   for (std::size_t c = 0; c < channels_; ++c) {
     const Sums sums = total(c);
+    // With xn = (x - mean) * inverse: d shift = sum(dy), d scale = sum(dy * xn).
     shift_gradient[c] = static_cast<float>(sums.first);
     scale_gradient[c] = static_cast<float>(sums.second * inverse_[c]);
     set_means(c, sums);
@@ -520,6 +542,8 @@ void BatchNorm::backward(ConstAnyView x, ConstAnyView y, BatchNormParameters p, 
     std::ranges::fill(shift_gradient, 0.0F);
     return;
   }
+  // The first pass may write to dy (see SumGradients), and the second reads what it has left there;
+  // so dx may lie over dy, which the executor makes use of.
   impl_->sum_gradients(x, y, dy, also, scale_gradient, shift_gradient);
   impl_->input_gradients(x, dy, dx);
 }

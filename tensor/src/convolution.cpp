@@ -52,6 +52,8 @@ struct Descriptions {
       : x(activation_layout(spec.input, spec.type)),
         y(activation_layout(spec.output(), spec.type)),
         weights(shape(spec), onednn_type(spec.type), memory::format_tag::any),
+        // Gradients of weights are in fp32 whatever the activations are: they go to the flat array
+        // of the optimizer.
         weight_gradient(shape(spec), memory::data_type::f32, memory::format_tag::any),
         strides({spec.stride, spec.stride}),
         before({spec.pad_top, spec.pad_left}),
@@ -59,6 +61,8 @@ struct Descriptions {
     if (spec.bias) bias = {{spec.filters}, memory::data_type::f32, memory::format_tag::x};
   }
   static memory::dims shape(const ConvolutionSpec& spec) {
+    // oneDNN tells a convolution in groups by a fifth dimension of its weights, in front of the
+    // others.
     if (spec.groups == 1) return {spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
     return {spec.groups, spec.filters / spec.groups, spec.input.c / spec.groups, spec.kernel_h,
             spec.kernel_w};
@@ -85,6 +89,8 @@ dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, cons
 // oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride.
 void refuse_broken_kernel(const dnnl::convolution_backward_weights::primitive_desc& desc,
                           const ConvolutionSpec& spec) {
+  // A run that goes on with a damaged heap fails later and elsewhere, so the shape is refused when
+  // the layer is made.
   const bool broken = std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
                       spec.input.c < 8;
   if (!broken) return;
@@ -98,6 +104,8 @@ void refuse_broken_kernel(const dnnl::convolution_backward_weights::primitive_de
 dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
                                                  const Engine::Impl& on) {
   constexpr std::int64_t vector = 16;
+  // dx[h] sums w[k] dy[h + pad - k], which is a convolution of dy by the filters turned by half a
+  // turn, with channels and filters exchanged and kernel - 1 - pad as padding.
   const ConvolutionSpec mirrored{.input = spec.output(),
                                  .filters = spec.input.c,
                                  .kernel_h = spec.kernel_h,
@@ -112,6 +120,7 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
                       spec.input.c >= vector && spec.filters >= vector;
   if (!possible || !faster || spec.groups > 1) return {};
   const auto desc = forward_of(Descriptions(mirrored), on, scratchpad_attributes());
+  // In oneDNN 2 the kernels of this family are those for AVX-512.
   if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return {};
   return desc;
 }
@@ -122,6 +131,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   if (spec.input.n == 0) return {};
   const Descriptions d(spec);
   const auto attributes = scratchpad_attributes();
+  // What the spec does not want stays an empty descriptor, for which no memory is taken.
   const auto hint = forward_of(d, on, attributes);
   LayerKernels kernels;
   kernels.forward = forward_of(d, on, scratchpad_attributes(spec.activation));
@@ -177,6 +187,8 @@ class Convolution::Impl {
     require_computable(spec.type);
     engine.impl().enter();
     try {
+      // A first layer makes the packed weights; another batch size of the same layer gets them from
+      // it.
       if (weights == nullptr) {
         weights = std::make_shared<PackedWeights>(engine.impl(), plain_weights(spec));
       }
@@ -200,6 +212,8 @@ Convolution::Convolution(Convolution& other, std::int64_t images) {
   impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
 }
 
+// A part of the same layer, as the rows of an image that can be computed before its halo has come,
+// may have other extents and padding, but not other weights.
 Convolution::Convolution(Convolution& other, const ConvolutionSpec& spec) {
   const ConvolutionSpec& has = other.spec();
   if (spec.type != has.type || spec.filters != has.filters || spec.input.c != has.input.c ||

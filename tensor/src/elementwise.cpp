@@ -1,6 +1,9 @@
-// Loops over whole tensors: each thread takes its share of the pixels.
-// Softmax cross-entropy on the calling thread: logits are few beside the activations before them.
-// Everything is computed in double, and rounded once.
+// Loops over whole tensors: ReLU backward, sums of gradients, conversion between fp32 and bf16,
+// biases. Each thread takes its share of the pixels, in fixed cuts, so that bits do not depend on
+// timing. They are as fast as memory; what is left to choose is how often each tensor is read.
+//
+// The loss, softmax cross-entropy, runs on the calling thread: logits are few beside the
+// activations before them. It is computed in double and rounded once.
 
 #include <algorithm>
 #include <array>
@@ -88,6 +91,7 @@ void convert(Engine& engine, ConstAnyView from, AnyView into) {
   require_shape("convert", "into", into, from.shape, into.type);
   require_shape("convert", "from", from, from.shape, from.type);
   if (from.type == into.type) {
+    // Equal types are copied; memcpy may not get a null pointer, which an empty tensor has.
     const auto bytes = static_cast<std::size_t>(from.shape.size()) * size_of(from.type);
     if (bytes > 0) std::memcpy(into.data, from.data, bytes);
   } else if (into.type == DataType::bf16) {
@@ -102,6 +106,7 @@ void add_bias(Engine& engine, std::span<const float> bias, Activation activation
   if (!bias.empty()) require_channels("add_bias", bias.size(), y.shape);
   const bool rectified = activation == Activation::relu;
   if (bias.empty() && !rectified) return;
+  // Without a bias and without a ReLU there is nothing to do, so three loops are enough.
   const auto loop = bias.empty() ? finish<false, true>
                     : rectified  ? finish<true, true>
                                  : finish<true, false>;
@@ -119,6 +124,8 @@ void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums) {
   require_shape("sum_pixels", "from", from, from.shape);
   require_channels("sum_pixels", sums.size(), from.shape);
   const std::int64_t channels = from.shape.c;
+  // A thread reads all pixels, but only its blocks of channels of each: whole cache lines, so that
+  // no line is read by two threads where the channels are a multiple of 16.
   const std::int64_t blocks = (channels + channels_at_once - 1) / channels_at_once;
   Engine::Impl& on = engine.impl();
   on.enter();
@@ -151,6 +158,7 @@ void require_labels(std::span<const std::int32_t> labels, const Shape& shape) {
 // maximum against overflow.
 double loss_of_image(std::span<const float> logits, std::size_t label, double smoothing,
                      float* gradient) {
+  // NaN among the logits makes the loss NaN, which the trainer looks for.
   const double largest = *std::ranges::max_element(logits);
   const double spread = smoothing / static_cast<double>(logits.size());
   double exponentials = 0.0;
@@ -186,6 +194,7 @@ Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
   for (std::int64_t n = 0; n < shape.n; ++n) {
     const std::span image(logits.image(n), static_cast<std::size_t>(shape.c));
     const auto label = static_cast<std::size_t>(labels[static_cast<std::size_t>(n)]);
+    // Of equal logits the first one counts as the answer.
     const auto top = std::ranges::max_element(image) - image.begin();
     if (static_cast<std::size_t>(top) == label) ++loss.correct;
     loss.sum += loss_of_image(image, label, static_cast<double>(smoothing),

@@ -1,4 +1,9 @@
-// The engine, its team of threads, and the check that all kernels make of their views.
+// The engine of a rank, its team of threads, and the check that all kernels make of their views.
+//
+// oneDNN and our loops run on the OpenMP team of the calling thread, whose size is a setting of
+// that thread. So every call sets it before it begins, and several engines, on several threads or
+// on one, do not disturb each other. Denormals are flushed to zero on all threads of a team,
+// because the control word that says so belongs to a thread.
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/team.hpp>
@@ -99,6 +104,8 @@ std::string onednn_version() {
 void run_shares(Engine& engine, std::int64_t count, ShareFunction run, const void* use) {
   engine.impl().enter();
   for_each_part(engine.threads(), [&](int part) {
+    // The same cuts as in our own loops, so that a caller's loop has the same bits whatever the
+    // timing.
     const Cut share = cut(count, part, engine.threads());
     if (share.first < share.last) run(use, share.first, share.last);
   });

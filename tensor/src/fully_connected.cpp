@@ -63,6 +63,8 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   const dnnl::inner_product_forward::desc forward(dnnl::prop_kind::forward_training, x, weights,
                                                   bias, y);
   const auto attributes = scratchpad_attributes();
+  // Backward kernels are asked for with a forward kernel without a ReLU as a hint: the ReLU's
+  // gradient is taken before they run.
   const dnnl::inner_product_forward::primitive_desc hint(forward, attributes, on.cpu());
   LayerKernels kernels;
   kernels.forward = dnnl::inner_product_forward::primitive_desc(
@@ -73,6 +75,7 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
+      // In bf16, too, the gradient of the weights is fp32; its layout is the kernel's choice.
       {x, weights_layout(spec, f32), bias, y}, attributes, on.cpu(), hint);
   return kernels;
 }

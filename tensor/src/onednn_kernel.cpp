@@ -1,4 +1,8 @@
-// oneDNN's primitives with their arguments, made once: running one allocates nothing.
+// oneDNN's primitives with their arguments, made once: running one allocates nothing of ours.
+//
+// A primitive is asked for with a user's scratchpad, because oneDNN's own crashes when a kernel
+// runs on another thread than the one that made it. All kernels of an engine share one scratchpad:
+// they run one after another.
 
 #include "onednn_kernel.hpp"
 
@@ -32,6 +36,7 @@ dnnl::primitive_attr scratchpad_attributes(Activation after) {
 
 std::string checked_name(const dnnl::primitive_desc_base& desc, std::string_view layer) {
   std::string name = desc.impl_info_str();
+  // A reference kernel is hundreds of times slower. Nobody wants to train with it unawares.
   if (name.starts_with("ref")) {
     throw std::runtime_error(std::string(layer) + ": oneDNN has only its slow reference kernel (" +
                              name + ") for this shape; choose another number of channels");
@@ -73,6 +78,7 @@ void OnednnKernel::run(const Engine::Impl& engine, std::initializer_list<const v
 
 OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
                           OnednnKernel::Argument to) {
+  // The change of a layout is a primitive like any other, with two arguments.
   const dnnl::reorder::primitive_desc desc(engine.cpu(), from.layout, engine.cpu(), to.layout,
                                            scratchpad_attributes());
   return {engine, desc, std::array{from, to}};

@@ -91,6 +91,7 @@ class Pooling::Impl {
   Impl(Engine& on, const PoolingSpec& wanted) : spec(wanted), engine(on.impl()) {
     const PoolingKernels kernels(spec, engine);
     if (!kernels.forward) return;
+    // An average needs no workspace; only a maximum has to say where it came from.
     implementation = "forward " + checked_name(kernels.forward, "Pooling");
     const auto x = activation_layout(spec.input, spec.type);
     const auto y = activation_layout(spec.output(), spec.type);

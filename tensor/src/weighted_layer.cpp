@@ -1,6 +1,11 @@
 // What layers with weights have in common. A kernel chooses the layout of the weights that it reads
 // fastest; the layer keeps them in each layout that one of its kernels wants, and packs all of them
 // after an update.
+//
+// The parameters of a model lie in one flat fp32 array, in torch's layout, which reductions and
+// optimizers work on. This file is the border between that array and the layouts of oneDNN: weights
+// are packed once for each update, not for each call, and a gradient is unpacked once for each
+// backward pass.
 
 #include "weighted_layer.hpp"
 
@@ -32,6 +37,8 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
         make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
     return copy.memory.data();
   }
+  // Mirrored weights are first written to the reorder buffer, in torch's layout with channels and
+  // filters exchanged, and are reordered from there as others are.
   engine_.reserve_reorder_buffer(plain_.get_size());
   const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
   copy.reorder =
@@ -80,6 +87,7 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
   count_scratchpad(kernels.forward);
   if (kernels.backward_data) {
     const auto backward = kernels.backward_data.query_md(query::weights_md, 0);
+    // Forward and backward share a copy where they read the same layout; mirrored weights never do.
     const bool mirrored = kernels.backward_data_reads == WeightsKind::mirrored;
     if (mirrored || backward != forward) memory.own += backward.get_size();
     if (mirrored) memory.reorder_buffer = plain.get_size();
@@ -87,6 +95,7 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
   }
   if (kernels.backward_weights) {
     const auto gradient = kernels.backward_weights.query_md(query::diff_weights_md, 0);
+    // The buffer holds mirrored weights or a gradient, and never both at once.
     memory.reorder_buffer = std::max(memory.reorder_buffer, gradient.get_size());
     count_scratchpad(kernels.backward_weights);
   }
@@ -137,6 +146,8 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
 void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);
+  // The buffer grows here, while layers are made. So a step allocates nothing, and the buffer stays
+  // where it is while kernels run.
   shared_.reserve_reorder_buffer(layout.get_size());
   std::vector<OnednnKernel::Argument> arguments = {
       {DNNL_ARG_SRC, desc.query_md(query::src_md)},
@@ -179,6 +190,7 @@ void WeightedLayer::forward(ConstAnyView x, std::span<const float> bias, AnyView
   require_shape(extents_.name, "forward: x", x, extents_.input, extents_.type);
   require_shape(extents_.name, "forward: y", y, extents_.output, extents_.type);
   require_bias("forward", bias.size());
+  // A layer for an empty batch has no kernels: y has no elements to write.
   if (!forward_) return;
   if (extents_.bias) {
     forward_.run(shared_, {x.data, y.data, bias.data()});
@@ -208,6 +220,7 @@ void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
     std::ranges::fill(bias_gradient, 0.0F);
     return;
   }
+  // The next layer's gradient overwrites the buffer: unpack_gradients() has to come first.
   const void* const into = shared_.reorder_buffer();
   if (extents_.bias) {
     backward_weights_.run(shared_, {x.data, dy.data, into, bias_gradient.data()});

@@ -108,6 +108,21 @@ TEST(SideChannelTest, TellsOnceThatARankHasLeft) {
   EXPECT_EQ(received, 1);
 }
 
+// Rank 1 leaves because of the mismatch that it hears of, before rank 0 has told rank 2.
+TEST(SideChannelTest, TellsACauseToEveryoneBeforeItsConsequence) {
+  std::vector<StatusMessage::Kind> received;
+  const Channels channels = make_thread_channels(3, 60s);
+  channels[1]->watch([&](const StatusMessage& message) {
+    if (message.kind != StatusMessage::Kind::diverged) return;
+    channels[1]->tell({.kind = StatusMessage::Kind::left, .rank = 1});
+  });
+  channels[2]->watch([&](const StatusMessage& message) { received.push_back(message.kind); });
+
+  channels[0]->tell({.kind = StatusMessage::Kind::diverged, .rank = 0});
+
+  EXPECT_THAT(received, ElementsAre(StatusMessage::Kind::diverged, StatusMessage::Kind::left));
+}
+
 TEST(SideChannelTest, LetsHandlersTellWhileOthersTell) {
   constexpr int rounds = 200;
   std::atomic<int> answers = 0;

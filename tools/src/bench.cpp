@@ -3,6 +3,10 @@
 //
 // Mistakes are found before ranks start, so that they are reported once. The same command line then
 // runs again as every rank.
+//
+// What an operation measures is in bench/: collectives.cpp and point_to_point.cpp say what is
+// posted and what must come out, measure.cpp how it is timed. An operation is a line in the list of
+// operation.cpp; it gets its subcommand, and the options that fit it, from there.
 
 #include <fmt/format.h>
 
@@ -69,6 +73,7 @@ void add_data_options(Command& command, const OperationKind& kind, BenchOptions&
     command.choice("--op", bench.reduction, reductions, names_of(reductions)).value("OP");
   }
   if (kind.places == BenchPlaces::both) {
+    // Each form takes a measurement of its own, so that both may be asked for.
     command.flag("--in-place", options.in_place, "Input and output are one array (default)");
     command.flag("--out-of-place", options.out_of_place,
                  "They are not; with --in-place: measure both");
@@ -110,7 +115,7 @@ void add_special_options(Command& command, const OperationKind& kind, BenchOptio
   }
 }
 
-// All options of one operation.
+// All options of one operation. The help of each operation lists only what it can do.
 void add_options(Command& command, const OperationKind& kind, BenchOptions& options) {
   if (!kind.sizes.empty()) add_data_options(command, kind, options);
   add_special_options(command, kind, options);
@@ -149,6 +154,7 @@ Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
   Bench bench = options.bench;
   bench.kind = &kind;
   if (kind.sizes.empty()) {
+    // One row without data: nothing has a type, a size or a place.
     bench.sizes = {0};
     bench.memories = {BenchMemory::private_memory};
     bench.in_place = {true};
@@ -167,6 +173,7 @@ Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
 // The limit is a pass over shared memory of one node, and it adds floats.
 void check_limit(const Bench& bench, const FabricRequest& fabric, int ranks) {
   if (!bench.limit) return;
+  // The one-pass kernel is written for one case, which is the one of gradients.
   if (bench.type != ElementType::f32 || bench.reduction != ReduceOp::sum) {
     refuse("--limit adds floats; leave out --type and --op");
   }
@@ -207,6 +214,7 @@ std::string format_rows(const std::vector<BenchRow>& rows, Format format) {
 // All ranks get the same rows, and so the same status; rank 0 prints.
 int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   const int threads = std::max(threads_from_environment(), 1);
+  // Ranks with several threads let the transport use them in large reductions, as the trainer does.
   const std::unique_ptr<transport::Team> team = make_openmp_team(threads);
   transport::WorldOptions with_team = world_options();
   with_team.waiting = options.waiting;
@@ -217,6 +225,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   if (prints) print_header(world, bench, name_of(waitings, options.waiting), threads);
   const auto rows = measure(world, bench);
   if (prints) fmt::print("{}", format_rows(rows, options.format));
+  // Every rank decides from the same numbers, so the job has one status.
   const auto lines = complaints(rows, options.least_bus_gb_per_second);
   for (const std::string& line : lines) {
     if (prints) fmt::print(stderr, "rondo: {}\n", line);
@@ -224,6 +233,8 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   return lines.empty() ? exit_done : exit_failed;
 }
 
+// The same command line comes here twice: as the launcher, which checks it and starts ranks, and as
+// each rank, which measures.
 int run_operation(const OperationKind& kind, BenchOptions options, const CommandLine& line) {
   PlacementRequest& request = options.launch.placement;
   if (is_rank()) {
@@ -233,6 +244,7 @@ int run_operation(const OperationKind& kind, BenchOptions options, const Command
   // Two ranks rather than none where two are needed.
   if (kind.ranks == BenchRanks::pair && request.ranks == 0) request.ranks = 2;
   const Placement placement = place(read_machine(), request);
+  // Checked here only for the mistake: the ranks make the bench again from the command line.
   static_cast<void>(checked_bench(kind, options, placement.ranks()));
   return launch_again(line, placement, options.launch);
 }
@@ -244,6 +256,7 @@ void add_bench(Command& root) {
   bench.wants_subcommand();
   for (const OperationKind& kind : operation_kinds()) {
     Command command = bench.add(std::string(kind.name), std::string(kind.summary));
+    // The options live as long as the command, whose callback fills and reads them.
     auto options = std::make_shared<BenchOptions>();
     add_options(command, kind, *options);
     command.does(

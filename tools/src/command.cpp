@@ -69,6 +69,7 @@ Option& Option::repeatable() {
 }
 
 Option& Option::separated_by(char separator) {
+  // "1,5,7" is one argument.
   option_->delimiter(separator)->allow_extra_args(false);
   return *this;
 }

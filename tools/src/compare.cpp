@@ -7,6 +7,10 @@
 // A folder is locked while it is compared in, so that two comparisons cannot start the same run.
 // SIGINT, SIGTERM and SIGHUP are held the whole time: they end the ranks that run, and no further
 // run starts; the table so far is still printed.
+//
+// The plan is made first, with every configuration read and every folder looked at; what runs, what
+// is refused and what is left out follow from it. A run's result is always read from its folder, so
+// that a comparison that was interrupted, and one that is only printed, see the same.
 
 #include "compare.hpp"
 
@@ -52,6 +56,7 @@ std::string conditions_of(const PlannedRun& run) {
 
 // What the completed runs ran on: the same for all, unless an item chooses otherwise.
 std::string conditions_of(const Plan& plan) {
+  // In the order of the runs; usually there is one.
   std::vector<std::string> seen;
   for (const PlannedRun& run : plan.runs) {
     if (run.found.state != RunState::completed) continue;
@@ -66,7 +71,8 @@ struct Comparison {
   Table table;
 };
 
-// The table of what has completed so far.
+// The table of what has completed so far. One row for each item, over the seeds that have
+// completed; an item of which none has is a row of dashes.
 Comparison comparison_of(const Plan& plan, const CompareRequest& request) {
   const TableHead head = {.conditions = conditions_of(plan), .accuracy = request.accuracy};
   std::vector<SchemeSummary> rows;
@@ -99,6 +105,8 @@ Descriptor claim(const std::filesystem::path& folder) {
         "cannot use the folder {}: {}; choose another with --folder", folder.string(),
         error ? error.message() : std::error_code(errno, std::generic_category()).message()));
   }
+  // The kernel gives the lock back when this process ends, however it does. File systems without
+  // locks let everyone in.
   if (::flock(claimed.value(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw UsageError(
         fmt::format("another rondo compare runs in {}; wait for it, or choose another --folder",
@@ -131,6 +139,7 @@ class Runner {
     print_placement_note();
     for (PlannedRun& run : plan_.runs) {
       if (!must_run(run)) continue;
+      // A signal between two runs waits in the queue, because it is held.
       end_signal_ = end_signal_ != 0 ? end_signal_ : HeldSignals::take_end_signal();
       if (end_signal_ != 0) break;
       run_one(run);
@@ -171,9 +180,11 @@ class Runner {
   // An error that ends one run is reported, and must not end the comparison.
   int train(const PlannedRun& run) {
     try {
+      // A run that did not complete begins anew: a comparison resumes none.
       remove_run(run.request.folder);
       const RunFolder folder(run.request.folder, run.training.experiment);
       Job job = training_job(run.request, run.training, folder);
+      // One line for each run is enough; ranks report errors on stderr all the same.
       job.output = output_.value();
       job.quiet = true;
       const JobEnd end = launch(job, signals_);
@@ -215,6 +226,7 @@ std::string describe(const FoundRun& found) {
 int compare(const CompareRequest& request) {
   static_cast<void>(make_plan(request));  // mistakes end here, before the folder is made
   const Descriptor claimed = claim(request.folder);
+  // Once more behind the lock: another comparison may have completed runs meanwhile.
   Plan plan = make_plan(request);
   if (!request.anew) refuse_other_runs(plan);
   Runner runner(plan, request);
@@ -259,6 +271,7 @@ void refuse_repeated(std::vector<std::int64_t> seeds) {
 }
 
 int run_compare(const CompareOptions& options) {
+  // Under another launcher every rank would start ranks of its own.
   if (is_rank()) {
     throw UsageError("rondo compare starts ranks of its own; start it without a launcher");
   }
@@ -369,6 +382,7 @@ std::string setting_of(std::string_view part, std::string_view item) {
     throw UsageError(
         fmt::format("scheme '{}': choose seeds for all schemes, by --seeds or --seed-list", item));
   }
+  // Most items differ in their scheme's keys.
   const std::string_view section = key.find('.') == std::string_view::npos ? "update." : "";
   return fmt::format("{}{}={}", section, key, trimmed(part.substr(equals + 1)));
 }
@@ -379,6 +393,7 @@ TrainRequest request_of(const CompareRequest& request, const SchemeItem& item, s
   run.settings = all_settings(request.training);
   run.launch.fabric = {};
   run.settings.insert(run.settings.end(), item.settings.begin(), item.settings.end());
+  // The last setting counts, so neither the file nor an item can choose the seed.
   run.settings.push_back(fmt::format("train.seed={}", seed));
   run.folder = request.folder / item.label / fmt::format("seed{}", seed);
   return run;
@@ -400,6 +415,7 @@ train::Experiment read_run(const CompareRequest& request, const SchemeItem& item
   try {
     return train::read_experiment(run.config, run.settings);
   } catch (const train::ConfigError& error) {
+    // The configuration is wrong without the item, too: then its own message is right.
     if (!is_readable(request.training)) throw;
     std::string_view problem = error.what();
     constexpr std::string_view option = "--set ";
@@ -439,6 +455,8 @@ void add_compare(Command& root) {
   compare.does([options](const CommandLine& /*line*/) { return run_compare(*options); });
 }
 
+// The first part is the scheme, the others are settings; their text also names the folder, so that
+// a comparison can be read without its command.
 SchemeItem parse_scheme_item(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ':');
   const std::string_view name = parts.front();
@@ -474,6 +492,8 @@ std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists
 Plan make_plan(const CompareRequest& request) {
   Plan plan{.items = parse_scheme_items(request.schemes)};
   const Machine machine = read_machine();
+  // Everything is planned before anything runs: a mistake in the last item is found before the
+  // first run.
   for (const std::int64_t seed : request.seeds) {
     for (std::size_t i = 0; i < plan.items.size(); ++i) {
       const SchemeItem& item = plan.items[i];

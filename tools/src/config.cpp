@@ -80,6 +80,8 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
      "{ 1 = 4.0 } makes rank 1 four times as slow, for experiments"},
 });
 
+// A predicate on the kind of layer, and not on the model's name, so that new models need no line
+// here.
 bool has_batch_norm(const train::Model& model) {
   return std::ranges::any_of(model.layers, [](const train::LayerSpec& layer) {
     return layer.kind.get_if<train::BatchNormLayer>() != nullptr;
@@ -89,6 +91,7 @@ bool has_batch_norm(const train::Model& model) {
 // Small enough that the run begins to show results within minutes, whatever the model. Networks
 // without batch norm bear only small learning rates.
 train::Experiment usual_experiment(const std::string& name) {
+  // The model tells how large its images are.
   const train::Model model = train::make_model(name);
   const bool large = model.input.h * model.input.w > 64 * 64;
   train::Experiment experiment;
@@ -116,6 +119,8 @@ std::map<std::string, std::string> lines_of(const train::Experiment& experiment)
   return lines;
 }
 
+// Lines of to_toml() with comments behind them: their values are those of the Experiment, whatever
+// the list above says.
 std::string commented_text(const train::Experiment& experiment) {
   const auto lines = lines_of(experiment);
   std::string text = fmt::format(
@@ -128,6 +133,7 @@ std::string commented_text(const train::Experiment& experiment) {
   for (const UsualKey& key : usual_keys) {
     if (key.section != section) text += fmt::format("\n[{}]\n", key.section);
     section = key.section;
+    // A key that the program no longer has ends it here: at() throws.
     const std::string& line = lines.at(fmt::format("{}.{}", key.section, key.name));
     text += fmt::format("{}{:<{}}  # {}\n", key.form == set ? "" : "# ", line,
                         key.form == set ? 30 : 28, key.text);
@@ -135,6 +141,7 @@ std::string commented_text(const train::Experiment& experiment) {
   return text;
 }
 
+// An unknown name is answered with all names there are.
 int run_init(const std::string& model) {
   try {
     fmt::print("{}", commented_text(usual_experiment(model)));

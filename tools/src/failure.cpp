@@ -56,8 +56,10 @@ Failure describe(const std::exception_ptr& exception) {
   }
 }
 
+// Errors that all ranks have are said once, by rank 0.
 int report(const std::exception_ptr& exception) {
   const Failure failure = describe(exception);
+  // A launcher, or a command without ranks.
   if (!is_rank()) {
     fmt::print(stderr, "rondo: {}\n", failure.text);
   } else if (!failure.on_all_ranks) {

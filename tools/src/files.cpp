@@ -26,6 +26,7 @@ void replace_file(const std::filesystem::path& file, const std::string& text,
     throw UsageError(
         fmt::format("cannot write {}: {}; {}", file.string(), error.message(), advice));
   };
+  // Names are fixed, not random: a file that a killed program left is overwritten the next time.
   const std::filesystem::path aside = file.string() + ".new";
   errno = 0;
   std::ofstream stream(aside);

@@ -46,7 +46,8 @@ struct FindRateOptions {
   std::int64_t steps = 100;
 };
 
-// Later settings win over the file and over the user's own.
+// Later settings win over the file and over the user's own. Every step is logged, because each has
+// a rate of its own; the number of steps ends the run, and not that of epochs.
 std::vector<std::string> sweep_settings(const FindRateOptions& options) {
   return {"optimizer.schedule=exponential",
           fmt::format("optimizer.learning_rate={:.17g}", options.from),
@@ -57,7 +58,9 @@ std::vector<std::string> sweep_settings(const FindRateOptions& options) {
           fmt::format("train.max_steps={}", options.steps)};
 }
 
+// What would make a sweep that says nothing is refused before ranks start.
 void check(const FindRateOptions& options, const train::Experiment& experiment) {
+  // A falling rate would end where it began: the loss says nothing then.
   if (options.from >= options.to) {
     throw UsageError(
         fmt::format("--from {:g} must be smaller than --to {:g}", options.from, options.to));
@@ -81,6 +84,7 @@ RateSweep read_sweep(const fs::path& folder) {
         if (!event["learning_rate"].is_number()) return;
         const Json loss = event.value("loss", Json());
         rates.push_back(event["learning_rate"].get<double>());
+        // JSON has no NaN; a loss that was none is the end of the sweep.
         losses.push_back(loss.is_number() ? loss.get<double>() : NAN);
       },
       [](std::size_t /*line*/) {});
@@ -122,6 +126,7 @@ std::string json_of(const RateSweep& sweep) {
   const auto number = [](const std::optional<double>& value) {
     return value ? Json(*value) : Json();
   };
+  // The format's number grows when a field changes its meaning.
   const Json object = {{"format", "rondo-find-rate-1"},
                        {"suggestion", number(sweep.suggestion)},
                        {"lowest", number(sweep.lowest)},
@@ -146,6 +151,7 @@ int find_rate(const FindRateOptions& options) {
     throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");
   }
   TrainRequest request = options.training;
+  // The ranks print to nowhere; --format is about what this command prints.
   request.format = Format::text;
   for (std::string& setting : sweep_settings(options)) {
     request.settings.push_back(std::move(setting));
@@ -156,6 +162,7 @@ int find_rate(const FindRateOptions& options) {
   const Training training = plan_training(request, experiment, read_machine());
   const fs::path folder = run_folder_for(request.folder, training.experiment);
   const int status = run_sweep(request, training, folder);
+  // The ranks have said what was wrong.
   if (status != exit_done) return status;
   const RateSweep sweep = read_sweep(folder);
   const std::string json = json_of(sweep);
@@ -171,6 +178,7 @@ int find_rate(const FindRateOptions& options) {
 
 }  // namespace
 
+// The loss of a single batch jumps, so it is smoothed by an exponential mean.
 RateSweep analyse_rates(const std::vector<double>& rates, const std::vector<double>& losses) {
   RateSweep sweep;
   double sum = 0.0;
@@ -192,6 +200,8 @@ RateSweep analyse_rates(const std::vector<double>& rates, const std::vector<doub
   }
   if (sweep.points.empty()) return sweep;
   sweep.lowest = rates[lowest];
+  // The slope over the logarithm of the rate, by central differences of the smoothed loss; only
+  // before the lowest loss, since behind it the loss rises.
   double steepest = 0.0;
   for (std::size_t i = 1; i + 1 < sweep.points.size() && i <= lowest; ++i) {
     const RatePoint& before = sweep.points[i - 1];

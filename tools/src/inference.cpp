@@ -2,6 +2,9 @@
 //
 // `eval` starts ranks, which share out the test set. `predict` is one process, and takes the images
 // one after the other.
+//
+// Both find the model by a run directory, or by a configuration and a file of weights
+// (train/trained.cpp).
 
 #include <fmt/format.h>
 
@@ -44,6 +47,7 @@ struct Evaluation {
   train::TestResult result = {};
 };
 
+// A table of one row, so that text and JSON have the same fields.
 Table table_of(const Evaluation& evaluation) {
   const auto of_result = [](auto member) {
     return [member](const Evaluation& row) { return row.result.*member; };
@@ -107,6 +111,7 @@ struct Guess {
 // The likeliest first; of equals the one with the lower number.
 std::vector<Guess> guesses_of(const std::string& image, std::span<const float> logits) {
   std::vector<Guess> guesses;
+  // Softmax; the largest logit is subtracted against overflow.
   const double largest = std::ranges::max(logits);
   double sum = 0.0;
   for (const float logit : logits) {
@@ -136,12 +141,15 @@ Table table_of(const std::vector<Guess>& guesses) {
       .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);
 }
 
+// Printed at the end, so that an image that cannot be read leaves no half of a table.
 int run_predict(const PredictRequest& request) {
   const Trained trained = find_trained(request.trained);
+  // Made once: the weights are read and the kernels made for all images.
   train::Classifier classifier(trained.experiment, trained.weights, request.threads);
   std::vector<Guess> all;
   for (const std::string& image : request.images) {
     std::vector<Guess> guesses = guesses_of(image, classifier.logits(image));
+    // A model may have fewer classes than are asked for.
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
     all.insert(all.end(), guesses.begin(), guesses.end());
   }

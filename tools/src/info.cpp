@@ -53,7 +53,8 @@ Json describe_huge_pages() {
   return {{"pools", pools}, {"transparent_for_shared_memory", transparent_shared_pages()}};
 }
 
-// Ways between ranks: shared memory, and the plug-ins with their providers.
+// Ways between ranks: shared memory, and the plug-ins with their providers. Plug-ins are loaded to
+// ask them; why one cannot be used is a fact, too.
 Json describe_links() {
   Json links = Json::array();
   for (const transport::LinkFacts& link : transport::links()) {
@@ -77,9 +78,11 @@ Json find_data_sets() {
   return found;
 }
 
+// In the order in which text shows them; ordered_json keeps it.
 Json collect() {
   const Machine machine = read_machine();
-  // What `rondo run` would do without options.
+  // What `rondo run` would do without options. The same function that places ranks, so that the
+  // answer is not another one.
   const Placement placement = place(machine, {});
   Json facts = {
       {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};

@@ -59,6 +59,7 @@ Bitmap usable_cpus(hwloc_topology_t topology) {
   if (hwloc_get_cpubind(topology, usable.get(), HWLOC_CPUBIND_PROCESS) != 0) {
     hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(topology));
   }
+  // A container may allow less than the affinity says.
   hwloc_bitmap_and(usable.get(), usable.get(), hwloc_topology_get_allowed_cpuset(topology));
   return usable;
 }
@@ -123,6 +124,7 @@ std::string processor_of(hwloc_topology_t topology) {
   return model != nullptr ? model : "unknown";
 }
 
+// As the kernel sees it; in a container that is more than the container may use.
 std::uint64_t total_memory() {
   struct sysinfo info{};
   if (sysinfo(&info) != 0) throw std::system_error(errno, std::generic_category(), "sysinfo");
@@ -281,12 +283,14 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
 
   Placement placement;
   placement.cores.resize(ranks);
+  // Where ranks share cores there are none of their own to bind them to.
   if (ranks > cores) {
     placement.threads = std::max(request.threads, 1);
     placement.note = fmt::format("{} ranks share {} cores: not bound", ranks, cores);
     return placement;
   }
   std::vector<Cores> shares = divide(machine, ranks);
+  // All ranks get equally many threads, so the smallest share decides.
   const auto smallest = std::ranges::min(shares, {}, &Cores::size).size();
   placement.threads = request.threads > 0 ? request.threads : static_cast<int>(smallest);
   if (request.binding == Binding::none) {
@@ -303,6 +307,7 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
 std::string describe(const std::vector<Core>& cores) {
   std::vector<int> numbers;
   numbers.reserve(cores.size());
+  // A core is named by its first hardware thread, as in taskset.
   for (const Core& core : cores) numbers.push_back(core.cpus.front());
   std::ranges::sort(numbers);
   std::string text = numbers.size() == 1 ? "core " : "cores ";

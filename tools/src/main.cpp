@@ -1,5 +1,8 @@
 // The rondo program: reads the command line, runs the chosen subcommand, and turns an exception
 // into one line on stderr and an exit status.
+//
+// Each subcommand adds itself (add_NAME in its own file), with its options and the function that
+// runs it; the list below is all that this file knows of them.
 
 #include <fmt/format.h>
 
@@ -24,6 +27,7 @@ CommandLine split(int argc, char** argv) {
   bool behind = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    // Only of `rondo run`: elsewhere "--" has its usual meaning.
     if (!behind && argument == "--" && !line.own.empty() && line.own.front() == "run") {
       behind = true;
     } else {

@@ -27,6 +27,7 @@ std::string check_fabric(const std::string& text) {
   const std::string_view name = std::string_view(text).substr(0, colon);
   const bool alone = colon == std::string::npos;
   const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  // Whether the transport or provider exists is for the plug-in to say.
   if (known && (alone || colon + 1 < text.size())) return {};
   return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
 }
@@ -45,6 +46,7 @@ int power_of(std::string_view suffix) {
   if (unit.empty() || unit == "b") return 0;
   const std::size_t power = std::string_view("kmgtpe").find(unit.front());
   const std::string rest = unit.substr(1);
+  // K, KB, Ki and KiB are all 1024 bytes: nobody means 1000 where memory is counted.
   const bool known = rest.empty() || rest == "b" || rest == "i" || rest == "ib";
   return known && power != std::string_view::npos ? static_cast<int>(power) + 1 : -1;
 }
@@ -71,6 +73,8 @@ Option add_format_option(Command& command, Format& format, const Choices<Format>
   return command.choice("--format", format, formats, text).value("FORMAT");
 }
 
+// Every command that reads a configuration takes it as its first argument, with --set as often as
+// wanted.
 void add_experiment_options(Command& command, std::filesystem::path& config,
                             std::vector<std::string>& settings, const std::string& about_config,
                             const std::string& about_settings) {
@@ -84,6 +88,7 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
       .value("SECTION.KEY=VALUE");
 }
 
+// Where ranks run. 0 means that nothing was said, and the machine decides.
 void add_placement_options(Command& command, PlacementRequest& request) {
   command.option("-n,--ranks", request.ranks, "Ranks to start (default: one per NUMA domain)")
       .range(1, 4096)
@@ -136,6 +141,7 @@ void add_flight_record_option(Command& command, std::filesystem::path& folder,
       .value("DIR");
 }
 
+// A number and a unit, without a sign, a point or blanks between.
 std::uint64_t parse_bytes(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

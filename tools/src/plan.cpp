@@ -5,6 +5,8 @@
 // milliseconds and MiB, programs get seconds and bytes. Costs of links come from options, from
 // `rondo bench tune`, or from defaults; costs of kernels from --flops, or from measurements that
 // are kept in a file.
+//
+// Nothing here computes a cost: train/src/plan does, and the tables only show it.
 
 #include <fmt/format.h>
 
@@ -177,6 +179,8 @@ using Levels = std::map<std::string, train::LinkCost>;
 // A level as `rondo bench tune` writes it.
 train::LinkCost link_of(const nlohmann::json& level) {
   const double beta = level.at("beta_seconds_per_byte").get<double>();
+  // The tuning gives seconds for a byte, the planner wants bytes in a second. A slope of 0 is a
+  // link on which size does not matter.
   return {.alpha_seconds = level.at("alpha_seconds").get<double>(),
           .bandwidth = beta > 0.0 ? 1.0 / beta : std::numeric_limits<double>::infinity()};
 }
@@ -194,6 +198,7 @@ Levels read_levels(const std::filesystem::path& path) {
   } catch (const nlohmann::json::exception&) {
     levels.clear();
   }
+  // A broken file and one of another kind are the same mistake to the user.
   if (levels.contains("node") || levels.contains("fabric")) return levels;
   throw UsageError("--tuning: " + path.string() +
                    " has no levels; let 'rondo bench tune --format json' write it");
@@ -218,6 +223,8 @@ void set_links(const PlanRequest& request, train::PlanOptions& plan) {
 
 // The model that the experiment trains, for its images, without reading any.
 train::Model planned_model(const train::Experiment& experiment) {
+  // The shape follows from the configuration alone; of a folder the classes are counted if it is
+  // there.
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   try {
     return train::model_of(experiment, images.image, images.classes);
@@ -231,6 +238,7 @@ train::Model planned_model(const train::Experiment& experiment) {
 std::filesystem::path times_file() {
   const auto folder = [](const char* variable) {
     const char* path = std::getenv(variable);
+    // Relative paths in these variables are to be ignored (XDG Base Directory Specification).
     return path != nullptr && *path == '/' ? std::filesystem::path(path) : std::filesystem::path();
   };
   std::filesystem::path cache = folder("XDG_CACHE_HOME");
@@ -269,6 +277,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
   job.plan.pieces = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
+  // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }
@@ -291,6 +300,7 @@ void plan_by_forms(const Job& job) {
     if (wanted != "all" && wanted != name_of(strategy)) continue;
     std::ranges::move(train::plan(job.model, strategy, job.plan), std::back_inserter(plans));
   }
+  // All strategies in one order: the reader wants the fastest grid, whatever it is called.
   train::rank(plans);
   const Table table = plans_table(plans);
   if (job.request.format == Format::json) {
@@ -321,6 +331,7 @@ std::vector<train::BestPlan> best_plans(const Job& job) {
   return plans;
 }
 
+// Ends with the [grid] section that makes a run train so.
 void plan_best(const Job& job) {
   const std::vector<train::BestPlan> plans = best_plans(job);
   const Table table = best_table(plans);
@@ -331,15 +342,17 @@ void plan_best(const Job& job) {
   print_title(job);
   fmt::print("{}", table.text());
   const train::BestPlan& first = plans.front();
+  // Where no grid fits there is nothing to paste into a configuration.
   if (!first.refused.empty()) return;
   fmt::print("\n{} x {}, layer by layer\n{}\n{}", first.grid.pr, first.grid.pc,
              layers_table(first.layers).text(), grid_section(first));
 }
 
-// "FIRST:LAST"
+// "FIRST:LAST" Whether the numbers make sense, the library says.
 void read_range(const std::string& text, train::ScalingOptions& options) {
   const char* end = text.data() + text.size();
   const auto first = std::from_chars(text.data(), end, options.first);
+  // from_chars() stops at the colon, or anywhere else.
   const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
   if (colon) {
     const auto last = std::from_chars(first.ptr + 1, end, options.last);
@@ -416,7 +429,9 @@ int run_plan(const PlanRequest& request) {
   if (!scaling && !request.ranks) {
     throw UsageError("--ranks is required, or --scaling with a range of them");
   }
+  // Grids have layers within them, which no line of CSV holds.
   if (!scaling && request.format == Format::csv) throw UsageError("--format csv is for --scaling");
+  // Outside of the try block: its errors have types of their own.
   const Job job = job_of(request);
   try {
     if (scaling) {
@@ -444,7 +459,10 @@ Choices<std::string> schemes() {
   return choices;
 }
 
+// Two levels, each with a latency and a bandwidth. The plain options are for both, those of the
+// node for the inner one; what was measured comes in by --tuning.
 void add_link_options(Command& command, PlanRequest& request) {
+  // The library's own defaults are shown in help.
   const train::LinkCost otherwise = request.plan.fabric;
   command.option("--alpha", request.alpha, "Seconds a message takes, on all levels")
       .range(0.0, 10.0)
@@ -466,6 +484,7 @@ void add_link_options(Command& command, PlanRequest& request) {
       .value("FILE");
 }
 
+// What a rank computes with, and how much memory it has.
 void add_machine_options(Command& command, PlanRequest& request) {
   command
       .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")

@@ -1,4 +1,7 @@
 // `rondo report`: one HTML page about runs, comparisons and plans, for a browser without network.
+//
+// What is asked for may be damaged or of another version: read_sources() collects what it could not
+// use as problems, and the page and stderr show them beside what there is.
 
 #include <fmt/format.h>
 
@@ -32,6 +35,7 @@ fs::path output_of(const ReportOptions& options) {
   return one ? fs::path(options.paths.front()) / "report.html" : fs::path("report.html");
 }
 
+// The name of the folder, or of the first one with the number of the others.
 std::string title_of(const std::vector<std::string>& paths) {
   std::error_code error;
   fs::path whole = fs::absolute(paths.front(), error).lexically_normal();
@@ -41,6 +45,7 @@ std::string title_of(const std::vector<std::string>& paths) {
   return fmt::format("{} and {} more", first, paths.size() - 1);
 }
 
+// The page is written even where something was damaged: it says what.
 int run_report(const ReportOptions& options) {
   const ReportSources sources = read_sources({options.paths.begin(), options.paths.end()});
   const nlohmann::json data = page_data(title_of(options.paths), sources);
@@ -49,6 +54,7 @@ int run_report(const ReportOptions& options) {
   for (const auto& problem : data["problems"]) {
     fmt::print(stderr, "rondo: {}\n", problem.get<std::string>());
   }
+  // The answer is worth more than the page to whoever reads a log.
   if (data.contains("advice")) {
     fmt::print("{}\n", data["advice"]["answer"].get<std::string>());
   }

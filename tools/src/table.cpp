@@ -3,6 +3,9 @@
 //
 // Text is made of cells that are as wide as the widest of their column, two spaces apart. CSV
 // follows RFC 4180. JSON keeps the order of the columns.
+//
+// A column with a name is for programs, one with a heading for people, one with both for both.
+// Programs get values as they were measured; people get them scaled and rounded.
 
 #include "table.hpp"
 
@@ -79,6 +82,7 @@ struct TableJson {
     if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
     if (const auto* number = std::get_if<std::uint64_t>(&cell)) return *number;
     if (const auto* number = std::get_if<double>(&cell)) return *number;
+    // A cell may be a table: an array of objects in JSON, and nothing in text and CSV.
     const auto* table = std::get_if<std::shared_ptr<const Table>>(&cell);
     return table != nullptr ? array(**table) : Json(nullptr);
   }
@@ -105,6 +109,7 @@ std::string Table::text(std::string_view indent) const {
     if (filled.column.heading.empty()) continue;
     Cells cells = {filled.column.heading};
     for (const Value& value : filled.cells) cells.push_back(shown(value, filled.column));
+    // A column of remarks without a remark is left out.
     if (filled.column.align == Align::left && is_empty(cells)) continue;
     columns.push_back(std::move(cells));
     alignments.push_back(filled.column.align);
@@ -116,6 +121,7 @@ std::string Table::text(std::string_view indent) const {
       const std::size_t width = std::ranges::max(columns[i], {}, &std::string::size).size();
       text += (i > 0 ? "  " : "") + padded(columns[i][line], width, alignments[i]);
     }
+    // No line ends in blanks.
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }

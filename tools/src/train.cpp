@@ -3,6 +3,9 @@
 // The launcher reads the configuration, chooses cores and makes the run folder, then starts this
 // program again as every rank. A rank connects to the others, agrees with them on the folder, and
 // calls the library; rank 0 also shows the progress.
+//
+// Signals are flags: a handler sets one, and the loop of the library asks for it between steps. So
+// SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one.
 
 #include <fmt/format.h>
 
@@ -55,6 +58,7 @@ class DumpRequest {
   DumpRequest() {
     struct sigaction action = {};
     action.sa_handler = [](int /*signal*/) { asked = 1; };
+    // Interrupted system calls go on: a request is no failure.
     action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGUSR2, &action, &previous_);
@@ -79,6 +83,7 @@ class DumpRequest {
   }
 
  private:
+  // All that a signal handler may write.
   static inline volatile std::sig_atomic_t asked = 0;
   struct sigaction previous_ = {};
 };
@@ -104,6 +109,7 @@ class RunSignals {
 
   // What has come since the last call; the end stays asked for.
   [[nodiscard]] static train::RunRequest take() {
+    // The end counts more than a checkpoint: it leaves one, too.
     if (stop != 0) return train::RunRequest::checkpoint_and_stop;
     if (checkpoint == 0) return train::RunRequest::none;
     checkpoint = 0;
@@ -127,6 +133,7 @@ class MetricsEcho {
     if (!file_.is_open()) file_.open(path_);
     if (!file_.is_open()) return;
     file_.clear();  // forget that the end was reached before
+    // The writer flushes lines, but a read may come in the middle of one.
     rest_.append(std::istreambuf_iterator<char>(file_), {});
     const std::size_t end = rest_.rfind('\n');
     if (end == std::string::npos) return;
@@ -149,6 +156,7 @@ std::optional<std::filesystem::path> agree_on_folder(transport::World& world, co
   std::string chosen;
   if (world.rank() == 0) {
     try {
+      // Ranks may have been started at different seconds: only one may make up a name.
       own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
                   rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
       chosen = own->path().string();
@@ -170,6 +178,7 @@ class Display {
     line_.print("run folder: " + folder.string());
   }
 
+  // The library calls these on rank 0, from the training thread.
   [[nodiscard]] train::TrainerObserver observer() {
     return {.on_note = [this](const std::string& note) { line_.print(note); },
             .on_progress =
@@ -198,6 +207,7 @@ class Display {
   std::int64_t epochs_;
 };
 
+// All ranks make the same calls; rank 0 has observers and files besides.
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
               const DumpRequest& request, transport::Team* team) {
   const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
@@ -206,6 +216,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.threads = rank.threads;
   options.team = team;
   std::optional<RunProfile> profile;
+  // Before training: the executor is given the profile when it is made.
   if (rank.profile) profile.emplace(world, *rank.profile, folder);
   options.profile = profile ? &profile->steps() : nullptr;
   options.on_step = [&] {
@@ -213,6 +224,8 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     if (profile) profile->on_step();
   };
   const RunSignals signals;
+  // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
+  // enough.
   options.request = RunSignals::take;
   options.resume = rank.resume;
   if (world.rank() != 0) {
@@ -224,6 +237,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.run_folder = folder;
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
+    // The launcher's config.toml lacks what the planner has chosen, or is of the run before.
     if (rank.experiment.grid.plan == "auto" || !rank.resume.empty()) {
       rewrite_config(folder, experiment);
     }
@@ -243,6 +257,7 @@ int train_as_rank(const TrainRank& rank) {
   options.dump_folder = rank.flight_record;
   transport::World world = transport::World::attach(options);
   std::optional<RunFolder> own;
+  // Rank 0 has said why there is no folder; the others end with the same status.
   const auto folder = agree_on_folder(world, rank, own);
   if (!folder) return exit_usage;
   train_in(world, rank, *folder, request, team.get());
@@ -273,6 +288,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
         "launcher fewer ranks, or add --oversubscribe",
         rank.threads, cores));
   }
+  // The run records what it was run with, not 0 for "as many as there are".
   rank.experiment.train.threads = rank.threads;
   return train_as_rank(rank);
 }
@@ -281,6 +297,7 @@ int run_train(const TrainRequest& options) {
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
   static_cast<void>(steps_of(options));  // a mistake ends here, said once
+  // A rank trains and ends; what follows is the launcher.
   if (is_rank()) return train_here(options, experiment);
   const Training training = plan_training(options, experiment, read_machine());
   const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),

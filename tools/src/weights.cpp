@@ -59,6 +59,7 @@ std::string shades_of(std::span<const std::uint64_t> counts) {
   const std::uint64_t most = std::max<std::uint64_t>(std::ranges::max(counts), 1);
   std::string text = "|";
   for (const std::uint64_t count : counts) {
+    // Relative to the fullest part: the shape of a distribution matters, not its size.
     const auto shade = static_cast<std::size_t>(static_cast<double>(count) /
                                                 static_cast<double>(most) * (shades.size() - 1));
     text += count == 0 ? ' ' : shades[shade];
@@ -79,8 +80,10 @@ auto statistic(Get get) {
   };
 }
 
+// One row for each tensor. Statistics are left out for types that are no floats.
 Table tensors_of(const train::WeightsSummary& summary) {
   return TableOf(summary.tensors)
+      // Programs get the name as it is, people one that is safe to print.
       .add({.name = "name"}, &Summary::name)
       .add({.heading = "tensor", .align = Align::left},
            [](const Summary& tensor) { return printable(tensor.name); })
@@ -114,6 +117,7 @@ Table metadata_of(const train::WeightsSummary& summary) {
            [](const Entry& entry) { return printable(entry.second); });
 }
 
+// The same tables, as members of one object.
 std::string as_json(const train::WeightsSummary& summary) {
   return TableOf(std::span(&summary, 1))
       .add({.name = "metadata"}, metadata_of)
@@ -140,6 +144,7 @@ int run_inspect(const InspectRequest& request) {
     case Format::text:
       fmt::print("{}", as_text(summary));
       break;
+    // The tensors alone: metadata are no rows of the same table.
     case Format::csv:
       fmt::print("{}", tensors_of(summary).csv());
       break;

@@ -89,6 +89,8 @@ transport::WorldOptions world_options() {
   return options;
 }
 
+// Seconds and microseconds of the configuration become durations, so that no unit is lost on the
+// way.
 transport::WorldOptions world_options(const train::Experiment& experiment) {
   transport::WorldOptions options = world_options();
   options.waiting = waiting_from(experiment.transport.wait);
@@ -111,6 +113,7 @@ std::string broadcast_text(transport::World& world, const std::string& text) {
 
 std::unique_ptr<transport::Team> make_openmp_team([[maybe_unused]] int threads) {
 #if defined(_OPENMP)
+  // One thread needs no team: the transport works on the calling thread.
   if (threads > 1) return std::make_unique<OpenMpTeam>(threads);
 #endif
   return nullptr;

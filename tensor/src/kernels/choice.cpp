@@ -1,5 +1,6 @@
 // Which variant of the loops this CPU runs. Asked once, by __builtin_cpu_supports and a static: an
-// ifunc would be resolved before the thread sanitizer is ready.
+// ifunc would be resolved before the thread sanitizer is ready. Every variant gives the same bits,
+// so the choice changes the speed and nothing else.
 
 #include "kernels.hpp"
 
@@ -20,6 +21,8 @@ bool is_supported(InstructionSet set) noexcept {
 }
 
 InstructionSet best_instruction_set() noexcept {
+  // Widest first: the order of the enumeration is that of the instruction sets, each of which
+  // contains the one before it.
   if (is_supported(InstructionSet::avx512_bf16)) return InstructionSet::avx512_bf16;
   if (is_supported(InstructionSet::avx512)) return InstructionSet::avx512;
   if (is_supported(InstructionSet::avx2)) return InstructionSet::avx2;
@@ -55,6 +58,7 @@ const Kernels& kernels_of(InstructionSet set) noexcept {
 }
 
 const Kernels& kernels() noexcept {
+  // All threads may ask at once: a static is initialised once.
   static const Kernels& chosen = kernels_of(best_instruction_set());
   return chosen;
 }

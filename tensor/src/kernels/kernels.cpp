@@ -5,6 +5,12 @@
 // Everything lives in the unnamed namespace and uses no inline function of anybody else: the linker
 // would keep one copy of such a function for all variants, perhaps the one that this CPU cannot
 // run.
+//
+// Apart from two conversions of bf16 the code is written with the compiler's vector extensions and
+// not with intrinsics, so that there is one text for all instruction sets. Multiplications and
+// additions are not contracted (-ffp-contract=off), and a sum has the same terms in the same order
+// whatever the vector's width; that makes all variants agree bit for bit. Loads and stores go
+// through memcpy, because rows of channels have any alignment.
 
 #include "kernels.hpp"
 
@@ -63,6 +69,9 @@ using Halves = unsigned short
 // As to_bfloat16(), which says what it does, for a vector of words or for one.
 template <typename T, typename Mask>
 [[gnu::always_inline]] inline T rounded(T words, Mask is_nan) {
+  // Rounds to the nearest, ties to the even: adds half of the lowest bit that stays, or one less
+  // where that bit is 0. A NaN is made a quiet one, so that cutting cannot make an infinity of it.
+  // A denormal number becomes zero with its sign.
   const T nearest = words + 0x7fffU + ((words >> 16U) & 1U);
   const T normal = (words & 0x7f800000U) == 0U ? words & 0x80000000U : nearest;
   return (is_nan ? words | 0x400000U : normal) >> 16U;
@@ -125,6 +134,7 @@ template <typename Stored>
   return activated <= 0.0F ? 0.0F : gradient;
 }
 
+// Whole vectors, then the rest one by one; the other loops over dense memory are alike.
 template <typename Stored>
 void backward_relu(const Stored* y, Stored* dy, std::size_t count) {
   std::size_t i = 0;
@@ -206,6 +216,8 @@ template <std::size_t vectors, typename Terms>
   }
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < vectors; ++v) {
+    // After a run of rows the floats go to the doubles, so that a float sums at most rows_per_run
+    // terms.
     flush(a[v], first + lane + v * vector_floats);
     flush(b[v], second + lane + v * vector_floats);
   }
@@ -221,6 +233,8 @@ template <typename Terms>
     const std::size_t left = whole_rows - row;
     const std::size_t rows = left < rows_per_run ? left : rows_per_run;
     std::size_t lane = 0;
+    // Four vectors at once hide the latency of the additions; the width is a multiple of 16 floats,
+    // so that whole vectors remain.
     for (; lane + 4 * vector_floats <= width; lane += 4 * vector_floats) {
       sum_strip<4>(terms, row * width, rows, width, lane, first, second);
     }
@@ -229,6 +243,7 @@ template <typename Terms>
     }
   }
   for (std::size_t lane = 0; whole_rows * width + lane < count; ++lane) {
+    // The last, short row: each float is its own sum.
     float a = 0.0F;
     float b = 0.0F;
     terms(whole_rows * width + lane, lane, a, b);
@@ -343,6 +358,7 @@ constexpr Loops<Stored> loops_of = {
 
 }  // namespace
 
+// The symbol that choice.cpp knows: one for each namespace that this file is compiled for.
 const Kernels loops = {
     .f32 = loops_of<float>,
     .bf16 = loops_of<Bfloat16>,

@@ -48,6 +48,8 @@ class Collective final : public BenchOperation {
   Collective(const BenchSetting& setting, Definition<T> definition)
       : ranks_(*setting.ranks),
         definition_(std::move(definition)),
+        // Both arrays lie in the memory that is measured: the arena, which all ranks of a node map,
+        // or ordinary memory, from which the transport has to copy.
         larger_(std::max(definition_.shape.in, definition_.shape.out), T{}, setting.memory),
         apart_(setting.in_place ? 0 : smaller_side(), T{}, setting.memory) {
     const std::span<T> larger(larger_);
@@ -158,6 +160,8 @@ std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting) {
   return with_type(setting.type, [&]<class T>(T) {
     return make<T>(setting, {.shape = equal_sides(setting),
                              .input = Pattern<T>::given(own_rank(setting)),
+                             // An allreduce is a reduce-scatter and an allgather: each element
+                             // leaves a rank, and comes back.
                              .bus_factor = 2.0 * leaving_share(setting),
                              .post = [op = setting.reduction](
                                          auto& ranks, auto in,
@@ -166,6 +170,7 @@ std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting) {
   });
 }
 
+// In place the own part of the input is the output.
 std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   const std::size_t offset = part * rank_of(setting);
@@ -180,6 +185,7 @@ std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting)
   });
 }
 
+// In place the own part of the output is the input.
 std::unique_ptr<BenchOperation> make_allgather(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   return with_type(setting.type, [&]<class T>(T) {
@@ -213,11 +219,13 @@ std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting) {
         .post = [op = setting.reduction](auto& ranks, auto in,
                                          auto out) { return ranks.reduce(in, out, 0, op); },
         .count_wrong = compare_with(reduced<T>(setting))};
+    // The output of the other ranks means nothing.
     if (rank_of(setting) != 0) definition.count_wrong = [](auto) { return 0; };
     return make<T>(setting, std::move(definition));
   });
 }
 
+// Input and output are apart: a part could be overwritten before it was sent.
 std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
   const std::size_t part = part_of(setting);
   const std::size_t count = part * setting.members.size();
@@ -227,6 +235,7 @@ std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
                     .input = Pattern<T>::moved(own_rank(setting)),
                     .bus_factor = leaving_share(setting),
                     .post = [](auto& ranks, auto in, auto out) { return ranks.alltoall(in, out); },
+                    // What a rank gets from member m is the part of m's input that is for it.
                     .count_wrong = compare_parts<T>(setting, part, part * rank_of(setting))});
   });
 }

@@ -55,9 +55,11 @@ class Sampler {
   // Ranks wait at the starting line before each timed region.
   void sample(BenchOperation& operation, int iterations, int warm_up, BufferUse use,
               std::vector<double>& times) {
+    // A run may post several operations, where one alone is shorter than a look at the clock.
     const int calls = operation.facts().calls;
     own_.clear();
     own_.reserve(static_cast<std::size_t>(iterations));
+    // Iterations before zero do not count: caches, pages and connections warm up.
     for (int i = -warm_up; i < iterations; ++i) {
       if (use != BufferUse::untouched) operation.rewrite();
       line_.wait();
@@ -67,12 +69,14 @@ class Sampler {
       const Microseconds time = Clock::now() - start;
       if (i >= 0) own_.push_back(time.count() / calls);
     }
+    // Once for all iterations, outside of the timed regions: the maximum over ranks of each.
     world_.communicator().allreduce(std::span(own_), transport::ReduceOp::max).wait();
     times.insert(times.end(), own_.begin(), own_.end());
   }
 
   // Runs it once on buffers that were wrong before; the wrong elements of all ranks.
   [[nodiscard]] std::int64_t check(BenchOperation& operation) {
+    // Else a result that was right before would hide an operation that does nothing.
     operation.spoil();
     operation.rewrite();
     line_.wait();
@@ -133,6 +137,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   if (bench.limit) {
     const auto limit = make_one_pass(*line.memory(), setting);
     std::vector<double> limits;
+    // Every round warms up anew, because the other operation has used the caches meanwhile.
     const int per_round = std::max(1, iterations / rounds_in_turn);
     for (int round = 0; round < rounds_in_turn; ++round) {
       sampler.sample(*operation, per_round, per_round / 10 + 2, bench.use, times);
@@ -143,6 +148,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   } else {
     sampler.sample(*operation, iterations, warm_up, bench.use, times);
   }
+  // Checked again after the timed iterations: an operation may go wrong only when it is repeated.
   row.wrong += sampler.check(*operation);
   row.time = summarize(std::move(times));
   row.bytes = facts.bytes;
@@ -245,9 +251,12 @@ double BenchRow::percent() const noexcept {
   return limit_us ? 100.0 * *limit_us / time.median_us : 0.0;
 }
 
+// Sizes are the outer loop, so that the forms and memories of one size are measured close to each
+// other.
 std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   const std::size_t limit_bytes = bench.limit ? std::ranges::max(bench.sizes) : 0;
   const bool messages = bench.kind->ranks == BenchRanks::pair || bench.kind->name == "halo";
+  // One block of shared memory for all rows, as large as the largest of them wants.
   StartingLine line(world, limit_bytes, messages);
   Team team;
   form(team, world, bench);
@@ -268,6 +277,7 @@ std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   return rows;
 }
 
+// One column for each number, with units in the names, so that CSV needs no explanation.
 Table table_of(const std::vector<BenchRow>& rows) {
   using Row = BenchRow;
   TableOf table(rows);
@@ -310,6 +320,7 @@ std::vector<std::string> complaints(const std::vector<BenchRow>& rows,
   return lines;
 }
 
+// To stderr: a table that is piped into a file keeps what it was measured with on the terminal.
 void print_header(const transport::World& world, const Bench& bench, const std::string& wait,
                   int threads) {
   fmt::print(stderr, "# rondo {}: {}\n", RONDO_VERSION, what_is_measured(bench));

@@ -1,5 +1,7 @@
 // `rondo bench model`: how long a model's training step takes on this machine, or each of its
 // kernels alone. Several ranks measure at the same time, because they share memory and caches.
+//
+// The library measures (rondo/train/model_benchmark.hpp); this file is the command around it.
 
 #include <fmt/format.h>
 
@@ -67,6 +69,8 @@ Result measure(transport::World& world, const train::Model& model, const ModelOp
     result.images_per_second = time.images_per_second();
   }
   std::array<double, 1> sum = {result.images_per_second};
+  // Ranks of one machine slow each other down, which the sum shows and a single rank's rate does
+  // not.
   world.communicator().allreduce(std::span<double>(sum)).wait();
   result.all_images_per_second = sum[0];
   return result;
@@ -100,6 +104,7 @@ std::string as_json(const Result& result, const ModelOptions& options) {
   return object.json_object();
 }
 
+// The sum line says all that the numbers depend on, so that it can be quoted alone.
 std::string as_text(const Result& result, const ModelOptions& options) {
   return fmt::format(
       "{}{} of {} in {}, batch {} per rank, {} rank(s) x {} thread(s): {:.1f} us, {:.0f} "
@@ -112,6 +117,7 @@ std::string as_text(const Result& result, const ModelOptions& options) {
 
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
   transport::World world = transport::World::attach();
+  // Every rank measures, and rank 0 reports its own times with the sum of all rates.
   const Result result = measure(world, model, options);
   if (world.rank() != 0) return exit_done;
   const bool json = options.format == Format::json;
@@ -128,6 +134,7 @@ train::Model model_of(const ModelOptions& options) {
   }
 }
 
+// As early as a mistake in the command line: on this machine it is one.
 void refuse_precision(tensor::DataType precision) {
   try {
     tensor::require_computable(precision);
@@ -138,6 +145,7 @@ void refuse_precision(tensor::DataType precision) {
 
 int run_model(ModelOptions options, const CommandLine& line) {
   PlacementRequest& placement = options.launch.placement;
+  // Launcher and ranks both check: a rank may have been started by another launcher.
   const train::Model model = model_of(options);
   refuse_precision(options.precision);
   if (is_rank()) {

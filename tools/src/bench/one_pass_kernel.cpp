@@ -1,5 +1,7 @@
 // The least that an allreduce inside a node can cost: one pass over the buffers of all ranks.
-// Compiled once per instruction set, each time with another RONDO_NAME.
+// Compiled once per instruction set, each time with another RONDO_NAME. Each buffer is read once
+// and written once, without messages, flags or copies; no algorithm can do less. Two ranks have a
+// loop of their own, which the compiler turns into vectors.
 
 #include <cstddef>
 

@@ -15,7 +15,8 @@ constexpr std::size_t kibibyte = 1024;
 constexpr std::size_t largest_edge = 64 * kibibyte;
 
 // Name, summary, default sizes, largest size, forms, who takes part, whether it reduces, and what
-// makes it.
+// makes it. Sizes begin where latency counts and end where bandwidth does; those of a halo are
+// bytes of an edge.
 constexpr std::array<OperationKind, 12> kinds = {{
     {"latency", "Time messages there and back between two ranks: one way", "4:4M", 0, out,
      BenchRanks::pair, false, make_latency},

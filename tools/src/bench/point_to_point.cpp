@@ -5,6 +5,9 @@
 // For halos, each rank has a tile of an image, and its neighbours need the edges. Ranks form a grid
 // that is as square as possible. Tiles are stored with a frame of one pixel that belongs to the
 // neighbours, so messages are strided; corners are messages of their own.
+//
+// Results are patterns that depend on the sending rank and the element, so that a message from the
+// wrong rank, or with an offset, is noticed.
 
 #include <algorithm>
 #include <cstddef>
@@ -35,6 +38,7 @@ class Latency final : public BenchOperation {
         pattern_(Pattern<T>::moved(ranks_.rank())),
         expected_(Pattern<T>::moved(peer_)) {}
 
+  // There and back are two messages.
   [[nodiscard]] BenchFacts facts() const override {
     return {.bytes = out_.size() * sizeof(T), .count = out_.size(), .calls = 2 * round_trips()};
   }
@@ -44,6 +48,8 @@ class Latency final : public BenchOperation {
   void run() override {
     if (!takes_part_) return;
     for (int trip = 0; trip < round_trips(); ++trip) {
+      // The first rank sends and then waits, the second one waits and then sends: at any time one
+      // message is on its way.
       if (begins_) send();
       ranks_.recv(std::span<T>(in_), peer_).wait();
       if (!begins_) send();
@@ -85,6 +91,8 @@ class Bandwidth final : public BenchOperation {
   explicit Bandwidth(const BenchSetting& setting)
       : ranks_(*setting.ranks),
         count_(setting.bytes / sizeof(T)),
+        // Many small messages or a few large ones, but always two: else a link would be idle
+        // between them.
         window_(std::clamp<std::size_t>(most_in_flight_bytes / setting.bytes, 2, most_in_flight)),
         peer_(ranks_.rank() == setting.first ? setting.second : setting.first),
         both_ways_(setting.both_ways),
@@ -98,6 +106,7 @@ class Bandwidth final : public BenchOperation {
     requests_.reserve(2 * window_);
   }
 
+  // The time is divided by the messages of the window; both ways count twice on the bus.
   [[nodiscard]] BenchFacts facts() const override {
     return {.bytes = count_ * sizeof(T),
             .count = count_,
@@ -111,6 +120,7 @@ class Bandwidth final : public BenchOperation {
     const std::span<T> in(in_);
     requests_.clear();
     for (std::size_t i = 0; i < window_; ++i) {
+      // Receives go first, so that a message finds its buffer when it arrives.
       if (receives_) requests_.push_back(ranks_.recv(in.subspan(i * count_, count_), peer_));
       if (sends_) requests_.push_back(ranks_.send(std::span<const T>(out_), peer_));
     }
@@ -184,6 +194,7 @@ class Token final : public BenchOperation {
  private:
   static constexpr int round_trips = 8;
 
+  // A signal is a number in the peer's memory: no message, no matching.
   void put_token(int peer) { ranks_.put_signal(peer, number_).wait(); }
   void await_token(int peer) {
     std::uint64_t value = 0;
@@ -215,6 +226,7 @@ class Halo final : public BenchOperation {
         pattern_(Pattern<T>::moved(ranks_.rank())) {
     for (int down = -1; down <= 1; ++down) {
       for (int right = -1; right <= 1; ++right) {
+        // A neighbour that is this rank itself (a grid of one row or column) exchanges nothing.
         const int peer = grid_.neighbour(ranks_.rank(), down, right);
         if (peer >= 0 && peer != ranks_.rank()) add_side(peer, down, right);
       }
@@ -276,6 +288,8 @@ class Halo final : public BenchOperation {
   void add_side(int peer, int down, int right) {
     const std::size_t rows = extent(down);
     const std::size_t row = extent(right) * channels_;
+    // Edges are columns or rows of the tile: a row of elements for each pixel row, with the frame's
+    // stride.
     const std::size_t stride = (width_ + 2) * channels_;
     const int direction = 3 * (down + 1) + right + 1;
     neighbours_.emplace_back(peer,

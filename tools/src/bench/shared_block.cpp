@@ -59,6 +59,8 @@ Descriptor open_memory(transport::World& world, std::size_t bytes) {
   if (world.rank() == 0) {
     memory = Descriptor(memfd_create("rondo-bench", MFD_CLOEXEC));
     if (memory.value() < 0) fail("memfd_create");
+    // Taken now: a lack of memory is an error here, and not a SIGBUS in the middle of a
+    // measurement.
     const int error = posix_fallocate(memory.value(), 0, static_cast<off_t>(bytes));
     if (error != 0) {
       errno = error;
@@ -68,6 +70,7 @@ Descriptor open_memory(transport::World& world, std::size_t bytes) {
   }
   world.communicator().broadcast(std::span<std::int32_t>(number), 0).wait();
   if (world.rank() != 0) {
+    // Works for processes of the same user on the same machine, which ranks of a node are.
     const std::string path = fmt::format("/proc/{}/fd/{}", world.ranks()[0].pid, number[0]);
     memory = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (memory.value() < 0) fail(path);
@@ -196,6 +199,7 @@ void SharedBlock::throw_if_lost(int peer) const {
 }
 
 void SharedBlock::barrier(const std::function<void()>& meanwhile) {
+  // Barriers are counted and flags only grow, so that no flag has to be reset.
   ++barriers_;
   // Release: what this rank wrote before is visible to whoever sees the flag (acquire below).
   flag(rank_).passed.store(barriers_, std::memory_order_release);
@@ -203,6 +207,8 @@ void SharedBlock::barrier(const std::function<void()>& meanwhile) {
     int spins = 0;
     while (flag(peer).passed.load(std::memory_order_acquire) < barriers_) {
       if (meanwhile) meanwhile();
+      // Ranks with CPUs of their own spin first, because a system call takes longer than most
+      // waits.
       if (++spins > spins_) {
         if (spins % yields_per_look == 0) throw_if_lost(peer);
         sched_yield();
@@ -216,11 +222,14 @@ void SharedBlock::barrier(const std::function<void()>& meanwhile) {
 // Messages that were sent are still being progressed while ranks wait.
 StartingLine::StartingLine(transport::World& world, std::size_t buffer_bytes, bool messages)
     : world_(world) {
+  // A peer may wait for a message that this rank has only posted.
   if (messages || world.nodes() > 1) meanwhile_ = [this] { world_.progress(); };
   if (on_one_machine(world)) block_.emplace(world, buffer_bytes);
 }
 
 void StartingLine::wait() {
+  // Ranks of one machine meet in shared memory; the transport's barrier would be part of what is
+  // measured.
   if (block_) {
     block_->barrier(meanwhile_);
   } else {

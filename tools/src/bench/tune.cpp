@@ -46,6 +46,8 @@ std::vector<std::size_t> choose(std::size_t sizes, const std::vector<AlgorithmTi
     double least = std::numeric_limits<double>::infinity();
     std::size_t best = 0;
     for (std::size_t a = 0; a < count; ++a) {
+      // Logarithms, so that a factor counts the same at small and at large sizes: a table is judged
+      // by how many times slower than the best it is.
       const double here = cost[a] + std::log(algorithms[a].microseconds.at(s));
       if (here < least) {
         least = here;
@@ -59,6 +61,7 @@ std::vector<std::size_t> choose(std::size_t sizes, const std::vector<AlgorithmTi
   std::size_t most = count - 1;
   for (std::size_t s = sizes; s-- > 0;) {
     chosen[s] = last[s][most];
+    // An algorithm that has been left for a later one does not come back at larger sizes.
     most = chosen[s];
   }
   return chosen;
@@ -103,7 +106,8 @@ const OperationKind& kind_of(std::string_view name) {
   return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
 }
 
-// In the arena: that is where training has its buffers.
+// In the arena: that is where training has its buffers. The bench of `rondo bench` itself: a tuning
+// measures nothing in its own way.
 std::vector<BenchRow> medians(transport::World& world, Bench bench, const char* sizes,
                               int iterations) {
   bench.sizes = byte_sizes(sizes);
@@ -142,7 +146,8 @@ void measure_level(transport::World& world, const char* level, int iterations, T
   tuning.levels.push_back(std::move(cost));
 }
 
-// All ranks reduce with one algorithm for all sizes.
+// All ranks reduce with one algorithm for all sizes. The sizes are the same for every algorithm, so
+// the last one's stand for all.
 void try_algorithm(transport::World& world, const char* algorithm, int iterations, Tuning& tuning) {
   Bench bench;
   bench.kind = &kind_of("allreduce");
@@ -167,8 +172,10 @@ Tuning tune(const OpenWorld& open, int iterations) {
   if (tuning.nodes > 1) tuning.injected = injected_delays();
   measure_level(*world, "node", iterations, tuning);
   measure_level(*world, "fabric", iterations, tuning);
+  // On one node there is nothing to choose.
   if (tuning.nodes == 1) return tuning;
   for (const char* algorithm : measured_algorithms) {
+    // The old World has to agree on the next one's port before it ends.
     NextBootstrap next(*world);
     world.reset();
     next.prepare();
@@ -209,7 +216,7 @@ Json times_of(const Tuning& tuning) {
   return times;
 }
 
-// For people.
+// For people. The last line can be pasted into [transport] of a configuration.
 std::string as_text(const Tuning& tuning) {
   std::string text;
   for (const LevelCost& cost : tuning.levels) {
@@ -288,6 +295,7 @@ std::string best_table(const std::vector<std::size_t>& sizes,
   std::string from = "0";
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const bool ends = s + 1 == sizes.size();
+    // Goes on until the algorithm changes, or the sizes end.
     if (!ends && chosen[s + 1] == chosen[s]) continue;
     const std::string to = ends ? "max" : short_size(boundary(sizes[s], sizes[s + 1]));
     table += fmt::format("{}{}:{}-{}", table.empty() ? "" : ";", algorithms[chosen[s]].algorithm,
@@ -322,6 +330,8 @@ LineFit fit_line(std::span<const TimedSize> samples) {
     uv += inverse * slope;
     vv += slope * slope;
   }
+  // The normal equations of two unknowns, by Cramer's rule. Errors are relative to the times,
+  // because absolute ones would let the largest messages decide alone.
   const double determinant = uu * vv - uv * uv;
   if (samples.size() < 2 || !(determinant > 0.0)) {
     throw std::invalid_argument("a line needs two sizes");

@@ -90,6 +90,7 @@ train::Experiment without_choice(train::Experiment recorded) {
 // read it.
 std::string rewritten(const std::string& toml, const train::Experiment& wanted) {
   try {
+    // Read and written again: keys that this version has added get their defaults.
     const train::Experiment recorded = train::parse_experiment(toml, "recorded");
     return train::to_toml(wanted.grid.plan == "auto" ? without_choice(recorded) : recorded);
   } catch (const train::ConfigError&) {
@@ -103,7 +104,8 @@ std::string differing(const char* name, std::int64_t recorded, std::int64_t want
   return fmt::format("{} is {}, would be {}", name, recorded, wanted);
 }
 
-// Ranks, threads and nodes are not part of a configuration, but change what a run computes.
+// Ranks, threads and nodes are not part of a configuration, but change what a run computes. The
+// first difference is enough for a message: the folder holds another run.
 std::string difference_of(const RunRecord::Start& start, const Training& training) {
   const int ranks = training.placement.ranks();
   for (const std::string& difference :
@@ -115,7 +117,8 @@ std::string difference_of(const RunRecord::Start& start, const Training& trainin
   return first_difference(start.config, training.experiment);
 }
 
-// The files that a run may have written; all others are the user's.
+// The files that a run may have written; all others are the user's. A folder that the user has
+// named may hold anything else.
 bool is_of_a_run(const std::string& name) {
   constexpr std::array names = {"config.toml",       "find-rate.json", "metrics.jsonl",
                                 "model.safetensors", "report.html",    "token_trace.jsonl"};
@@ -199,6 +202,7 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
 
 }  // namespace
 
+// Of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
   std::vector<KeyText> keys;
   std::string section;
@@ -215,6 +219,7 @@ std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml
 }
 
 bool RunRecord::completed() const {
+  // Other reasons are an error, or somebody who stopped the run.
   const bool ended = end_reason == "completed" || end_reason == "max_steps";
   return ended && start.has_value() && !epochs.empty();
 }
@@ -307,6 +312,8 @@ std::optional<double> seconds_to_accuracy(const RunRecord& run, double accuracy)
   double seconds = 0.0;
   for (const EpochRecord& epoch : run.epochs) {
     seconds += epoch.seconds;
+    // Accuracy is known at the ends of epochs alone, so the time is that of the first epoch that
+    // ends with it.
     if (epoch.accuracy >= accuracy) return seconds;
   }
   return std::nullopt;
@@ -334,10 +341,13 @@ SchemeSummary summarise(std::string label, std::size_t seeds, Runs completed,
   return row;
 }
 
+// Two tables in one: a column with a heading is for people, with mean and deviation together; one
+// with a name is for programs, with a number in each.
 Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& rows) {
   using Row = SchemeSummary;
   // The same in every row.
   const auto always = [](const auto& value) { return [value](const Row&) { return value; }; };
+  // People do not see a column in which no run has a number; programs always find it.
   const auto heading_if_any = [&](std::optional<double> Row::* member, const char* heading) {
     const bool any =
         std::ranges::any_of(rows, [&](const Row& row) { return (row.*member).has_value(); });
@@ -364,6 +374,7 @@ Table comparison_table(const TableHead& head, const std::vector<SchemeSummary>& 
       .add({.name = "seeds_that_reached_it"}, [&](const Row& row) {
         return head.accuracy ? std::optional(row.reached) : std::nullopt;
       });
+  // The column's heading has the accuracy in it, so it is there only where one was asked for.
   if (head.accuracy) {
     table.add({.heading = fmt::format("s to {:g} %", *head.accuracy)}, time_to_it);
   }

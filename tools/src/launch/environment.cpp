@@ -1,5 +1,8 @@
 // What a launcher and its ranks tell each other through environment variables: the launcher writes
 // them, a rank reads them, and a rank that was asked for something else refuses.
+//
+// The variables are those of the library (transport/README.md): ranks that another launcher starts
+// have the same. RONDO_THREADS is the program's own.
 
 #include "launch/environment.hpp"
 
@@ -97,6 +100,7 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   bool omp_is_set = false;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view view(*entry);
+    // Everything else is inherited, so that a user's settings for oneDNN or UCX reach the ranks.
     if (is_replaced(view, rank)) continue;
     if (view.starts_with("OMP_NUM_THREADS=")) omp_is_set = true;
     entries.emplace_back(view);
@@ -110,6 +114,7 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   if (rank.secret >= 0) entries.push_back(fmt::format("RONDO_SECRET_FD={}", rank.secret));
   if (rank.recorder >= 0) entries.push_back(fmt::format("RONDO_RECORDER={}", rank.recorder));
   entries.insert(entries.end(), rank.settings.begin(), rank.settings.end());
+  // A user's own number of OpenMP threads counts more than the placement's.
   if (!omp_is_set) entries.push_back(fmt::format("OMP_NUM_THREADS={}", rank.threads));
   return entries;
 }
@@ -121,6 +126,8 @@ int fake_nodes_of(const FabricRequest& request, int ranks) {
         "{} fake nodes need at least as many ranks, but there are {}; give -n {} or more", nodes,
         ranks, nodes));
   }
+  // Options that could have no effect are refused, so that nobody takes an unslowed run for a
+  // slowed one.
   if (nodes == 1 && needs_nodes(request)) {
     throw UsageError(
         "--fabric, --interface, --latency-us and --bandwidth-gbs are about links between nodes, "

@@ -97,6 +97,7 @@ void keep_open(const std::vector<int>& descriptors) {
 [[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
   int error = 0;
   try {
+    // A launcher that is killed must not leave ranks behind.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // The parent may have ended before the line above: then nobody would kill us.
     if (getppid() != parent) _exit(1);
@@ -108,6 +109,7 @@ void keep_open(const std::vector<int>& descriptors) {
     keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);
+    // A rank starts with the signal mask that the launcher had before it held signals.
     sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
     execvpe(command[0], command.data(), environment.data());
     error = errno;
@@ -115,6 +117,7 @@ void keep_open(const std::vector<int>& descriptors) {
     error = failure.code().value();
   }
   const ssize_t written = write(errors, &error, sizeof error);
+  // Not exit(): handlers and buffers of the parent must not run twice.
   _exit(written == sizeof error ? 1 : 2);
 }
 
@@ -141,8 +144,10 @@ pid_t start(const Spawn& spawn) {
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child == 0) become(spawn, parent, to_parent.value());
 
+  // Else the read below would never end: this process would hold the pipe open itself.
   to_parent.close();
   const int error = read_errno(from_child.value());
+  // Collected at once, so that the supervisor never hears of it.
   if (error != 0) {
     waitpid(child, nullptr, 0);
     throw ExecuteError(error, std::generic_category(),
@@ -239,6 +244,7 @@ RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
 // The launcher keeps no socket of the job: a port of a rank 0 that is gone must refuse at once.
 void start_ranks(const Job& job, int nodes, const FlightRecords& records,
                  const HeldSignals& signals, Supervisor& supervisor) {
+  // Ranks of one node find each other by the job's id alone; between nodes they need a port.
   const Bootstrap bootstrap = nodes > 1 ? bootstrap_over_loopback() : bootstrap_on_this_node();
   for (int rank = 0; rank < job.placement.ranks(); ++rank) {
     const RankEnvironment environment = environment_for(job, bootstrap, records, rank);
@@ -322,6 +328,7 @@ Bootstrap similar_to(const std::string& coordinator) {
 
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  // The program itself, and not the first rondo in PATH.
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }
@@ -344,8 +351,10 @@ JobEnd launch(const Job& job, const HeldSignals& signals) {
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());
+    // As a shell would end: 127, or 126.
     return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
   }
+  // The records are read after the last rank has ended: nobody writes to them any more.
   const int status = supervisor.wait().exit_status();
   records.write_after_failure(status);
   return {.status = status, .end_signal = supervisor.end_signal()};
@@ -379,6 +388,7 @@ NextBootstrap::NextBootstrap(transport::World& world) {
     coordinator_ = std::move(next.coordinator);
     listener_ = std::move(next.listener);
   }
+  // Over the World that is about to end: it is the only way between the ranks.
   coordinator_ = broadcast_text(world, coordinator_);
   world.communicator().barrier().wait();
 }

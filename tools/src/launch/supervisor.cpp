@@ -33,6 +33,8 @@ timespec to_timespec(std::chrono::nanoseconds time) {
 
 // The lower, the closer to the cause.
 int distance_from_cause(const RankEnd& end) noexcept {
+  // A rank that ended by itself is closer to the cause than one that only lost a peer, and that is
+  // closer than one that was told to end.
   if (end.ended_by_us) return 2;
   return end.exit_status() == exit_peer_lost ? 1 : 0;
 }
@@ -92,6 +94,7 @@ Outcome Supervisor::wait() {
     const auto left = time_left();
     int signal = 0;
     if (left) {
+      // A limit only while ranks are expected to end.
       const timespec limit = to_timespec(*left);
       signal = sigtimedwait(&signals_.held(), &info, &limit);
     } else {
@@ -148,8 +151,10 @@ void Supervisor::forward_end(const siginfo_t& info) {
   if (!from_terminal(info)) send(info.si_signo);
 }
 
+// Ctrl-Z stops the ranks with the launcher, and fg continues them.
 void Supervisor::stop_and_continue(const siginfo_t& info) {
   if (!from_terminal(info)) send(SIGTSTP);
+  // The launcher stops itself after its ranks, as a shell expects of a job.
   raise(SIGSTOP);  // returns when someone continues us
   send(SIGCONT);
 }
@@ -162,14 +167,17 @@ void Supervisor::reap() {
       ++rank;
       continue;
     }
+    // What ends after our own signal does not explain itself.
     const bool forced = stage_ == Stage::terminating || stage_ == Stage::killed;
     const RankEnd end{rank->rank, rank->pid, status, forced};
+    // Said at once: the user sees the cause while the other ranks still end.
     if (outcome_.add(end)) fmt::print(stderr, "rondo: {}\n", end.describe());
     rank = running_.erase(rank);
     if (end.failed()) begin_grace();
   }
 }
 
+// Once: ranks that fail later do not prolong it.
 void Supervisor::begin_grace() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::grace;

@@ -6,6 +6,10 @@
 // then half a percentage point is assumed, and the reader is told. Among the schemes that are as
 // accurate as the best one, the advice is the one that needed the least training time to the best
 // accuracy that all of them reached.
+//
+// Runs that differ only in their seed are one variant. A variant is named by the item of `rondo
+// compare` that made it, else by the scheme and the keys in which it differs from the other
+// variants of that scheme.
 
 #include "report/advice.hpp"
 
@@ -74,7 +78,8 @@ std::set<std::string> keys_of_all(const std::vector<ReportedRun>& runs,
   return keys;
 }
 
-// The keys in which the first runs of some variants differ.
+// The keys in which the first runs of some variants differ. A key that one of them does not have
+// differs, too: its value is "-".
 std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs,
                                         const std::vector<std::size_t>& firsts) {
   std::vector<std::string> differing;
@@ -87,6 +92,8 @@ std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs,
   return differing;
 }
 
+// The item of a comparison, as the user wrote it; else the scheme with the keys that tell it from
+// others of the same scheme.
 std::string label_of(const std::vector<ReportedRun>& runs, const std::vector<Variant>& variants,
                      const Variant& variant) {
   constexpr std::size_t most_keys = 3;
@@ -97,6 +104,7 @@ std::string label_of(const std::vector<ReportedRun>& runs, const std::vector<Var
     if (other.scheme == variant.scheme) firsts.push_back(other.runs.front());
   }
   const std::vector<std::string> keys = differing_keys(runs, firsts);
+  // A label with more keys would be longer than a column; the run's name is unique.
   if (keys.size() > most_keys) return variant.scheme + " (" + run.name + ")";
   std::string label = variant.scheme.empty() ? run.name : variant.scheme;
   for (const std::string& key : keys) {
@@ -120,6 +128,7 @@ void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
                        std::optional<double> accuracy) {
   std::vector<RunRecord> records;
   std::vector<double> rates;
+  // Runs that did not complete have a shorter time and a lower accuracy, and would spoil the means.
   for (const std::size_t run : variant.completed) {
     records.push_back(runs[run].record);
     const auto samples = number_in(runs[run].end, "samples");
@@ -142,6 +151,7 @@ double best_accuracy_of(const RunRecord& run) {
 double tolerance(const SchemeSummary& row, const SchemeSummary& best) {
   const auto& spread = best.final_accuracy->deviation;
   if (!spread) return assumed_spread;
+  // The standard error of the difference of two means with that spread: s sqrt(1/n + 1/m).
   const double runs = 1.0 / static_cast<double>(row.done) + 1.0 / static_cast<double>(best.done);
   return std::max(2.0 * *spread * std::sqrt(runs), smallest_spread);
 }
@@ -187,6 +197,7 @@ std::set<std::string> distinct(const std::vector<ReportedRun>& runs,
   return values;
 }
 
+// Hosts and instruction set: what makes times of two runs comparable.
 std::string machine_of(const ReportedRun& run) {
   const auto hosts = run.start.is_object() ? run.start.find("hosts") : run.start.end();
   const bool known = run.start.is_object() && hosts != run.start.end();
@@ -203,6 +214,7 @@ bool is_injected(const ReportedRun& run) {
   return found != run.start.end() && found->is_array() && !found->empty();
 }
 
+// What limits the answer. It is given all the same, so these stand beside it.
 std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
                                   const std::vector<Variant>& variants) {
   std::vector<std::string> notes;
@@ -303,11 +315,14 @@ std::string answer_for(const Advice& advice, const Variant& best,
 
 }  // namespace
 
+// Runs with the same configuration but for the seed are one variant; variants are in the order of
+// their first runs.
 std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
   std::vector<Variant> variants;
   std::vector<std::map<std::string, std::string>> identities;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto identity = identity_of(runs[i]);
+    // A few variants: a search through all is fast enough.
     const auto found = std::ranges::find(identities, identity);
     const auto at = static_cast<std::size_t>(found - identities.begin());
     if (found == identities.end()) {
@@ -330,6 +345,7 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     advice.answer = "No run has completed, so there is nothing to compare yet.";
     return advice;
   }
+  // Refused before any number is compared.
   const std::string other_task = different_task(runs, variants);
   if (!other_task.empty()) {
     advice.answer = fmt::format(
@@ -346,15 +362,19 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     if (below > tolerance(variants[i].summary, variants[*best].summary)) continue;
     candidates.push_back(i);
     for (const std::size_t run : variants[i].completed) {
+      // Every run of every candidate has reached the lowest of their best accuracies, so each has a
+      // time to it.
       common = std::min(common, best_accuracy_of(runs[run].record));
     }
   }
   advice.accuracy = common;
+  // Once more, now that the accuracy is known: the summaries get their times.
   for (Variant& variant : variants) summarise_variant(runs, variant, common);
   if (variants.size() == 1) {
     advice.answer = answer_for_one(variants.front());
     return advice;
   }
+  // Of equal times the first variant, which is the one that the user named first.
   advice.take = *std::ranges::min_element(candidates, {}, [&](std::size_t i) {
     return variants[i].summary.time_to_it.value_or(HUGE_VAL);
   });

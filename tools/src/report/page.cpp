@@ -3,6 +3,9 @@
 // Nothing that comes from a file is ever written as HTML. The data stand in a script element of
 // type application/json, in which "<" is written as an escape of JSON, so that no text can end the
 // element; and the page's script puts texts into the document as text nodes alone.
+//
+// The page shows what it gets: which value of a column is the best, and in which unit a number
+// stands, is decided here, where it can be tested without a browser.
 
 #include "report/page.hpp"
 
@@ -59,6 +62,8 @@ std::string time_text(const Variant& variant) {
                                  : fmt::format("{} ({} of {})", seconds, row.reached, row.done);
 }
 
+// The columns of the table that answers which scheme to take. A column says what is best in it: the
+// most accuracy, the least time and bytes.
 std::vector<SummaryColumn> summary_columns(const Advice& advice) {
   using Best = SummaryColumn::Best;
   const std::string reached =
@@ -119,6 +124,7 @@ std::string state_of(const ReportedRun& run) {
   return run.record.end_reason;
 }
 
+// Each text once: hosts repeat where several ranks run on one.
 std::string list_of(const Json& event, const char* name) {
   const auto found = event.is_object() ? event.find(name) : event.end();
   if (!event.is_object() || found == event.end() || !found->is_array()) return "";
@@ -131,6 +137,7 @@ std::string list_of(const Json& event, const char* name) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// From the start and end events. A run that was killed has no end, and dashes in its columns.
 Json runs_table(const std::vector<ReportedRun>& runs) {
   Json columns = Json::array();
   for (const auto& [text, right] : {std::pair{"run", false},
@@ -180,6 +187,7 @@ Json differences_table(const std::vector<ReportedRun>& runs, const std::vector<V
                     "Keys that are not the same in all; the seed is left out.", columns, rows);
 }
 
+// The script colours curves by variant, so that the seeds of one look alike.
 std::vector<std::size_t> variant_of_runs(const std::vector<Variant>& variants, std::size_t runs) {
   std::vector<std::size_t> of(runs);
   for (std::size_t variant = 0; variant < variants.size(); ++variant) {
@@ -188,6 +196,7 @@ std::vector<std::size_t> variant_of_runs(const std::vector<Variant>& variants, s
   return of;
 }
 
+// A kind of curve for which no run has an event is left out, as windows of runs that are not lazy.
 Json curves_of(const std::vector<ReportedRun>& runs) {
   Json curves = Json::array();
   for (const CurveKind& kind : curve_kinds()) {
@@ -218,6 +227,7 @@ std::vector<std::string> problems_of(const ReportSources& sources) {
 
 }  // namespace
 
+// All that the script shows. Texts are made here, so that the script only places them.
 Json page_data(const std::string& title, const ReportSources& sources) {
   std::vector<Variant> variants = variants_of(sources.runs);
   const std::vector<std::size_t> of_runs = variant_of_runs(variants, sources.runs.size());
@@ -243,7 +253,9 @@ Json page_data(const std::string& title, const ReportSources& sources) {
 }
 
 std::string page_of(const Json& data) {
+  // The template is valid by itself, with this object as its data.
   constexpr std::string_view place = "{\"place\": \"of the data\"}";
+  // Names of files may be no UTF-8: such bytes are replaced.
   const std::string json = data.dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::size_t at = page_template.find(place);
   std::string page(page_template.substr(0, at));

@@ -61,6 +61,7 @@ class EventReader {
     ++damaged_;
   }
 
+  // An event of a later version is kept under its kind, and no curve asks for it.
   void add(const Json& event) {
     ++events_;
     const std::string kind = text_in(event, "event");
@@ -98,6 +99,7 @@ void read_keys(ReportedRun& run) {
     run.problems.push_back(fmt::format("{}: there is no config.toml, and no start event with one",
                                        run.folder.string()));
   }
+  // As texts: keys of later versions are compared and shown like all others.
   for (auto& [key, value] : keys_of(config)) run.keys[key] = value;
   // The launcher chose the threads; these two are not part of a configuration.
   for (const char* name : {"ranks", "nodes"}) {
@@ -163,7 +165,8 @@ class Clock {
   std::vector<Mark> marks_ = {{0.0, 0.0}};
 };
 
-// A push counts samples since the warm-up.
+// A push counts samples since the warm-up. Cyclic ranks take no common steps; the samples that were
+// pushed are as many steps of the global batch.
 double step_of_push(const ReportedRun& run, const Json& push) {
   const double batch = number_in(run.start, "global_batch").value_or(1.0);
   const auto warm_up = run.keys.find("update.warmup_epochs");
@@ -173,6 +176,7 @@ double step_of_push(const ReportedRun& run, const Json& push) {
   return std::round(epochs * per_epoch) + *number_in(push, "samples") / std::max(batch, 1.0);
 }
 
+// On the axis of steps each kind of event has its place by another field.
 double step_of(const ReportedRun& run, const Clock& clock, const Json& event) {
   const std::string kind = text_in(event, "event");
   if (kind == "push") return step_of_push(run, event);
@@ -200,6 +204,7 @@ ReportedRun read_reported_run(const fs::path& folder) {
   while (run.name.size() > 1 && run.name.ends_with('/')) run.name.pop_back();
   run.name = fs::path(run.name).filename().string();
   const fs::path metrics = folder / "metrics.jsonl";
+  // A run that has not begun has a config.toml alone.
   const bool has_metrics = fs::exists(metrics);
   if (!has_metrics && !fs::exists(folder / "config.toml")) {
     throw UsageError(
@@ -247,6 +252,7 @@ const std::vector<CurveKind>& curve_kinds() {
 Json curve_of(const ReportedRun& run, const CurveKind& kind) {
   const std::vector<Json>& events = Clock::events_of(run, kind.event);
   const Clock clock(run);
+  // Points are left out evenly, and the last one stays.
   const std::size_t every = (events.size() + most_points - 1) / most_points;
   Json steps = Json::array();
   Json epochs = Json::array();
@@ -259,6 +265,7 @@ Json curve_of(const ReportedRun& run, const CurveKind& kind) {
     const auto value = number_in(events[i], kind.field);
     any = any || value;
     steps.push_back(step);
+    // Three numbers of one point, so that the reader changes the axis without a new page.
     epochs.push_back(clock.epoch_of(step));
     seconds.push_back(clock.seconds_at(step));
     values.push_back(value ? Json(*value * kind.scale) : Json());

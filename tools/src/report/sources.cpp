@@ -3,6 +3,11 @@
 // A file is known by what is in it, not by its name. Of a table in JSON the report shows the
 // columns that it knows, in the units that people read; others are left out, so that files of later
 // versions can be shown.
+//
+// Every kind of file becomes the same two things: tables of texts, and charts of numbers, for which
+// page.cpp and its script need not know where they come from. A path that the user has named and
+// that is nothing of this ends the command; a file that happens to lie in a folder, and is damaged,
+// does not.
 
 #include "report/sources.hpp"
 
@@ -36,6 +41,7 @@ struct KnownColumn {
 
 constexpr double mebi = 1.0 / (1 << 20);
 
+// Of rondo plan with grids. Names are those of its JSON, which stay the same between versions.
 const std::vector<KnownColumn> plan_columns = {
     {"strategy", "strategy"},
     {"ranks", "ranks"},
@@ -55,6 +61,7 @@ const std::vector<KnownColumn> plan_layer_columns = {
     {"reduction_seconds", "reduction ms", 1e3, 3},
     {"redistribution_seconds", "relayout ms", 1e3, 3},
 };
+// Of rondo plan --scaling.
 const std::vector<KnownColumn> scaling_columns = {
     {"ranks", "ranks"},
     {"global_batch", "batch"},
@@ -65,6 +72,7 @@ const std::vector<KnownColumn> scaling_columns = {
     {"speedup", "speed-up", 1.0, 2},
     {"efficiency", "efficiency", 1.0, 3},
 };
+// Of rondo bench model --primitives.
 const std::vector<KnownColumn> kernel_columns = {
     {"layer", "layer"},
     {"direction", "direction"},
@@ -72,6 +80,7 @@ const std::vector<KnownColumn> kernel_columns = {
     {"gflops", "GFLOP/s", 1.0, 1},
     {"implementation", "kernel"},
 };
+// Of the profile.json of rondo train --profile.
 const std::vector<KnownColumn> profile_columns = {
     {"layer", "layer"},
     {"pass", "pass"},
@@ -90,6 +99,7 @@ std::string shown(const Json& row, const KnownColumn& column) {
   return fmt::format("{:.{}f}", cell->get<double>() * column.scale, column.decimals);
 }
 
+// A column is aligned to the right if any of its cells is a number.
 bool is_number(const Json& rows, const KnownColumn& column) {
   return std::ranges::any_of(rows, [&](const Json& row) {
     return row.contains(column.name) && row[column.name].is_number();
@@ -101,6 +111,8 @@ Json table_of(const std::string& title, const std::string& about, const Json& ro
   Json columns = Json::array();
   std::vector<const KnownColumn*> present;
   for (const KnownColumn& column : known) {
+    // A column without a value in any row is left out: it may be of another version, or of another
+    // strategy.
     const bool any = std::ranges::any_of(rows, [&](const Json& row) {
       return row.contains(column.name) && !row[column.name].is_null();
     });
@@ -134,9 +146,11 @@ Json chart_of(const std::string& title, const std::string& about, const Json& x,
   return {{"title", title}, {"about", about}, {"x", x}, {"y", y}, {"series", series}};
 }
 
+// Rates on logarithmic axes, on which ideal scaling is a straight line.
 void add_scaling(const std::string& name, const Json& rows, ReportSources& sources) {
   const Json ranks = numbers(rows, "ranks");
   const Json rates = numbers(rows, "images_per_second");
+  // Ideal scaling begins with the first point of the prediction.
   Json ideal = Json::array();
   for (const Json& rank : ranks) {
     const bool known = rank.is_number() && rates.front().is_number() && ranks.front().is_number();
@@ -161,6 +175,7 @@ void add_plan_table(const std::string& name, const Json& rows, ReportSources& so
   sources.tables.push_back(table_of(
       "Process grids, " + name, "Predicted by rondo plan; usable grids first, the fastest first.",
       rows, plan_columns));
+  // Only the best grid's layers are shown; usable grids come first.
   const Json& first = rows.front();
   if (first.contains("layers") && first["layers"].is_array() && !first["layers"].empty()) {
     sources.tables.push_back(table_of("Layers on the first grid, " + name,
@@ -199,6 +214,7 @@ void add_profile(const std::string& name, const Json& profile, ReportSources& so
 
 // What a JSON file holds; false: nothing that a report shows.
 bool add_json(const std::string& name, const Json& json, ReportSources& sources) {
+  // Each command's JSON has a field that no other has.
   if (is_rows(json) && json.front().contains("efficiency")) {
     add_scaling(name, json, sources);
   } else if (is_rows(json) && json.front().contains("strategy")) {
@@ -243,6 +259,7 @@ std::vector<std::vector<std::string>> parse_csv(std::string_view text) {
 
 void add_csv(const fs::path& path, const std::string& name, ReportSources& sources) {
   const auto rows = parse_csv(read_file(path));
+  // The first row has the names.
   if (rows.size() < 2) {
     sources.problems.push_back(fmt::format("{}: there are no rows in it", path.string()));
     return;
@@ -281,6 +298,7 @@ bool is_run(const fs::path& folder) {
   return fs::exists(folder / "metrics.jsonl", error) || fs::exists(folder / "config.toml", error);
 }
 
+// Sorted, because a directory has no order of its own.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code error;
@@ -311,10 +329,12 @@ void add_run(const fs::path& folder, ReportSources& sources) {
 
 // A comparison, or any other folder of runs: they are its children, or theirs.
 void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
+  // A folder in which nothing is found was named by mistake.
   const std::size_t before = sources.runs.size();
   const bool compared = fs::exists(folder / "compare.csv");
   if (compared) add_csv(folder / "compare.csv", "compare.csv", sources);
   for (const fs::path& child : in_order_of(folder / "compare.csv", folders_in(folder))) {
+    // rondo compare makes ITEM/seedN; other folders of runs have them as children.
     if (is_run(child)) add_run(child, sources);
     for (const fs::path& grandchild : folders_in(child)) {
       if (!is_run(grandchild)) continue;

@@ -66,6 +66,7 @@ struct Totals {
   std::vector<std::string> layers;  // in the order of forward
 };
 
+// Microseconds of a step on average, by layer and part.
 Totals totals_of(const train::StepProfile& profile) {
   Totals totals;
   const double steps = static_cast<double>(std::max<std::int64_t>(profile.steps(), 1));
@@ -74,6 +75,7 @@ Totals totals_of(const train::StepProfile& profile) {
     if (of_layer && !span.layer.empty() && std::ranges::count(totals.layers, span.layer) == 0) {
       totals.layers.push_back(span.layer);
     }
+    // Other parts of a step are not of one layer: they are added up over all.
     const bool split = std::ranges::any_of(layer_passes, [&](const Pass& pass) {
       return std::ranges::count(pass.parts, span.part) > 0;
     });
@@ -100,6 +102,8 @@ std::optional<double> alone(const std::vector<train::KernelTime>& kernels, const
   return sum;
 }
 
+// A row for each layer and pass: what it takes in a step, and what its kernels take alone, as often
+// as they are called in a step (once for each micro-batch).
 void add_layer_rows(const Totals& totals, const std::vector<train::KernelTime>& warm,
                     const std::vector<train::KernelTime>& cold, std::vector<ProfileRow>& rows) {
   for (const std::string& layer : totals.layers) {
@@ -154,6 +158,8 @@ Json complete_event(const Span& span, int rank, std::int64_t origin_ns) {
           {"args", {{"step", span.step}}}};
 }
 
+// "M" is metadata: the viewer shows ranks as processes, with training as thread 0 and collectives
+// as thread 1.
 Json named(const char* what, int rank, int thread, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
@@ -163,12 +169,15 @@ Json named(const char* what, int rank, int thread, const std::string& name) {
 void add_collectives(const Json& record, const std::vector<Span>& spans, int rank,
                      std::int64_t origin_ns, Json& events) {
   if (!record.is_object() || spans.empty()) return;
+  // The record counts from its own beginning, whose time of the system's clock it tells; spans are
+  // in that clock, too.
   const double began = record.value("began_unix_us", 0.0) - static_cast<double>(origin_ns) / 1e3;
   const auto from = std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
   const auto to = std::ranges::max(spans, {}, &Span::end_ns).end_ns;
   int id = 0;
   for (const Json& communicator : record.value("communicators", Json::array())) {
     for (const Json& operation : communicator.value("operations", Json::array())) {
+      // An operation that has not ended has no end to draw.
       const Json posted = operation.value("posted_us", Json());
       const Json ended = operation.value("ended_us", Json());
       if (!posted.is_number() || !ended.is_number()) continue;
@@ -187,6 +196,7 @@ void add_collectives(const Json& record, const std::vector<Span>& spans, int ran
                      {{"bytes", operation.value("bytes", Json())},
                       {"communicator", communicator.value("context", Json())}}}};
       events.push_back(event);
+      // The same event as its own end: "b" and "e" with one id are an asynchronous operation.
       event["ph"] = "e";
       event["ts"] = end;
       events.push_back(std::move(event));
@@ -205,6 +215,7 @@ Json trace_of(const train::StepProfile& profile, const std::string& record, int 
   return {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
 }
 
+// Only the shapes of unsplit layers are known without lowering the model.
 bool splits_layers(const train::Experiment& experiment, int ranks) {
   const auto& grid = experiment.grid;
   // What the planner chooses is not known here.
@@ -224,6 +235,7 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   if (splits_layers(experiment, world.size())) return {};
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   const train::Model model = train::model_of(experiment, images.image, images.classes);
+  // The micro-batch of one rank: kernels are measured in the size in which they run.
   const std::int64_t pieces = world.size() * experiment.train.accumulate;
   const std::int64_t batch = std::max<std::int64_t>(experiment.train.global_batch / pieces, 1);
   const auto precision =
@@ -243,6 +255,7 @@ std::string milliseconds(const std::optional<double>& microseconds) {
 
 // In words what the last rows say.
 std::string sentence_of(const std::vector<ProfileRow>& rows, StepRange range, std::int64_t steps) {
+  // The names are those that profile_rows() gives the rows.
   const auto row = [&](std::string_view pass) {
     return *std::ranges::find(rows, pass, &ProfileRow::pass);
   };
@@ -282,6 +295,7 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
                   .cold = alone(cold, "loss", {"forward"}, at(totals.calls, {"", "loss"}))});
   rows.push_back(sum_of_kernels(rows));
   const double whole = at(totals.microseconds, {"", "step"});
+  // What no part accounts for is shown, so that the rows add up to the step.
   double rest = whole - *rows.back().step;
   for (const auto& [part, name] : other_parts) {
     const double time = at(totals.microseconds, {"", part});
@@ -314,6 +328,7 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads) 
   const auto& spans = steps_.spans();
   const std::int64_t first =
       spans.empty() ? 0 : std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
+  // Rank 0's first span is time zero in all traces, so that they fit together in a viewer.
   const std::int64_t origin = std::stoll(broadcast_text(world_, std::to_string(first)));
   const std::string advice = "see whether there is room in the run folder";
   replace_file(folder_ / fmt::format("profile-rank-{}.json", world_.rank()),

@@ -24,6 +24,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// The config.toml of a run has every key, so that the defaults of this version do not matter.
 fs::path config_of(const fs::path& source) {
   if (!is_folder(source)) return source;
   if (is_there(source / "config.toml")) return source / "config.toml";
@@ -32,6 +33,8 @@ fs::path config_of(const fs::path& source) {
 }
 
 fs::path weights_of(const TrainedRequest& request, const train::Experiment& experiment) {
+  // In this order: what the command line says, what the run has left, what the configuration begins
+  // with.
   if (!request.weights.empty()) return request.weights;
   if (!is_folder(request.source)) {
     if (!experiment.model.weights.empty()) return experiment.model.weights;

@@ -121,7 +121,8 @@ std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
-// "40 % less than synchronous".
+// "40 % less than synchronous". What is as much as synchronous is said so, and not as "0.00 %
+// less".
 std::string against(std::uint64_t used, std::uint64_t synchronous) {
   const auto mine = static_cast<double>(used);
   const auto theirs = static_cast<double>(synchronous);
@@ -156,6 +157,7 @@ std::vector<Cost> costs_of(const train::RunSummary& summary) {
   if (summary.local_reductions > 0) {
     costs.push_back({"local reductions", number(summary.local_reductions), "0", ""});
   }
+  // Lazy layers are reduced at the end of a window alone.
   if (summary.lazy_iterations > 0) {
     const auto iterations = static_cast<double>(summary.lazy_iterations);
     const double saved = iterations - static_cast<double>(summary.lazy_reductions);
@@ -191,6 +193,8 @@ void refuse_other_run_without_checkpoints(const fs::path& folder,
 
 }  // namespace
 
+// A run that is resumed from a checkpoint goes on in the folder of that checkpoint, unless --out
+// says otherwise.
 fs::path folder_asked_for(const TrainRequest& request) {
   if (!request.folder.empty() || request.resume.empty()) return request.folder;
   if (request.resume == "auto") {
@@ -199,6 +203,7 @@ fs::path folder_asked_for(const TrainRequest& request) {
   fs::path path = request.resume;
   if (!path.has_filename()) path = path.parent_path();
   if (fs::is_directory(path / "checkpoints")) return path;
+  // A path to one checkpoint: RUN/checkpoints/step-N.
   const fs::path above = fs::absolute(path).parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
 }
@@ -207,11 +212,13 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     : path_(std::move(folder)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
   const std::string config = to_toml(experiment);
+  // Nothing is written yet: the trainer first looks whether a checkpoint fits.
   if (use == Use::resume && has_begun(path_)) {
     refuse_other_run_without_checkpoints(path_, experiment);
     return;
   }
   if (use == Use::begin) refuse_files_of_another_run(path_, config);
+  // So that no empty folders stay of a path that did not exist.
   made_ = first_missing(path_);
   try {
     make(config);
@@ -233,6 +240,7 @@ void RunFolder::make(const std::string& config) {
                                  path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
+  // A config.toml that was there before stays where the folder is removed again.
   wrote_config_ = !fs::exists(path_ / "config.toml");
   write_config(path_, config);
 }
@@ -259,6 +267,7 @@ std::vector<std::string> all_settings(const TrainRequest& request) {
   const auto set = [&](const char* key, const auto& value, const char* quote) {
     if (value) settings.push_back(fmt::format("transport.{}={}{}{}", key, quote, *value, quote));
   };
+  // Strings need quotes, so that TOML does not read a name as something else.
   set("fake_nodes", fabric.fake_nodes, "");
   set("fabric", fabric.fabric, "'");
   set("interface", fabric.interface, "'");
@@ -282,6 +291,7 @@ Training plan_training(const TrainRequest& request, train::Experiment experiment
   places.threads = threads_asked_for(request, experiment);
   Training training{std::move(experiment), place(machine, places), request.launch.fabric};
   training.experiment.train.threads = training.placement.threads;
+  // The configuration has it from the file, or from the option by all_settings().
   const auto nodes = static_cast<int>(training.experiment.transport.fake_nodes);
   if (nodes > 0) training.fabric.fake_nodes = nodes;
   return training;
@@ -298,6 +308,7 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   if (!request.resume.empty()) {
     arguments.insert(arguments.end(), {"--resume", request.resume.string()});
   }
+  // The placement has decided; a rank sees only the cores that it is bound to.
   arguments.insert(arguments.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.launch.placement.oversubscribe) arguments.emplace_back("--oversubscribe");
   if (request.profile) arguments.emplace_back("--profile");
@@ -387,6 +398,8 @@ void ProgressLine::clear() {
   live_ = false;
 }
 
+// Beside each cost stands that of synchronous updates in the same steps: the saving is what other
+// schemes are chosen for.
 std::string format_summary(const train::RunSummary& summary) {
   const std::vector<Cost> costs = costs_of(summary);
   std::string text = TableOf(costs)

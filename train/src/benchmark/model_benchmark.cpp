@@ -1,5 +1,9 @@
 // Times of a model's training step and of its layers by themselves, for `rondo bench model` and for
-// the planner. Medians of several runs, after one that is not counted.
+// the planner. Medians of several runs, after two that are not counted.
+//
+// A kernel alone is timed on data that is in the caches, or after a flush of them: in a step most
+// kernels lie between the two, because other layers have run since their weights and inputs were
+// last used. A whole step is timed with the executor itself, without other ranks.
 
 #include "benchmark/model_benchmark.hpp"
 
@@ -28,6 +32,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kernel_budget{15};  // for each kernel
 
+// Values that are neither constant nor denormal, the same in every run, without a generator of
+// random numbers.
 tensor::Tensor make_wave(const tensor::Engine& engine, tensor::Shape shape) {
   tensor::Tensor wave(shape, engine.memory());
   float angle = 0.0F;
@@ -87,8 +93,11 @@ class LayerTimer {
   std::vector<KernelTime> times_;
 };
 
+// A convolution or a fully connected layer, in its three directions. Each multiplies and adds every
+// weight once per position of the output, so all three count the same work.
 template <typename Kernel, typename Spec>
 void LayerTimer::time_weighted(Spec spec) {
+  // The first layer's input is the batch, of which nobody wants the gradient.
   if (first()) spec.input_gradient = tensor::InputGradient::unused;
   Kernel kernel(engine_, spec);
   const std::string names = kernel.implementation();
@@ -111,6 +120,7 @@ void LayerTimer::time_weighted(Spec spec) {
   add("backward_data", name_after(names, "data"), in_data, work);
 }
 
+// Without a figure of work: pooling is as fast as memory, as batch norm is.
 void LayerTimer::time(const tensor::PoolingSpec& spec) {
   tensor::Pooling kernel(engine_, spec);
   const auto x = make_wave(engine_, spec.input, spec.type);
@@ -138,6 +148,7 @@ void LayerTimer::time(const tensor::BatchNormSpec& spec) {
                                 channels[3].span(), y.view());
       }));
   add("backward", "rondo", timed([&] {
+        // As the executor runs it: dx over dy, but where dy is wanted for a residual.
         kernel.backward(x.view(), y.view(), learned, dy.view(),
                         spec.residual ? dx.view() : dy.view(), channels[4].span(),
                         channels[5].span());
@@ -154,12 +165,15 @@ std::vector<KernelTime> measure_layer(tensor::Engine& engine, const LayerSpec& l
     if constexpr (requires { spec.type; }) spec.type = type;
     timer.time(spec);
   };
+  // The kind of layer says which kernel of the tensor library it runs; one without any is not
+  // timed.
   std::visit(time, layer.kind->spec(input));
   return timer.take();
 }
 
 namespace {
 
+// The loss and the update are no layers, but they are a part of every step.
 constexpr std::chrono::milliseconds optimizer_budget{15};
 
 KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape,
@@ -218,6 +232,7 @@ namespace {
 
 constexpr std::chrono::seconds step_budget{2};
 
+// A step without an update scheme: nothing is reduced, and nobody waits.
 class Alone final : public StepObserver {
  public:
   void make_ready(std::size_t /*group*/) override {}
@@ -239,6 +254,7 @@ StepTime measure_step(const Model& model, std::int64_t batch, int threads,
   for (float& value : images) value = std::sin(angle += 0.7F);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
   for (std::size_t i = 0; i < labels.size(); ++i) {
+    // Every class occurs, so that the loss is an ordinary one.
     labels[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(model.classes));
   }
   tensor::Engine engine(threads);

@@ -2,8 +2,9 @@
 //
 // A manifest carries a checksum of all its other members. It is accepted only in the spelling in
 // which it was written: what was read is written again, and has to be the same text. So a changed
-// byte is always noticed, in a number as well as in a space, and a file that somebody has edited
-// is refused rather than half understood.
+// byte is always noticed, in a number as well as in a space, and a file that somebody has edited is
+// refused rather than half understood. JSON is for people, who may want to know what a checkpoint
+// is; the program reads nothing from it that it has not written.
 
 #include "checkpoint/manifest.hpp"
 
@@ -29,6 +30,7 @@ constexpr std::size_t largest_text = std::size_t{256} << 20U;
   throw std::invalid_argument("the manifest " + problem);
 }
 
+// All members but the checksum. The order is fixed, because the text is compared.
 Json body_of(const Manifest& manifest) {
   Json files = Json::array();
   for (const CheckpointFile& file : manifest.files) {
@@ -36,6 +38,7 @@ Json body_of(const Manifest& manifest) {
   }
   Json ranks = Json::array();
   for (const auto& parts : manifest.parts) {
+    // A rank names the file of each of its parts; ranks whose parts are equal name the same file.
     Json names = Json::object();
     for (std::size_t part = 0; part < part_count; ++part) {
       names[std::string(part_names[part])] = manifest.files[parts[part]].name;
@@ -87,12 +90,15 @@ std::vector<CheckpointFile> files_of(const Json& body) {
   return files;
 }
 
+// A part can only be in a file whose checksum is known.
 std::size_t index_of(const std::vector<CheckpointFile>& files, const std::string& name) {
   const auto found = std::ranges::find(files, name, &CheckpointFile::name);
   if (found == files.end()) refuse("has no checksum of the file \"" + name + "\"");
   return static_cast<std::size_t>(found - files.begin());
 }
 
+// The checksum proves that nothing has changed since it was written, not that the numbers make
+// sense.
 void check(const Manifest& manifest) {
   if (manifest.ranks < 1 || manifest.replicas < 1 || manifest.ranks % manifest.replicas != 0 ||
       manifest.parts.size() != static_cast<std::size_t>(manifest.ranks)) {
@@ -103,6 +109,7 @@ void check(const Manifest& manifest) {
 }
 
 Manifest manifest_of(const Json& body) {
+  // The format is looked at first: a newer one may have other members.
   if (const int version = body.at("format").get<int>(); version != format_version) {
     refuse(fmt::format("has the format {}, and this program reads {}", version, format_version));
   }
@@ -133,6 +140,8 @@ Manifest manifest_of(const Json& body) {
 
 }  // namespace
 
+// 128 bits, so that two different parts of a run cannot meet by chance: parts with equal checksums
+// are stored once.
 std::string checksum_of(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
@@ -146,11 +155,13 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text) {
+  // A manifest has some lines for each rank. What is longer than this is none.
   if (text.size() > largest_text) refuse("is too long");
   Json body = Json::parse(text, nullptr, false);
   if (!body.is_object()) refuse("is no JSON object");
   try {
     const Manifest manifest = manifest_of(body);
+    // Compares all bytes, those of the checksum among them.
     if (to_json(manifest) != text) refuse("does not fit its checksum");
     return manifest;
   } catch (const Json::exception&) {

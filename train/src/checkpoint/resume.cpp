@@ -36,12 +36,16 @@ constexpr auto free_keys = std::to_array<std::string_view>(
     {"checkpoint.", "grid.", "inject.", "transport.", "data.path", "model.weights", "train.epochs",
      "train.log_every", "train.max_steps", "train.memory_limit", "train.threads", "update.replay"});
 
+// Everything else that the configuration says would make another training of it: it must be as it
+// was.
 bool is_free(const std::string& key) {
   return std::ranges::any_of(free_keys, [&](std::string_view free) {
     return free.ends_with('.') ? key.starts_with(free) : key == free;
   });
 }
 
+// The first floats of a part that fits its checksum. A part may have more of them than the model
+// has parameters, but not fewer.
 std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& file,
                              std::size_t least) {
   const std::vector<std::byte> bytes = read_checked(checkpoint, file);
@@ -53,6 +57,7 @@ std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& f
   return values;
 }
 
+// In double, so that an average over many replicas is rounded once.
 void add(std::span<const float> values, double factor, std::vector<double>& sums) {
   sums.resize(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) sums[i] += factor * values[i];
@@ -61,6 +66,7 @@ void add(std::span<const float> values, double factor, std::vector<double>& sums
 }  // namespace
 
 std::vector<fs::path> resume_candidates(const fs::path& run_folder, const fs::path& resume) {
+  // The newest first. Whoever calls tries them in turn, until one can be read.
   if (resume == "auto") return list_checkpoints(run_folder);
   if (fs::is_directory(checkpoints_in(resume))) return list_checkpoints(resume);
   return {resume};
@@ -71,12 +77,15 @@ Manifest read_manifest(const fs::path& checkpoint) {
   try {
     return parse_manifest(text);
   } catch (const std::invalid_argument& error) {
+    // A damaged manifest is a matter of the disk, not of the caller's arguments.
     throw DataError(fmt::format("{}: {}; resume from another checkpoint, or begin anew",
                                 checkpoint.string(), error.what()));
   }
 }
 
 void expect_same_training(const Manifest& manifest, const Experiment& now) {
+  // Both sides are whole configurations, with all defaults, so that a default that has changed
+  // between two versions of the program is noticed, too.
   const Experiment then = parse_experiment(manifest.config, "the checkpoint's configuration");
   for (const Key& key : all_keys()) {
     const Value before = key.get(then);
@@ -102,8 +111,11 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   const ParameterLayout whole = layout_of(model);
   std::vector<double> parameters(whole.parameter_count);
   std::vector<double> statistics(whole.statistic_count);
+  // The average of equal replicas, as under synchronous updates, is each of them. Where they step
+  // by themselves it is a model that none of them has, as their next average would be.
   for (int replica = 0; replica < choice.grid.pc; ++replica) {
     ModelWeights weights;
+    // The positions of a replica hold slices that together are the whole model.
     for (int position = 0; position < choice.grid.pr; ++position) {
       const ParameterLayout part = layout_of(model, choice.splits, choice.grid.pr, position);
       const int rank = choice.grid.rank_at(replica, position);

@@ -4,6 +4,9 @@
 // manifest is the last of them; then the folder gets its name, and the folder above it is synced.
 // Whenever a run is killed, a folder step-N is therefore a whole checkpoint. One that is removed
 // loses its manifest first, so that what is left of it is never taken for a checkpoint.
+//
+// Rank 0 alone lists, completes and removes checkpoints. All ranks write their parts into the same
+// folder, and read them from there, so it lies on a file system that all nodes share.
 
 #include "checkpoint/storage.hpp"
 
@@ -47,8 +50,10 @@ class Open {
   }
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
+  // An error of close() is no loss: what has to be on disk has been synced before.
   ~Open() { ::close(descriptor_); }
 
+  // A write may take a part of the bytes, or be interrupted by a signal.
   void write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
@@ -70,6 +75,7 @@ class Open {
   int descriptor_;
 };
 
+// A new name is on disk when the folder that has it was synced.
 void sync_folder(const fs::path& folder) { Open(folder, O_RDONLY | O_DIRECTORY).sync(); }
 
 // The step of a folder's name; none of any other name.
@@ -85,6 +91,7 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
 
 void remove_checkpoint(const fs::path& folder) noexcept {
   std::error_code ignored;  // what cannot be removed takes room, and does no harm
+  // First, so that a checkpoint that is half removed is not taken for a whole one.
   fs::remove(folder / manifest_name, ignored);
   fs::remove_all(folder, ignored);
 }
@@ -160,10 +167,13 @@ void remove_unfinished(const fs::path& run_folder) {
 void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64_t keep,
                        bool best) {
   std::vector<fs::path> folders = list_checkpoints(run_folder);
+  // Checkpoints of later steps are of a run that was resumed at an earlier one: they belong to a
+  // past that this run has left.
   while (!folders.empty() && *step_of(folders.front()) > last) {
     remove_checkpoint(folders.front());
     folders.erase(folders.begin());
   }
+  // Of equally good ones the newest is kept: the list begins with it.
   fs::path best_one;
   std::optional<double> highest;
   for (const fs::path& folder : folders) {
@@ -172,6 +182,7 @@ void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64
     highest = accuracy;
     best_one = folder;
   }
+  // The newest `keep` stay, and the best one besides.
   for (std::size_t i = static_cast<std::size_t>(keep); i < folders.size(); ++i) {
     if (folders[i] != best_one) remove_checkpoint(folders[i]);
   }
@@ -190,6 +201,8 @@ std::vector<std::byte> read_checked(const fs::path& checkpoint, const Checkpoint
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   if (error) fail_on_file(path, fmt::format("cannot be read ({})", error.message()), read_remedy);
+  // The size first: a truncated file is named as such, and no memory is taken for one that has
+  // grown.
   if (size != file.bytes) {
     fail_on_file(path, fmt::format("has {} bytes, and not {}", size, file.bytes), read_remedy);
   }

@@ -23,7 +23,7 @@
 namespace rondo::train {
 namespace {
 
-// Of one part of one rank.
+// Of one part of one rank. Has no pointers: it is sent as bytes.
 struct Digest {
   std::array<char, 32> checksum = {};
   std::uint64_t bytes = 0;
@@ -41,6 +41,7 @@ Digests digests_of(const RankState& state) {
   return digests;
 }
 
+// As bytes, because the transport moves elements and not structs.
 std::vector<Digests> gather(transport::Communicator& all, const Digests& mine) {
   std::vector<std::uint8_t> own(sizeof(Digests));
   std::memcpy(own.data(), &mine, own.size());
@@ -88,10 +89,13 @@ void CheckpointWriter::join() {
 }
 
 void CheckpointWriter::start(Manifest about, RankState state) {
+  // One checkpoint at a time. If the disk is slower than the interval between two, training waits
+  // here.
   finish();
   manifest_ = std::move(about);
   share_parts(state);
   stage_ = Stage::writing;
+  // The thread owns a copy of the state: training goes on and changes the parameters meanwhile.
   run([this, state = std::move(state)] { write_parts(state); });
 }
 
@@ -104,6 +108,7 @@ void CheckpointWriter::share_parts(const RankState& state) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       const Digest& digest = ranks[rank][part];
       std::size_t first = 0;
+      // Every rank does the same search over the same digests, so no message is needed to agree.
       while (ranks[first][part] != digest) ++first;
       if (first < rank) {
         manifest_.parts[rank][part] = manifest_.parts[first][part];
@@ -127,6 +132,7 @@ void CheckpointWriter::write_parts(const RankState& state) const {
   }
 }
 
+// Called by the training thread now and then. It never waits.
 void CheckpointWriter::progress() {
   if (stage_ == Stage::writing && done_) meet();
   if (stage_ == Stage::meeting && met_.test()) complete();
@@ -138,6 +144,7 @@ void CheckpointWriter::progress() {
 
 void CheckpointWriter::meet() {
   join();
+  // When the barrier is complete, every rank has synced its files.
   met_ = all_.barrier();
   stage_ = Stage::meeting;
 }
@@ -148,12 +155,14 @@ void CheckpointWriter::complete() {
     return;
   }
   stage_ = Stage::completing;
+  // Old checkpoints go only after the new one has its name, so that there is always a whole one.
   run([this] {
     complete_checkpoint(options_.run_folder, manifest_);
     prune_checkpoints(options_.run_folder, manifest_.step, options_.keep, options_.best);
   });
 }
 
+// What progress() does, but it waits: before the next checkpoint, and at the end of a run.
 void CheckpointWriter::finish() {
   if (stage_ == Stage::writing) meet();
   if (stage_ == Stage::meeting) {

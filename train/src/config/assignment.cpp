@@ -1,6 +1,10 @@
 // From TOML text to values of an Experiment. A configuration file, and every --set, becomes a list
 // of assignments that know where they stand; then each is checked against its key and applied, so
 // that every complaint names a line. This is the one source that knows the TOML library.
+//
+// Types are converted in two steps. value_of() finds the type that TOML gives the text; converted()
+// brings it to the type of the key. The second one is needed because 1 may stand for 1.0, and
+// because an empty array or table does not tell of what.
 
 #include "config/assignment.hpp"
 
@@ -59,7 +63,8 @@ std::string found_type(const toml::node& node) {
   }
 }
 
-// The elements as T; nothing where one of them is something else.
+// The elements as T; nothing where one of them is something else. A Value has arrays of one type.
+// TOML allows mixed ones, which no key takes.
 template <class T>
 std::optional<Value> elements_as(const toml::array& array) {
   std::vector<T> values;
@@ -82,6 +87,8 @@ std::optional<Value> numbers_of(const toml::array& array) {
 }
 
 std::optional<Value> value_of_array(const toml::array& array) {
+  // The narrowest type that fits; an array of integers may still become one of numbers in
+  // converted().
   if (auto integers = elements_as<std::int64_t>(array)) return integers;
   if (auto numbers = numbers_of(array)) return numbers;
   return elements_as<std::string>(array);
@@ -112,6 +119,7 @@ std::optional<Value> value_of_text_table(const toml::table& table) {
   return texts;
 }
 
+// A table of names and strings, or of integers and numbers; the first entry tells which.
 std::optional<Value> value_of_table(const toml::table& table) {
   if (!table.empty() && table.begin()->second.is_string()) return value_of_text_table(table);
   NumberTable numbers;
@@ -136,6 +144,8 @@ std::optional<Value> value_of(const toml::node& node) {
 
 std::vector<Assignment> parts_of(const toml::array& tables, const Location& location);
 
+// A value that fits no type stays unusable here. It becomes an error when its key is known, which
+// says what was expected.
 Assignment make_assignment(const Location& location, const toml::source_region& source,
                            std::string_view section, std::string_view name,
                            const toml::node& node) {
@@ -152,6 +162,7 @@ Assignment make_assignment(const Location& location, const toml::source_region& 
   return assignment;
 }
 
+// [[model.layers]]: each table is a list of assignments of its own, read by layer_list.cpp.
 std::vector<Assignment> parts_of(const toml::array& tables, const Location& location) {
   std::vector<Assignment> parts;
   for (const toml::node& node : tables) {
@@ -164,9 +175,12 @@ std::vector<Assignment> parts_of(const toml::array& tables, const Location& loca
   return parts;
 }
 
+// A key before the first section, or `train = 1` instead of [train]: the message says where it
+// belongs.
 [[noreturn]] void fail_outside_of_sections(const std::string& where, std::string_view key,
                                            const toml::node& node) {
   std::string_view home;
+  // Among equal names the first section's is proposed.
   for (const Key& known : all_keys()) {
     if (known.name == key && home.empty()) home = known.section;
     if (known.section == key) {
@@ -208,6 +222,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+// So that `--set data.name=cifar10` needs no quotes, and `--set data.path=7` is a path.
 bool expects_string(std::string_view section, std::string_view name) {
   for (const Key& key : all_keys()) {
     if (key.section == section && key.name == name) {
@@ -277,6 +292,7 @@ Value converted(const Assignment& assignment, const Key& key) {
     const bool is_empty_table = table != nullptr && table->empty();
     if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};
   }
+  // Nothing fitted. A number where an integer is expected is refused, too: 1.5 steps mean nothing.
   fail_on_config(assignment.where, fmt::format("{}: expected {}, found {}", key.full_name(),
                                                type_name(expected), assignment.found));
 }
@@ -302,6 +318,7 @@ std::vector<Assignment> read_assignments(std::string_view text, std::string_view
 
 Assignment read_setting(std::string_view setting) {
   const std::string where = fmt::format("--set {}", printable(setting));
+  // The first one: the value may have more of them.
   const std::size_t equals = setting.find('=');
   const std::string_view full_name = trimmed(setting.substr(0, equals));
   const std::size_t dot = full_name.find('.');
@@ -311,6 +328,8 @@ Assignment read_setting(std::string_view setting) {
   const std::string_view section = full_name.substr(0, dot);
   const std::string_view name = full_name.substr(dot + 1);
   const std::string_view text = trimmed(setting.substr(equals + 1));
+  // These begin a TOML value whatever the key's type is; another text for a string key is the
+  // string itself.
   const bool marked =
       !text.empty() && std::string_view("\"'[{").find(text[0]) != std::string_view::npos;
   std::optional<toml::table> value;
@@ -325,6 +344,7 @@ Assignment read_setting(std::string_view setting) {
 }
 
 void fail_on_config(std::string_view where, std::string_view problem) {
+  // Texts of users go to terminals and logs: control characters are replaced.
   throw ConfigError(printable(fmt::format("{}: {}", where, problem)));
 }
 
@@ -339,6 +359,7 @@ void apply(const Assignment& assignment, Experiment& experiment) {
   expect_section(assignment.where, assignment.section);
   const Key& key = find_key(assignment);
   const Value value = converted(assignment, key);
+  // Limits of single keys are checked here, those of several keys together in combinations.cpp.
   const std::string problem = complaint(key.limits, value);
   if (!problem.empty()) {
     fail_on_config(assignment.where, fmt::format("{}: {}", key.full_name(), problem));

@@ -1,3 +1,9 @@
+// What is wrong with a configuration although each key by itself is within its limits: keys that
+// need each other, or exclude each other. Every message names the key to change, and why.
+//
+// What a scheme demands follows from its description (sync::SchemeDescription), not from its name,
+// so that a scheme that is added gets the checks that fit it.
+
 #include "config/combinations.hpp"
 
 #include <charconv>
@@ -25,6 +31,7 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
   }
 }
 
+// A window sums gradients over several steps, and its layers end their windows in different steps.
 void check_lazy(const Experiment& experiment) {
   static_cast<void>(lazy_layers_of(experiment));
   if (experiment.optimizer.name != "sgd") {
@@ -42,6 +49,7 @@ void check_lazy(const Experiment& experiment) {
   }
 }
 
+// Other kinds have no rate of their own, so that a number here would silently do nothing.
 void check_averaging(const Experiment::Update& update) {
   if (update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
     refuse_key("update.outer_rate",
@@ -58,6 +66,9 @@ void expect_multiple(std::string_view key, std::int64_t period, std::int64_t fas
              period, faster);
 }
 
+// From the fastest level to the slowest: each period is a multiple of the one below, and each group
+// consists of whole groups. Else an average of a slower level would fall between two of a faster
+// one, or cut through a group.
 void check_levels(const Experiment::Update& update) {
   std::int64_t faster = update.local_period;
   double group = static_cast<double>(update.group);
@@ -76,6 +87,8 @@ void check_levels(const Experiment::Update& update) {
   expect_multiple("update.period", update.period, faster);
 }
 
+// Ranks go each at their own pace after the warm-up: nothing may be left that all of them do in the
+// same mini-batch.
 void check_cyclic(const Experiment& experiment) {
   const double warmup = warmup_epochs_of(experiment);
   if (warmup != std::floor(warmup)) {
@@ -97,6 +110,8 @@ void check_cyclic(const Experiment& experiment) {
   }
 }
 
+// [grid] gives one split for all convolutions, which is by channels or by space. What fits a single
+// layer only goes to [grid.layers].
 void check_grid(const Experiment::Grid& grid) {
   const std::int64_t planes = grid.channel * grid.filter;
   const std::int64_t space = grid.height * grid.width;
@@ -129,6 +144,7 @@ void check_precision(const Experiment& experiment) {
              "train.precision = \"fp32\"");
 }
 
+// All of the text, not only its beginning.
 template <typename Number>
 bool reads_as(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -158,6 +174,8 @@ double warmup_epochs_of(const Experiment& experiment) {
   return scheme_of(update).warm_up == sync::WarmUp::advised ? 1.0 : 0.0;
 }
 
+// An integer is a count, a number from 0 to 1 with a point a share: "1" is one layer, "1.0" all of
+// them.
 LazyLayers lazy_layers_of(const Experiment& experiment) {
   const std::string& text = experiment.update.lazy_layers;
   if (text == "auto") return {};
@@ -172,6 +190,7 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
              text);
 }
 
+// Called after all keys are set, by a file or by --set, in whichever order.
 void check_combinations(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   check_optimizer(experiment.optimizer);

@@ -1,3 +1,7 @@
+// From a file and settings to an Experiment, and back to TOML with every key. Settings are applied
+// after the file, in their order, so that the last one counts. What to_toml() writes reads back to
+// the same Experiment; a run's config.toml relies on that.
+
 #include <rondo/train/experiment.hpp>
 
 #include <cerrno>
@@ -21,6 +25,7 @@ std::string read_text(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file, ignored)) {
     fail_on_config(file.string(), "is a folder; give a configuration file");
   }
+  // Streams keep no reason of a failure, but the system call behind them leaves one here.
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -54,10 +59,13 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
   for (const std::string& setting : settings) assignments.push_back(read_setting(setting));
   for (const Assignment& assignment : assignments) apply(assignment, experiment);
   expect_required(experiment, name);
+  // The layers of a custom model are put together once, so that a mistake is reported with its
+  // line, and not later by a rank.
   check_layers(experiment, assignments, name);
   try {
     check_combinations(experiment);
   } catch (const ConfigError& error) {
+    // These messages name keys; the line is not known any more, because a combination has several.
     fail_on_config(name, error.what());
   }
   return experiment;

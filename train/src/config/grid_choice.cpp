@@ -1,3 +1,8 @@
+// From [grid] to a split of every layer. Two steps: how many ranks make a replica, which is the
+// product of the parts that [grid] names; and what each layer with weights does in it, by the first
+// pattern of [grid.layers] that matches, else by the usual split of its kind. The planner's choice
+// comes here as such patterns, too, one for each layer.
+
 #include "config/grid_choice.hpp"
 
 #include <algorithm>
@@ -21,6 +26,7 @@ namespace {
 
 constexpr const char* forms = "write sample, group, \"height=A width=B\" or \"channel=A filter=B\"";
 
+// One word of a split, as in "height=2".
 struct Part {
   std::string_view name;
   int count = 0;
@@ -61,6 +67,7 @@ Part part_of(std::string_view word) {
   throw std::invalid_argument(fmt::format("unknown part '{}'; {}", name, suggest(name, names)));
 }
 
+// Puts the words of a split together, in any order.
 class Reader {
  public:
   void add(const Part& part) {
@@ -99,6 +106,7 @@ class Reader {
 
 }  // namespace
 
+// Errors are std::invalid_argument without a key or a line: the caller knows those.
 LayerSplit read_split(std::string_view text) {
   const std::vector<std::string_view> words = words_of(text);
   if (words.empty()) throw std::invalid_argument(fmt::format("is empty; {}", forms));
@@ -135,6 +143,7 @@ namespace {
 
 ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t global_batch) {
   const std::int64_t pr = config.channel * config.filter * config.height * config.width;
+  // Every rank must have a place: replicas of pr ranks, and nothing left over.
   if (ranks % pr != 0) {
     refuse_key("grid", "groups of {} (channel * filter * height * width) do not divide {} ranks",
                pr, ranks);
@@ -145,6 +154,7 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
                "{} groups of {} make {} ranks, and there are {}; leave it at 0 for {}",
                config.sample, pr, config.sample * pr, ranks, pc);
   }
+  // A replica without samples would have nothing to compute in any step.
   if (global_batch < pc) {
     if (pc == ranks) {
       refuse_key("train.global_batch",
@@ -180,12 +190,14 @@ std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tens
   if (split.kind == SplitKind::space) {
     if (!is_convolution(layer)) return "a fully connected layer has no rows and columns";
     const Window window = layer.kind->windows().value_or(Windows{}).h;
+    // A window could then lie in the padding alone, and read no input at all.
     if (window.before >= window.kernel) return "its padding is not less than its kernel";
     return first_of(
         {too_few("rows of input", x.h, split.h), too_few("rows of output", y.h, split.h),
          too_few("columns of input", x.w, split.w), too_few("columns of output", y.w, split.w)});
   }
   if (split.kind != SplitKind::channel) return {};
+  // Groups tie a filter to some of the channels, and a cut elsewhere would cut through them.
   if (layer.kind->traits().whole_channels) return "a convolution in groups has no such split";
   if (is_convolution(layer)) {
     return first_of({too_few("channels", x.c, p), too_few("filters", y.c, p)});
@@ -202,6 +214,7 @@ class Chooser {
  public:
   Chooser(const Model& model, const Experiment::Grid& config, int pr)
       : model_(model), config_(config), pr_(pr), shapes_(shapes_of(model, 1)) {
+    // A pattern that matches nothing is a mistake, and not a split of no layers.
     for (const auto& [pattern, text] : config.layers) check_pattern(pattern);
   }
 
@@ -211,6 +224,8 @@ class Chooser {
     for (const auto& [pattern, text] : config_.layers) {
       if (matches(pattern, layer.name)) return named(index, pattern, text);
     }
+    // A layer that cannot have the usual split is computed by sample: that is always possible. One
+    // that was named by a pattern is an error instead, because somebody has asked for it.
     const LayerSplit usual = usual_split(layer);
     return obstacle_of(index, usual).empty() ? usual : LayerSplit{};
   }
@@ -234,6 +249,8 @@ class Chooser {
 
   [[nodiscard]] LayerSplit usual_split(const LayerSpec& layer) const {
     if (pr_ == 1) return {};
+    // Fully connected layers have most of the weights and no rows: their outputs are divided over
+    // all ranks of the replica, whichever way convolutions are split.
     if (!is_convolution(layer)) return {.kind = SplitKind::channel, .channels = {1, pr_}};
     if (config_.height * config_.width > 1) {
       return {.kind = SplitKind::space,

@@ -1,3 +1,7 @@
+// What a key of the configuration can hold: how a value is written as TOML, what its type is
+// called, and whether it lies within the limits of its key. Writer and Checker have one function
+// for each type of Value, so that the compiler names what is missing when a type is added.
+
 #include "config/key.hpp"
 
 #include <array>
@@ -19,6 +23,8 @@ bool is_control(char character) {
   return code < 0x20 || code == 0x7f;
 }
 
+// A basic string of TOML: quotes and backslashes are escaped, control characters are written as
+// numbers.
 std::string quoted_text(std::string_view text) {
   std::string out = "\"";
   for (const char character : text) {
@@ -52,6 +58,7 @@ std::string layer_text(const Experiment::Layer& layer) {
   return "{" + text + "}";
 }
 
+// Each function gives what value_of() of assignment.cpp reads as the same value.
 struct Writer {
   std::string operator()(const std::string& value) const { return quoted_text(value); }
   std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
@@ -98,6 +105,7 @@ struct Writer {
 std::string to_toml_value(const Value& value) { return std::visit(Writer{}, value); }
 
 const char* type_name(const Value& value) {
+  // In the order of Value's alternatives.
   constexpr std::array names = {"a string",
                                 "an integer",
                                 "a number",
@@ -121,6 +129,7 @@ std::string printable(std::string_view text) {
 
 namespace {
 
+// As in "0.5 is impossible; must be at least 1".
 std::string describe(const Limits& limits) {
   if (std::isfinite(limits.least) && std::isfinite(limits.most)) {
     return fmt::format("must lie in {}{}, {}{}", limits.open_least ? '(' : '[', limits.least,
@@ -133,6 +142,7 @@ std::string describe(const Limits& limits) {
   return "must be finite";
 }
 
+// NaN and infinities are no numbers of a configuration.
 bool lies_within(double number, const Limits& limits) {
   if (!std::isfinite(number)) return false;
   const bool above = limits.open_least ? number > limits.least : number >= limits.least;
@@ -140,6 +150,7 @@ bool lies_within(double number, const Limits& limits) {
   return above && below;
 }
 
+// Each function gives what is wrong, without the key; empty if nothing is.
 struct Checker {
   const Limits& limits;
 
@@ -163,6 +174,8 @@ struct Checker {
     return fmt::format("{} is impossible; {}", number, describe(limits));
   }
 
+  // Nothing can be wrong with these: both values are possible, and layers are checked one by one
+  // when they are read.
   std::string operator()(bool) const { return {}; }
 
   std::string operator()(const LayerList&) const { return {}; }
@@ -194,6 +207,7 @@ struct Checker {
     return {};
   }
 
+  // Keys and numbers have limits of their own; both are named in the message.
   std::string operator()(const NumberTable& table) const {
     for (const auto& [key, number] : table) {
       if (key < limits.least_key) {

@@ -1,5 +1,6 @@
 // The one place where the keys of the configuration stand. A new key is a member of Experiment and
-// a line here.
+// a line here. Reading, checking, writing, comparing with the checkpoint's and with those of other
+// ranks all go through this list, and docs/configuration.md is compared with it by a test.
 
 #include <algorithm>
 #include <filesystem>
@@ -65,6 +66,7 @@ struct Section {
   }
 };
 
+// Short names for the limits that occur more than once, so that a line of the list reads as one.
 Limits from(double least) { return {.least = least}; }
 Limits above(double least) { return {.least = least, .open_least = true}; }
 Limits share() { return {.least = 0.0, .most = 1.0, .open_most = true}; }
@@ -75,6 +77,8 @@ Limits required(Limits limits) {
   return limits;
 }
 
+// The choices of a key come from the lists of the parts themselves: a new model, scheme or data set
+// needs no line here.
 std::vector<std::string> names_of_models() {
   std::vector<std::string> names = model_names();
   names.emplace_back(custom_model);
@@ -87,6 +91,7 @@ std::vector<std::string> names_of_schemes() {
   return names;
 }
 
+// The reader of CPU lists throws; a limit says what is wrong.
 std::string complaint_about_cpus(std::string_view text) {
   try {
     static_cast<void>(read_cpu_list(text));
@@ -176,6 +181,7 @@ std::vector<Key> optimizer_keys() {
   };
 }
 
+// Keys of all schemes stand in one section; combinations.cpp says which do not go together.
 std::vector<Key> update_keys() {
   constexpr Section<&Experiment::update> update{"update"};
   return {
@@ -204,6 +210,7 @@ std::vector<Key> update_keys() {
   };
 }
 
+// "chosen" is what a run writes after "auto": the splits are in the file then.
 std::vector<Key> grid_keys() {
   constexpr Section<&Experiment::grid> grid{"grid"};
   return {
@@ -241,6 +248,7 @@ std::vector<Key> inject_keys() {
   };
 }
 
+// In the order in which config.toml shows them: what is trained, how, and on what.
 std::vector<Key> make_keys() {
   std::vector<Key> keys;
   for (const auto section : {data_keys, model_keys, train_keys, checkpoint_keys, optimizer_keys,

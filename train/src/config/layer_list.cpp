@@ -1,5 +1,9 @@
 // The keys of [[model.layers]]. A new one is a member of Experiment::Layer and a line here; which
 // kinds of layers have it, and what they make of it, stands in the sources of layers/.
+//
+// A layer is read in two steps: its kind first, which says what other keys it may have; then those
+// keys. So a key that exists but does not belong to the kind gets a message of its own. After that
+// the whole model is put together once, to find layers that do not fit each other.
 
 #include "config/layer_list.hpp"
 
@@ -27,6 +31,7 @@ using Layer = Experiment::Layer;
 constexpr double largest_extent = 65536.0;
 constexpr double largest_outputs = 16777216.0;
 
+// As Section::key() in keys.cpp, for members of a layer.
 template <auto member>
 LayerKey key(std::string_view name, Limits limits = {}) {
   using Type = std::remove_cvref_t<decltype(std::declval<Layer&>().*member)>;
@@ -36,6 +41,7 @@ LayerKey key(std::string_view name, Limits limits = {}) {
           .limits = std::move(limits)};
 }
 
+// From the list of kinds, so that a new kind needs no line here.
 std::vector<std::string> names_of_kinds() {
   std::vector<std::string> names;
   for (const DescribedKind& kind : described_kinds()) names.emplace_back(kind.name);
@@ -75,6 +81,7 @@ std::span<const LayerKey> layer_keys() {
   return keys;
 }
 
+// The kinds themselves list their keys (DescribedKind::keys).
 bool belongs_to(const LayerKey& key, std::string_view kind) {
   static constexpr std::array<std::string_view, 3> of_all = {"kind", "name", "from"};
   if (std::ranges::find(of_all, key.name) != of_all.end()) return true;
@@ -102,6 +109,7 @@ const Assignment* find(const Assignment& table, std::string_view name) {
 class LayerReader {
  public:
   LayerReader(const Assignment& table, std::size_t number) : table_(table) {
+    // Layers need no name; the number is how people find the table.
     label_ = fmt::format("model.layers: layer {}", number);
     const Assignment* name = find(table, "name");
     if (name == nullptr || !name->usable) return;
@@ -111,6 +119,7 @@ class LayerReader {
 
   [[nodiscard]] Layer read() const {
     Layer layer;
+    // The kind may stand anywhere in the table, but it is read first.
     const LayerKey& kind = layer_keys().front();
     const Assignment* kind_given = find(table_, kind.name);
     if (kind_given == nullptr) {
@@ -172,7 +181,8 @@ class LayerReader {
   std::string label_;
 };
 
-/// Where a layer's table stands; the last list counts.
+/// Where a layer's table stands; the last list counts. For mistakes that are found when the layers
+/// are put together, after the file was read.
 std::string place_of(std::span<const Assignment> assignments, std::size_t layer,
                      std::string_view name) {
   std::string place(name);

@@ -50,6 +50,7 @@ void mirror_image(tensor::View<std::uint8_t> image) {
   for (std::int64_t y = 0; y < shape.h; ++y) {
     std::uint8_t* left = image.data + y * shape.w * shape.c;
     std::uint8_t* right = left + (shape.w - 1) * shape.c;
+    // Pixels are exchanged, not bytes: the channels of a pixel keep their order.
     for (; left < right; left += shape.c, right -= shape.c) {
       std::swap_ranges(left, left + shape.c, right);
     }
@@ -130,6 +131,8 @@ void jitter(tensor::View<std::uint8_t> image, const std::array<double, 3>& facto
   const double mean = brightness * sum / static_cast<double>(pixels);
   for (std::int64_t i = 0; i < pixels; ++i) {
     std::uint8_t* pixel = image.data + i * channels;
+    // pixel' = contrast (brightness (saturation pixel + (1 - saturation) grey)) + (1 - contrast)
+    // mean, with the mean grey of the brightened image.
     const double base = brightness * (1.0 - saturation) * grey(pixel);
     for (std::int64_t c = 0; c < channels; ++c) {
       const double coloured =
@@ -238,6 +241,7 @@ std::string complaint_about_augmentation(std::string_view text) {
                          kind->whole ? "an integer " : "", kind->least, kind->most);
     }
   }
+  // A share of the area from ... to ...; other kinds have independent numbers.
   if (!std::ranges::is_sorted(numbers) && kind->make == make_random_resized_crop) {
     return "the first number must not be greater than the second";
   }
@@ -245,12 +249,15 @@ std::string complaint_about_augmentation(std::string_view text) {
 }
 
 Augmentation make_augmentation(std::string_view text, std::span<const float> mean) {
+  // A configuration has been checked already; a program may pass any text.
   const std::string problem = complaint_about_augmentation(text);
   if (!problem.empty()) {
     throw std::invalid_argument(fmt::format("augmentation \"{}\": {}", text, problem));
   }
   const Kind& kind = *find_kind(text);
   Augmentation augmentation = kind.make(numbers_of(text, kind), mean);
+  // Without its numbers: the name chooses the stream of random numbers, so that crop:4 and crop:8
+  // draw the same random numbers.
   augmentation.name = kind.name;
   return augmentation;
 }

@@ -70,6 +70,8 @@ const Format& cifar100_format() {
 void append_as_nhwc(std::span<const std::uint8_t> planes, std::vector<std::uint8_t>& pixels) {
   const std::size_t begin = pixels.size();
   pixels.resize(begin + planes.size());
+  // The files have planes (chw), batches have pixels (hwc): the change of layout is made once, when
+  // the file is read.
   for (std::size_t c = 0; c < colours; ++c) {
     const std::span<const std::uint8_t> plane = planes.subspan(c * plane_bytes, plane_bytes);
     std::uint8_t* out = pixels.data() + begin + c;
@@ -91,6 +93,8 @@ std::int64_t read_records(const Format& format, const std::filesystem::path& pat
                             offset, got, record.size()));
     }
     const std::uint8_t label = record[format.label_bytes - 1];
+    // A damaged file is more often noticed by a label than by anything else: pixels can have any
+    // value.
     if (label >= format.classes) {
       file.fail(fmt::format("label {} of record {} (at byte {}) is out of range 0..{}", label,
                             count, offset, format.classes - 1));
@@ -106,6 +110,7 @@ std::int64_t read_records(const Format& format, const std::filesystem::path& pat
 std::filesystem::path find_folder(const Format& format, const std::filesystem::path& folder) {
   const std::string& first = format.training_files.front();
   std::error_code ignored;
+  // The folder itself, or the one into which the archive is unpacked.
   for (const auto& candidate : {folder, folder / format.subfolder}) {
     if (std::filesystem::exists(candidate / first, ignored)) return candidate;
   }
@@ -128,6 +133,8 @@ Dataset read_cifar(const Format& format, const std::filesystem::path& path) {
       first_count = count;
       dataset.training.pixels.reserve(dataset.training.pixels.size() * names.size());
     }
+    // All training files of the set are equally long: a shorter one was cut off at the end of a
+    // record.
     if (count != first_count) {
       fail_on_file(
           folder / name,
@@ -136,6 +143,7 @@ Dataset read_cifar(const Format& format, const std::filesystem::path& path) {
     }
   }
   read_records(format, folder / format.test_file, dataset.test);
+  // From the training images alone, as usual: the test set is unknown in training.
   measure_normalisation(dataset);
   return dataset;
 }

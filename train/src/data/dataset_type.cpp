@@ -1,4 +1,9 @@
-// The list of data sets, and what all of them share.
+// The list of data sets, and what all of them share: files that may be gzipped, read as a stream
+// with checks of their length; the mean and standard deviation of images.
+//
+// Data files come from the network and from other programs. So a length that a header announces is
+// not believed: memory is taken as bytes arrive, and a file that is too short or too long is an
+// error that names the file, the byte and the remedy.
 
 #include "data/dataset_type.hpp"
 
@@ -57,7 +62,9 @@ DataFile::DataFile(std::filesystem::path path, std::string remedy)
   if (!stream_->file) fail(fmt::format("cannot be opened ({})", error_text(errno)));
   stream_->pending = std::span(stream_->input).first(read_raw(stream_->input));
   const std::span<std::uint8_t> pending = stream_->pending;
+  // gzip is recognised by its first two bytes, not by the name of the file.
   if (pending.size() < 2 || pending[0] != 0x1f || pending[1] != 0x8b) return;
+  // For zlib: the largest window, and a gzip header.
   constexpr int gzip_window = 15 + 16;
   if (inflateInit2(&stream_->inflater, gzip_window) != Z_OK) fail("zlib cannot be started");
   stream_->compressed = true;
@@ -80,6 +87,8 @@ std::size_t DataFile::read_compressed(std::span<std::uint8_t> bytes) {
   z_stream& inflater = stream_->inflater;
   inflater.next_out = bytes.data();
   inflater.avail_out = static_cast<uInt>(bytes.size());
+  // Input is read when all of the last piece is used up; a file that ends before its stream does is
+  // truncated.
   while (inflater.avail_out > 0 && !stream_->finished) {
     if (stream_->pending.empty()) {
       stream_->pending = std::span(stream_->input).first(read_raw(stream_->input));
@@ -119,6 +128,7 @@ std::vector<std::uint8_t> DataFile::take(std::size_t count, std::string_view wha
   std::vector<std::uint8_t> bytes;
   while (bytes.size() < count) {
     const std::size_t done = bytes.size();
+    // In pieces, because `count` comes from the file: a forged header must not take gigabytes.
     const std::size_t piece = std::min(count - done, growth_bytes);
     bytes.resize(done + piece);
     const std::size_t got = read(std::span(bytes).last(piece));
@@ -152,6 +162,8 @@ Sums sum_channel(const std::vector<std::uint8_t>& pixels, std::size_t channel,
                  std::size_t channels) {
   Sums sums;
   for (std::size_t i = channel; i < pixels.size(); i += channels) {
+    // Sums of integers are exact, so the order does not matter, and all ranks and machines have the
+    // same mean.
     const std::uint64_t value = pixels[i];
     sums.values += value;
     sums.squares += value * value;
@@ -193,6 +205,8 @@ Dataset load_dataset(const Experiment::Data& data, const tensor::Shape& model_in
                      std::int64_t model_classes) {
   const DatasetType& type = dataset_type(data.name);
   DatasetShape shape = type.shape(data);
+  // Synthetic images and folders have any size: that of the model, if the configuration says
+  // nothing.
   if (shape.image == tensor::Shape{}) shape.image = model_input;
   if (shape.classes == 0) shape.classes = model_classes;
   Dataset dataset = type.load(data, shape);
@@ -212,6 +226,7 @@ void measure_normalisation(Dataset& dataset) {
     const double mean = static_cast<double>(sums.values) / count;
     const double variance = static_cast<double>(sums.squares) / count - mean * mean;
     dataset.mean[c] = static_cast<float>(mean / 255.0);
+    // A channel that is constant keeps 1: division by its deviation would give NaN.
     if (variance > 1e-6) dataset.stddev[c] = static_cast<float>(std::sqrt(variance) / 255.0);
   }
 }

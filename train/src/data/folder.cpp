@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 4> endings = {".jpg", ".jpeg", ".png", ".
 constexpr const char* folder_remedy =
     "set data.path to a folder with train/CLASS/ and val/CLASS/ that hold JPEG, PNG or PPM files";
 
+// By the name alone: whether a file is an image is found out when it is decoded.
 bool is_image(const std::filesystem::path& file) {
   std::string ending = file.extension().string();
   for (char& letter : ending) letter = static_cast<char>(std::tolower(letter));
@@ -95,6 +96,7 @@ class FolderSource : public ImageSource {
   // Of the names, and so of the labels; the contents would take minutes to read.
   [[nodiscard]] std::string digest() const override {
     const std::string classes = fmt::format("{}", fmt::join(classes_, "/"));
+    // Sizes and dates of files are left out: copies of a data set on several nodes differ in them.
     const std::size_t counts = classes_of_.size() * sizeof(classes_of_.front());
     return fmt::format("{:016x}{:016x}{:016x}", XXH3_64bits(names_.data(), names_.size()),
                        XXH3_64bits(classes.data(), classes.size()),
@@ -148,6 +150,7 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
   const std::vector<std::string> classes = classes_in(training);
   if (classes.empty()) fail_on_file(training, "has no subfolder of a class", folder_remedy);
   const std::filesystem::path test = test_folder_of(folder);
+  // The label of a class is its place in the sorted list, so the lists must be the same.
   if (classes_in(test) != classes) {
     fail_on_file(test, fmt::format("has other classes than {}", training.string()), folder_remedy);
   }

@@ -1,5 +1,6 @@
 // The idx format of MNIST: a big-endian magic number whose last byte is the number of dimensions,
-// the extents, then bytes.
+// the extents, then bytes. Fashion-MNIST has the same format and names of files, and so either can
+// lie in `data.path`.
 
 #include <array>
 #include <cstddef>
@@ -39,6 +40,7 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
   fail_on_file(folder / name, "no such file, nor one with .gz", idx_remedy);
 }
 
+// Big-endian, whatever this machine is.
 std::uint32_t read_word(DataFile& file) {
   const std::vector<std::uint8_t> bytes = file.take(4, "its idx header does");
   std::uint32_t word = 0;
@@ -59,6 +61,7 @@ Images read_images(const std::filesystem::path& path) {
   const std::uint32_t height = read_word(file);
   const std::uint32_t width = read_word(file);
   const auto usable = [](std::uint32_t extent) { return extent > 0 && extent <= largest_extent; };
+  // A forged header must not announce a product that overflows.
   if (count == 0 || !usable(height) || !usable(width)) {
     file.fail(
         fmt::format("announces {} images of {}x{} pixels in its header", count, height, width));
@@ -76,6 +79,7 @@ std::vector<std::int32_t> read_labels(const std::filesystem::path& path) {
   const std::uint32_t count = read_word(file);
   const std::vector<std::uint8_t> bytes = file.take(count, "the labels");
   file.expect_end();
+  // The labels begin behind the header of 8 bytes, which the message counts in.
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] < idx_classes) continue;
     file.fail(fmt::format("label {} of record {} (byte {}) is out of range 0..{}", bytes[i], i,

@@ -1,3 +1,6 @@
+// From bytes to normalised floats: (pixel / 255 - mean) / stddev of the channel. A byte has 256
+// values, so each channel has a table of results, and writing an image is one look-up per value.
+
 #include "data/image_writer.hpp"
 
 #include <cstddef>

@@ -2,6 +2,10 @@
 // notes which samples a range has, then its threads decode or copy each image, vary it, and write
 // it normalised into the buffer of the batch. What a sample looks like is a function of (seed,
 // epoch, sample) alone, so it does not matter which thread of which rank prepares it, or when.
+//
+// Images are decoded or copied by the threads of the queue, never by the thread that trains; load()
+// waits if they are late. Only the order of an epoch is a state, and it is made again when another
+// epoch begins.
 
 #include <rondo/train/loader.hpp>
 
@@ -55,6 +59,7 @@ void check(const std::vector<Augmentation>& augmentations) {
           "two augmentations choose a part of the original");
 }
 
+// Before any member is made from them: a wrong size would be an access outside of the pixels.
 const Dataset& checked(const Dataset& dataset, const LoaderOptions& options) {
   check(dataset.training);
   check(dataset.test);
@@ -78,6 +83,8 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
   PrefetchQueue::Options queue{.ahead = static_cast<std::size_t>(options.ahead),
                                .workers = static_cast<std::size_t>(options.decoders),
                                .cpus = options.decoder_cpus};
+  // A copy takes the same time for each image, a decoded image does not: some ranges ahead level
+  // that out.
   if (queue.ahead == 0) queue.ahead = decoded ? 3 : 1;
   if (queue.workers > 0) return queue;
   // Copying needs a fraction of a core; decoding may need all that there are.
@@ -127,6 +134,7 @@ class ImageStream {
   // `pixels` is memory for one image, for this thread alone.
   std::int32_t write(std::int64_t sample, std::optional<std::int64_t> epoch,
                      std::vector<std::uint8_t>& pixels, float* out) {
+    // The fast way: images in memory that nothing changes are normalised where they lie.
     const bool varied = epoch && !streams_.empty();
     if (!images_.source && !varied) {
       writer_.write(in_memory(sample), image_ / images_.shape.c, out);
@@ -160,6 +168,7 @@ class ImageStream {
 
   // Images in memory are whole where no augmentation wants a part: then it is empty.
   [[nodiscard]] Framing framing_of(std::int64_t sample, std::optional<std::int64_t> epoch) const {
+    // Test images are never varied: they get the centre.
     const Augmentation* const own = epoch ? framer() : nullptr;
     if (own != nullptr) {
       return [this, own, sample, epoch](std::int64_t height, std::int64_t width) {
@@ -181,6 +190,8 @@ class ImageStream {
       return sample;
     }
     for (std::int64_t next = sample, tries = 0;; next = (next + 1) % images_.shape.n, ++tries) {
+      // Images that are known to be broken are not decoded again in every epoch. `tries` ends the
+      // search where all images are broken.
       if (broken_.has(next) && tries < images_.shape.n) continue;
       try {
         images_.source->read(next, frame, out);
@@ -212,6 +223,8 @@ class ImageStream {
   }
 
   void vary(std::int64_t sample, std::int64_t epoch, tensor::View<std::uint8_t> image) const {
+    // In the order of the configuration. Each has a stream of random numbers of its own, so that
+    // one more augmentation changes none of the others.
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       const Augmentation& one = options_.augmentations[i];
       if (!one.apply) continue;
@@ -260,6 +273,7 @@ class BatchQueue {
              List list)
       : stream_(stream),
         list_(std::move(list)),
+        // One more than the ranges ahead: the caller holds the last one that it took.
         buffers_(options.ahead + 1),
         pixels_(options.workers) {
     // All memory is made here, before a thread uses it.
@@ -298,6 +312,7 @@ class BatchQueue {
 
   void prepare(Buffer& buffer, std::int64_t part, std::size_t worker) {
     const auto entry = static_cast<std::size_t>(part);
+    // On a grid the ranks of a replica need all labels, but only the images of their own part.
     if (part < buffer.read.first || part >= buffer.read.last) {
       buffer.labels[entry] = stream_.label_of(buffer.samples[entry]);
       return;
@@ -341,6 +356,8 @@ class Loader::Impl {
 
   [[nodiscard]] int test_buffers() const noexcept { return dataset_.test.source ? 2 : 1; }
 
+  // Where broken images are skipped, every rank reads all of them, so that all see the same
+  // stand-ins.
   void read_only(std::map<std::int64_t, Range> parts) {
     if (options_.broken == BrokenImages::skip) return;
     parts_ = std::move(parts);
@@ -390,6 +407,7 @@ class Loader::Impl {
 
   // One at a time, on whatever thread of the queue.
   void list(const SampleRange& range, Buffer& buffer) {
+    // Does nothing while the epoch is the same.
     order_.begin(range.epoch);
     const std::int64_t start = range.step * options_.global_batch;
     for (std::int64_t i = range.first; i < range.last; ++i) {
@@ -398,6 +416,7 @@ class Loader::Impl {
     buffer.epoch = range.epoch;
   }
 
+  // On the calling thread: images in memory need no threads, and an evaluation no prefetching.
   Batch copy_test(std::int64_t first, std::int64_t last) {
     if (static_cast<std::size_t>(last - first) > test_buffer_.labels.size()) {
       test_buffer_.resize(last - first, test_.image());

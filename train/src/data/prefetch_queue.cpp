@@ -2,6 +2,8 @@
 // with a range that has been begun and still has parts for it; if there is none, it begins the next
 // announced range in a free slot. So a range that is needed soon has all threads. A range that is
 // not wanted any more gets no more parts, and its slot is free when the parts under way are done.
+//
+// One mutex guards everything but the work itself, which runs unlocked.
 
 #include "data/prefetch_queue.hpp"
 
@@ -109,6 +111,7 @@ void PrefetchQueue::announce(const SampleRange& range) {
   {
     const std::lock_guard lock(mutex_);
     if (find(range) < entries_.size()) return;
+    // The oldest announcement goes: whoever announces more than `ahead` has changed its mind.
     if (entries_.size() >= ahead_) forget_first(1);
     entries_.push_back({range, {}});
   }
@@ -120,6 +123,7 @@ std::size_t PrefetchQueue::take(const SampleRange& range) {
   // First the buffer goes back: the range may need it.
   if (held_) release(*std::exchange(held_, {}));
   forget_first(find(range));
+  // A range that nobody announced is prepared now, and the caller waits for all of it.
   if (entries_.empty()) entries_.push_back({range, {}});
   work_or_stopped_.notify_all();
   // No other thread removes entries, and the first one keeps its place.
@@ -189,7 +193,10 @@ void PrefetchQueue::begin(Entry& entry, std::size_t slot, std::unique_lock<std::
 
 void PrefetchQueue::prepare(std::size_t slot, std::size_t worker,
                             std::unique_lock<std::mutex>& lock) {
+  // Given out under the lock, so that no part is prepared twice.
   const std::int64_t part = slots_[slot].given++;
+  // The work touches the slot's buffer alone, which nobody else has while a part of it is under
+  // way.
   lock.unlock();
   std::exception_ptr failure;
   try {
@@ -213,6 +220,7 @@ void PrefetchQueue::prepare(std::size_t slot, std::size_t worker,
 
 void PrefetchQueue::run(std::size_t worker) {
   std::unique_lock lock(mutex_);
+  // A range that is being prepared comes before a new one: the owner waits for the first one.
   while (!stopped_) {
     if (const auto slot = slot_with_work()) {
       prepare(*slot, worker, lock);

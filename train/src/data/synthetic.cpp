@@ -1,4 +1,8 @@
 // Images made of random numbers, in integers only: the same on every machine.
+//
+// Each class has a pattern, smooth and random; an image is the pattern of its class, shifted,
+// dimmed, and with noise on every pixel. So a small network can learn it in a few epochs. Training
+// and test images are drawn from different streams.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +20,7 @@ namespace {
 
 constexpr std::int64_t knots = 6;           // of a pattern, along height and width
 constexpr std::int64_t unit = 256;          // fixed point: 1.0
-constexpr std::int64_t darkest = 128;       // of 256: how far a image is dimmed
+constexpr std::int64_t darkest = 128;       // of 256: how far an image is dimmed
 constexpr std::int64_t shift_divisor = 10;  // shifts are up to this part of height and width
 constexpr std::int64_t noise_span = 255;    // grey levels
 
@@ -24,7 +28,7 @@ constexpr std::int64_t noise_span = 255;    // grey levels
 constexpr std::uint32_t training_set = 0;
 constexpr std::uint32_t test_set = 1;
 
-// One grey level of a image whose values at knots x knots points are random, and linear between.
+// One grey level of an image whose values at knots x knots points are random, and linear between.
 class Pattern {
  public:
   Pattern(std::uint64_t seed, std::int64_t first_plane)
@@ -46,6 +50,7 @@ class Pattern {
  private:
   [[nodiscard]] std::int64_t knot(std::int64_t channel, std::int64_t row,
                                   std::int64_t column) const {
+    // Each channel of each class is a plane of its own.
     const std::uint64_t plane = first_plane_ + static_cast<std::uint64_t>(channel);
     const auto index = static_cast<std::uint64_t>(row * knots + column);
     return draw(seed_, 0, plane * knots * knots + index, Purpose::pattern)[0] % unit;
@@ -114,7 +119,7 @@ Placement draw_placement(const SyntheticOptions& options, std::uint32_t set, std
           darkest + words[2] % (unit - darkest)};
 }
 
-// Outside of the shifted pattern a image is black, but for the noise.
+// Outside of the shifted pattern an image is black, but for the noise.
 void write_image(const tensor::Shape& shape, const std::uint8_t* pattern,
                  const Placement& placement, NoiseBytes& noise, std::uint8_t* out) {
   for (std::int64_t y = 0; y < shape.h; ++y) {
@@ -142,7 +147,10 @@ Images draw_images(const SyntheticOptions& options, const std::vector<std::uint8
   const std::int64_t image = options.shape.image();
   const std::int64_t blocks = (image + 15) / 16;
   for (std::int64_t i = 0; i < count; ++i) {
+    // Classes in turn: every class has the same number of images, up to one.
     const std::int64_t label = i % options.classes;
+    // An image's noise begins at a block that follows from its number, so that images could be
+    // drawn in any order.
     NoiseBytes noise(options.seed, set, static_cast<std::uint64_t>(i * blocks));
     write_image(options.shape, patterns.data() + label * image, draw_placement(options, set, i),
                 noise, images.pixels.data() + i * image);

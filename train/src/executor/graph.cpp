@@ -19,6 +19,8 @@ class BufferPool {
       elements_.push_back(elements);
       return elements_.size() - 1;
     }
+    // The last one released that is large enough is probably still in the cache. Else the largest
+    // grows, because that adds the least.
     const auto fits = std::find_if(free_.rbegin(), free_.rend(),
                                    [&](BufferId id) { return elements_[id] >= elements; });
     const auto chosen = fits != free_.rend() ? std::prev(fits.base()) : largest();
@@ -48,6 +50,7 @@ class Planner {
 
   BackwardPlan plan() {
     BackwardPlan plan;
+    // The first gradient there is: the loss writes it.
     plan.logits = pool_.acquire(sizes_.back());
     gradient_.back() = plan.logits;
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
@@ -58,6 +61,8 @@ class Planner {
   }
 
  private:
+  // dy ends here, unless it goes on as a gradient of an input: over its own place, or as that of
+  // the residual. dx goes on unless it is added to a gradient that has begun.
   BackwardStep step(std::size_t i) {
     const GraphNode& node = graph_.nodes[i];
     BackwardStep step{.node = i, .dy = *gradient_[i + 1], .dy_also = also_[i + 1]};

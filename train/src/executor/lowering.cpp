@@ -51,6 +51,8 @@ class Lowerer {
       input = wanted(i, input);
       break;
     }
+    // The loader reads only what this layout says, so the first layout of the input costs no
+    // exchange.
     result_.values.push_back(partition_of(input, shapes_[0], grid_));
     written_.push_back({.value = 0, .layout = input});
   }
@@ -72,6 +74,8 @@ class Lowerer {
   void end() {
     const ValueId last = written_.back().value;
     const Partition& logits = result_.values[last];
+    // The loss needs whole rows of logits: of different images on every rank, or of all on each of
+    // them.
     const bool by_images = logits.parts() == Parts{.n = logits.ranks()};
     if (by_images || logits.blocks() == 1) return;
     static_cast<void>(read(last, replicated(logits.extents(), grid_.pr)));
@@ -82,6 +86,7 @@ class Lowerer {
     if (result_.values[value] == as) return value;
     for (std::size_t i = 0; i < result_.graph.nodes.size(); ++i) {
       const GraphNode& node = result_.graph.nodes[i];
+      // Another reader has asked for the same layout: one copy serves both.
       if (!node.layer && node.inputs[0] == value && result_.layouts[i].y == as) return i + 1;
     }
     return add({.inputs = {value}}, {{}, result_.values[value], as});
@@ -235,6 +240,7 @@ std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSp
   std::vector<bool> adds_up;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const auto layer = lowering.graph.nodes[node].layer;
+    // Blocks are in the order of the layers that learn, which lowering keeps.
     if (!layer || adds_up.size() == blocks.size()) continue;
     if (model.layers[*layer].name != blocks[adds_up.size()].name) continue;
     const Parts& parts = lowering.layouts[node].x.parts();

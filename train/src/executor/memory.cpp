@@ -47,6 +47,7 @@ void AccountedMemory::do_deallocate(void* memory, std::size_t bytes, std::size_t
 MemoryScope::MemoryScope(std::pmr::memory_resource* memory, const std::string& purpose) {
   auto* const accounted = dynamic_cast<AccountedMemory*>(memory);
   if (accounted == nullptr) return;
+  // Memory of another kind is not accounted, so there is no message to help with.
   account_ = &accounted->account();
   before_ = account_->set_purpose(purpose);
 }
@@ -55,6 +56,7 @@ MemoryScope::~MemoryScope() {
   if (account_ != nullptr) account_->set_purpose(std::move(before_));
 }
 
+// Users must be gone by then: they only borrow the blocks.
 ReusedMemory::~ReusedMemory() {
   for (const Block& block : blocks_) {
     upstream_->deallocate(block.data, block.bytes, block_alignment);

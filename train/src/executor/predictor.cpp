@@ -122,6 +122,7 @@ class Folder {
       value_[i + 1] = layer.inputs[0];
       return;
     }
+    // A folded norm with a residual becomes the sum alone.
     if (is_folded(i)) layer.kind = AddLayer{.activation = layer.kind->traits().activation};
     if (folds_[i]) layer.kind = *folds_[i];
     model.layers.push_back(std::move(layer));
@@ -153,6 +154,7 @@ class Folder {
       if (entry.layer() != name) continue;
       const auto values = parameters.subspan(entry.offset, entry.size());
       const std::size_t row = values.size() / map.factor.size();
+      // A filter is a row of the weights, and the bias has rows of one element.
       for (std::size_t i = 0; i < values.size(); ++i) values[i] *= map.factor[i / row];
       if (entry.shape.size() > 1) continue;
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += map.shift[i];

@@ -28,9 +28,10 @@ class WholeModel final : public Program {
   [[nodiscard]] const Graph& graph() const noexcept override { return graph_; }
   [[nodiscard]] const ParameterLayout& layout() const noexcept override { return layout_; }
   [[nodiscard]] BatchPlan plan(std::int64_t images, KernelPurpose purpose) override {
-    BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .judged = {0, images}};
+    BatchPlan plan{.images = images, .shapes = shapes_of(model_, images), .scored = {0, images}};
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       const LayerSpec& layer = model_.layers[i];
+      // If the limit of memory is exceeded in here, the message names this layer.
       const MemoryScope scope(engine_.memory(), "layer " + layer.name);
       plan.kernels.push_back(make_layer_kernel(engine_, layer.kind, plan.shapes[layer.inputs[0]],
                                                has_gradient(graph_, layer.inputs[0]), purpose,
@@ -88,7 +89,8 @@ class SplitModel final : public Program {
     const Partition& input = lowering.values.front();
     if (input.blocks() > 1) plan.input = input.box_of(rank);
     const Partition& logits = lowering.values.back();
-    plan.judged = logits.box_of(rank).n;
+    plan.scored = logits.box_of(rank).n;
+    // Where every rank has all logits, one of them counts the loss, so that no image counts twice.
     plan.counts = logits.holders() == 1 || rank == 0;
     return plan;
   }

@@ -25,7 +25,7 @@ struct BatchPlan {
   std::vector<tensor::Shape> shapes = {};  ///< of every value, as this rank holds it
   std::vector<std::unique_ptr<LayerKernel>> kernels = {};  ///< of every node
   std::optional<Box> input = {};  ///< the part of the batch that it reads; none: all of it
-  Range judged = {};              ///< the images whose logits this rank has
+  Range scored = {};              ///< the images whose logits this rank has
   bool counts = true;             ///< their loss is this rank's to report, no other's
 };
 

@@ -1,8 +1,9 @@
-// The communicators of a grid. Splitting a communicator is a collective operation, so each set of
-// ranks is made once and kept; all ranks ask for the same sets in the same order.
-// How values move between ranks: boxes are packed into buffers, sent, and copied or added where
-// they arrive; channels of the same pixels are gathered and scattered as rows of a matrix. Plans of
-// the transport are made once, so that a step allocates nothing.
+// How values move between the ranks of a grid. Boxes are packed into buffers, sent, and copied or
+// added where they arrive; channels of the same pixels are gathered and scattered as rows of a
+// matrix. The transport's plans are made once, so that a step allocates nothing.
+//
+// The communicators of a grid are kept here, too. Splitting a communicator is a collective
+// operation, so each set of ranks is made once; all ranks ask for the same sets in the same order.
 
 #include "grid/exchange.hpp"
 
@@ -103,6 +104,7 @@ void for_each_packed(std::span<const Transfer> transfers, T* first, Visit visit)
   }
 }
 
+// One message for each transfer: what goes to one rank lies densely in the buffer.
 std::vector<transport::Neighbour> neighbours_of(const Redistribution& plan, std::span<float> sent,
                                                 std::span<float> received) {
   std::vector<transport::Neighbour> neighbours;
@@ -155,6 +157,7 @@ Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, B
   if (!silent()) travel_ = communicator.plan_sendrecv(neighbours_of(plan_, sent_, received_));
 }
 
+// `from` may be overwritten when this returns: what is sent has been copied.
 void Exchange::start(const float* from) {
   request_.wait();  // if the last run was given up: what it sends must not change
   for_each_packed(plan_.sends, sent_.data(), [&](const Transfer& transfer, float* data) {

@@ -100,6 +100,8 @@ Reach outputs_fed(const Window& window, Range inputs, std::int64_t extent) noexc
   return {outputs, inputs.first - covered.first, covered.last - inputs.last};
 }
 
+// Outputs whose windows read only what the rank holds. At the border of the image padding is held
+// by everyone, so only a cut inside of it takes rows away.
 Range inner_outputs(const Window& window, Range outputs, Range held, std::int64_t extent) noexcept {
   Range inner = outputs;
   if (held.first > 0) {

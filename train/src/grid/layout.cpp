@@ -40,6 +40,8 @@ ValueLayout turned(const ValueLayout& x, ChannelGrid channels) {
 }
 
 Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
+  // Samples are cut over all ranks, or over the replicas alone where the ranks of one share
+  // something else.
   switch (layout.kind) {
     case SplitKind::sample:
       return {.n = grid.ranks()};
@@ -71,6 +73,7 @@ Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const Proces
            int rank) {
   const Parts parts = parts_of(layout, grid);
   const int block = block_within(layout, grid, grid.position_of(rank));
+  // Without the map of all ranks: a search asks for many thousand boxes.
   const bool over_all = layout.kind == SplitKind::sample;
   Box box = whole(extents);
   box.n = even_range(extents.n, parts.n, over_all ? rank : grid.replica_of(rank));

@@ -8,7 +8,7 @@
 
 namespace rondo::train {
 
-/// One dimension of a kernel that runs on a part of a image: the inputs that it is given, and
+/// One dimension of a kernel that runs on a part of an image: the inputs that it is given, and
 /// the padding around them. Never negative.
 struct LocalWindow {
   Range inputs = {};

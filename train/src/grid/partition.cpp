@@ -1,6 +1,10 @@
 // How arrays are cut into blocks, and which rank holds which: partitions in general, the layouts
 // that layers ask for, and the turned layouts of convolutions by channel. All of it is arithmetic:
 // nothing here knows memory or communicators.
+//
+// An array is cut into n x h x w x c blocks; every block is held by equally many ranks, so that
+// messages and memory are balanced. A partition is a value: two are equal if every rank holds the
+// same box.
 
 #include <algorithm>
 #include <cstddef>
@@ -44,12 +48,14 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
     }
     ++count[static_cast<std::size_t>(block)];
   }
+  // Blocks that are held unequally often would give some ranks more to send than others.
   const int holders = static_cast<int>(block_of_rank.size()) / blocks;
   for (std::size_t block = 0; block < count.size(); ++block) {
     if (count[block] == holders) continue;
     refuse("block " + std::to_string(block) + " is held by " + std::to_string(count[block]) +
            " ranks instead of " + std::to_string(holders));
   }
+  // By block, then by rank: the i-th holder of a block is the same on every rank that asks.
   std::vector<int> ranks(block_of_rank.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   std::ranges::sort(ranks, {}, [&](int rank) {
@@ -140,6 +146,7 @@ Partition Partition::with_extents(tensor::Shape extents) const {
 // Layouts of activations.
 
 // Adjacent ranks of a replica hold adjacent blocks, or the same one where there are fewer blocks.
+// All layouts of activations but the turned ones are this, with other parts.
 Partition on_grid(tensor::Shape extents, ProcessGrid grid, Parts within) {
   check_grid(grid, within);
   const int blocks = within.blocks();
@@ -195,12 +202,14 @@ Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
   return {y, x.parts(), block_of_rank};
 }
 
+// All channels of the rank's group: what it convolves.
 Box gathered_input(const Partition& x, ChannelGrid grid, int rank) {
   Box box = x.box_of(rank);
   box.c = even_range(x.extents().c, grid.channels, position_of(x, grid, rank).channel);
   return box;
 }
 
+// The filters that the rank computes, summed over its channels alone.
 Box partial_output(const Partition& x, ChannelGrid grid, tensor::Shape y, int rank) {
   Box box = x.with_extents(y).box_of(rank);
   box.c = even_range(y.c, grid.filters, position_of(x, grid, rank).filter);

@@ -13,7 +13,8 @@
 namespace rondo::train {
 namespace {
 
-/// Calls visit(sender, receiver, box) for everything that leaves a block.
+/// Calls visit(sender, receiver, box) for everything that leaves a block. The sender is the holder
+/// that has sent least so far. Every rank deals in the same order, so all agree without a message.
 template <class Visit>
 void deal(const Partition& from, int block, std::span<const Box> wanted, Visit visit) {
   const std::span<const int> holders = from.ranks_of(block);
@@ -29,6 +30,7 @@ void deal(const Partition& from, int block, std::span<const Box> wanted, Visit v
   }
 }
 
+// A rank sends only of the block that it holds.
 std::vector<Transfer> sends_of(const Partition& from, std::span<const Box> wanted, int rank) {
   std::vector<Transfer> sends;
   deal(from, from.block_of(rank), wanted, [&](int sender, int receiver, const Box& box) {
@@ -137,11 +139,14 @@ Redistribution halo_return(const Partition& home, std::span<const Box> computed,
   for (int block = 0; block < home.blocks(); ++block) {
     if (block == mine) continue;
     const int peer = home.ranks_of(block)[static_cast<std::size_t>(holder)];
+    // What this rank has computed of the peer's block goes there; what the peer has computed of
+    // this one comes.
     const Box there = intersection(home.box(block), sums);
     const Box here = intersection(own, computed[static_cast<std::size_t>(peer)]);
     if (!there.empty()) plan.sends.push_back({peer, there});
     if (!here.empty()) plan.receives.push_back({peer, here});
   }
+  // Sums are added in the order of the receives, so it must not depend on timing.
   std::ranges::sort(plan.receives, {}, &Transfer::peer);
   return plan;
 }

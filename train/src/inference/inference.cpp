@@ -58,6 +58,7 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
 
 LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& file,
                        TestSet test_set) {
+  // The data set first: a model takes its input and its classes from it.
   LoadedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
   trained.model = load_run(experiment, &trained.dataset).model;
   const ParameterLayout layout = layout_of(trained.model);
@@ -101,6 +102,7 @@ std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(wanted.size()));
   resample({image.pixels.data(), has}, centre_window(has.h, has.w, 1.0, wanted.h, wanted.w),
            {pixels.data(), wanted});
+  // A decoded file always has three channels.
   if (input.c == has.c) return pixels;
   if (input.c == 1) return grey_of(pixels);
   fail_on_file(file, "gives red, green and blue, and the model takes images of another kind",
@@ -162,6 +164,8 @@ void agree_on_files(transport::World& world, const LoadedModel& trained) {
   const std::vector<Fact> facts = {
       {"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
       {"the digest of the test images", digest_of_images(trained.dataset.test)}};
+  // Compared on every rank, thrown on all: a rank that went on alone would wait for the others for
+  // ever.
   const std::string difference = difference_from_first_rank(world, facts);
   agree_on(world, [&] {
     if (!difference.empty()) throw DataError(difference + "; give all ranks the same files");
@@ -187,6 +191,8 @@ LossSums judge(LoadedModel& trained, const Experiment& experiment, Range share, 
   LossSums sums;
   if (share.size() == 0) return sums;
   tensor::Engine engine(threads);
+  // Every rank holds the whole model, whatever grid trained it, and evaluates its share of the
+  // images.
   Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});
   Loader loader(trained.dataset, test_options(experiment.data));
   for (std::int64_t first = share.first; first < share.last; first += batch) {
@@ -213,8 +219,10 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
                 threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  // The evaluation has taken as long as its slowest rank.
   std::array slowest{took.count()};
   world.communicator().allreduce(std::span<double>(slowest), transport::ReduceOp::max).wait();
+  // Sums, not means, are added up: shares of the test set may differ by an image.
   const auto [loss, correct, samples] =
       sum_over_ranks(world, std::array{own.loss, own.correct, own.samples});
   const LossSums all{loss, correct, samples};

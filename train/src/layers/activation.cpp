@@ -72,11 +72,13 @@ class Activation final : public LayerType {
   std::string text() const override {
     return function_ == Function::relu6 ? "activation relu6" : "activation relu";
   }
+  // Backward reads y and dy alone, so dx may lie over dy.
   LayerTraits traits() const noexcept override { return {.in_place = true, .any_type = true}; }
   tensor::Shape output(const tensor::Shape& input) const override { return input; }
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& /*input*/,
                                       bool /*input_gradient*/,
                                       KernelPurpose /*purpose*/) const override {
+    // One kernel does for both: a ReLU has no upper limit.
     const float unlimited = std::numeric_limits<float>::infinity();
     return std::make_unique<ActivationKernel>(engine,
                                               function_ == Function::relu6 ? 6.0F : unlimited);

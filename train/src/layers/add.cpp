@@ -32,6 +32,7 @@ class AddKernel final : public OneForwardKernel {
 
   // Where the first gradient lies over dy, nothing is left to do for it.
   void backward_input(const BackwardOperands& operands) override {
+    // Masked once, in place: all inputs get the masked gradient.
     if (rectifies_) tensor::backward_relu(engine_, operands.y, operands.dy);
     for (const tensor::AnyView& dx : operands.input_gradients) {
       if (dx.data == nullptr || dx.data == operands.dy.data) continue;

@@ -54,6 +54,8 @@ class BatchNormKernel final : public LayerKernel {
 
   /// Also writes dx, and leaves the gradient of the residual input in dy.
   void backward_parameters(const BackwardOperands& operands) override {
+    // Both halves at once: the sums that give the gradients of scale and shift are also what dx
+    // needs.
     kernel_.backward(operands.x, operands.y, split(operands.parameters), operands.dy, operands.dx,
                      operands.gradients.first(channels_), operands.gradients.subspan(channels_),
                      operands.dy_also);
@@ -78,6 +80,8 @@ transport::Communicator& sharing(GridCommunicators& communicators, const Partiti
   for (int rank = 0; rank < x.ranks(); ++rank) {
     const int block = x.block_of(rank);
     const int replica = by_replica ? communicators.grid().replica_of(rank) : 0;
+    // The channel block of a block is its number modulo the parts along C, because c is the
+    // fastest.
     const int channels = replica * x.parts().c + block % x.parts().c;
     colors.push_back(channels * x.holders() + x.holder_index(rank));
     keys.push_back(block);
@@ -89,6 +93,7 @@ transport::Communicator& sharing(GridCommunicators& communicators, const Partiti
 tensor::SumOverRanks sum_over(const KernelContext& context, const Partition& x,
                               BatchNormGroup statistics) {
   if (statistics == BatchNormGroup::rank) return {};
+  // A communicator of one rank would only cost a call.
   const auto of_several = [](transport::Communicator* ranks) {
     return ranks != nullptr && ranks->size() > 1 ? ranks : nullptr;
   };
@@ -97,6 +102,7 @@ tensor::SumOverRanks sum_over(const KernelContext& context, const Partition& x,
       statistics == BatchNormGroup::all ? of_several(context.across) : nullptr;
   if (here == nullptr && elsewhere == nullptr) return {};
   return [here, elsewhere](std::span<double> sums) {
+    // Within the replica first, then over the replicas: after both every rank has the sum of all.
     if (here != nullptr) here->allreduce(sums).wait();
     if (elsewhere != nullptr) elsewhere->allreduce(sums).wait();
   };
@@ -211,6 +217,7 @@ class BatchNorm final : public LayerType {
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
+    // As the constructor of BatchNormOnGrid decides it.
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
     const bool shared = kernel.statistics != BatchNormGroup::rank;

@@ -51,6 +51,7 @@ class ConcatKernel final : public OneForwardKernel {
 
   template <typename T>
   void join(const tensor::View<const T>& x, std::int64_t channel, const tensor::View<T>& y) const {
+    // A row of x lies densely, and goes to the input's place in the longer rows of y.
     const std::int64_t row = x.shape.c;
     const auto copy = [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t pixel = first; pixel < last; ++pixel) {
@@ -77,6 +78,7 @@ class ConcatKernel final : public OneForwardKernel {
 class Concat final : public LayerType {
  public:
   std::string text() const override { return "concat"; }
+  // Not in place: dy is longer than each gradient that is cut out of it.
   LayerTraits traits() const noexcept override {
     return {.joins_channels = true, .several_inputs = true, .any_type = true};
   }

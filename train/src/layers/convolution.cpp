@@ -29,9 +29,13 @@ LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
     const std::uint64_t x = elements(layout.x.box_of(rank));
     const std::uint64_t y = elements(layout.y.box_of(rank));
+    // Words are counted where they are sent, on each rank, and summed over the ranks of the
+    // replica.
     const std::uint64_t gathered = elements(gathered_input(layout.x, grid, rank));
     const std::uint64_t partial =
         elements(partial_output(layout.x, grid, layout.y.extents(), rank));
+    // An allgather sends x to the others that share its channels; a reduce-scatter sends all
+    // partial sums but the own ones. Backward has the same two, the opposite way.
     traffic.forward += x * static_cast<std::uint64_t>(grid.filters - 1) + (partial - y);
     traffic.backward += y * static_cast<std::uint64_t>(grid.channels - 1);
     if (input_gradient) traffic.backward += gathered - x;
@@ -103,6 +107,7 @@ class Convolution final : public LayerType {
   }
 
   ParameterSlice slice(const NodeLayout& layout, int rank) const override {
+    // Not split by channel: the rank holds all weights.
     if (!layout.by_channel()) {
       const Range filters = layout.y.box_of(rank).c;
       const std::int64_t channels = layout.x.box_of(rank).c.size() / layer_.groups;
@@ -130,6 +135,7 @@ class Convolution final : public LayerType {
   }
 
   std::optional<LayerKind> with_bias(tensor::Activation activation) const override {
+    // An activation between the convolution and the batch norm forbids to merge the two.
     if (layer_.activation != tensor::Activation::none) return std::nullopt;
     ConvolutionLayer layer = layer_;
     layer.bias = true;

@@ -82,6 +82,8 @@ Members members_of(const NodeLayout& layout, bool reducing) {
   Members members;
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
     const ChannelPosition at = position_of(layout.x, grid, rank);
+    // Ranks that hold copies of the same block form groups of their own, each of which does all of
+    // the work.
     const int samples =
         layout.x.block_of(rank) / grid.ranks() * layout.x.holders() + layout.x.holder_index(rank);
     if (reducing) {
@@ -112,6 +114,8 @@ class ConvolutionByChannel final : public OneForwardKernel {
     const tensor::Shape y = layout.y.extents();
     const tensor::Shape input = gathered_input(layout.x, grid, rank).shape();
     const tensor::Shape output = partial_output(layout.x, grid, y, rank).shape();
+    // Made by all ranks in the same order: both may split a communicator. A rank without channels
+    // is a member, too.
     if (grid.filters > 1) {
       const Members members = members_of(layout, false);
       inputs_.emplace(context.communicators.split(members.colors, members.keys),
@@ -139,11 +143,13 @@ class ConvolutionByChannel final : public OneForwardKernel {
     transport::Request gathering;
     if (outputs_) {
       const tensor::View<float> dy = operands.dy.as<float>();
+      // Posted before the sum over pixels, which needs the own dy alone.
       gathering = outputs_->allgather(dy, all_outputs_.view());
       if (bias_) tensor::sum_pixels(engine_, dy, bias_gradient);
     }
     gathering.wait();
     if (!convolution_) return;
+    // The gathered x is still there from forward: nothing of it is sent a second time.
     convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x.as<float>(),
                                    outputs_ ? all_outputs_.view() : operands.dy.as<float>(),
                                    outputs_ ? std::span<float>() : bias_gradient);
@@ -190,6 +196,8 @@ class ConvolutionByChannel final : public OneForwardKernel {
     }
     if (!outputs_) return;
     const tensor::View<float> own = operands.y.as<float>();
+    // A bias that was added before the sum would count once per rank, and a ReLU before it would be
+    // wrong.
     outputs_->reduce_scatter(y, own).wait();
     tensor::add_bias(engine_, bias, activation_, own);
   }

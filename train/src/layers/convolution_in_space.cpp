@@ -66,6 +66,7 @@ SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& la
 }
 
 tensor::ConvolutionSpec SpaceGeometry::forward_spec(const ConvolutionLayer& layer) const {
+  // Padding is left at the borders of the image alone; inside, the halo stands in its place.
   auto spec = within(spec_of(layer, reads.shape()), forward_local);
   spec.input_gradient = tensor::InputGradient::unused;
   return spec;
@@ -108,6 +109,7 @@ class ConvolutionInSpace final : public OneForwardKernel {
       std::ranges::fill(operands.gradients, 0.0F);
       return;
     }
+    // Forward has left x with its halo in a copy, which backward uses again.
     const auto x = x_.reads_own() ? operands.x.as<float>() : x_.read();
     forward_->backward_weights(x, operands.dy, operands.gradients.subspan(weights_));
     forward_->unpack_gradients(operands.gradients.first(weights_));
@@ -116,6 +118,8 @@ class ConvolutionInSpace final : public OneForwardKernel {
   void backward_input(const BackwardOperands& operands) override {
     if (!dy_) return;
     const tensor::View<const float> dy = dy_->finish();
+    // With a stride some inputs at the end are read by no window: their gradient is zero, and the
+    // kernel's result is smaller than dx.
     if (reached_ == own_) {
       if (!own_.empty()) data_kernel_->backward_data(dy, operands.dx);
       return;
@@ -177,6 +181,7 @@ class ConvolutionInSpace final : public OneForwardKernel {
     x_.start(operands.x.as<float>());
     const auto bias = operands.parameters.subspan(weights_);
     if (interior_first_) {
+      // The messages of the halo are on their way; finish() completes them.
       interior_first_->inner(operands.x.as<float>(), bias, operands.y.as<float>());
     }
     const auto x = x_.finish();

@@ -33,6 +33,7 @@ class DropoutKernel final : public LayerKernel {
   DropoutKernel(tensor::Engine& engine, double probability, const Part& part)
       : engine_(engine),
         dropped_below_(std::floor(probability * 0x1p32)),
+        // Kept elements are scaled up in training, so that inference has nothing to do.
         scale_(static_cast<float>(1.0 / (1.0 - probability))),
         part_(part) {}
 
@@ -66,6 +67,8 @@ class DropoutKernel final : public LayerKernel {
     const std::int64_t pixels = channels == 0 ? 0 : part_.box.size() / channels;
     tensor::for_each_share(engine_, pixels, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t pixel = first; pixel < last; ++pixel) {
+        // Rows of channels are dense both in the part and in the whole, so elements are numbered
+        // row by row.
         const std::int64_t at = pixel * channels;
         drop_row(key, element_of(key, pixel), channels, from + at, into + at);
       }
@@ -108,6 +111,7 @@ class Dropout final : public LayerType {
   explicit Dropout(const DropoutLayer& layer) : probability_(layer.probability) {}
 
   std::string text() const override { return fmt::format("dropout {}", probability_); }
+  // A predictor leaves the layer out (only_trains).
   LayerTraits traits() const noexcept override {
     return {.in_place = true, .only_trains = true, .any_type = true};
   }

@@ -56,6 +56,7 @@ class ConnectedByOutput final : public OneForwardKernel {
     require_fit(layout, context.communicators.grid());
     const Range own = even_range(layer.outputs, group_.size(), group_.rank());
     const tensor::Shape input = layout.x.box_of(context.communicators.rank()).shape();
+    // A rank beyond the number of outputs holds none, but it takes part in both exchanges.
     first_output_ = own.first;
     own_outputs_ = tensor::Tensor({input.n, 1, 1, own.size()}, context.memory);
     if (own.empty()) return;
@@ -88,6 +89,8 @@ class ConnectedByOutput final : public OneForwardKernel {
     } else {
       std::ranges::fill(dx, 0.0F);
     }
+    // Each rank has what its own outputs contribute to dx; x has the same layout as dx, on all
+    // ranks.
     if (group_.size() > 1) group_.allreduce(dx).wait();
   }
 
@@ -187,6 +190,8 @@ class FullyConnected final : public LayerType {
     const auto all = [](const Partition& value) {
       return static_cast<std::uint64_t>(value.extents().size());
     };
+    // Forward: every rank sends its part of y to all others. Backward: an allreduce of dx sends
+    // each element twice from all ranks but one, as reduce-scatter and allgather.
     return {others * all(layout.y), input_gradient ? 2 * others * all(layout.x) : 0};
   }
 

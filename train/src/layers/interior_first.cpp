@@ -1,3 +1,7 @@
+// A convolution split in space, in two steps: first the rows of y that need no halo, while the halo
+// travels, then the rows above and below them. Each step is a convolution of its own over some
+// rows, with padding only where the image ends, and all share the packed weights of the whole one.
+
 #include "layers/interior_first.hpp"
 
 namespace rondo::train {
@@ -36,6 +40,8 @@ struct InteriorFirst::Maker {
 
 bool InteriorFirst::pays(const Halo& halo, const Box& held, const Box& reads,
                          std::int64_t weights) noexcept {
+  // Some rows of one image are dense memory; of several images they are not. Two or three kernels
+  // read the weights more often than one, which pays only where the activations are larger.
   const bool rows_are_dense = held.n.size() == 1 && reads.w == held.w && halo.inner.w == halo.own.w;
   const bool most_are_inner = !halo.inner.h.empty() && 2 * halo.inner.h.size() >= halo.own.h.size();
   return reads != held && rows_are_dense && most_are_inner && weights <= 4 * held.size();

@@ -26,6 +26,8 @@ tensor::KernelMemory KernelMemories::known(const std::vector<std::int64_t>& key,
   if (found != known_.end()) return found->second;
   tensor::KernelMemory memory;
   try {
+    // A planner asks for shapes that no run would have: an answer that is no kernel must not end
+    // the search.
     memory = tensor::memory_of(engine_, spec);
   } catch (const std::runtime_error&) {  // oneDNN has none
     if constexpr (requires { spec.weights(); })

@@ -23,6 +23,8 @@ namespace rondo::train {
 
 RONDO_LAYER_KINDS(RONDO_DECLARE_KIND)
 
+// A list, and not objects that register themselves: the linker drops those of a static library that
+// nobody refers to.
 std::span<const DescribedKind> described_kinds() {
   static const std::vector<DescribedKind> kinds = {RONDO_LAYER_KINDS(RONDO_CALL_KIND)};
   return kinds;
@@ -93,6 +95,8 @@ std::unique_ptr<LayerKernel> LayerType::bf16_kernel(tensor::Engine& engine,
 std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context,
                                                     const NodeLayout& layout,
                                                     bool input_gradient) const {
+  // Right for layers whose kernel may run on the rank's box as if that were the whole value; the
+  // others override it.
   const tensor::Shape own = layout.x.box_of(context.communicators.rank()).shape();
   return kernel(context.engine, own, input_gradient && context.trains(), context.purpose);
 }

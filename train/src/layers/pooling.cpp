@@ -68,6 +68,7 @@ class PoolingKernel final : public OneForwardKernel {
   tensor::Pooling kernel_;
 };
 
+// Without training there is no workspace: maxima need not be found again.
 std::unique_ptr<LayerKernel> make_whole(tensor::Engine& engine, tensor::PoolingSpec spec,
                                         KernelPurpose purpose,
                                         tensor::DataType type = tensor::DataType::f32) {
@@ -90,6 +91,8 @@ class PoolingInSpace final : public OneForwardKernel {
   void backward_input(const BackwardOperands& operands) override {
     float* dx = operands.dx.as<float>().data;
     if (dx == nullptr) return;
+    // Gradients of the halo are computed here and go home; those that come are added to the own
+    // ones.
     if (x_.reads_own()) {
       if (kernel_) kernel_->backward(operands.dy, operands.dx);
       home_->start(dx);
@@ -112,6 +115,7 @@ class PoolingInSpace final : public OneForwardKernel {
         reads_(forward_windows(halo, windows_of(layer), own_).inputs_of(own_)),
         x_(context, layout.x, needs, reads_) {
     if (context.trains()) {
+      // Made by ranks without outputs, too: others return gradients to them.
       home_.emplace(context.communicators.all(),
                     halo_return(layout.x, needs, context.communicators.rank()), reads_, own_,
                     context.memory, Arrival::adds);
@@ -150,6 +154,8 @@ class GlobalAverageInSpace final : public OneForwardKernel {
         pixels_(static_cast<float>(layout.x.extents().h * layout.x.extents().w)),
         counts_(layout.x.holder_index(context.communicators.rank()) == 0),
         sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
+        // The plan refers to the buffer and is started in every step, so that a step allocates
+        // nothing.
         meet_(context.communicators.replica().plan_allreduce(std::span<float>(sums_))) {}
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
@@ -293,6 +299,8 @@ class GlobalAverage final : public LayerType {
   LayerTraffic traffic(const NodeLayout& layout, bool /*input_gradient*/) const override {
     if (!layout.in_space()) return {};
     const auto others = static_cast<std::uint64_t>(layout.x.ranks() - 1);
+    // An allreduce of the sums. Backward sends nothing: every rank has dy, and spreads it over its
+    // own pixels.
     return {2 * others * static_cast<std::uint64_t>(layout.y.extents().size()), 0};
   }
 
@@ -303,6 +311,7 @@ class GlobalAverage final : public LayerType {
   }
 };
 
+// Windows lie side by side unless a stride is given, as in PyTorch.
 LayerKind described_pooling(const Experiment::Layer& layer, tensor::PoolingKind kind) {
   return PoolingLayer{.kind = kind,
                       .window = layer.window,
@@ -332,6 +341,8 @@ std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
   return make_layer_kernel(context.engine, layer, x, true, context.purpose);
 }
 
+// Of an image that is split, every rank of the replica gets the means: they are the same for all,
+// and the fully connected layer behind reads whole images.
 std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& context,
                                                          const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();
@@ -342,6 +353,7 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& co
   }
 
   const Box x = layout.x.box_of(rank);
+  // All ranks of the replica hold the same means of its samples.
   const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
   if (parts.c > 1 || parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
     throw std::invalid_argument(

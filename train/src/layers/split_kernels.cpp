@@ -77,6 +77,7 @@ void NeededPart::start(tensor::View<const float> own) {
 }
 
 tensor::View<const float> NeededPart::finish() {
+  // Without a copy nothing arrives: the rank reads what it holds, and only sends.
   exchange_.finish(copy_.data());
   return read_;
 }
@@ -89,6 +90,7 @@ std::size_t NeededPart::bytes(const Partition& held, std::span<const Box> needs,
 
 void add_memory(tensor::KernelMemory& sum, const tensor::KernelMemory& more) noexcept {
   sum.own += more.own;
+  // Scratchpad and reorder buffer are shared by all kernels of an engine, so the largest counts.
   sum.scratchpad = std::max(sum.scratchpad, more.scratchpad);
   sum.reorder_buffer = std::max(sum.reorder_buffer, more.reorder_buffer);
 }

@@ -20,6 +20,7 @@ ConvolutionLayer lenet_convolution(std::int64_t filters, std::int64_t padding) {
           .initial = Initial::uniform_fan_in};
 }
 
+// AlexNet's windows overlap: they are wider than the stride.
 constexpr PoolingLayer overlapping_pool{.window = 3, .stride = 2};
 
 ConvolutionLayer alexnet_convolution(std::int64_t filters, std::int64_t kernel,
@@ -68,6 +69,8 @@ class Features {
   int module_ = 0;
 };
 
+// torchvision's classifier has a ReLU and a dropout as modules of their own, hence the gaps in the
+// numbers.
 Model make_vgg(const char* name, const Convolutions& convolutions, Norm norm, tensor::Shape input,
                std::int64_t classes) {
   ModelBuilder builder(name, input, classes);
@@ -88,6 +91,8 @@ Model make_vgg(const char* name, const Convolutions& convolutions, Norm norm, te
 
 }  // namespace
 
+// LeCun et al., 1998, with ReLU and maxima instead of the sigmoids and averages of then, as it is
+// taught today.
 Model make_lenet5(tensor::Shape input, std::int64_t classes) {
   ModelBuilder builder("lenet5", input, classes);
   ValueId x = builder.add("conv1", lenet_convolution(6, 2), ModelBuilder::input);
@@ -100,6 +105,7 @@ Model make_lenet5(tensor::Shape input, std::int64_t classes) {
   return builder.finish();
 }
 
+// The network of Krizhevsky's "One weird trick" (2014), which torchvision has.
 Model make_alexnet(tensor::Shape input, std::int64_t classes) {
   ModelBuilder builder("alexnet", input, classes);
   ValueId x = builder.add("features.0", alexnet_convolution(64, 11, 2, 4), ModelBuilder::input);
@@ -118,6 +124,8 @@ Model make_alexnet(tensor::Shape input, std::int64_t classes) {
   return builder.finish();
 }
 
+// The network of the ImageNet paper (Krizhevsky et al., 2012), as Caffe has it but without groups
+// and local response normalisation: the published plans of parallel training are for its layers.
 Model make_alexnet_2012(tensor::Shape input, std::int64_t classes) {
   ModelBuilder builder("alexnet-2012", input, classes);
   ValueId x = builder.add("conv1", alexnet_convolution(96, 11, 0, 4), ModelBuilder::input);

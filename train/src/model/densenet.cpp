@@ -61,6 +61,7 @@ class DenseBuilder {
   std::int64_t channels_ = 0;
 };
 
+// A last batch norm, because those of a block stand in front of convolutions.
 Model classify(ModelBuilder& builder, ValueId x, std::int64_t classes) {
   x = builder.add("features.norm5", norm_relu, x);
   x = builder.add("avgpool", GlobalAveragePoolingLayer{}, x);

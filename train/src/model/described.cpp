@@ -1,4 +1,8 @@
 // Models that the configuration describes layer by layer, with [[model.layers]].
+//
+// Values have names here: that of the layer that writes them, or "input". A layer reads the value
+// before it unless it says `from`; so a chain needs no names at all. Only earlier layers can be
+// named, so there are no cycles.
 
 #include "model/described.hpp"
 
@@ -58,6 +62,7 @@ class Describer {
       for (const std::string& other : names_in(layer.with)) inputs.push_back(value_of(other));
       last_ = builder_.add(name, kind_of(layer), std::move(inputs));
     } catch (const std::invalid_argument& error) {
+      // With the layer's number, from which the reader of the file finds the line.
       throw DescriptionError("model.layers: layer " + name + ": " + error.what(), number_ - 1);
     }
     values_[name] = last_;
@@ -125,6 +130,7 @@ Model model_of(const Experiment& experiment, tensor::Shape images, std::int64_t 
     return make_model(experiment.model.name, images, classes);
   }
   Model model = make_described_model(experiment.model);
+  // A described model says itself how large its images are; the data have to agree.
   const tensor::Shape wanted = images.with_n(0);
   if (wanted != tensor::Shape{} && wanted != model.input.with_n(0)) {
     throw DescriptionError("model.input: the model is described for images of " +

@@ -59,6 +59,7 @@ ValueId add_block(ModelBuilder& builder, const Block& block, ValueId x) {
   y = add_rectified(builder, conv + std::to_string(module++), depthwise(wide, block.stride), y);
   y = builder.add(conv + std::to_string(module++), pointwise(block.to), y);
   const std::string norm = conv + std::to_string(module);
+  // The shortcut is added by the last batch norm, without an activation (the linear bottleneck).
   if (block.stride != 1 || block.from != block.to) return builder.add(norm, norm_only, y);
   return builder.add(norm, BatchNormLayer{.activation = tensor::Activation::none, .residual = true},
                      y, x);

@@ -24,6 +24,7 @@ void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& know
                       (several ? "at least " : "") + std::to_string(wanted));
   }
   for (const ValueId input : layer.inputs) {
+    // Layers are in the order in which forward runs them, so a value is known before it is read.
     if (input >= known.size()) {
       refuse(layer, "reads value " + std::to_string(input) + ", which no earlier layer writes");
     }
@@ -62,6 +63,7 @@ void check_logits(const Model& model, const tensor::Shape& logits) {
 // Adds the parameters of one layer after another, densely.
 void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayout& layout) {
   if (!added.learned.empty()) {
+    // A layer's parameters are adjacent, and are reduced and packed together: they are one block.
     layout.blocks.push_back({.name = layer.name, .offset = layout.parameter_count, .size = 0});
   }
   for (Parameter& parameter : added.learned) {
@@ -71,6 +73,7 @@ void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayo
     layout.blocks.back().size += parameter.size();
     layout.parameters.push_back(std::move(parameter));
   }
+  // Statistics lie in an array of their own: they are measured, and no optimizer may touch them.
   for (Parameter& statistic : added.statistics) {
     statistic.name = layer.name + "." + statistic.name;
     statistic.offset = layout.statistic_count;

@@ -1,3 +1,6 @@
+// Words of users against names that exist: the nearest name for "did you mean", and patterns with *
+// and ?. Both are used for keys, layers, models and tensors alike.
+
 #include "model/names.hpp"
 
 #include <algorithm>
@@ -13,6 +16,7 @@ namespace {
 
 constexpr std::size_t longest_word = 64;  // longer ones are no typing errors
 
+// A third of a word may be wrong, and two letters of a short one.
 std::size_t tolerance(std::string_view word) { return std::max<std::size_t>(2, word.size() / 3); }
 
 }  // namespace

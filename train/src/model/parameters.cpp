@@ -38,6 +38,7 @@ std::uint64_t hash_of(std::string_view name) {
 // Uniform in (0, 1): the numbers of elements 4 * block to 4 * block + 3.
 std::array<double, lanes> uniform_block(std::uint64_t seed, std::uint64_t name,
                                         std::uint64_t block) {
+  // The counter says which block of which parameter, the key which run: so nothing is drawn twice.
   const Generator::ctr_type counter{{low(block), high(block), low(name), high(name)}};
   const Generator::key_type key{{low(seed), high(seed)}};
   const Generator::ctr_type bits = Generator{}(counter, key);
@@ -97,6 +98,7 @@ void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t fi
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t element = first + i;
     if (i == 0 || element % lanes == 0) {
+      // A part may begin within a block of four.
       block = scaled_block(parameter, uniform_block(seed, name, element / lanes));
     }
     values[i] = static_cast<float>(block[element % lanes]);
@@ -105,6 +107,7 @@ void draw_initial(const Parameter& parameter, std::uint64_t seed, std::size_t fi
 
 namespace {
 
+// A slice of a grid is several stretches of the whole parameter: each is drawn at its place in it.
 void draw_part(const Parameter& parameter, std::uint64_t seed, std::span<float> values) {
   for_each_stretch(parameter, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
     draw_initial(parameter, seed, in_whole, values.subspan(in_part, size));

@@ -55,6 +55,8 @@ ValueId add_branch(ModelBuilder& builder, const Design& design, const Block& blo
 
 ValueId add_block(ModelBuilder& builder, const Design& design, const Block& block, ValueId x) {
   ValueId shortcut = x;
+  // The shortcut's layers come first, in the order in which forward runs them. Names, and not
+  // positions, identify parameters, so files of torchvision fit all the same.
   if (block.project) {
     const ConvolutionLayer layer =
         plain_convolution(outputs_of(design, block.filters), 1, block.stride);
@@ -78,6 +80,7 @@ Model make_resnet(const char* name, const Design& design, const Blocks& blocks, 
     const std::int64_t filters = stem << stage;
     for (std::int64_t i = 0; i < blocks[stage]; ++i) {
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      // A bottleneck has four times the filters at its end, so already the first stage projects.
       const bool project = stride != 1 || channels != outputs_of(design, filters);
       const std::string number = std::to_string(stage + 1) + "." + std::to_string(i);
       x = add_block(builder, design, {"layer" + number, filters, stride, project}, x);

@@ -1,4 +1,6 @@
-// The list of all models. A new one is a function in a source of this folder and a line below.
+// The list of all models. A new one is a function in a source of this folder and a line below. The
+// shape and the classes are those that the model was published for; data of other sizes replace
+// them, where the model bears them.
 
 #include <array>
 #include <stdexcept>
@@ -58,6 +60,7 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+// An input without extents, or no classes, means the usual ones.
 Model make_model(const ModelEntry& entry, tensor::Shape input, std::int64_t classes) {
   const bool usual = input.with_n(0) == tensor::Shape{};
   Model model = entry.make(usual ? entry.input : input, classes == 0 ? entry.classes : classes);

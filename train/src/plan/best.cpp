@@ -64,6 +64,7 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
     counted.reduction_seconds += option.reduction;
     counted.redistribution_seconds += found.layers[i].redistribution;
   }
+  // Bringing the logits together is the last layer's cost.
   plan.layers.back().redistribution_seconds += found.closing;
   add_up(plan);
 }
@@ -74,7 +75,9 @@ WorkSeconds work_seconds(const GridJob& job, const FoundLayouts& found, std::siz
   return costs.seconds(local_work(job, layer_of(job, layer), found.layers[layer].option.split));
 }
 
-// BestPlan::overlapped_seconds.
+// BestPlan::overlapped_seconds. Forward, then backward from the last layer to the first. A layer's
+// reduction can begin when its gradients are final and the reduction before it has ended; the step
+// ends with the later of the two. Half of what a layer exchanges belongs to either direction.
 double overlapped_seconds(const GridJob& job, const FoundLayouts& found,
                           const ComputeCosts& costs) {
   double computed = 0.0;  // up to here, with exchanges
@@ -104,11 +107,14 @@ class GridPlanner {
       : job_(job), costs_(costs), kernels_(kernels), layouts_(possible_layouts(job)) {}
 
   BestPlan run() {
+    // A state packs the number of a layout into a few bits (layout_search.hpp).
     if (layouts_.size() > most_layouts) {
       return refused(fmt::format("a group of {} ranks can be split in more than {} ways",
                                  job_.grid.pr, most_layouts));
     }
     const std::uint64_t limit = job_.options.memory_limit;
+    // Without a limit first: usually the fastest plan fits, and the search with a limit keeps many
+    // more states.
     const std::optional<Candidate> fastest = search(0);
     if (fastest && (limit == 0 || fastest->plan.bytes_per_rank <= limit)) return fastest->plan;
     if (fastest) {
@@ -191,6 +197,7 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
     const GridJob job = job_of(model, options, {pr, options.ranks / pr});
     plans.push_back(GridPlanner(job, costs, kernels).run());
   }
+  // Grids that are refused come last, but they are shown: with the reason.
   std::ranges::sort(plans, {}, [](const BestPlan& plan) {
     return std::tuple(!plan.refused.empty(), plan.seconds(), plan.grid.pr);
   });
@@ -220,6 +227,8 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
 std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions& options,
                                           ComputeTable& table, int most_measurements) {
   const std::int64_t samples = (options.batch + options.ranks - 1) / options.ranks;
+  // Every layer is measured unsplit first, so that each has a rate from which splits can be
+  // estimated.
   for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
   while (true) {
     std::vector<BestPlan> plans = best_plans(model, options, table);
@@ -249,6 +258,8 @@ Experiment::Grid grid_keys(const BestPlan& plan) {
   Experiment::Grid grid;
   grid.sample = plan.grid.pc;
   if (plan.grid.pr == 1) return grid;
+  // The numbers of [grid] only have to make the size of a replica; each layer's split is given by
+  // name.
   grid.filter = plan.grid.pr;
   for (const BestLayer& layer : plan.layers) {
     grid.layers.emplace_back(layer.name, to_text(layer.split));

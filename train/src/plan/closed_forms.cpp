@@ -1,6 +1,10 @@
-// What a collective or a message costs between ranks that may be on one node or on several.
-// The closed forms of plan.hpp: what each strategy communicates for each layer with weights, which
-// grids are refused and why, and the order in which grids are shown.
+// The closed forms of plan.hpp (Gholami et al., SPAA 2018): what each strategy communicates for
+// each layer with weights, which grids are refused and why, and the order in which grids are shown.
+//
+// First come the costs of a message and of a collective: alpha seconds for each round of messages,
+// and the bytes that a rank sends divided by the bandwidth. Ranks that share a node use another
+// link than those that do not; a collective of both is one within nodes, then one between them on
+// what is left.
 
 #include "plan/closed_forms.hpp"
 
@@ -34,12 +38,15 @@ int rounds_of(int ranks) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1U));
 }
 
+// Of an allgather or a reduce-scatter: ceil(log2 p) rounds, and (p - 1) / p of the words. An
+// allreduce is both, so callers count it twice.
 double flat_seconds(double words, int ranks, const LinkCost& link) {
   const double moved = words * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return link.alpha_seconds * rounds_of(ranks) + moved * word_bytes / link.bandwidth;
 }
 
-// How many ranks of the group share a node.
+// How many ranks of the group share a node. A group takes every stride-th rank. Where the ranks of
+// a node are no multiple of the stride, its members lie on different nodes.
 int ranks_on_node(Group group, int ranks_per_node) {
   if (ranks_per_node % group.stride != 0) return 1;
   return std::gcd(group.size, ranks_per_node / group.stride);
@@ -58,6 +65,7 @@ double collective_seconds(double words, Group group, const PlanOptions& options)
          flat_seconds(words / local, group.size / local, options.fabric);
 }
 
+// One message each way between neighbours; they are sent at the same time.
 double halo_seconds(double words, Group group, const PlanOptions& options) {
   if (group.size == 1 || words == 0.0) return 0.0;
   return message_seconds(words, link_within(group, options));
@@ -162,6 +170,8 @@ double layer_seconds(const WeightLayer& layer, const FormSplit& split, const Pla
   return split.domain ? domain_seconds(layer, split, options) : grid_seconds(layer, split, options);
 }
 
+// Forward, backward-weights and, but for the first layer, backward-data: each multiplies and adds
+// every weight once per position of the output.
 double layer_flops(const WeightLayer& layer) {
   const double pass = 2.0 * static_cast<double>(layer.weights * layer.y.h * layer.y.w);
   return layer.first ? 2.0 * pass : 3.0 * pass;
@@ -172,6 +182,8 @@ FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
   const FormSplit grid{.domain = false, .pr = pr, .pc = pc};
   if (strategy == Strategy::domain) return {.domain = true, .pr = pr, .pc = pc};
   if (strategy != Strategy::integrated || layer.fully_connected) return grid;
+  // Integrated parallelism: convolutions by samples as long as every rank has one, by rows beyond
+  // that.
   if (options.ranks <= options.batch) return {.domain = false, .pr = 1, .pc = options.ranks};
   return {.domain = true, .pr = pr, .pc = pc};
 }
@@ -184,6 +196,7 @@ std::vector<int> grid_rows(const PlanOptions& options) {
   return rows;
 }
 
+// For the reader of the table: which grid this one layer would like best.
 int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
   int best = options.ranks;
   double least = std::numeric_limits<double>::infinity();
@@ -321,6 +334,7 @@ std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOpti
   for (const int pr : rows_of(strategy, options)) {
     plans.push_back(plan_grid(model, layers, strategy, pr, options, kernels));
   }
+  // The same for all grids, so it is computed once per layer.
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const int cheapest = cheapest_pr(layers[i], options);
     for (GridPlan& grid : plans) grid.layers[i].cheapest_pr = cheapest;

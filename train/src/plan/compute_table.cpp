@@ -1,5 +1,10 @@
 // How long a rank computes a layer: measured here once per shape, kept in a file under the name of
 // the machine, and estimated by the rates of similar layers where nothing was measured.
+//
+// Measuring every split of every layer would take hours. So a layer is measured for as many samples
+// as are quick to compute, and scaled to the real number; a split that was never measured is
+// estimated by the fastest rate that its layer has shown; and the planner measures only the splits
+// that its best plan uses, until it uses nothing else.
 
 #include "plan/compute_table.hpp"
 
@@ -45,6 +50,7 @@ std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file)
   std::ifstream in(file);
   try {
     const Json object = Json::parse(in);
+    // A file of another version, or one that is broken, is no error: its times are measured again.
     if (object.at("format") != format) return {};
     for (const auto& [key, seconds] : object.at("seconds").items()) {
       times[key] = {.forward = from_json(seconds.at(0)),
@@ -65,6 +71,7 @@ void write_times(const std::filesystem::path& file,
                     to_json(work.backward_data)};
   }
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  // Written aside and renamed, so that two planners at a time leave a whole file.
   const std::filesystem::path aside = file.string() + "." + std::to_string(getpid());
   std::ofstream out(aside);
   out << Json{{"format", format}, {"seconds", seconds}}.dump(1) << "\n";
@@ -90,6 +97,8 @@ std::string key_of(const LocalWork& work) {
                      work.input.w, work.input.c, work.input_gradient ? "" : " without dx");
 }
 
+// Times are of a processor, a number of threads and a version of oneDNN; one file may hold those of
+// many.
 std::string machine_key(int threads) {
   return fmt::format("oneDNN {}, {}, {} threads: ", tensor::onednn_version(), processor(), threads);
 }
@@ -130,6 +139,7 @@ LocalWork sample_of(LocalWork work) {
   const double most = pass_flops(work) > 0.0 ? most_flops : most_elements;
   const double per_sample = amount_of(work) / static_cast<double>(work.input.n);
   auto samples = static_cast<std::uint64_t>(std::max(most / std::max(per_sample, 1.0), 1.0));
+  // A power of two, so that many splits of a layer are the same measurement.
   samples = std::bit_floor(samples);
   if (work.kind->traits().weights == Weights::outputs) {
     samples = std::max<std::uint64_t>(samples, least_connected);
@@ -167,6 +177,7 @@ WorkSeconds run(tensor::Engine& engine, const LocalWork& work) {
   try {
     return sum_of(measure_layer(engine, spec, work.input));
   } catch (const std::runtime_error&) {
+    // oneDNN has no fast kernel for such a part: a plan that has it is never the fastest.
     constexpr double forever = std::numeric_limits<double>::infinity();
     return {.forward = forever, .backward_weights = forever, .backward_data = forever};
   }
@@ -232,6 +243,7 @@ void ComputeTable::measure_update(std::size_t parameters) {
 
 void ComputeTable::save() const {
   if (file_.empty() || measurements_ == 0) return;
+  // Read again: another planner may have added times meanwhile.
   std::map<std::string, WorkSeconds> all = read_times(file_);
   for (const auto& [key, seconds] : times_) all[key] = seconds;
   write_times(file_, all);

@@ -1,4 +1,6 @@
-// What it costs on one grid to bring a value of the model from one layout to another.
+// What it costs on one grid to bring a value of the model from one layout to another. The rank that
+// receives most decides, because the others wait for it. A few positions of a replica are looked
+// at: the boxes of the others are alike.
 
 #include "plan/grid_job.hpp"
 
@@ -37,6 +39,7 @@ Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
   const Parts parts = parts_of(from, grid);
   Messages most;
   for (const int position : positions) {
+    // The last replica has the most samples, as the last part of a cut has.
     const int rank = grid.rank_at(grid.pc - 1, position);
     const Box wanted = box_of(to, extents, grid, rank);
     const Box kept = intersection(box_of(from, extents, grid, rank), wanted);
@@ -69,6 +72,8 @@ std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>&
 
 }  // namespace
 
+// Values of the same height, width and channels have the same table; a network has few different
+// ones.
 RelayoutTable::RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts)
     : layouts_(layouts.size()) {
   for (const tensor::Shape& shape : job.shapes) {

@@ -1,5 +1,7 @@
 // What one layer costs that is split in one way: the work of the rank that has most, the exchange
-// of activations and halos, the reduction of gradients.
+// of activations and halos, the reduction of gradients. The search asks for each layer, each split
+// and each layout, so that everything here is arithmetic on extents; nothing is lowered or
+// simulated.
 
 #include "plan/layer_costs.hpp"
 
@@ -26,6 +28,7 @@ void take_part_of_image(const JobLayer& layer, const LayerSplit& split, tensor::
     input.w = largest_part(layer.x.w, split.w);
     return;
   }
+  // A part along a dimension reads its halo as well: the kernel computes on what it reads.
   if (split.h > 1) input.h = inputs_for(largest_part(layer.y.h, split.h), windows->h);
   if (split.w > 1) input.w = inputs_for(largest_part(layer.y.w, split.w), windows->w);
 }
@@ -90,6 +93,7 @@ Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns
   Messages most;
   for (const Need& h : rows) {
     for (const Need& w : columns) {
+      // A rank in the middle has eight neighbours, the corners among them.
       most.count = std::max(most.count, (h.sides + 1) * (w.sides + 1) - 1);
       most.words = std::max(most.words, depth * (h.all * w.all - h.own * w.own));
     }
@@ -165,6 +169,8 @@ double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSp
   return layer.is_convolution() ? by_channel_seconds(job, layer, split.channels) : 0.0;
 }
 
+// Of the gradients of weights: by all ranks where all hold the same weights and other samples or
+// pixels, over the replicas where the ranks of one hold slices, or the same samples.
 double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (!layer.has_split()) return 0.0;
   const auto words = static_cast<double>(weights_of(layer)) / weight_parts(job, split);
@@ -172,6 +178,7 @@ double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerS
   return 2.0 * collective_seconds(words, repeated ? job.across() : job.all(), job.options);
 }
 
+// The two buffers of a convolution by channel.
 std::int64_t gathered_words(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (split.kind != SplitKind::channel || !layer.is_convolution()) return 0;
   const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.pieces;
@@ -219,7 +226,7 @@ bool are_enough(std::int64_t channels, int parts) {
   return parts == 1 || channels / parts >= least_channels;
 }
 
-// Parts of a picture have less padding than a kernel.
+// Parts of an image have less padding than a kernel.
 bool is_overpadded(const JobLayer& layer) {
   if (!layer.is_convolution()) return false;
   const Windows windows = windows_if_any(layer).value_or(Windows{});
@@ -323,6 +330,7 @@ std::optional<int> closing_layout(int logits, const std::vector<ValueLayout>& la
   return number_of({.kind = SplitKind::group}, layouts);
 }
 
+// Every layout that some split of the grid reads or writes; their order gives them their numbers.
 std::vector<ValueLayout> possible_layouts(const GridJob& job) {
   std::vector<ValueLayout> layouts;
   if (job.grid.ranks() <= job.options.batch) layouts.push_back({.kind = SplitKind::sample});

@@ -19,12 +19,12 @@ constexpr std::int64_t least_channels = 16;
 [[nodiscard]] LocalWork local_work(const GridJob& job, const JobLayer& layer,
                                    const LayerSplit& split);
 
-// Seconds of the halos of a convolution or pooling layer whose pictures are split: of x before
+// Seconds of the halos of a convolution or pooling layer whose images are split: of x before
 // forward, of dy before backward-data; of the sums of global average pooling. 0 for other layers.
 [[nodiscard]] double halo_seconds(const GridJob& job, const JobLayer& layer,
                                   const LayerSplit& split);
 
-// Has every rank a part of the pictures that it reads and writes, at least as thick as the halo?
+// Has every rank a part of the images that it reads and writes, at least as thick as the halo?
 [[nodiscard]] bool is_thick_enough(const JobLayer& layer, const LayerSplit& split);
 
 // What plan_best.hpp says of a layer that is split so and reads `x`. Layers that follow have the

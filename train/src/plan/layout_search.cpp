@@ -1,8 +1,12 @@
 // The fastest split of every layer on one grid, by dynamic programming over the layers in order. A
-// state is how all values that are still to be read are laid out; for each, a pareto front of
-// seconds and words is kept.
-// What one rank needs of memory for a choice of splits, and the fastest choice that fits into a
-// limit: the words that are kept are limited step by step, until the bytes fit.
+// state is how all values that are still to be read are laid out; two ways that lead to the same
+// state have the same future, so only the faster one is kept. With a limit of memory a way may also
+// be better because it takes fewer words: then each state keeps a pareto front of seconds and
+// words.
+//
+// Behind the search: what one rank needs of memory for a choice of splits, and the fastest choice
+// that fits into a limit. The words that the search may use are limited step by step, until the
+// bytes fit.
 
 #include "plan/layout_search.hpp"
 
@@ -21,6 +25,8 @@
 namespace rondo::train {
 namespace {
 
+// A longer front is thinned out: every second label goes, and the first and the last stay. So a
+// plan may be missed that is a little faster; a plan that was found always fits.
 constexpr std::size_t most_labels = 64;
 
 }  // namespace
@@ -74,6 +80,8 @@ OpenLayouts OpenStep::apply(OpenLayouts state, int y) const noexcept {
   return after;
 }
 
+// Which values are open behind each layer, and in which slot of a state each lies. A value is open
+// from its writer to its last reader; shortcuts keep theirs open over a whole block.
 std::vector<OpenStep> open_steps(const Model& model) {
   const std::vector<std::size_t> last = last_readers(model);
   std::vector<OpenStep> steps;
@@ -170,8 +178,11 @@ class Search {
     for (const Label& label : labels.labels()) {
       const double seconds = label.seconds + option.seconds() + reading.seconds;
       const std::uint64_t all_words = label.words + option.words + reading.words;
+      // Words only grow along a way, so one that is over the limit already is given up.
       if (words_matter() && all_words > most_words_) continue;
       if (!reached.wants(seconds, all_words, words_matter())) continue;
+      // Decisions are kept in one list and refer to the one before, so that labels stay small; the
+      // chosen way is followed back at the end.
       ways_.push_back({label.step, index, reading.seconds});
       reached.insert({seconds, all_words, ways_.size() - 1}, words_matter());
     }
@@ -324,6 +335,7 @@ std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lo
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const tensor::KernelMemory memory =
         memory_of_node(kernels, model, lowering, node, position, BatchNormGroup::rank);
+    // Each kernel has its own memory; scratchpad and reorder buffer are those of the engine.
     own += memory.own;
     scratchpad = std::max(scratchpad, memory.scratchpad);
     reorder_buffer = std::max(reorder_buffer, memory.reorder_buffer);
@@ -344,6 +356,7 @@ std::set<int> positions_of(int ranks) {
 std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
                          const std::vector<LayerSplit>& splits, ProcessGrid grid,
                          const PlanOptions& options) {
+  // The executor's memory is that of the largest micro-batch of the largest share.
   const std::int64_t images = ceiling(ceiling(options.batch, grid.pc), options.pieces);
   const Lowering lowering = lower(model, splits, grid.pr, images);
   std::uint64_t most = 0;
@@ -418,6 +431,9 @@ class MemorySearch {
     if (job_.options.memory_limit == 0) return search(0);
     std::optional<FittingLayouts> best;
     for (const std::uint64_t gradient : gradients_of(options_)) {
+      // The buffers of gradients are as large as the largest gradient that a plan has. So the
+      // search is repeated with fewer options, those with larger gradients taken out one size after
+      // another.
       if (buffers_ * gradient >= limit_) continue;
       remove_larger(options_, gradient);
       std::optional<FittingLayouts> found = search(0);
@@ -437,6 +453,8 @@ class MemorySearch {
     std::optional<FoundLayouts> found =
         search_layouts(job_, layouts_, relayouts_, options_, most_words);
     if (!found) return std::nullopt;
+    // Words that the search has added up by itself, and the buffers of gradients that all layers
+    // share.
     const std::uint64_t words = found->words + buffers_ * largest_gradient(*found);
     return FittingLayouts{.layouts = std::move(*found), .words = words};
   }

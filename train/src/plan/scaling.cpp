@@ -1,5 +1,7 @@
 // How a scheme scales (scaling.hpp): the time of a step on more and more ranks, with what backward
-// hides of the reductions.
+// hides of the reductions. Each scheme is a formula over the same three things: when the gradients
+// of each layer are final, what an allreduce takes, and how long the optimizer works. No formula
+// counts what ranks wait for slow ones, so a prediction is optimistic.
 
 #include "plan/scaling.hpp"
 
@@ -35,6 +37,7 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
     backward.end += seconds.back().forward;
   }
   const std::vector<ParameterBlock> groups = layout_of(model).blocks;
+  // From the last layer to the first, as backward goes.
   std::size_t group = groups.size();
   backward.groups.resize(group);
   for (std::size_t i = work.size(); i-- > 0;) {
@@ -52,6 +55,8 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
   return backward;
 }
 
+// One reduction at a time: a bucket begins when its gradients are final and the one before has
+// ended.
 double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_words,
                       const Allreduce& allreduce) {
   double end = 0.0;
@@ -89,6 +94,7 @@ double reduced_from(const SchemeJob& job, std::size_t first) {
                         [&](double words) { return allreduce_seconds(job, words, job.ranks); });
 }
 
+// What backward does not hide is added to the step.
 double synchronous_seconds(const SchemeJob& job) {
   return std::max(job.backward.end, reduced_from(job, 0)) + job.update_seconds;
 }
@@ -140,6 +146,8 @@ double window_end_seconds(const SchemeJob& job, const LazyPlan& plan, double res
   return std::max(job.backward.end, end);
 }
 
+// The mean over a window of tau iterations: tau - 1 that reduce all but the lazy layers, and a last
+// one that reduces them as well.
 double lazy_seconds(const SchemeJob& job) {
   const LazyPlan plan = lazy_plan(job);
   if (plan.layers == 0) return synchronous_seconds(job);
@@ -155,6 +163,7 @@ double averaged_words(const SchemeJob& job) {
   return parameters_of(job) * (state ? 1 + job.options.optimizer_words : 1);
 }
 
+// Nothing is reduced within a period; the average at its end is hidden by nothing.
 double k_step_seconds(const SchemeJob& job) {
   const double average = allreduce_seconds(job, averaged_words(job), job.ranks);
   return job.backward.end + job.update_seconds + average / static_cast<double>(job.update.period);
@@ -204,6 +213,8 @@ double minibatches_of(const SchemeJob& job, double round) {
 double cyclic_seconds(const SchemeJob& job) {
   const double alone = job.backward.end + job.update_seconds;
   if (job.ranks == 1) return alone;
+  // The token goes round: all updates follow each other, and each worker has computed something by
+  // then.
   const double round = std::max(job.ranks * job.update_seconds + handover_seconds(job), alone);
   return round / minibatches_of(job, round);
 }
@@ -305,6 +316,7 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
   const bool lazy = sync::describe_scheme(update.scheme).windows && update.max_interval > 0;
   require_scaling(!lazy || options.tau <= static_cast<double>(update.max_interval),
                   "windows are longer than update.max_interval on average");
+  // Speed-up is relative to one rank with the same scheme.
   const double alone = point(model, update, options, costs, 1).images_per_second;
   std::vector<ScalingPoint> points;
   for (const int ranks : ranks_of(options)) {

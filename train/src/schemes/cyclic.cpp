@@ -40,6 +40,8 @@ TurnKind kind_of(std::string_view name) {
   throw std::invalid_argument("no such kind");
 }
 
+// Anything else than a turn of one of these workers is refused, whatever its form: the caller names
+// file and line.
 sync::Turn turn_of(const std::string& line, int workers) {
   const auto object = nlohmann::json::parse(line);
   const sync::Turn turn{.kind = kind_of(object.at("kind").get<std::string>()),
@@ -66,6 +68,7 @@ std::string_view name_of(sync::Turn::Kind kind) noexcept {
 }
 
 void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns) {
+  // Appended epoch by epoch: a run that is killed leaves the turns of its whole epochs.
   std::ofstream stream(file, std::ios::app);
   for (const sync::Push& push : turns) {
     const nlohmann::ordered_json line = {{"worker", push.turn.worker},
@@ -100,7 +103,9 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<sync::Push>);
 
+// An allgather of unequal parts needs to know all sizes on every rank.
 std::vector<std::size_t> bytes_by_rank(transport::World& world, std::size_t mine) {
+  // Every rank has taken another number of turns.
   const std::array own{static_cast<std::int64_t>(mine)};
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   world.communicator().allgather(std::span<const std::int64_t>(own), std::span(all)).wait();
@@ -119,6 +124,7 @@ std::vector<sync::Push> by_version(const std::vector<sync::Push>& pushes) {
 
 }  // namespace
 
+// In the order of the versions of the model, which is that of the turns.
 std::vector<sync::Push> gather_pushes(transport::World& world,
                                       const std::vector<sync::Push>& mine) {
   std::vector<std::uint8_t> own(mine.size() * sizeof(sync::Push));
@@ -162,6 +168,7 @@ Scheme make_cyclic(const Experiment& experiment, SchemeParts& parts,
       .total_samples = parts.total_samples,
       .script = std::move(parts.script)};
   if (Traces* const traces = parts.traces) {
+    // Collected on the rank that took the turn; gathered and written at the end of an epoch.
     options.on_push = [traces](const sync::Push& push) { traces->pushes.push_back(push); };
   }
   return sync::make_cyclic(parts.replica, optimizer, options);

@@ -39,7 +39,9 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
   return {};
 }
 
-/// Up to the first layer with parameters that is neither a convolution nor its batch norm.
+/// Up to the first layer with parameters that is neither a convolution nor its batch norm. Layers
+/// from the input side on: their gradients are final last, so that little of backward is left to
+/// hide their reduction. A batch norm goes with its convolution.
 std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
   std::size_t group = 0;
@@ -65,6 +67,7 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
       return static_cast<std::size_t>(choice.number);
     case LazyLayers::Kind::fraction: {
       const double share = choice.number * static_cast<double>(candidates.size());
+      // A share that is not zero means at least one layer.
       return share == 0.0 ? 0 : static_cast<std::size_t>(std::max(1.0, std::round(share)));
     }
     case LazyLayers::Kind::automatic:
@@ -72,6 +75,7 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
   }
   const auto among = std::ranges::count_if(
       candidates, [&](const Candidate& candidate) { return candidate.group < unhidden; });
+  // Who chose the scheme wants at least one lazy layer.
   return std::max<std::size_t>(1, static_cast<std::size_t>(among));
 }
 
@@ -146,6 +150,7 @@ std::vector<double> reduction_times(transport::World& world, std::span<const syn
   for (int i = 0; i < repetitions; ++i) {
     for (std::size_t group = 0; group < times.size(); ++group) {
       const sync::Layer& layer = layers[group];
+      // Else the time would be that of waiting for the slowest rank.
       all.barrier().wait();
       const Clock::time_point began = Clock::now();
       layer.groups.slice->allreduce(gradients.subspan(layer.offset, layer.size)).wait();
@@ -157,6 +162,8 @@ std::vector<double> reduction_times(transport::World& world, std::span<const syn
 
 }  // namespace
 
+// The measurement trains some steps on a batch and undoes what they leave: statistics are put back
+// and gradients cleared; no update is made. Rank 0's result counts for all, because times differ.
 std::size_t measure_unhidden_layers(transport::World& world, Executor& executor, const Batch& batch,
                                     std::span<const sync::Layer> layers, const ModelState& state) {
   const std::vector<float> statistics(state.statistics.begin(), state.statistics.end());

@@ -1,5 +1,9 @@
-// The schemes k_step and hierarchical from [update]: which ranks average with which, and how often.
-// From [optimizer] and [update] to an optimizer, a learning rate and an update scheme.
+// From [optimizer] and [update] to an optimizer, a learning rate and an update scheme. Every scheme
+// has a Maker in the list below; lazy and cyclic, which need more than a few options, have sources
+// of their own. What a scheme can do is asked of its description, never of its name.
+//
+// For averaging schemes it is also decided here which ranks average with which: by node, or in
+// groups of consecutive ranks, each level's groups within those of the next.
 
 #include "schemes/make_scheme.hpp"
 
@@ -34,6 +38,7 @@ std::vector<int> consecutive(std::size_t ranks, std::int64_t group) {
   return groups;
 }
 
+// Each group of the faster level must lie in one group of the slower one.
 void expect_nested(const RankGroups& inner, const RankGroups& outer) {
   std::map<int, int> home;  // of each inner group
   for (std::size_t rank = 0; rank < inner.group_of.size(); ++rank) {
@@ -107,6 +112,7 @@ SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& 
   const Experiment::Optimizer& choice = experiment.optimizer;
   const std::size_t size = parts.replica.parameters.size();
   std::vector<sync::ElementRange> undecayed;
+  // Weight decay pulls weights towards zero; many recipes leave out what only shifts and scales.
   if (!choice.decay_norm_and_bias) undecayed = parts.norms_and_biases;
   const sync::AdamOptions adam{.beta1 = choice.beta1,
                                .beta2 = choice.beta2,
@@ -139,6 +145,8 @@ Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,
   const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
   return sync::make_synchronous(parts.replica, optimizer,
                                 {.bucket_bytes = bucket_bytes,
+                                 // The last bucket is final when backward ends, so that nothing
+                                 // hides it: it should be short.
                                  .last_bucket_bytes = bucket_bytes / 4,
                                  .clip_norm = experiment.optimizer.clip_norm});
 }
@@ -218,6 +226,7 @@ Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
   if (parts.warm_up_steps == 0 || scheme->description().warm_up == sync::WarmUp::pointless) {
     return scheme;
   }
+  // Both share the optimizer, so its momenta go on when the scheme takes over.
   return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
                             parts.warm_up_steps);
 }
@@ -230,6 +239,7 @@ Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
   }
   Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
   if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");
+  // A loop for ranks that do not step together exists for cyclic alone.
   if (!scheme->description().own_pace) return scheme;
   throw ConfigError("make_scheme: replicas of " + std::string(scheme->description().name) +
                     " go each at a pace of its own, which the trainer supports for its own "

@@ -1,6 +1,13 @@
-// How ranks that must not go on apart learn of each other's errors. Every rank tells in one small
-// allreduce whether it has failed; only when one has do they exchange the type and the text of the
-// first failure, so that all throw the same type.
+// How ranks that must not go on apart learn of each other's errors, and how they prove that they
+// hold the same.
+//
+// Before the run, and wherever all ranks are at the same place, each tells in one small allreduce
+// whether it has failed; only when one has do they exchange the type and the text of the first
+// failure, so that all throw the same type (agree_on). In the middle of a step ranks are at
+// different places: there the one that fails aborts the world, and the kind of its error travels in
+// the first words of the reason (end_together). What is small enough for every step, a request to
+// stop and whether the loss is finite, goes by an allreduce of two numbers (StepAgreement).
+//
 // Replicas that train the same parameters must hold the same bits. Hashes of them are compared
 // after an epoch; a difference means that builds, threads or data differ, and training on would
 // hide it.
@@ -152,6 +159,7 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   transport::Communicator& all = world.communicator();
   std::array first_failing{error == nullptr ? world.size() : world.rank()};
   all.allreduce(std::span<int>(first_failing), transport::ReduceOp::min).wait();
+  // The lowest rank that has failed: all of them know it after the allreduce.
   const int rank = first_failing[0];
   if (rank == world.size()) return;
 
@@ -159,13 +167,16 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   Message message = pack(own);
   all.broadcast(std::span<std::uint8_t>(message), rank).wait();
   const auto kind = static_cast<Kind>(message[0]);
+  // A rank that failed in the same way keeps its own error, which says more about itself.
   if (own.kind == kind) std::rethrow_exception(error);
+  // The message is a kind, then a text that ends with a zero.
   const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
   raise(kind, "rank " + std::to_string(rank) + ": " + text);
 }
 
 StepAgreement::StepAgreement(transport::World& world)
     : all_(world.communicator().split(0, world.rank())) {
+  // Measures once what an exchange moves, so that the meters can leave it out of a run's figures.
   const std::uint64_t before = bytes_moved(world);
   exchange({});
   bytes_ = bytes_moved(world) - before;
@@ -201,6 +212,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
   } catch (const NumericError&) {
     throw;  // found in what all ranks have summed up or gathered, so all of them throw it
   } catch (const transport::Error& error) {
+    // A lost peer, for example: the others may not have heard of it yet.
     if (error.code() != transport::Errc::aborted) {
       world.abort(abort_reason(report_of(std::current_exception())));
       throw;

@@ -28,6 +28,8 @@ LoaderOptions with_largest_range(const BatchIteratorOptions& options) {
 
 BatchIterator::BatchIterator(const Dataset& dataset, const BatchIteratorOptions& options)
     : options_(options), loader_(dataset, with_largest_range(options)), steps_(loader_.steps()) {
+  // Schemes whose replicas step by themselves need equal batches, and data.drop_last asks for them:
+  // a short last one is left out.
   const bool short_last = steps_ > 0 && loader_.samples(steps_ - 1) < options.loader.global_batch;
   if (options.whole_batches && short_last) --steps_;
   if (steps_ > 0) return;
@@ -56,6 +58,7 @@ Range BatchIterator::share(std::int64_t step) const noexcept {
 
 std::vector<std::int64_t> BatchIterator::micro_batch_sizes() const {
   std::vector<std::int64_t> sizes;
+  // Only the last step of an epoch may have another size than the first.
   for (const std::int64_t step : {std::int64_t{0}, steps_ - 1}) {
     for (std::int64_t micro_batch = 0; micro_batch < options_.micro_batches; ++micro_batch) {
       const SampleRange part = range(step, micro_batch);
@@ -92,6 +95,8 @@ SampleRange BatchIterator::range(std::int64_t step, std::int64_t micro_batch) co
 
 Batch BatchIterator::load(std::int64_t step, std::int64_t micro_batch) {
   const Batch batch = loader_.load(range(step, micro_batch));
+  // Micro-batches are numbered through the whole run, so that announcing goes on over the end of a
+  // step and of an epoch.
   const std::int64_t number = step * options_.micro_batches + micro_batch;
   for (std::int64_t next = number + 1; next <= number + loader_.ahead(); ++next) {
     loader_.prefetch(range(next / options_.micro_batches, next % options_.micro_batches));

@@ -59,6 +59,8 @@ void GridMembership::count_held(const Model& model) {
   }
 }
 
+// Norms over the whole model count every parameter once, though several positions may hold it: the
+// first of them does.
 void GridMembership::count_once(const Model& model) {
   std::vector<bool> counts(layout_.parameters.size(), true);
   for (int place = 0; place < position(); ++place) {
@@ -90,6 +92,8 @@ void GridMembership::join() {
   transport::Communicator& all = world_.communicator();
   group_.emplace(all.split(group(), position()));
   across_.emplace(all.split(position(), group()));
+  // A communicator of the kernels' own: their operations would else have to be posted in the same
+  // order as those of the update scheme.
   kernels_across_.emplace(all.split(position(), group()));
 }
 
@@ -104,6 +108,7 @@ GridPart GridMembership::part(std::pmr::memory_resource* memory) {
 sync::Groups GridMembership::groups_of(std::size_t group) {
   transport::Communicator& all = world_.communicator();
   if (choice_.grid.pr == 1) return {nullptr, &all, &all};
+  // Gradients of such a block are sums over the ranks of the replica, too.
   if (adds_up_[group]) return {&own_group(), &replicas(), &all};
   return {nullptr, &replicas(), &replicas()};
 }

@@ -1,7 +1,10 @@
 // The figures of an epoch: the loss over its samples, and where the time went. Both are added up on
 // each rank without communication, and summed over the ranks only where something is reported.
-// The running statistics of batch norm where several ranks of a replica measure the same channels.
-// The mean is weighted by how much of the initial values each rank has left behind.
+//
+// Then the running statistics of batch norm, where several ranks of a replica measure the same
+// channels of other pixels. Each keeps its own running values; where those of the whole are needed,
+// as for an evaluation, they are averaged, weighted by how much of the initial values each rank has
+// left behind.
 
 #include "trainer/meters.hpp"
 
@@ -79,6 +82,7 @@ void TrafficMeter::start(const Traffic& before) {
   bookkeeping_bytes_ = 0;
 }
 
+// What a run sends to watch itself (flags, checkpoints) is no cost of its update scheme.
 void TrafficMeter::begin_bookkeeping() { bookkeeping_from_ = bytes_moved(world_); }
 
 void TrafficMeter::end_bookkeeping() {
@@ -150,6 +154,8 @@ std::vector<double> SharedStatistics::measured(std::span<const float> statistics
   std::vector<double> measured;
   auto next = statistics.subspan(layout_size_).begin();
   for (const Layer& layer : layers_) {
+    // `left` is the share of the initial value that is still in the running one: (1 - momentum) to
+    // the power of the batches seen. What was measured is the value without that share.
     const double left = *next++;
     measured.push_back(1.0 - left);
     for (const Parameter& statistic : layer.statistics) {

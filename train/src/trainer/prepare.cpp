@@ -32,6 +32,7 @@
 namespace rondo::train {
 namespace {
 
+// A mistake in the model is a mistake of the configuration: it names a key.
 Model usual_model(const Experiment& experiment) {
   try {
     return model_of(experiment);
@@ -206,6 +207,7 @@ PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Mod
 
 PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own,
                         const Model* own_model) {
+  // Each of these steps fails on all ranks with an error of the same type, or on none.
   agree_on_configuration(world, experiment);
   PreparedRun run;
   agree_on(world, [&] { run = load_run(experiment, own, own_model); });
@@ -218,6 +220,9 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
 
 namespace {
 
+// The planner wants speeds, and a run should begin without measuring. These are of the order of a
+// core and of shared memory of today; what matters is their relation, for only the order of the
+// plans counts.
 constexpr double flops_of_a_thread = 5e10;
 constexpr LinkCost within_a_node{.alpha_seconds = 1e-6, .bandwidth = 1e10};
 

@@ -1,5 +1,8 @@
 // What a run tells: events to the observer of rank 0, and as lines of metrics.jsonl. A line is
 // written through at once, so that a run that is killed leaves whole lines.
+//
+// docs/metrics.md says what each field means; a test compares the two. Only rank 0 has a file; the
+// other ranks call the same functions, which do nothing there.
 
 #include "trainer/run_log.hpp"
 
@@ -47,7 +50,8 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
 
 }  // namespace
 
-// With ios::app every line goes behind what is there, also after the file was cut.
+// With ios::app every line goes behind what is there, also after the file was cut. Opened before
+// training begins: a folder that cannot be written is an error then, and not after an epoch.
 MetricsFile::MetricsFile(std::filesystem::path file, Begin begin) : path_(std::move(file)) {
   errno = 0;
   stream_.open(path_, begin == Begin::anew ? std::ios::trunc : std::ios::app);
@@ -203,10 +207,12 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
   file_.emplace(options.run_folder / "metrics.jsonl",
                 resumes ? MetricsFile::Begin::at_the_end : MetricsFile::Begin::anew);
   token_trace_ = options.run_folder / "token_trace.jsonl";
+  // Until a checkpoint has been found nothing may be written: the file may have to be cut first.
   undecided_ = resumes;
   if (!resumes) std::filesystem::remove(token_trace_, failure);  // of an earlier run
 }
 
+// What was written after the checkpoint belongs to steps that will be done again: it is cut off.
 void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
                     std::uint64_t trace_bytes) {
   last_epoch_ = before.last_epoch;
@@ -275,6 +281,7 @@ void RunLog::round(const RoundEvent& event) {
   if (file_) file_->write(event);
 }
 
+// Every turn goes to both files: for people as an event, for a replay as a line of the trace.
 void RunLog::pushes(const std::vector<sync::Push>& events) {
   if (!file_) return;
   for (const sync::Push& event : events) file_->write(event);
@@ -286,6 +293,7 @@ void RunLog::end(RunSummary summary, bool by_error) {
   summary.final_accuracy = last_epoch_.accuracy;
   summary.best_accuracy = best_accuracy_;
   summary.seconds = so_far().seconds;
+  // A run that could not be resumed has not touched the files of the earlier one.
   if (file_ && !undecided_) file_->write(summary);
   if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);
 }

@@ -1,7 +1,9 @@
-// What an experiment slows down on purpose, to see how a scheme bears slow ranks and slow networks.
-// Ranks are slowed by sleeping after they have computed; networks by the transport.
 // Joins the three that take part in a step: the executor, which computes gradients layer by layer;
-// the replica's own reduction, where its ranks split layers; and the update scheme.
+// the replica's own reduction, where its ranks split layers; and the update scheme. With
+// micro-batches it also adds their gradients up, and passes on only the sums.
+//
+// Here is also what an experiment slows down on purpose, to see how a scheme bears slow ranks and
+// slow networks: ranks sleep after they have computed, and the transport delays messages.
 
 #include "trainer/step_link.hpp"
 
@@ -84,6 +86,8 @@ void StepLink::gradients_final(std::size_t group) {
 void StepLink::between_layers() {
   world_.progress();
   const std::size_t posted = buckets_.size() - (is_open_ ? 1 : 0);
+  // In the order in which they were posted, because the scheme's own buckets must have the same
+  // order on all ranks.
   while (passed_on_ < posted && buckets_[passed_on_].request.test()) pass_on();
 }
 
@@ -109,6 +113,7 @@ void StepLink::add_up(const ParameterBlock& group) {
 // Groups become final from the last one on, so a bucket grows towards the first.
 void StepLink::collect(std::size_t group) {
   transport::Communicator* const inner = grid_.groups_of(group).inner;
+  // A bucket is reduced as one array, over one communicator.
   if (is_open_ && buckets_.back().inner != inner) post_open();
   if (is_open_) {
     buckets_.back().first = group;

@@ -127,6 +127,7 @@ void Trainer::find_checkpoint() {
 std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
   try {
     agree_on(world_, [&] {
+      // All ranks read the manifest; the files are dealt out among them.
       resumed_ = read_manifest(checkpoint);
       const auto ranks = static_cast<std::size_t>(world_.size());
       for (auto i = static_cast<std::size_t>(world_.rank()); i < resumed_.files.size();
@@ -146,6 +147,7 @@ std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
 // number. On a grid each has those of its part.
 bool Trainer::keeps_momenta() const {
   const sync::SchemeDescription& scheme = scheme_of(experiment_.update);
+  // Windows and periods are states of a scheme that another number of ranks cannot go on with.
   const bool in_step = !scheme.steps_alone() && !scheme.windows;
   return grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
          (in_step || resumed_.step < warm_up_steps_);
@@ -227,6 +229,8 @@ std::vector<std::byte> Trainer::progress_state() const {
   EpochMetrics last = last_epoch_;
   visit_numbers(last, [&](const auto& number) { writer.put(number); });
   writer.put_array(std::span<const char>(last.parameter_hash));
+  // The figures go on too, so that the lines of a resumed run fit those of one that was never
+  // stopped.
   writer.put(log_.so_far().seconds);
   put(writer, epoch_before_);
   put(writer, work_);
@@ -364,6 +368,7 @@ void Trainer::save_checkpoint() {
                  .lazy_convolutions = lazy_.names.size(),
                  .metrics_bytes = log_.metrics_bytes(),
                  .token_trace_bytes = log_.trace_bytes()};
+  // Between epochs the accuracy is that of these parameters; within one it would be an older one.
   if (!epoch_open_) about.accuracy = last_epoch_.accuracy;
   traffic_.begin_bookkeeping();
   checkpoints_->start(std::move(about), std::move(state));

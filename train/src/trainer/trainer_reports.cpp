@@ -1,4 +1,6 @@
-// What a Trainer tells: before the run, after a step, at a log point, after an epoch.
+// What a Trainer tells: before the run, after a step, at a log point, after an epoch. Everything
+// that is collective here (sums over ranks, the evaluation) is called by all ranks, though rank 0
+// alone writes it down.
 
 #include <algorithm>
 #include <array>
@@ -140,6 +142,7 @@ void Trainer::report_progress() const {
   const Traffic traffic = traffic_.read();
   const bool paced = is_paced_now();
   const std::int64_t done = step_ - epoch_first_;
+  // Ranks that go at a pace of their own have no common step: their progress is counted in samples.
   const std::int64_t before = (epoch_first_ - warm_up_steps_) * experiment_.train.global_batch;
   const std::int64_t trained =
       paced ? std::max<std::int64_t>(paced_samples() - before, 0)
@@ -160,6 +163,8 @@ void Trainer::report_progress() const {
        .injected = !injections_.empty()});
 }
 
+// One allreduce for all figures of an epoch. Seconds and reductions are means over the ranks, bytes
+// sums.
 Trainer::Work Trainer::work_since(const sync::SchemeCounters& before) {
   const Traffic own = traffic_.read();
   const sync::SchemeCounters now = scheme_->counters();
@@ -263,6 +268,8 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .wait_seconds = work_.waiting,
           .global_reductions = work_.counters.global_reductions,
           .local_reductions = work_.counters.local_reductions,
+          // What synchronous updates of the same steps would have moved: the table at the end of a
+          // run compares.
           .synchronous_reductions = ranks > 1 ? steps : 0,
           .global_bytes = work_.counters.global_bytes,
           .local_bytes = work_.counters.local_bytes,

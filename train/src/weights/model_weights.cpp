@@ -39,6 +39,7 @@ const std::vector<std::int64_t>& whole_shape(const Parameter& parameter) {
   return parameter.whole.empty() ? parameter.shape : parameter.whole;
 }
 
+// A rank's slice of a parameter is stretches of the whole one (Parameter::first, whole).
 void copy_parts(const Parameters& part, std::span<const float> from, const Parameters& whole,
                 std::span<float> into) {
   for (std::size_t i = 0; i < part.size(); ++i) {
@@ -71,6 +72,7 @@ void append(const Parameters& parameters, std::span<const float> values,
 const SafetensorsFile::Entry& entry_of(const SafetensorsFile& file, const Parameter& parameter) {
   const SafetensorsFile::Entry* entry = file.find(parameter.name);
   if (entry == nullptr) refuse(file, fmt::format("has no tensor \"{}\"", parameter.name));
+  // Shapes must be equal; only values are converted (from F16, BF16 or F64).
   if (entry->shape != whole_shape(parameter)) {
     refuse(file, fmt::format("the tensor \"{}\" is {}, and the model's is {}", parameter.name,
                              text_of(entry->shape), text_of(whole_shape(parameter))));
@@ -150,6 +152,8 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
   append(layout.statistics, weights.statistics, tensors);
   const tensor::Shape& input = model.input;
   write_safetensors(file, tensors,
+                    // "pt" says, as files of PyTorch do, whose names these are; the other entries
+                    // are ours, for images_described_by().
                     {{"format", "pt"},
                      {"model", model.name},
                      {"input", fmt::format("[{}, {}, {}]", input.h, input.w, input.c)},
@@ -166,6 +170,7 @@ void load_weights(const std::filesystem::path& file, const ParameterLayout& layo
   check_patterns(source, known, skip);
   read_parts(source, layout.parameters, skip, parameters);
   read_parts(source, layout.statistics, skip, statistics);
+  // A tensor that no layer has is probably a sign of another model.
   for (const SafetensorsFile::Entry& entry : source.entries()) {
     if (known.contains(entry.name) || counts_batches(entry.name)) continue;
     if (matches_any(skip, entry.name)) continue;

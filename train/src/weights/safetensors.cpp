@@ -1,6 +1,10 @@
 // The safetensors format: eight bytes with the length of the header (little-endian), the header,
 // which is a JSON object, and the values of all tensors without gaps. The header gives for each
 // tensor its type, its shape, and where its values begin and end behind the header.
+//
+// Files come from the network, so nothing of a header is believed before it is checked: the length,
+// the types, the products of extents, that the tensors lie behind each other without gaps or
+// overlaps and fill the file. Values are read from a mapping of the file, one tensor at a time.
 
 #include "weights/safetensors.hpp"
 
@@ -38,6 +42,7 @@ constexpr const char* metadata_key = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
 
+// Types that this program does not know have no size, and are refused.
 std::size_t bytes_of_type(std::string_view type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
@@ -103,10 +108,13 @@ std::string header_of(const std::vector<const NamedTensor*>& tensors,
     offset = end;
   }
   std::string text = header.dump();
+  // Blanks behind the object: values begin at a multiple of 8 bytes of the file, so that a reader
+  // can map them.
   text.append((alignment - text.size() % alignment) % alignment, ' ');
   return text;
 }
 
+// IEEE half precision: a sign, 5 bits of exponent with a bias of 15, 10 bits of fraction.
 float from_half(std::uint16_t half) {
   const auto sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
   const std::uint32_t exponent = half >> 10U & 0x1fU;
@@ -139,6 +147,8 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
   const std::vector<const NamedTensor*> order = in_file_order(tensors);
   const std::string header = header_of(order, metadata);
   const std::uint64_t length = header.size();
+  // Written aside, synced and renamed: whoever reads the file finds the old one or the whole new
+  // one.
   std::filesystem::path aside = file;
   aside += ".part";
   {
@@ -167,6 +177,7 @@ class SafetensorsFile::Mapping {
     const bool readable = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
     size_ = readable ? static_cast<std::size_t>(status.st_size) : 0;
     if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    // The mapping stays when the descriptor is closed.
     ::close(descriptor);
     if (size_ == 0) fail_on_file(path, "is empty, or not a file", remedy);
     if (data_ == MAP_FAILED) {
@@ -274,6 +285,7 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
     } catch (const Json::exception&) {
       fail(fmt::format("describes the tensor \"{}\" without dtype, shape or data_offsets", name));
     }
+    // The first mistake is reported, with the tensor's name.
     const std::string problem = problem_of(raw.back(), values.size());
     if (!problem.empty()) fail(fmt::format("the tensor \"{}\" {}", name, problem));
   }

@@ -193,9 +193,12 @@ class Inbox {
   }
 
   void put(const StatusMessage& message) {
+    const std::scoped_lock lock(mutex_);
+    if (!closed_) waiting_.push_back(message);
+  }
+
+  void deliver() {
     std::unique_lock lock(mutex_);
-    if (closed_) return;
-    waiting_.push_back(message);
     deliver(lock);
   }
 
@@ -237,6 +240,7 @@ struct Hub {
   Hub(int ranks, std::chrono::milliseconds deadline)
       : allgather(ranks, deadline), inboxes(static_cast<std::size_t>(ranks)) {}
   ThreadAllgather allgather;
+  std::mutex order;  // held while one message is put into all inboxes
   std::vector<Inbox> inboxes;
 };
 
@@ -260,14 +264,25 @@ class ThreadChannel final : public SideChannel {
     hub_->inboxes[static_cast<std::size_t>(rank_)].watch(std::move(handler));
   }
 
+  // No other message is put into an inbox until this one is in all of them. So what a rank tells
+  // because of it comes after it everywhere: every rank hears of a mismatch before it hears that
+  // the ranks that gave up because of it have left.
   void tell(const StatusMessage& message) noexcept override {
     if (message.kind == StatusMessage::Kind::left && message.rank == rank_) left_ = true;
-    for (std::size_t r = 0; r < hub_->inboxes.size(); ++r) {
-      if (r != static_cast<std::size_t>(rank_)) hub_->inboxes[r].put(message);
+    {
+      const std::scoped_lock lock(hub_->order);
+      for_each_other([&](Inbox& inbox) { inbox.put(message); });
     }
+    for_each_other([](Inbox& inbox) { inbox.deliver(); });
   }
 
  private:
+  void for_each_other(auto&& call) {
+    for (std::size_t r = 0; r < hub_->inboxes.size(); ++r) {
+      if (r != static_cast<std::size_t>(rank_)) call(hub_->inboxes[r]);
+    }
+  }
+
   int rank_;
   std::shared_ptr<Hub> hub_;
   std::atomic<bool> left_ = false;

@@ -10,7 +10,7 @@
 namespace rondo::train {
 
 /// A layer as one rank runs it: with the filters or outputs that the rank computes (`kind`), on
-/// what it reads of its input (`input`, a gathered one whole). Of a part of a image `input` has
+/// what it reads of its input (`input`, a gathered one whole). Of a part of an image `input` has
 /// as many rows and columns as make its outputs with padding on all sides.
 struct LocalWork {
   std::string layer = {};  ///< its name in the model

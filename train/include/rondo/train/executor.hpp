@@ -102,10 +102,10 @@ class RONDO_TRAIN_API Executor {
   /// evaluation, or the training state itself); changes neither.
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
                         std::span<const float> statistics);
-  /// The same of the samples in `judged` alone: so the rest of a test set can be evaluated with the
-  /// kernels for a whole batch, together with samples that are counted elsewhere.
+  /// The same of the samples in `counted` alone: so the rest of a test set can be evaluated with
+  /// the kernels for a whole batch, together with samples that are counted elsewhere.
   tensor::Loss evaluate(const Batch& batch, std::span<const float> parameters,
-                        std::span<const float> statistics, Range judged);
+                        std::span<const float> statistics, Range counted);
 
   /// Runs the forward pass of train() once more, to find what is NaN or Inf first on this rank:
   /// "the images", "the parameters of layer X" or "the output of layer X"; empty when nothing is.
@@ -122,7 +122,7 @@ class RONDO_TRAIN_API Executor {
   [[nodiscard]] Range samples_read(std::int64_t samples) const;
 
   /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that
-  /// this rank has judged.
+  /// this rank has scored.
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
   /// "layer: kernel names", one line per layer that has a oneDNN kernel.

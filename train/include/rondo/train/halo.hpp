@@ -60,7 +60,7 @@ struct Reach {
 [[nodiscard]] RONDO_TRAIN_API Range inner_outputs(const Window& window, Range outputs, Range held,
                                                   std::int64_t extent) noexcept;
 
-/// A window in both directions of a image.
+/// A window in both directions of an image.
 struct Windows {
   Window h = {};
   Window w = {};

@@ -1,0 +1,304 @@
+// Everything that a rank owns during a run, and how it is made.
+//
+// The constructor communicates nothing: it makes the arrays, the batch iterators and, where a rank
+// runs the whole model, the executor. join() makes with the other ranks what they share: the
+// executor of a model that is split over ranks, the averaging groups and the scheme. It also finds
+// the checkpoint to go on from. What others allocate for the run is counted too, so that
+// train.memory_limit refuses a run before its first step.
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rondo/train/plan.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "config/combinations.hpp"
+#include "data/prefetch_queue.hpp"
+#include "schemes/cyclic.hpp"
+#include "schemes/lazy.hpp"
+#include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/prepare.hpp"
+#include "trainer/step_link.hpp"
+#include "trainer/trainer.hpp"
+#include "weights/model_weights.hpp"
+
+namespace rondo::train {
+namespace {
+
+/// Those of [data], then those of the program.
+std::vector<Augmentation> augmentations_of(const Dataset& dataset, const Experiment::Data& data,
+                                           const std::vector<Augmentation>& own) {
+  std::vector<Augmentation> all;
+  for (const std::string& text : data.augment) all.push_back(make_augmentation(text, dataset.mean));
+  all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
+// Each rank has broken images of its own, and only rank 0 has a log.
+void tell_of_broken_image(const std::string& problem) {
+  std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
+}
+
+BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& experiment,
+                                      const GridMembership& grid, const TrainerOptions& options) {
+  return {
+      .loader = {.global_batch = experiment.train.global_batch,
+                 .seed = static_cast<std::uint64_t>(experiment.train.seed),
+                 .augmentations = augmentations_of(dataset, experiment.data, options.augmentations),
+                 .centre_crop = experiment.data.centre_crop,
+                 .decoders = static_cast<int>(experiment.data.decoders),
+                 .decoder_cpus = read_cpu_list(experiment.data.decoder_cpus),
+                 .broken =
+                     experiment.data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
+                 .on_broken = tell_of_broken_image},
+      .rank = grid.group(),
+      .ranks = grid.grid().pc,
+      .micro_batches = experiment.train.accumulate,
+      .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
+                       options.make_scheme != nullptr};
+}
+
+/// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
+BatchIteratorOptions own_iterator_options(const Dataset& dataset, const Experiment& experiment,
+                                          const GridMembership& grid,
+                                          const TrainerOptions& trainer) {
+  BatchIteratorOptions options = iterator_options(dataset, experiment, grid, trainer);
+  options.loader.seed = worker_seed(options.loader.seed, options.rank);
+  options.loader.global_batch =
+      even_range(options.loader.global_batch, options.ranks, options.rank).size();
+  options.rank = 0;
+  options.ranks = 1;
+  return options;
+}
+
+std::unique_ptr<BatchIterator> make_own_batches(const Dataset& dataset,
+                                                const Experiment& experiment,
+                                                const GridMembership& grid,
+                                                const TrainerOptions& options) {
+  if (!is_paced(experiment)) return nullptr;
+  return std::make_unique<BatchIterator>(dataset,
+                                         own_iterator_options(dataset, experiment, grid, options));
+}
+
+std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::size_t elements) {
+  const MemoryScope scope(&memory, name);
+  return std::pmr::vector<float>(elements, 0.0F, &memory);
+}
+
+/// Books what others take from ordinary memory, for the whole run.
+void book(AccountedMemory& memory, const char* name, std::size_t bytes) {
+  const MemoryScope scope(&memory, name);
+  memory.account().take(bytes);
+}
+
+std::size_t batch_bytes(const tensor::Shape& image, std::int64_t samples) {
+  return static_cast<std::size_t>(samples) *
+         (static_cast<std::size_t>(image.image()) * sizeof(float) + sizeof(std::int32_t));
+}
+
+}  // namespace
+
+Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions& options,
+                 RunLog& log)
+    : world_(world),
+      log_(log),
+      on_step_(options.on_step),
+      request_(options.request),
+      resume_(options.resume),
+      run_folder_(options.run_folder),
+      team_(options.team),
+      profile_(options.profile),
+      experiment_(std::move(run.experiment)),
+      threads_(options.threads),
+      dataset_(std::move(run.dataset)),
+      model_(std::move(run.model)),
+      grid_(world, model_, experiment_),
+      layout_(grid_.layout()),
+      account_(static_cast<std::size_t>(experiment_.train.memory_limit)),
+      memory_(account_),
+      arena_(account_, &world.arena()),
+      parameters_(array(arena_, "the array of parameters", layout_.parameter_count)),
+      gradients_(array(arena_, "the array of gradients", layout_.parameter_count)),
+      statistics_(array(memory_, "the array of statistics",
+                        layout_.statistic_count + grid_.shared_statistics().size())),
+      evaluated_parameters_(
+          array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
+      evaluated_statistics_(
+          array(memory_, "the copy of statistics for evaluation", statistics_.size())),
+      batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options)),
+      own_batches_(make_own_batches(*dataset_, experiment_, grid_, options)),
+      engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
+      total_steps_(total_steps()),
+      warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
+      learning_rate_(learning_rate_of(experiment_, batches_.steps(), steps_of_schedule())),
+      make_own_scheme_(options.make_scheme),
+      slow_rank_(world, slowness_of(experiment_, world.rank())),
+      losses_(world),
+      traffic_(world),
+      injections_(injections_of(experiment_, world.nodes())) {
+  if (grid_.is_whole()) make_executor();
+  book_others();
+  initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
+             model_state().statistics);
+  if (!experiment_.model.weights.empty()) {
+    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
+                 experiment_.model.skip);
+  }
+  grid_.shared_statistics().start(statistics_);
+  if (scheme_of(experiment_.update).windows) {
+    lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
+  }
+  if (scheme_of(experiment_.update).levels) {
+    rank_groups_ = rank_groups(experiment_, grid_.leaders());
+  }
+  if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
+    script_ = read_token_trace(experiment_.update.replay, grid_.grid().pc);
+  }
+}
+
+// What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
+// batches: each stream has one that is computed and some that are prepared, and so has evaluation.
+void Trainer::book_others() {
+  const std::size_t gradients = layout_.parameter_count * sizeof(float);
+  const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
+  book(memory_, "the optimizer's state", arrays * gradients);
+  if (experiment_.checkpoint.wanted()) {
+    book(memory_, "the copy for a checkpoint",
+         (1 + arrays) * gradients + statistics_.size() * sizeof(float));
+  }
+  if (batches_.micro_batches() > 1)
+    book(memory_, "the sum of gradients over micro-batches", gradients);
+  std::int64_t samples = batches_.buffered_samples(evaluation_batch());
+  if (own_batches_) samples += own_batches_->buffered_samples(0);
+  book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
+}
+
+std::int64_t Trainer::total_steps() const {
+  const std::int64_t all = experiment_.train.epochs * batches_.steps();
+  const std::int64_t most = experiment_.train.max_steps;
+  return most > 0 ? std::min(most, all) : all;
+}
+
+// train.max_steps ends a run, and changes no learning rate before its end. A sweep of rates goes
+// through all of them in the steps that it has.
+std::int64_t Trainer::steps_of_schedule() const {
+  const bool sweeps = experiment_.optimizer.schedule == "exponential";
+  return sweeps ? total_steps_ : experiment_.train.epochs * batches_.steps();
+}
+
+// As many as training computes at once: so evaluation runs the same kernels, in the same memory. A
+// smaller test set has kernels of its own.
+std::int64_t Trainer::evaluation_batch() const {
+  const std::int64_t trained = batches_.largest_micro_batch();
+  const std::int64_t all = dataset_->test.shape.n;
+  return all > 0 ? std::min(all, trained) : trained;
+}
+
+ExecutorOptions Trainer::executor_options() const {
+  ExecutorOptions options;
+  options.training_batches = batches_.micro_batch_sizes();
+  if (own_batches_) {
+    for (const std::int64_t size : own_batches_->micro_batch_sizes()) {
+      options.training_batches.push_back(size);
+    }
+  }
+  if (batches_.has_empty_micro_batches() ||
+      (own_batches_ && own_batches_->has_empty_micro_batches())) {
+    options.training_batches.push_back(0);
+  }
+  options.evaluation_batch = evaluation_batch();
+  options.seed = static_cast<std::uint64_t>(experiment_.train.seed);
+  options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
+  options.precision = precision_of(experiment_);
+  return options;
+}
+
+ModelState Trainer::model_state() {
+  return {parameters_, gradients_, std::span(statistics_).first(layout_.statistic_count)};
+}
+
+void Trainer::make_executor() {
+  const ModelState state = model_state();
+  if (grid_.is_whole()) {
+    executor_.emplace(engine_, model_, state, executor_options());
+  } else {
+    executor_.emplace(engine_, model_, grid_.part(&arena_), state, executor_options());
+  }
+}
+
+sync::Replica Trainer::replica() {
+  sync::Replica result{.world = &world_,
+                       .parameters = parameters_,
+                       .gradients = gradients_,
+                       .statistics = statistics_,
+                       .layers = {},
+                       .statistics_over = &grid_.replicas(),
+                       .slices = grid_.slices()};
+  for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
+    const ParameterBlock& group = layout_.blocks[i];
+    result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});
+  }
+  return result;
+}
+
+void Trainer::make_groups() {
+  for (const RankGroups& level : rank_groups_) {
+    const int group = level.group_of[static_cast<std::size_t>(grid_.group())];
+    groups_.push_back(grid_.replicas().split(group));
+  }
+}
+
+void Trainer::choose_lazy_layers() {
+  if (!scheme_of(experiment_.update).windows) return;
+  LazyLayers choice = lazy_layers_of(experiment_);
+  if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
+  if (resumes_exactly_) {  // what was measured then; now it might be others
+    choice = {LazyLayers::Kind::count, static_cast<double>(resumed_.lazy_convolutions)};
+    lazy_ = plan_lazy_layers(model_, layout_, choice);
+    return;
+  }
+  const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
+                                                       replica().layers, model_state());
+  lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
+}
+
+void Trainer::join() {
+  grid_.join();
+  if (!executor_) make_executor();
+  batches_.read_for(*executor_, evaluation_batch());
+  if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
+  make_groups();
+  find_checkpoint();
+  choose_lazy_layers();
+  SchemeParts parts{.replica = replica(),
+                    .team = team_,
+                    .norms_and_biases = norms_and_biases(layout_),
+                    .warm_up_steps = warm_up_left(),
+                    .lazy = lazy_,
+                    .epoch_samples = batches_.epoch_samples(),
+                    .script = std::move(script_),
+                    .traces = &traces_};
+  for (std::size_t level = 0; level < groups_.size(); ++level) {
+    parts.levels.push_back({rank_groups_[level].period, &groups_[level]});
+  }
+  const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
+  parts.total_samples = paced_steps * experiment_.train.global_batch;
+  scheme_ = make_own_scheme_ ? make_own_scheme(experiment_, parts, make_own_scheme_)
+                             : make_scheme(experiment_, std::move(parts));
+  link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
+                static_cast<std::size_t>(experiment_.update.bucket_bytes));
+  link_->set_profile(profile_);
+  if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
+  flags_.emplace(world_);
+  begin_checkpoints();
+  restore();
+}
+
+}  // namespace rondo::train
