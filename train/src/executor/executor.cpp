@@ -255,12 +255,12 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
   return operands;
 }
 
-std::span<const tensor::View<const float>> Executor::Impl::read_all(std::size_t node,
-                                                                    const BatchPlan& plan,
-                                                                    const void* input) {
+std::span<const tensor::ConstAnyView> Executor::Impl::read_all(std::size_t node,
+                                                               const BatchPlan& plan,
+                                                               const void* input) {
   read_.clear();
   for (const ValueId value : program_->graph().nodes[node].inputs) {
-    read_.push_back(activations_.read(value, input, plan).as<float>());
+    read_.push_back(activations_.read(value, input, plan));
   }
   return read_;
 }

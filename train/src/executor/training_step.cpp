@@ -76,15 +76,16 @@ void Executor::Impl::forward(const BatchPlan& plan, const void* input, StepObser
   }
 }
 
-std::span<const tensor::View<float>> Executor::Impl::gradients_of_all(const BackwardStep& step,
-                                                                      const BatchPlan& plan) {
+std::span<const tensor::AnyView> Executor::Impl::gradients_of_all(const BackwardStep& step,
+                                                                  const BatchPlan& plan) {
   input_gradients_.clear();
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
     // An input without a gradient still has a shape, by which kernels count their way through dy.
     const ValueId value = program_->graph().nodes[step.node].inputs[i];
     const std::optional<BufferId>& dx = step.inputs[i].dx;
-    input_gradients_.push_back(dx ? activations_.gradient(*dx, value, plan).as<float>()
-                                  : tensor::View<float>{nullptr, plan.shapes[value]});
+    input_gradients_.push_back(
+        dx ? activations_.gradient(*dx, value, plan)
+           : tensor::AnyView{nullptr, plan.shapes[value], options_.precision});
   }
   return input_gradients_;
 }

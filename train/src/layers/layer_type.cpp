@@ -86,6 +86,12 @@ std::int64_t LayerType::weights(const tensor::Shape& input) const {
   return std::visit([](const auto& kernel) { return weights_of(kernel); }, spec(input));
 }
 
+std::unique_ptr<LayerKernel> LayerType::bf16_kernel(tensor::Engine& engine,
+                                                    const tensor::Shape& input, bool input_gradient,
+                                                    KernelPurpose purpose) const {
+  return traits().any_type ? kernel(engine, input, input_gradient, purpose) : nullptr;
+}
+
 std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context,
                                                     const NodeLayout& layout,
                                                     bool input_gradient) const {

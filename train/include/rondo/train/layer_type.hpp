@@ -51,6 +51,7 @@ struct LayerTraits {
   bool several_inputs = false;
   bool in_place = false;     ///< backward may write the (first) input's gradient over dy
   bool only_trains = false;  ///< in evaluation it changes nothing
+  bool any_type = false;     ///< kernel() computes in the type that its operands are of
   /// What follows in the same layer; asked of layers with batch_statistics.
   tensor::Activation activation = tensor::Activation::none;
 };
@@ -163,13 +164,12 @@ class RONDO_TRAIN_API LayerType {
                                                             bool input_gradient,
                                                             KernelPurpose purpose) const = 0;
 
-  /// The same for activations of bf16; null, as by default: there is none.
-  [[nodiscard]] virtual std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& /*engine*/,
-                                                                 const tensor::Shape& /*input*/,
-                                                                 bool /*input_gradient*/,
-                                                                 KernelPurpose /*purpose*/) const {
-    return nullptr;
-  }
+  /// The same for activations of bf16; null: there is none. By default kernel() where
+  /// LayerTraits::any_type.
+  [[nodiscard]] virtual std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine,
+                                                                 const tensor::Shape& input,
+                                                                 bool input_gradient,
+                                                                 KernelPurpose purpose) const;
 
   // On a grid. What a layer with Weights::none reads lies as its input was written.
 
