@@ -46,8 +46,8 @@ std::vector<std::size_t> choose(std::size_t sizes, const std::vector<AlgorithmTi
     double least = std::numeric_limits<double>::infinity();
     std::size_t best = 0;
     for (std::size_t a = 0; a < count; ++a) {
-      // Logarithms, so that a factor counts the same at small and at large sizes: a table is judged
-      // by how many times slower than the best it is.
+      // Logarithms, so that a factor counts the same at small and at large sizes: what matters is
+      // how many times slower than the best a table is.
       const double here = cost[a] + std::log(algorithms[a].microseconds.at(s));
       if (here < least) {
         least = here;

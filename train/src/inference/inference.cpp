@@ -73,13 +73,11 @@ LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem:
 LoadedModel load_file(const Experiment& experiment, const std::filesystem::path& file,
                       TestSet test_set) {
   // The data set first: a model takes its input and its classes from it.
-  LoadedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
-  trained.model = load_run(experiment, &trained.dataset).model;
-  const ParameterLayout layout = layout_of(trained.model);
-  trained.weights.parameters.resize(layout.parameter_count);
-  trained.weights.statistics.resize(layout.statistic_count);
-  load_weights(file, layout, trained.weights.parameters, trained.weights.statistics);
-  return trained;
+  Dataset dataset = dataset_for(experiment, SafetensorsFile(file), test_set);
+  TrainedModel trained = load_trained(load_run(experiment, &dataset).model, file);
+  return {.model = std::move(trained.model),
+          .dataset = std::move(dataset),
+          .weights = {std::move(trained.parameters), std::move(trained.statistics)}};
 }
 
 LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& source,
