@@ -190,6 +190,9 @@ void Executor::Impl::check_batch(const Batch& batch) const {
   check_span("batch.images", batch.images.size(),
              samples * static_cast<std::size_t>(model_.input.image()));
   check_span("batch.labels", batch.labels.size(), samples);
+  if (!batch.other_labels.empty()) {
+    check_span("batch.other_labels", batch.other_labels.size(), samples);
+  }
 }
 
 const BatchPlan& Executor::Impl::training_plan(std::int64_t images) const {
@@ -252,12 +255,12 @@ ForwardOperands Executor::Impl::forward_operands(std::size_t node, const BatchPl
   return operands;
 }
 
-std::span<const tensor::View<const float>> Executor::Impl::read_all(std::size_t node,
-                                                                    const BatchPlan& plan,
-                                                                    const void* input) {
+std::span<const tensor::ConstAnyView> Executor::Impl::read_all(std::size_t node,
+                                                               const BatchPlan& plan,
+                                                               const void* input) {
   read_.clear();
   for (const ValueId value : program_->graph().nodes[node].inputs) {
-    read_.push_back(activations_.read(value, input, plan).as<float>());
+    read_.push_back(activations_.read(value, input, plan));
   }
   return read_;
 }
@@ -316,14 +319,19 @@ tensor::Loss Executor::Impl::loss_of(const BatchPlan& plan, const Batch& batch, 
   const Range own = intersection(plan.scored, counted);
   tensor::View<const float> logits = logits_of(plan);
   logits = {logits.image(own.first - plan.scored.first), logits.shape.with_n(own.size())};
-  const auto labels = batch.labels.subspan(static_cast<std::size_t>(own.first),
-                                           static_cast<std::size_t>(own.size()));
+  const auto own_of = [&](std::span<const std::int32_t> labels) {
+    if (labels.empty()) return labels;
+    return labels.subspan(static_cast<std::size_t>(own.first),
+                          static_cast<std::size_t>(own.size()));
+  };
   // The gradient may replace the logits that it comes from.
   const bool narrow = gradient.type != tensor::DataType::f32;
   // fp32 logits of a bf16 executor become their own gradient, in place, and are rounded from there.
   const tensor::View<float> wide =
       narrow ? tensor::View<float>(logits_.data(), gradient.shape) : gradient.as<float>();
-  const tensor::Loss loss = tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, wide);
+  const tensor::Loss loss =
+      tensor::softmax_cross_entropy(engine_, logits, own_of(batch.labels), smoothing, wide,
+                                    {.others = own_of(batch.other_labels), .share = batch.share});
   if (narrow) tensor::convert(engine_, wide, gradient);
   return plan.counts ? loss : tensor::Loss{};
 }

@@ -150,7 +150,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
   // Ranks that go each at a pace of their own count their mini-batches, not samples of a step.
   const std::int64_t others =
-      &batches == own_batches_.get() ? grid_.group() * experiment_.train.global_batch : 0;
+      &batches == own_batches_.get() ? grid_.replica() * experiment_.train.global_batch : 0;
   for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
     const Batch batch = [&] {
       const StepProfile::Part part(profile_, "load");
@@ -168,6 +168,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   }
   const StepProfile::Part part(profile_, "sums");
   link_->end_step();
+  if (link_->not_finite() && not_finite_.empty()) explain_gradient(step, *link_->not_finite());
   return whole;
 }
 
@@ -269,12 +270,12 @@ void Trainer::save_model() {
   const bool wanted = world_.rank() == 0 && !run_folder_.empty();
   // All ranks ask, because those of rank 0's replica have to send.
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
-  if (wants == 0.0 || grid_.group() != 0) return;
+  if (wants == 0.0 || grid_.replica() != 0) return;
   const auto statistics = std::span<const float>(evaluated_statistics_);
   const auto own = statistics.first(layout_.statistic_count);
   if (world_.rank() != 0) {
-    send_some(grid_.own_group(), evaluated_parameters_);
-    send_some(grid_.own_group(), own);
+    send_some(grid_.own_replica(), evaluated_parameters_);
+    send_some(grid_.own_replica(), own);
     return;
   }
   const ParameterLayout whole = layout_of(model_);
@@ -283,8 +284,8 @@ void Trainer::save_model() {
   for (int rank = 1; rank < grid_.grid().pr; ++rank) {
     // What another rank holds is computed here: no rank tells where its slices belong.
     const ParameterLayout part = layout_of(model_, grid_.choice().splits, grid_.grid().pr, rank);
-    const auto parameters = receive_some(grid_.own_group(), part.parameter_count, rank);
-    const auto others = receive_some(grid_.own_group(), part.statistic_count, rank);
+    const auto parameters = receive_some(grid_.own_replica(), part.parameter_count, rank);
+    const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
     add_part(part, parameters, others, whole, weights);
   }
   save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
@@ -303,7 +304,7 @@ namespace {
 /// Samples [first, first + size) of the test set, and which of them count, from the first on.
 struct TestBatch {
   std::int64_t first = 0;
-  Range judged = {};
+  Range counted = {};
 };
 
 // All batches have the same size, for which there are kernels. Where the share ends within one, the
@@ -312,13 +313,13 @@ TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std
   // At the end of the test set the batch reaches back instead of beyond.
   const std::int64_t first = std::min(next, all - size);
   const std::int64_t last = std::min(share.last, first + size);
-  return {.first = first, .judged = {next - first, last - first}};
+  return {.first = first, .counted = {next - first, last - first}};
 }
 
 }  // namespace
 
 Range Trainer::test_share() const {
-  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
+  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.replica());
 }
 
 void Trainer::copy_for_evaluation() {
@@ -339,11 +340,11 @@ Trainer::Evaluation Trainer::evaluate() {
   const Range share = test_share();
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
-    const auto [first, judged] = test_batch_from(next, share, size, dataset_->test.shape.n);
+    const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
     const Batch batch = batches_.load_test(first, first + size);
-    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
-            grid_.speaks() ? judged.size() : 0);
-    next = first + judged.last;
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
+            grid_.speaks() ? counted.size() : 0);
+    next = first + counted.last;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =
