@@ -32,7 +32,7 @@ class RONDO_TRAIN_API Classifier {
 
   [[nodiscard]] const Model& model() const noexcept;
 
-  /// The logit of each class for the image in `file`, a binary PPM or PGM: scaled, with its
+  /// The logit of each class for the image in `file`, a JPEG, PNG, PPM or PGM: scaled, with its
   /// proportions, to the least size that covers the model's input, and cut to its middle. Throws
   /// DataError when it cannot be read.
   [[nodiscard]] std::vector<float> logits(const std::filesystem::path& file);
