@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -69,7 +71,26 @@ void sum_channels(const View<const float>& from, std::int64_t first, std::int64_
                  [](double sum) { return static_cast<float>(sum); });
 }
 
+// A number is NaN or infinite when all bits of its exponent are set. Integers are compared, and
+// nothing ends the loop early, so that the compiler can use vectors.
+template <typename Bits, typename T>
+bool none_has(Bits exponent, std::span<const T> values) noexcept {
+  Bits found = 0;
+  for (const T value : values) {
+    found |= static_cast<Bits>((std::bit_cast<Bits>(value) & exponent) == exponent);
+  }
+  return found == 0;
+}
+
 }  // namespace
+
+bool all_finite(std::span<const float> values) noexcept {
+  return none_has<std::uint32_t>(0x7f800000U, values);
+}
+
+bool all_finite(std::span<const Bfloat16> values) noexcept {
+  return none_has<std::uint16_t>(0x7f80U, values);
+}
 
 void backward_relu(Engine& engine, ConstAnyView y, AnyView dy) {
   require_shape("backward_relu", "dy", dy, y.shape, y.type);

@@ -40,16 +40,6 @@ void for_each_part(int parts, const Run& run) {
   for (int part = 0; part < parts; ++part) run(part);
 }
 
-/// use(T()) for the type that `type` means.
-template <typename Use>
-void with_type(DataType type, const Use& use) {
-  if (type == DataType::bf16) {
-    use(Bfloat16());
-  } else {
-    use(float());
-  }
-}
-
 /// Neighbouring pixels of one image.
 struct Pixels {
   std::int64_t first = 0;  ///< element of the whole tensor

@@ -254,10 +254,19 @@ ConvolutionSpec square(std::int64_t side, std::int64_t channels, std::int64_t fi
           .bias = bias};
 }
 
+// As many groups as channels: depthwise.
+ConvolutionSpec grouped(std::int64_t side, std::int64_t channels, std::int64_t filters,
+                        std::int64_t groups, std::int64_t stride) {
+  ConvolutionSpec spec = square(side, channels, filters, 3, stride);
+  spec.groups = groups;
+  return spec;
+}
+
 INSTANTIATE_TEST_SUITE_P(Layers, Bf16ConvolutionTest,
                          testing::Values(square(8, 3, 16, 3, 1), square(8, 16, 16, 3, 1, true),
                                          square(8, 16, 32, 3, 2), square(8, 16, 32, 1, 2),
-                                         square(7, 20, 12, 5, 1, true)));
+                                         square(7, 20, 12, 5, 1, true), grouped(8, 32, 64, 4, 1),
+                                         grouped(8, 32, 32, 32, 1), grouped(7, 24, 24, 24, 2)));
 
 TEST_F(Bf16KernelTest, FullyConnectedRoundsExactSumsOnce) {
   for (const Shape& input : {Shape{4, 1, 1, 24}, Shape{3, 2, 3, 16}}) {

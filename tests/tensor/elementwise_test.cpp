@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 #include <span>
+#include <utility>
 #include <vector>
 #include <xtensor/xeval.hpp>
 #include <xtensor/xmath.hpp>
@@ -325,6 +326,27 @@ TEST(XviewOracleTest, BatchNormIsXtensorsFormula) {
   const auto expected = xt::eval(xt::maximum(0.0F, (xview(x) - mean) / deviation * 1.5F + 0.25F));
   constexpr double tolerance = 1e-4;  // xtensor sums in fp32
   EXPECT_TRUE(xt::allclose(xview(y), expected, tolerance, tolerance));
+}
+
+TEST(AllFiniteTest, FindsNaNAndInfinityWhereverTheyAre) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float largest = std::numeric_limits<float>::max();
+  constexpr std::size_t count = 67;
+  std::vector<float> values(count, -largest);
+  std::vector<Bfloat16> halves(count, Bfloat16{0x7f7f});
+  EXPECT_TRUE(all_finite(std::span<const float>(values)));
+  EXPECT_TRUE(all_finite(std::span<const Bfloat16>(halves)));
+  EXPECT_TRUE(all_finite(std::span<const float>{}));
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      const float value = std::exchange(values[i], bad);
+      const Bfloat16 half = std::exchange(halves[i], to_bfloat16(bad));
+      EXPECT_FALSE(all_finite(std::span<const float>(values))) << "element " << i << ": " << bad;
+      EXPECT_FALSE(all_finite(std::span<const Bfloat16>(halves))) << "element " << i << ": " << bad;
+      values[i] = value;
+      halves[i] = half;
+    }
+  }
 }
 
 }  // namespace

@@ -48,15 +48,17 @@ struct Term {
 template <typename Use>
 void for_each_term(const ConvolutionSpec& spec, const Use& use) {
   const Shape out = spec.output();
+  const std::int64_t channels = spec.input.c / spec.groups;  // that a filter reads
+  const auto group_of = [&](std::int64_t f) { return f / (spec.filters / spec.groups); };
   for_each_element(out, [&](std::int64_t n, std::int64_t oh, std::int64_t ow, std::int64_t f) {
     for (std::int64_t kh = 0; kh < spec.kernel_h; ++kh) {
       for (std::int64_t kw = 0; kw < spec.kernel_w; ++kw) {
         const std::int64_t ih = oh * spec.stride + kh - spec.pad_top;
         const std::int64_t iw = ow * spec.stride + kw - spec.pad_left;
         if (ih < 0 || ih >= spec.input.h || iw < 0 || iw >= spec.input.w) continue;
-        for (std::int64_t c = 0; c < spec.input.c; ++c) {
-          const auto w = ((f * spec.input.c + c) * spec.kernel_h + kh) * spec.kernel_w + kw;
-          use(Term{n, oh, ow, f, ih, iw, c, static_cast<std::size_t>(w)});
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const auto w = ((f * channels + c) * spec.kernel_h + kh) * spec.kernel_w + kw;
+          use(Term{n, oh, ow, f, ih, iw, group_of(f) * channels + c, static_cast<std::size_t>(w)});
         }
       }
     }

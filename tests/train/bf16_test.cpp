@@ -4,14 +4,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/tensor/data_type.hpp>
+#include <rondo/tensor/elementwise.hpp>
+#include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/tensor.hpp>
 #include <rondo/train/executor.hpp>
+#include <rondo/train/layer_type.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
@@ -68,6 +75,152 @@ TEST_F(Bf16TrainingTest, StepsAreThoseOfFp32ButForRounding) {
   }
 }
 
+// Of deep networks over few samples single gradients say little, but the loss does.
+TEST_F(Bf16TrainingTest, EveryKindOfModelTrains) {
+  constexpr std::int64_t batch = 4;
+  constexpr double of_a_deep_loss = 0.1;
+  for (const char* model : {"preact_resnet20", "densenet40_12", "mobilenet_v2"}) {
+    Model small = make_model(model, {1, 32, 32, 3}, 10);
+    Network exact{small, {.training_batches = {batch}}};
+    Network rounded{small, {.training_batches = {batch}, .precision = DataType::bf16}};
+    const auto samples = test::make_samples(small, batch);
+
+    const double exact_loss = exact.train(samples.batch()).sum;
+
+    EXPECT_NEAR(rounded.train(samples.batch()).sum, exact_loss, of_a_deep_loss * exact_loss)
+        << model;
+    const double exact_norm = test::norm(exact.gradients);
+    EXPECT_NEAR(test::norm(rounded.gradients), exact_norm, 0.5 * exact_norm) << model;
+  }
+}
+
+// Values that bf16 holds without rounding: both types then compute the same.
+struct LayerResults {
+  LayerResults(const LayerKind& kind, const std::vector<tensor::Shape>& shapes, DataType type);
+
+  std::vector<float> y = {};
+  std::vector<std::vector<float>> dx = {};
+  std::vector<float> gradients = {};
+};
+
+// Small whole numbers, as many for all types.
+std::vector<float> whole_numbers(std::int64_t count, std::int64_t seed) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>((i * 7 + seed * 5 + i / 11) % 9 - 3));
+  }
+  return values;
+}
+
+tensor::AnyTensor typed(tensor::Engine& engine, const std::vector<float>& values,
+                        const tensor::Shape& shape, DataType type) {
+  tensor::AnyTensor tensor(shape, type);
+  tensor::convert(engine, tensor::View<const float>(values.data(), shape), tensor.view());
+  return tensor;
+}
+
+std::vector<float> widened(tensor::Engine& engine, const tensor::AnyTensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape().size()));
+  tensor::convert(engine, tensor.view(), tensor::View<float>(values.data(), tensor.shape()));
+  return values;
+}
+
+LayerResults::LayerResults(const LayerKind& kind, const std::vector<tensor::Shape>& shapes,
+                           DataType type) {
+  tensor::Engine engine(2);
+  const auto kernel = type == DataType::f32
+                          ? kind->kernel(engine, shapes[0], true, KernelPurpose::training)
+                          : kind->bf16_kernel(engine, shapes[0], true, KernelPurpose::training);
+  if (kernel == nullptr) throw std::runtime_error(kind->text() + " has no kernel");
+  std::vector<tensor::AnyTensor> x;
+  std::vector<tensor::AnyTensor> into;
+  std::vector<tensor::ConstAnyView> inputs;
+  std::vector<tensor::AnyView> input_gradients;
+  for (const tensor::Shape& shape : shapes) {
+    const auto seed = static_cast<std::int64_t>(x.size());
+    x.push_back(typed(engine, whole_numbers(shape.size(), seed), shape, type));
+    into.emplace_back(shape, type);
+    inputs.emplace_back(x.back().view());
+    input_gradients.push_back(into.back().view());
+  }
+  const tensor::Shape output =
+      shapes.size() > 1 ? kind->output_of(shapes) : kind->output(shapes[0]);
+  const std::vector<float> parameters = whole_numbers(kind->weights(shapes[0]), 3);
+  gradients.resize(parameters.size());
+  tensor::AnyTensor out(output, type);
+  tensor::AnyTensor dy = typed(engine, whole_numbers(output.size(), 4), output, type);
+  const RandomKey random{.layer = 5};
+  kernel->load(parameters);
+  kernel->forward_training({.x = inputs[0],
+                            .y = out.view(),
+                            .parameters = parameters,
+                            .inputs = inputs,
+                            .random = random},
+                           {});
+  const BackwardOperands operands{.x = inputs[0],
+                                  .y = out.view(),
+                                  .dy = dy.view(),
+                                  .dx = input_gradients[0],
+                                  .parameters = parameters,
+                                  .gradients = gradients,
+                                  .input_gradients = input_gradients,
+                                  .random = random};
+  kernel->backward_parameters(operands);
+  kernel->backward_input(operands);
+  y = widened(engine, out);
+  for (const tensor::AnyTensor& gradient : into) dx.push_back(widened(engine, gradient));
+}
+
+TEST_F(Bf16TrainingTest, LayersAreExactWhereNothingIsRounded) {
+  const auto relu = tensor::Activation::relu;
+  const tensor::Shape shape = {3, 5, 7, 8};
+  const std::vector<std::pair<LayerKind, std::vector<tensor::Shape>>> cases = {
+      {AddLayer{}, {shape, shape}},
+      {AddLayer{.activation = relu}, {shape, shape, shape}},
+      {ConcatLayer{}, {shape, {3, 5, 7, 3}, {3, 5, 7, 1}}},
+      {DropoutLayer{.probability = 0.5}, {shape}},
+      {ActivationLayer{.function = Function::relu}, {shape}},
+      {ActivationLayer{.function = Function::relu6}, {shape}},
+      {ConvolutionLayer{.filters = 16, .kernel = 1, .padding = 0, .groups = 4}, {shape}},
+      {ConvolutionLayer{.filters = 8, .kernel = 1, .padding = 0, .groups = 8}, {shape}},
+  };
+  for (const auto& [kind, shapes] : cases) {
+    const LayerResults exact(kind, shapes, DataType::f32);
+    const LayerResults rounded(kind, shapes, DataType::bf16);
+
+    EXPECT_EQ(rounded.y, exact.y) << kind->text();
+    EXPECT_EQ(rounded.gradients, exact.gradients) << kind->text();
+    EXPECT_EQ(rounded.dx, exact.dx) << kind->text();
+  }
+}
+
+// A kind that a program brings may be one for fp32 alone.
+class Fp32Only final : public LayerType {
+ public:
+  std::string text() const override { return "fp32 only"; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
+                                      bool input_gradient, KernelPurpose purpose) const override {
+    const LayerKind other = ActivationLayer{};
+    return other->kernel(engine, input, input_gradient, purpose);
+  }
+};
+
+struct Fp32OnlyLayer {};
+std::shared_ptr<const LayerType> make_layer_type(const Fp32OnlyLayer& /*layer*/) {
+  return std::make_shared<Fp32Only>();
+}
+
+TEST_F(Bf16TrainingTest, RefusesALayerThatComputesInFp32Alone) {
+  ModelBuilder builder("own", {1, 4, 4, 8}, 10);
+  const ValueId x = builder.add("own", Fp32OnlyLayer{}, ModelBuilder::input);
+  builder.add("fc", FullyConnectedLayer{.outputs = 10}, x);
+  EXPECT_THAT(error_text<std::invalid_argument>([&] {
+                Network{builder.finish(), {.training_batches = {2}, .precision = DataType::bf16}};
+              }),
+              HasSubstr("\"fp32 only\" has no kernel for bf16"));
+}
+
 TEST_F(Bf16TrainingTest, EvaluatesLikeFp32AndGivesLogits) {
   constexpr std::int64_t batch = 12;
   Network exact = network_of("resnet8", DataType::f32, batch);
@@ -102,6 +255,7 @@ TEST_F(Bf16TrainingTest, LearnsUnderEveryScheme) {
     experiment.update.scheme = scheme;
     experiment.update.warmup_epochs = 0.0;
     experiment.update.lazy_layers = "2";
+    experiment.update.delay = "fixed";
     experiment.update.period = 4;
     experiment.update.local_period = 2;
     experiment.train.precision = "bf16";

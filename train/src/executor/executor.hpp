@@ -84,9 +84,9 @@ class Executor::Impl {
   const void* input_of(const BatchPlan& plan, const Batch& batch);
   [[nodiscard]] RandomKey random_key(std::size_t node) const noexcept;
   /// What a node of several inputs reads; until the next call.
-  [[nodiscard]] std::span<const tensor::View<const float>> read_all(std::size_t node,
-                                                                    const BatchPlan& plan,
-                                                                    const void* input);
+  [[nodiscard]] std::span<const tensor::ConstAnyView> read_all(std::size_t node,
+                                                               const BatchPlan& plan,
+                                                               const void* input);
   [[nodiscard]] ForwardOperands forward_operands(std::size_t node, const BatchPlan& plan,
                                                  const void* input,
                                                  std::span<const float> parameters);
@@ -100,8 +100,8 @@ class Executor::Impl {
   // train() in its parts: training_step.cpp.
   void forward(const BatchPlan& plan, const void* input, StepObserver& observer);
   void prepare_weights(std::size_t node, const BatchPlan& plan, StepObserver& observer);
-  [[nodiscard]] std::span<const tensor::View<float>> gradients_of_all(const BackwardStep& step,
-                                                                      const BatchPlan& plan);
+  [[nodiscard]] std::span<const tensor::AnyView> gradients_of_all(const BackwardStep& step,
+                                                                  const BatchPlan& plan);
   [[nodiscard]] BackwardOperands backward_operands(const BackwardStep& step, const BatchPlan& plan,
                                                    const void* input);
   void backward(const BatchPlan& plan, const void* input, StepObserver& observer);
@@ -128,9 +128,9 @@ class Executor::Impl {
   std::size_t evaluated_ = 0;     // elements of the last logits
   std::int64_t packed_for_ = 0;   // infer(): as many images as the packed weights are for
   BatchPosition position_;        // of the batch that is trained
-  std::vector<std::uint64_t> random_layers_;     // by node
-  std::vector<tensor::View<const float>> read_;  // of the node that runs, as is the next
-  std::vector<tensor::View<float>> input_gradients_;
+  std::vector<std::uint64_t> random_layers_;  // by node
+  std::vector<tensor::ConstAnyView> read_;    // of the node that runs, as is the next
+  std::vector<tensor::AnyView> input_gradients_;
 };
 
 }  // namespace rondo::train

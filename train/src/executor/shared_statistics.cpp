@@ -31,7 +31,7 @@ std::vector<Parameter> statistics_of(const ParameterLayout& layout, const std::s
 SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
                                    const ParameterLayout& layout, int position)
     : layout_size_(layout.statistic_count) {
-  if (choice.batch_norm != BatchNormGroup::rank) return;  // they measure together
+  if (choice.batch_norm != BatchNormScope::rank) return;  // they measure together
   const int ranks = choice.grid.pr;
   const Lowering lowering = lower(model, choice.splits, ranks, ranks);  // an image for every part
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
@@ -97,11 +97,12 @@ void SharedStatistics::put_back(std::span<const double> sums, std::span<const fl
   }
 }
 
-void SharedStatistics::average(transport::Communicator& group, std::span<float> statistics) const {
+void SharedStatistics::average(transport::Communicator& replica,
+                               std::span<float> statistics) const {
   std::vector<double> sums = measured(statistics);
-  group.allreduce(std::span(sums)).wait();
+  replica.allreduce(std::span(sums)).wait();
   const std::span<float> least = statistics.subspan(layout_size_);
-  group.allreduce(least, transport::ReduceOp::min).wait();
+  replica.allreduce(least, transport::ReduceOp::min).wait();
   put_back(sums, least, statistics);
 }
 

@@ -152,8 +152,8 @@ Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, B
       held_(held),
       wanted_(wanted),
       arrival_(arrival),
-      sent_(static_cast<std::size_t>(plan_.words_sent()), memory),
-      received_(static_cast<std::size_t>(plan_.words_received()), memory) {
+      sent_(static_cast<std::size_t>(plan_.elements_sent()), memory),
+      received_(static_cast<std::size_t>(plan_.elements_received()), memory) {
   if (!silent()) travel_ = communicator.plan_sendrecv(neighbours_of(plan_, sent_, received_));
 }
 
@@ -182,7 +182,7 @@ void Exchange::finish(float* to) {
 }
 
 std::size_t Exchange::bytes(const Redistribution& plan) noexcept {
-  return static_cast<std::size_t>(plan.words_sent() + plan.words_received()) * sizeof(float);
+  return static_cast<std::size_t>(plan.elements_sent() + plan.elements_received()) * sizeof(float);
 }
 
 std::vector<std::size_t> shares(std::int64_t channels, int parts, int first, int count) {

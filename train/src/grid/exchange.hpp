@@ -117,7 +117,7 @@ class ChannelExchange {
   [[nodiscard]] transport::Request allgather(tensor::View<const float> own,
                                              tensor::View<float> all);
 
-  /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many words.
+  /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many elements.
   [[nodiscard]] transport::Request reduce_scatter(tensor::View<const float> all,
                                                   tensor::View<float> own);
 

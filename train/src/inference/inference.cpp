@@ -22,6 +22,7 @@
 #include <rondo/train/image.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
+#include <rondo/train/predictor.hpp>
 #include <rondo/train/weights.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
@@ -135,34 +136,38 @@ std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
 // One image at a time: whoever has many in a row can make them a data set.
 class Classifier::Impl {
  public:
-  Impl(const Experiment& experiment, const std::filesystem::path& weights, int threads)
-      : trained_(load_model(experiment, weights, TestSet::left)),
-        writer_(trained_.dataset.mean, trained_.dataset.stddev),
+  Impl(const LoadedModel& trained, int threads)
+      : model_(trained.model),
+        writer_(trained.dataset.mean, trained.dataset.stddev),
         engine_(threads),
-        executor_(engine_, trained_.model, state_of(trained_.weights), {.evaluation_batch = 1}),
-        image_(static_cast<std::size_t>(trained_.model.input.image())) {}
+        predictor_(engine_,
+                   {.model = trained.model,
+                    .parameters = trained.weights.parameters,
+                    .statistics = trained.weights.statistics},
+                   1),
+        image_(static_cast<std::size_t>(trained.model.input.image())) {}
 
-  [[nodiscard]] const Model& model() const noexcept { return trained_.model; }
+  [[nodiscard]] const Model& model() const noexcept { return model_; }
 
   std::vector<float> logits(const std::filesystem::path& file) {
-    const tensor::Shape& input = trained_.model.input;
+    const tensor::Shape& input = model_.input;
     const std::vector<std::uint8_t> pixels = pixels_for(file, input);
     writer_.write(pixels.data(), input.h * input.w, image_.data());
-    const std::span<const float> logits = executor_.infer(image_, 1);
+    const std::span<const float> logits = predictor_.logits(image_, 1);
     return {logits.begin(), logits.end()};
   }
 
  private:
-  LoadedModel trained_;
+  Model model_;  // as it was trained; it runs with fewer layers
   ImageWriter writer_;
   tensor::Engine engine_;
-  Executor executor_;
+  Predictor predictor_;
   std::vector<float> image_;  // normalised
 };
 
 Classifier::Classifier(const Experiment& experiment, const std::filesystem::path& weights,
                        int threads)
-    : impl_(std::make_unique<Impl>(experiment, weights, threads)) {}
+    : impl_(std::make_unique<Impl>(load_model(experiment, weights, TestSet::left), threads)) {}
 
 Classifier::~Classifier() = default;
 
@@ -179,7 +184,7 @@ std::string digest_of_images(const Images& images) {
   return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
 }
 
-// Ranks that judged with other weights, or other images, would give a mean of nothing.
+// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
 void agree_on_files(transport::World& world, const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const std::vector<Fact> facts = {
@@ -205,8 +210,8 @@ LoaderOptions test_options(const Experiment& experiment, const Dataset& dataset)
   return options;
 }
 
-LossSums judge(LoadedModel& trained, const Experiment& experiment, Range share, std::int64_t batch,
-               int threads) {
+LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Range share,
+                        std::int64_t batch, int threads) {
   LossSums sums;
   if (share.size() == 0) return sums;
   tensor::Engine engine(threads);
@@ -234,8 +239,8 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   LossSums own;
   agree_on(world, [&] {
-    own = judge(trained, experiment, share, evaluation_batch(experiment, world.size(), share),
-                threads);
+    own = evaluate_share(trained, experiment, share,
+                         evaluation_batch(experiment, world.size(), share), threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   // The evaluation has taken as long as its slowest rank.

@@ -25,29 +25,40 @@ class ActivationKernel final : public OneForwardKernel {
   // The function's slope is 1 between the limits, which the output tells, and 0 on them.
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;
-    const float* y = operands.y.as<float>().data;
-    const float* dy = operands.dy.as<float>().data;
-    float* dx = operands.dx.as<float>().data;
-    tensor::for_each_share(engine_, operands.y.shape.size(),
-                           [&](std::int64_t first, std::int64_t last) {
-                             for (std::int64_t i = first; i < last; ++i) {
-                               dx[i] = y[i] > 0.0F && y[i] < most_ ? dy[i] : 0.0F;
-                             }
-                           });
+    tensor::with_type(operands.dx.type, [&]<typename T>(T zero) {
+      const T* y = operands.y.as<T>().data;
+      const T* dy = operands.dy.as<T>().data;
+      T* dx = operands.dx.as<T>().data;
+      tensor::for_each_share(engine_, operands.y.shape.size(),
+                             [&](std::int64_t first, std::int64_t last) {
+                               for (std::int64_t i = first; i < last; ++i) {
+                                 dx[i] = passes(tensor::to_float(y[i])) ? dy[i] : zero;
+                               }
+                             });
+    });
   }
 
  private:
+  [[nodiscard]] bool passes(float y) const noexcept { return y > 0.0F && y < most_; }
+
   // NaN stays NaN, so that it is noticed.
+  [[nodiscard]] float limited(float x) const noexcept {
+    const float positive = x < 0.0F ? 0.0F : x;
+    return positive > most_ ? most_ : positive;
+  }
+
+  // The limits are numbers of bf16, too: nothing is rounded.
   void forward(const ForwardOperands& operands) override {
-    const float* x = operands.x.as<float>().data;
-    float* y = operands.y.as<float>().data;
-    tensor::for_each_share(engine_, operands.y.shape.size(),
-                           [&](std::int64_t first, std::int64_t last) {
-                             for (std::int64_t i = first; i < last; ++i) {
-                               const float positive = x[i] < 0.0F ? 0.0F : x[i];
-                               y[i] = positive > most_ ? most_ : positive;
-                             }
-                           });
+    tensor::with_type(operands.y.type, [&]<typename T>(T /*of*/) {
+      const T* x = operands.x.as<T>().data;
+      T* y = operands.y.as<T>().data;
+      tensor::for_each_share(engine_, operands.y.shape.size(),
+                             [&](std::int64_t first, std::int64_t last) {
+                               for (std::int64_t i = first; i < last; ++i) {
+                                 y[i] = tensor::from_float<T>(limited(tensor::to_float(x[i])));
+                               }
+                             });
+    });
   }
 
   tensor::Engine& engine_;
@@ -62,7 +73,7 @@ class Activation final : public LayerType {
     return function_ == Function::relu6 ? "activation relu6" : "activation relu";
   }
   // Backward reads y and dy alone, so dx may lie over dy.
-  LayerTraits traits() const noexcept override { return {.in_place = true}; }
+  LayerTraits traits() const noexcept override { return {.in_place = true, .any_type = true}; }
   tensor::Shape output(const tensor::Shape& input) const override { return input; }
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& /*input*/,
                                       bool /*input_gradient*/,

@@ -5,8 +5,11 @@
 // Backward is nothing but copies: each input's gradient is that of the sum. The first input's takes
 // the place of dy, so that a sum of two values costs one copy, or none where the other value is the
 // model's input.
+//
+// Sums are computed in fp32, and in bf16 rounded once, however many values there are.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,37 +34,54 @@ class AddKernel final : public OneForwardKernel {
   void backward_input(const BackwardOperands& operands) override {
     // Masked once, in place: all inputs get the masked gradient.
     if (rectifies_) tensor::backward_relu(engine_, operands.y, operands.dy);
-    const float* dy = operands.dy.as<float>().data;
-    for (const tensor::View<float>& dx : operands.input_gradients) {
-      if (dx.data == nullptr || dx.data == dy) continue;
-      tensor::for_each_share(engine_, dx.shape.size(), [&](std::int64_t first, std::int64_t last) {
-        std::copy(dy + first, dy + last, dx.data + first);
+    for (const tensor::AnyView& dx : operands.input_gradients) {
+      if (dx.data == nullptr || dx.data == operands.dy.data) continue;
+      tensor::with_type(dx.type, [&]<typename T>(T /*of*/) {
+        const T* from = operands.dy.as<T>().data;
+        T* into = dx.as<T>().data;
+        tensor::for_each_share(engine_, dx.shape.size(),
+                               [&](std::int64_t first, std::int64_t last) {
+                                 std::copy(from + first, from + last, into + first);
+                               });
       });
     }
   }
 
  private:
   void forward(const ForwardOperands& operands) override {
-    tensor::for_each_share(engine_, operands.y.shape.size(),
-                           [&](std::int64_t first, std::int64_t last) {
-                             sum(operands.inputs, operands.y.as<float>().data, first, last);
-                           });
+    tensor::with_type(operands.y.type, [&]<typename T>(T /*of*/) {
+      for (const tensor::ConstAnyView& x : operands.inputs) static_cast<void>(x.as<T>());
+      tensor::for_each_share(engine_, operands.y.shape.size(),
+                             [&](std::int64_t first, std::int64_t last) {
+                               sum<T>(operands.inputs, operands.y.as<T>().data, first, last);
+                             });
+    });
   }
 
-  // In the order of the inputs. A part that fits into the cache is finished before the next.
-  void sum(std::span<const tensor::View<const float>> inputs, float* y, std::int64_t first,
+  // In the order of the inputs, so much at a time that the sums stay in the cache.
+  template <typename T>
+  void sum(std::span<const tensor::ConstAnyView> inputs, T* y, std::int64_t first,
            std::int64_t last) const {
-    // So many floats are 16 KiB, which lie in the first-level cache while every input is added.
-    constexpr std::int64_t at_once = 4096;
+    constexpr std::int64_t at_once = 1024;
+    std::array<float, at_once> sums;
     for (std::int64_t i = first; i < last; i += at_once) {
-      const std::int64_t end = std::min(i + at_once, last);
-      std::copy(inputs[0].data + i, inputs[0].data + end, y + i);
-      for (const tensor::View<const float>& x : inputs.subspan(1)) {
-        for (std::int64_t k = i; k < end; ++k) y[k] += x.data[k];
+      const std::int64_t count = std::min(at_once, last - i);
+      std::transform(data_of<T>(inputs[0]) + i, data_of<T>(inputs[0]) + i + count, sums.begin(),
+                     [](T value) { return tensor::to_float(value); });
+      for (const tensor::ConstAnyView& input : inputs.subspan(1)) {
+        std::transform(data_of<T>(input) + i, data_of<T>(input) + i + count, sums.begin(),
+                       sums.begin(),
+                       [](T value, float sum) { return sum + tensor::to_float(value); });
       }
-      if (!rectifies_) continue;
-      for (std::int64_t k = i; k < end; ++k) y[k] = y[k] < 0.0F ? 0.0F : y[k];
+      std::transform(sums.begin(), sums.begin() + count, y + i, [this](float sum) {
+        return tensor::from_float<T>(rectifies_ && sum < 0.0F ? 0.0F : sum);
+      });
     }
+  }
+
+  template <typename T>
+  static const T* data_of(const tensor::ConstAnyView& view) noexcept {
+    return static_cast<const T*>(view.data);
   }
 
   tensor::Engine& engine_;
@@ -76,7 +96,7 @@ class Add final : public LayerType {
     return "add act" + std::to_string(static_cast<int>(activation_));
   }
   LayerTraits traits() const noexcept override {
-    return {.several_inputs = true, .in_place = true};
+    return {.several_inputs = true, .in_place = true, .any_type = true};
   }
   std::size_t inputs() const noexcept override { return 2; }
   tensor::Shape output(const tensor::Shape& input) const override { return input; }

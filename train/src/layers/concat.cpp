@@ -29,8 +29,12 @@ class ConcatKernel final : public OneForwardKernel {
 
   void backward_input(const BackwardOperands& operands) override {
     std::int64_t channel = 0;  // of y, where the input's begin
-    for (const tensor::View<float>& dx : operands.input_gradients) {
-      if (dx.data != nullptr) cut(operands.dy.as<float>(), channel, dx);
+    for (const tensor::AnyView& dx : operands.input_gradients) {
+      if (dx.data != nullptr) {
+        tensor::with_type(dx.type, [&]<typename T>(T /*of*/) {
+          cut<T>(operands.dy.as<T>(), channel, dx.as<T>());
+        });
+      }
       channel += dx.shape.c;
     }
   }
@@ -38,14 +42,15 @@ class ConcatKernel final : public OneForwardKernel {
  private:
   void forward(const ForwardOperands& operands) override {
     std::int64_t channel = 0;
-    for (const tensor::View<const float>& x : operands.inputs) {
-      join(x, channel, operands.y.as<float>());
+    for (const tensor::ConstAnyView& x : operands.inputs) {
+      tensor::with_type(
+          x.type, [&]<typename T>(T /*of*/) { join<T>(x.as<T>(), channel, operands.y.as<T>()); });
       channel += x.shape.c;
     }
   }
 
-  void join(const tensor::View<const float>& x, std::int64_t channel,
-            const tensor::View<float>& y) const {
+  template <typename T>
+  void join(const tensor::View<const T>& x, std::int64_t channel, const tensor::View<T>& y) const {
     // A row of x lies densely, and goes to the input's place in the longer rows of y.
     const std::int64_t row = x.shape.c;
     const auto copy = [&](std::int64_t first, std::int64_t last) {
@@ -56,8 +61,8 @@ class ConcatKernel final : public OneForwardKernel {
     tensor::for_each_share(engine_, pixels_of(y.shape), copy);
   }
 
-  void cut(const tensor::View<const float>& dy, std::int64_t channel,
-           const tensor::View<float>& dx) const {
+  template <typename T>
+  void cut(const tensor::View<const T>& dy, std::int64_t channel, const tensor::View<T>& dx) const {
     const std::int64_t row = dx.shape.c;
     const auto copy = [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t pixel = first; pixel < last; ++pixel) {
@@ -75,7 +80,7 @@ class Concat final : public LayerType {
   std::string text() const override { return "concat"; }
   // Not in place: dy is longer than each gradient that is cut out of it.
   LayerTraits traits() const noexcept override {
-    return {.joins_channels = true, .several_inputs = true};
+    return {.joins_channels = true, .several_inputs = true, .any_type = true};
   }
   std::size_t inputs() const noexcept override { return 2; }
 

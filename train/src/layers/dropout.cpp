@@ -3,7 +3,6 @@
 // batch: forward and backward draw the same, and so do any number of ranks, micro-batches and
 // threads, whichever part of the value a rank holds.
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -13,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/team.hpp>
 #include <rondo/train/partition.hpp>
 
@@ -38,28 +38,31 @@ class DropoutKernel final : public LayerKernel {
         part_(part) {}
 
   void forward_training(const ForwardOperands& operands, std::span<float> /*statistics*/) override {
-    drop(operands.random, operands.x.as<float>().data, operands.y.as<float>().data);
+    drop(operands.random, operands.x, operands.y);
   }
 
   void forward_inference(const ForwardOperands& operands,
                          std::span<const float> /*statistics*/) override {
-    const float* x = operands.x.as<float>().data;
-    float* y = operands.y.as<float>().data;
-    tensor::for_each_share(
-        engine_, operands.y.shape.size(),
-        [&](std::int64_t first, std::int64_t last) { std::copy(x + first, x + last, y + first); });
+    tensor::convert(engine_, operands.x, operands.y);  // copies: their type is the same
   }
 
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    if (operands.dx.data != nullptr)
-      drop(operands.random, operands.dy.as<float>().data, operands.dx.as<float>().data);
+    if (operands.dx.data != nullptr) drop(operands.random, operands.dy, operands.dx);
   }
 
  private:
-  // Pixel after pixel; `into` may be `from`.
-  void drop(const RandomKey& key, const float* from, float* into) const {
+  // `into` may be `from`.
+  void drop(const RandomKey& key, const tensor::ConstAnyView& from,
+            const tensor::AnyView& into) const {
+    tensor::with_type(into.type, [&]<typename T>(T /*of*/) {
+      drop_pixels(key, from.as<T>().data, into.as<T>().data);
+    });
+  }
+
+  template <typename T>
+  void drop_pixels(const RandomKey& key, const T* from, T* into) const {
     const std::int64_t channels = part_.box.c.size();
     const std::int64_t pixels = channels == 0 ? 0 : part_.box.size() / channels;
     tensor::for_each_share(engine_, pixels, [&](std::int64_t first, std::int64_t last) {
@@ -83,8 +86,9 @@ class DropoutKernel final : public LayerKernel {
   }
 
   // Four elements share a draw, by their number in the whole.
-  void drop_row(const RandomKey& key, std::int64_t element, std::int64_t count, const float* from,
-                float* into) const {
+  template <typename T>
+  void drop_row(const RandomKey& key, std::int64_t element, std::int64_t count, const T* from,
+                T* into) const {
     std::array<std::uint32_t, 4> words{};
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::uint64_t>(element + i);
@@ -92,7 +96,7 @@ class DropoutKernel final : public LayerKernel {
         words = draw(key.layer, static_cast<std::uint32_t>(key.step), number / 4, Purpose::dropout);
       }
       const bool dropped = static_cast<double>(words[number % 4]) < dropped_below_;
-      into[i] = dropped ? 0.0F : scale_ * from[i];
+      into[i] = tensor::from_float<T>(dropped ? 0.0F : scale_ * tensor::to_float(from[i]));
     }
   }
 
@@ -108,7 +112,9 @@ class Dropout final : public LayerType {
 
   std::string text() const override { return fmt::format("dropout {}", probability_); }
   // A predictor leaves the layer out (only_trains).
-  LayerTraits traits() const noexcept override { return {.in_place = true, .only_trains = true}; }
+  LayerTraits traits() const noexcept override {
+    return {.in_place = true, .only_trains = true, .any_type = true};
+  }
 
   tensor::Shape output(const tensor::Shape& input) const override {
     if (probability_ >= 0.0 && probability_ < 1.0) return input;

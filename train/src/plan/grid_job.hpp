@@ -20,7 +20,7 @@
 namespace rondo::train {
 
 // What the rank that receives most receives when a value changes its layout. A few ranks of the
-// last group stand for all: it has most samples.
+// last replica stand for all: it has most samples.
 [[nodiscard]] Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                                          const tensor::Shape& extents, const ProcessGrid& grid);
 
@@ -31,9 +31,11 @@ struct GridJob {
   ProcessGrid grid = {};
   std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
 
-  [[nodiscard]] Group group() const noexcept { return {.size = grid.pr, .stride = 1}; }
-  [[nodiscard]] Group across() const noexcept { return {.size = grid.pc, .stride = grid.pr}; }
-  [[nodiscard]] Group all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
+  [[nodiscard]] ProcessGroup replica() const noexcept { return {.size = grid.pr, .stride = 1}; }
+  [[nodiscard]] ProcessGroup across() const noexcept {
+    return {.size = grid.pc, .stride = grid.pr};
+  }
+  [[nodiscard]] ProcessGroup all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
 };
 
 // One layer of it.
@@ -77,16 +79,16 @@ struct JobLayer {
   return layer.spec.kind->windows();
 }
 
-// Words that a rank holds at once of a value that lies so.
-[[nodiscard]] inline std::uint64_t held_words(const GridJob& job, const ValueLayout& layout,
-                                              const tensor::Shape& extents) {
+// Elements that a rank holds at once of a value that lies so.
+[[nodiscard]] inline std::uint64_t held_elements(const GridJob& job, const ValueLayout& layout,
+                                                 const tensor::Shape& extents) {
   tensor::Shape box = largest_box(layout, extents, job.grid);
-  box.n = (box.n + job.options.pieces - 1) / job.options.pieces;
+  box.n = (box.n + job.options.micro_batches - 1) / job.options.micro_batches;
   return static_cast<std::uint64_t>(box.size());
 }
 
-// Seconds of bringing values from one layout to another and their gradients back, by the numbers
-// of the layouts; the model's input has no gradient. Values of equal extents share a table.
+// Seconds of redistributing values from one layout to another and their gradients back, by the
+// numbers of the layouts; the model's input has no gradient. Values of equal extents share a table.
 class RelayoutTable {
  public:
   RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts);

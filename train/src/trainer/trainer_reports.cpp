@@ -81,7 +81,7 @@ void Trainer::announce() const {
   }
   log_.note("batch " + std::to_string(event.global_batch) + " in all, " +
             (smallest == largest ? smallest : smallest + " or " + largest) +
-            (grid_.grid().pr > 1 ? " per group; " : " per rank; ") +
+            (grid_.grid().pr > 1 ? " per replica; " : " per rank; ") +
             counted(event.steps_per_epoch, "step") + " per epoch, " +
             std::to_string(event.total_steps) + " in all");
   announce_updates();
@@ -214,19 +214,19 @@ void Trainer::report_epoch() {
   static_cast<void>(reduce_losses());
   const Work work = work_since(epoch_before_);
   const std::uint64_t evaluated_before = scheme_->counters().evaluation_reductions;
-  const Evaluation judged = evaluate();
+  const Evaluation evaluation = evaluate();
   report_broken_images();
   const LossSums& losses = losses_.total();
   trained_samples_ += losses.samples;
   last_epoch_ = {
       .epoch = epoch_,
       .loss = losses.mean_loss(),
-      .accuracy = judged.sums.accuracy(),
+      .accuracy = evaluation.sums.accuracy(),
       .training_accuracy = losses.accuracy(),
-      .test_loss = judged.sums.mean_loss(),
+      .test_loss = evaluation.sums.mean_loss(),
       .images_per_second = images_per_second(losses.samples, work.seconds),
       .seconds = work.seconds,
-      .evaluation_seconds = judged.seconds,
+      .evaluation_seconds = evaluation.seconds,
       .communication_share = work.communicating / work.seconds,
       .wait_share = work.waiting / work.seconds,
       .global_reductions = work.counters.global_reductions,
@@ -236,17 +236,17 @@ void Trainer::report_epoch() {
       .evaluation_reductions = scheme_->counters().evaluation_reductions - evaluated_before,
       .bytes_sent = work.bytes_sent,
       .injected = !injections_.empty(),
-      .parameter_hash = judged.parameter_hash};
+      .parameter_hash = evaluation.parameter_hash};
   log_.epoch(last_epoch_);
 }
 
 // An epoch's last batch may be short.
-std::uint64_t Trainer::synchronous_words_sent() const {
+std::uint64_t Trainer::synchronous_elements_sent() const {
   const std::int64_t last = step_ / batches_.steps();
-  const auto words = [&](std::int64_t step, std::int64_t count) {
+  const auto elements = [&](std::int64_t step, std::int64_t count) {
     return static_cast<std::uint64_t>(count) * grid_.sent_by_all(model_, batches_.samples(step));
   };
-  return words(0, step_ - last) + words(batches_.steps() - 1, last);
+  return elements(0, step_ - last) + elements(batches_.steps() - 1, last);
 }
 
 // One of the user's own has a name of its own.
@@ -275,7 +275,7 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .local_bytes = work_.counters.local_bytes,
           .synchronous_bytes = ranks > 1 ? steps * grid_.held_by_all() * sizeof(float) : 0,
           .bytes_sent = work_.bytes_sent,
-          .synchronous_bytes_sent = synchronous_words_sent() * sizeof(float),
+          .synchronous_bytes_sent = synchronous_elements_sent() * sizeof(float),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
           .peak_bytes = account_.peak(),

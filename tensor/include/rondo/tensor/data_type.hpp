@@ -36,6 +36,16 @@ struct Bfloat16 {
   return {static_cast<std::uint16_t>(rounded >> 16U)};
 }
 
+/// As a T, float or Bfloat16; the other way is to_float().
+template <typename T>
+[[nodiscard]] constexpr T from_float(float value) noexcept {
+  if constexpr (sizeof(T) == sizeof(Bfloat16)) {
+    return to_bfloat16(value);
+  } else {
+    return value;
+  }
+}
+
 template <typename T>
 inline constexpr DataType data_type_of = DataType::f32;
 template <>
@@ -43,6 +53,16 @@ inline constexpr DataType data_type_of<Bfloat16> = DataType::bf16;
 
 [[nodiscard]] constexpr std::size_t size_of(DataType type) noexcept {
   return type == DataType::bf16 ? sizeof(Bfloat16) : sizeof(float);
+}
+
+/// use(T()) for the type of elements that `type` means.
+template <typename Use>
+void with_type(DataType type, const Use& use) {
+  if (type == DataType::bf16) {
+    use(Bfloat16());
+  } else {
+    use(float());
+  }
 }
 
 /// "f32", "bf16".

@@ -28,6 +28,10 @@ RONDO_TENSOR_API void add_bias(Engine& engine, std::span<const float> bias, Acti
 /// double, pixel after pixel: bits depend on nothing but the values.
 RONDO_TENSOR_API void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums);
 
+/// Is no element NaN or infinite? Runs on the calling thread, at the speed of memory.
+[[nodiscard]] RONDO_TENSOR_API bool all_finite(std::span<const float> values) noexcept;
+[[nodiscard]] RONDO_TENSOR_API bool all_finite(std::span<const Bfloat16> values) noexcept;
+
 /// The summed loss of a batch, and how many of its images had the label's class on top.
 struct Loss {
   double sum = 0.0;

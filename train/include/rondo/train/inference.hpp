@@ -15,8 +15,8 @@ class World;
 
 namespace rondo::train {
 
-/// A model with weights from a file, which tells what is on an image. It has kernels for evaluation
-/// only: no gradients, no optimizer, no buffers for either.
+/// A Predictor for files of images: a model with weights from a file, which tells what is on an
+/// image.
 ///
 /// Images are normalised with the mean and deviation that the file says; if it says none, as a file
 /// of PyTorch's, with those of the data of `experiment`, which are then read. The weights may be
@@ -42,7 +42,7 @@ class RONDO_TRAIN_API Classifier {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A test set as a model with given weights judges it.
+/// A test set as a model with given weights classifies it.
 struct TestResult {
   std::int64_t images = 0;
   double loss = 0.0;      ///< mean over the test set

@@ -26,7 +26,7 @@ struct ForwardOperands {
   tensor::AnyView y = {};
   std::span<const float> parameters = {};  ///< the layer's block of the flat array
   /// All that a layer of several inputs reads; the first is x. Empty for others.
-  std::span<const tensor::View<const float>> inputs = {};
+  std::span<const tensor::ConstAnyView> inputs = {};
   RandomKey random = {};
 };
 
@@ -41,7 +41,7 @@ struct BackwardOperands {
   std::span<float> gradients = {};  ///< overwritten
   /// Of a layer of several inputs, instead of dx: the gradient of each, data == nullptr where it is
   /// not wanted. The first may be dy where the layer works in place; no other is.
-  std::span<const tensor::View<float>> input_gradients = {};
+  std::span<const tensor::AnyView> input_gradients = {};
   RandomKey random = {};
 };
 

@@ -51,6 +51,7 @@ struct LayerTraits {
   bool several_inputs = false;
   bool in_place = false;     ///< backward may write the (first) input's gradient over dy
   bool only_trains = false;  ///< in evaluation it changes nothing
+  bool any_type = false;     ///< kernel() computes in the type that its operands are of
   /// What follows in the same layer; asked of layers with batch_statistics.
   tensor::Activation activation = tensor::Activation::none;
 };
@@ -85,11 +86,11 @@ struct KernelContext {
   GridCommunicators& communicators;
   std::pmr::memory_resource* memory = nullptr;  ///< for what travels: the World's arena
   /// Null, or the ranks of this rank's position in other replicas, whose batch norm shares
-  /// statistics with this one's where they are BatchNormGroup::all.
+  /// statistics with this one's where they are BatchNormScope::all.
   transport::Communicator* across = nullptr;
   /// For evaluation kernels have no backward, and take no memory for it.
   KernelPurpose purpose = KernelPurpose::training;
-  BatchNormGroup statistics = BatchNormGroup::rank;
+  BatchNormScope statistics = BatchNormScope::rank;
 
   [[nodiscard]] bool trains() const noexcept { return purpose == KernelPurpose::training; }
   /// Of this rank, within its replica; what Partition::box_of() asks for.
@@ -109,7 +110,7 @@ struct LayerTraffic {
   std::uint64_t forward = 0;
   std::uint64_t backward = 0;  ///< of activations; weight gradients are the update scheme's
 
-  [[nodiscard]] std::uint64_t words() const noexcept { return forward + backward; }
+  [[nodiscard]] std::uint64_t elements() const noexcept { return forward + backward; }
 };
 
 /// One rank's part of a layer in training, for the question what its kernel allocates.
@@ -118,7 +119,7 @@ struct PlannedKernel {
   const NodeLayout& layout;
   int rank = 0;
   bool input_gradient = true;
-  BatchNormGroup statistics = BatchNormGroup::rank;
+  BatchNormScope statistics = BatchNormScope::rank;
 };
 
 /// A layer: all that the rest of the library wants to know of it, with the numbers that a
@@ -163,13 +164,12 @@ class RONDO_TRAIN_API LayerType {
                                                             bool input_gradient,
                                                             KernelPurpose purpose) const = 0;
 
-  /// The same for activations of bf16; null, as by default: there is none.
-  [[nodiscard]] virtual std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& /*engine*/,
-                                                                 const tensor::Shape& /*input*/,
-                                                                 bool /*input_gradient*/,
-                                                                 KernelPurpose /*purpose*/) const {
-    return nullptr;
-  }
+  /// The same for activations of bf16; null: there is none. By default kernel() where
+  /// LayerTraits::any_type.
+  [[nodiscard]] virtual std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine,
+                                                                 const tensor::Shape& input,
+                                                                 bool input_gradient,
+                                                                 KernelPurpose purpose) const;
 
   // On a grid. What a layer with Weights::none reads lies as its input was written.
 
