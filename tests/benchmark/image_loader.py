@@ -1,7 +1,8 @@
+#!/usr/bin/env python3
 """Images a second: the loader of `rondo bench data` with one decoder, beside PIL in one thread.
 
-    python3 image_loader.py RONDO FOLDER SIDE [ROUNDS]
-    python3 image_loader.py --make FOLDER COUNT SIDE
+    image_loader.py RONDO FOLDER SIDE [ROUNDS]
+    image_loader.py --make FOLDER COUNT SIDE
 
 FOLDER has train/CLASS/ and val/CLASS/ with JPEG files. Both decode the files and bring them to SIDE x
 SIDE by linear interpolation; rondo also normalises them to floats. They take turns, and the medians
