@@ -243,7 +243,7 @@ TEST_F(FolderTest, TheMemoryOfDecodersCounts) {
     return peak;
   };
 
-  const std::uint64_t image = 28 * 28;
+  const std::uint64_t image = 28 * 28 * 3;
   EXPECT_EQ(peak_with(3) - peak_with(1), 2 * 2 * (image + kept_for_decoding));
 }
 
