@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "support/program.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::test::bench_test {
 namespace {
@@ -44,6 +45,27 @@ TEST(BenchTest, PrintsOneJsonArrayAndNothingElse) {
     EXPECT_LE(row["min_us"], row["median_us"]);
     EXPECT_LE(row["median_us"], row["p99_us"]);
   }
+}
+
+TEST(BenchTest, MeasuresTheLoaderForEveryNumberOfDecoders) {
+  const ScratchFolder folder;
+  const std::string config =
+      folder.write("run.toml",
+                   "[data]\nname = \"synthetic\"\ntraining = 40\n"
+                   "augment = [\"flip\", \"mixup:1\"]\n"
+                   "[model]\nname = \"lenet5\"\n[train]\nglobal_batch = 16\n");
+  const auto rows =
+      printed(rondo({"bench", "data", config, "-d", "3", "--seconds", "0.01", "--format", "json"}));
+
+  ASSERT_THAT(rows, SizeIs(3));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rows[i]["decoders"], i + 1);
+    EXPECT_EQ(rows[i]["image"], "28x28x1");
+    EXPECT_GT(rows[i]["images"], 0);
+    EXPECT_GT(rows[i]["images_per_second"], 0.0);
+    EXPECT_GT(rows[i]["images_per_cpu_second"], 0.0);
+  }
+  EXPECT_EQ(rondo({"bench", "data", "absent.toml"}).status, 2);
 }
 
 TEST(BenchTest, MeasuresOnlyTheMemoryAskedFor) {

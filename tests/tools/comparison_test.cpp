@@ -290,10 +290,21 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
                            "flight-rank0.json", "mine.txt"}) {
     folder_.write(name, "text");
   }
+  fs::create_directories(folder_.path() / "checkpoints" / "step-4");
+  folder_.write("checkpoints/step-4/manifest.json", "text");
+  fs::create_directories(folder_.path() / "checkpoints" / "step-6.unfinished");
   remove_run(folder_.path());
   remove_run(folder_.path() / "none");
   EXPECT_TRUE(fs::exists(folder_.path() / "mine.txt"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
+}
+
+TEST_F(RunRecordTest, LeavesWhatIsNoCheckpointAmongCheckpoints) {
+  fs::create_directories(folder_.path() / "checkpoints" / "step-4");
+  folder_.write("checkpoints/mine.txt", "text");
+  remove_run(folder_.path());
+  EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints" / "mine.txt"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "checkpoints" / "step-4"));
 }
 
 // What `rondo compare` computes from runs, and how its tables show it.

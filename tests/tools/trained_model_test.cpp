@@ -248,6 +248,8 @@ TEST_F(TrainedModelTest, RefusesBrokenFiles) {
                  "says that its header has");
   expect_refused({"predict", run(), in("broken.ppm")}, 3,
                  "announces 8 x 8 pixels in its header, which 16 bytes cannot hold");
+  expect_refused({"predict", run(), in("absent.ppm")}, 3,
+                 "absent.ppm: there is no such file; check its path");
   expect_refused({"eval", run(), "--threads", "1", "--set", "data.classes=5"}, 3,
                  "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
   expect_refused({"export", run(), "-o", in("nowhere/out")}, 3, "cannot be written");

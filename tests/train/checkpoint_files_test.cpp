@@ -114,6 +114,19 @@ TEST(CheckpointFilesTest, AManifestNamesFilesOfItsFolderOnly) {
   }
 }
 
+// A conversion of such a number is undefined.
+TEST(CheckpointFilesTest, ANumberOfAManifestIsAnInteger) {
+  const std::string text = to_json(example());
+  for (const char* key : {"format", "step", "threads", "metrics_bytes"}) {
+    std::string changed = text;
+    const std::size_t begin = changed.find(": ", changed.find('"' + std::string(key) + '"')) + 2;
+    changed.replace(begin, changed.find(',', begin) - begin, "1e46");
+
+    EXPECT_THAT([&] { static_cast<void>(parse_manifest(changed)); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("that is no integer")));
+  }
+}
+
 TEST(CheckpointFilesTest, AManifestListsAllRanks) {
   Manifest manifest = example();
   manifest.ranks = 4;

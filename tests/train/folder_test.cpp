@@ -229,6 +229,24 @@ TEST_F(FolderTest, ABrokenImageEndsARunWithItsName) {
   });
 }
 
+// Each of them decodes training images, and test images later.
+TEST_F(FolderTest, TheMemoryOfDecodersCounts) {
+  const auto peak_with = [&](std::int64_t decoders) {
+    Experiment experiment = experiment_of(folder_.path());
+    experiment.data.decoders = decoders;
+    experiment.train.max_steps = 1;
+    std::uint64_t peak = 0;
+    TrainerOptions options;
+    options.observer.on_end = [&](const RunSummary& summary) { peak = summary.peak_bytes; };
+    rondo::test::World{1}.run(
+        [&](transport::World& world) { static_cast<void>(train(world, experiment, options)); });
+    return peak;
+  };
+
+  const std::uint64_t image = 28 * 28 * 3;
+  EXPECT_EQ(peak_with(3) - peak_with(1), 2 * 2 * (image + kept_for_decoding));
+}
+
 std::int64_t resident_bytes() {
   std::ifstream status("/proc/self/statm");
   std::int64_t size = 0;

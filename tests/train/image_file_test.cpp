@@ -164,7 +164,7 @@ TEST(ImageFileTest, SaysWhatIsNoImage) {
   EXPECT_THAT(error({'G', 'I', 'F', '8'}),
               AllOf(HasSubstr("is no JPEG, PNG, PPM or PGM image"), HasSubstr("data.broken")));
   EXPECT_THAT(error_text<DataError>([] { return read_image("/no/such/file"); }),
-              HasSubstr("/no/such/file: cannot be read (No such file"));
+              HasSubstr("/no/such/file: there is no such file; check its path"));
 }
 
 TEST(ResampleTest, KeepsAnImageOfItsSize) {

@@ -258,6 +258,10 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   EXPECT_THAT(refused(file_of(one("3"), four)), HasSubstr("the tensor \"w\" without dtype"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F8","shape":[1],"data_offsets":[0,4]})"), four)),
               HasSubstr("has the unknown type F8"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1e46],"data_offsets":[0,4]})"), four)),
+              HasSubstr("with a shape that is no integer"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4.5]})"), four)),
+              HasSubstr("with a data_offsets that is no integer"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), four)),
               HasSubstr("has 4 bytes, which its shape does not give"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), four)),

@@ -264,6 +264,7 @@ void add_bench(Command& root) {
   }
   add_bench_tune(bench);
   add_bench_model(bench);
+  add_bench_data(bench);
 }
 
 }  // namespace rondo::tools

@@ -178,7 +178,7 @@ void add_predict(Command& root) {
   Command command = root.add("predict", "Say what a trained model sees on images");
   auto request = std::make_shared<PredictRequest>();
   add_trained_options(command, request->trained);
-  command.option("images", request->images, "Images to look at: binary PPM or PGM")
+  command.option("images", request->images, "Images to look at: JPEG, PNG, binary PPM or PGM")
       .required()
       .value("IMAGE...");
   command.option("-k,--top", request->top, "The likeliest classes to show of each image")

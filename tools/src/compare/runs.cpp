@@ -281,18 +281,33 @@ FoundRun find_run(const fs::path& folder, const Training& training) {
   return found;
 }
 
-// Lists first and removes then: removing while listing may skip files.
-void remove_run(const fs::path& folder) {
+namespace {
+
+// The entries of a folder that `chosen` accepts, with all that is in them. Lists first and removes
+// then: removing while listing may skip files.
+template <class Chosen>
+void remove_from(const fs::path& folder, const Chosen& chosen) {
   std::error_code error;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (is_of_a_run(entry.path().filename().string())) files.push_back(entry.path());
+    if (chosen(entry.path().filename().string())) files.push_back(entry.path());
   }
   for (const fs::path& file : files) {
-    if (fs::remove(file, error); error) {
+    if (fs::remove_all(file, error); error) {
       throw UsageError(fmt::format("cannot remove {}: {}", file.string(), error.message()));
     }
   }
+}
+
+}  // namespace
+
+// The folder of checkpoints stays if anything else is in it.
+void remove_run(const fs::path& folder) {
+  const fs::path checkpoints = folder / "checkpoints";
+  remove_from(checkpoints, [](const std::string& name) { return name.starts_with("step-"); });
+  std::error_code not_empty;
+  fs::remove(checkpoints, not_empty);
+  remove_from(folder, is_of_a_run);
 }
 
 // Two passes: the difference of large squares would lose digits.

@@ -75,12 +75,21 @@ bool is_plain(const std::string& name) {
   return !name.empty() && name.front() != '.' && std::ranges::all_of(name, allowed);
 }
 
+// The library would convert a number with a fraction or an exponent, whether it fits or not. One
+// that is too large for T is found out when the text is compared.
+template <class T>
+T integer_of(const Json& object, const char* key) {
+  const Json& number = object.at(key);
+  if (!number.is_number_integer()) refuse(fmt::format("has a {} that is no integer", key));
+  return number.get<T>();
+}
+
 std::vector<CheckpointFile> files_of(const Json& body) {
   std::vector<CheckpointFile> files;
   std::set<std::string> names;
   for (const Json& entry : body.at("files")) {
     files.push_back({.name = entry.at("name").get<std::string>(),
-                     .bytes = entry.at("bytes").get<std::uint64_t>(),
+                     .bytes = integer_of<std::uint64_t>(entry, "bytes"),
                      .checksum = entry.at("xxh3").get<std::string>()});
     const std::string& name = files.back().name;
     if (!is_plain(name) || !names.insert(name).second) {
@@ -110,19 +119,19 @@ void check(const Manifest& manifest) {
 
 Manifest manifest_of(const Json& body) {
   // The format is looked at first: a newer one may have other members.
-  if (const int version = body.at("format").get<int>(); version != format_version) {
+  if (const int version = integer_of<int>(body, "format"); version != format_version) {
     refuse(fmt::format("has the format {}, and this program reads {}", version, format_version));
   }
   Manifest manifest{.program = body.at("program").get<std::string>(),
                     .config = body.at("config").get<std::string>(),
-                    .step = body.at("step").get<std::int64_t>(),
-                    .epoch = body.at("epoch").get<std::int64_t>(),
-                    .ranks = body.at("ranks").get<int>(),
-                    .threads = body.at("threads").get<int>(),
-                    .replicas = body.at("replicas").get<int>(),
-                    .lazy_convolutions = body.at("lazy_convolutions").get<std::size_t>(),
-                    .metrics_bytes = body.at("metrics_bytes").get<std::uint64_t>(),
-                    .token_trace_bytes = body.at("token_trace_bytes").get<std::uint64_t>(),
+                    .step = integer_of<std::int64_t>(body, "step"),
+                    .epoch = integer_of<std::int64_t>(body, "epoch"),
+                    .ranks = integer_of<int>(body, "ranks"),
+                    .threads = integer_of<int>(body, "threads"),
+                    .replicas = integer_of<int>(body, "replicas"),
+                    .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
+                    .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
+                    .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),
                     .files = files_of(body)};
   if (const Json& accuracy = body.at("accuracy"); !accuracy.is_null()) {
     manifest.accuracy = accuracy.get<double>();

@@ -20,6 +20,7 @@
 
 #include <fmt/format.h>
 
+#include "data/prefetch_queue.hpp"
 #include "model/names.hpp"
 
 namespace rondo::train {
@@ -283,6 +284,21 @@ Augmentation make_augmentation(std::string_view text, std::span<const float> mea
   // draw the same random numbers.
   augmentation.name = kind.name;
   return augmentation;
+}
+
+LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset) {
+  const Experiment::Data& data = experiment.data;
+  LoaderOptions options{
+      .global_batch = experiment.train.global_batch,
+      .seed = static_cast<std::uint64_t>(experiment.train.seed),
+      .centre_crop = data.centre_crop,
+      .decoders = static_cast<int>(data.decoders),
+      .decoder_cpus = read_cpu_list(data.decoder_cpus),
+      .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
+  for (const std::string& text : data.augment) {
+    options.augmentations.push_back(make_augmentation(text, dataset.mean));
+  }
+  return options;
 }
 
 }  // namespace rondo::train

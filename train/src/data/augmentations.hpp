@@ -7,9 +7,15 @@
 #include <vector>
 
 #include <rondo/tensor/tensor.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/loader.hpp>
 
 namespace rondo::train {
+
+// What a configuration says to a Loader. Who makes the Loader knows the rest: how much is asked for
+// at once, and whom to tell of broken images.
+[[nodiscard]] LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset);
 
 // What is wrong with an entry of data.augment, such as "crop:4"; empty if nothing is.
 [[nodiscard]] std::string complaint_about_augmentation(std::string_view text);

@@ -93,6 +93,8 @@ class FolderSource : public ImageSource {
     decode_image(read_file(file), file.string(), frame, out);
   }
 
+  [[nodiscard]] std::size_t bytes_per_thread() const override { return kept_for_decoding; }
+
   // Of the names, and so of the labels; the contents would take minutes to read.
   [[nodiscard]] std::string digest() const override {
     const std::string classes = fmt::format("{}", fmt::join(classes_, "/"));

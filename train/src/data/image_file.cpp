@@ -91,8 +91,8 @@ Rows rows_of(const ImageWindow& window, std::int64_t height) {
 // an image was unusually large.
 std::vector<std::uint8_t>& scratch(std::size_t bytes) {
   thread_local std::vector<std::uint8_t> memory;
-  constexpr std::size_t usual = std::size_t{16} << 20U;
-  if (memory.capacity() > usual && bytes < usual) std::vector<std::uint8_t>().swap(memory);
+  if (memory.capacity() > kept_for_decoding && bytes < kept_for_decoding)
+    std::vector<std::uint8_t>().swap(memory);
   if (memory.size() < bytes) memory.resize(bytes);
   return memory;
 }
@@ -407,6 +407,9 @@ void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
 std::vector<std::uint8_t> read_file(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error == std::errc::no_such_file_or_directory) {
+    fail_on_file(file, "there is no such file", "check its path");
+  }
   if (error) fail_on_file(file, fmt::format("cannot be read ({})", error.message()), broken_remedy);
   if (size > most_bytes) {
     fail_on_file(file, fmt::format("has {} bytes, too many for an image", size), broken_remedy);

@@ -432,6 +432,17 @@ class Loader::Impl {
     return batch;
   }
 
+  // Both sets have threads of their own as soon as the test set was asked for.
+  [[nodiscard]] std::size_t thread_bytes() const {
+    const auto image = static_cast<std::size_t>(training_.image());
+    const std::size_t workers = training_options_.workers;
+    std::size_t bytes = training_.mixer() == nullptr ? 0 : workers * image * sizeof(float);
+    for (const Images* images : {&dataset_.training, &dataset_.test}) {
+      if (images->source) bytes += workers * (image + images->source->bytes_per_thread());
+    }
+    return bytes;
+  }
+
   [[nodiscard]] std::int64_t skipped() const noexcept {
     return training_.skipped() + test_.skipped();
   }
@@ -516,6 +527,7 @@ std::int64_t Loader::samples(std::int64_t step) const noexcept { return impl_->s
 void Loader::read_only(std::map<std::int64_t, Range> parts) { impl_->read_only(std::move(parts)); }
 int Loader::ahead() const noexcept { return impl_->ahead(); }
 int Loader::test_buffers() const noexcept { return impl_->test_buffers(); }
+std::size_t Loader::thread_bytes() const noexcept { return impl_->thread_bytes(); }
 std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }

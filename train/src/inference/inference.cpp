@@ -28,9 +28,9 @@
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
+#include "data/augmentations.hpp"
 #include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
-#include "data/prefetch_queue.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
@@ -202,12 +202,10 @@ std::int64_t evaluation_batch(const Experiment& experiment, int ranks, Range sha
   return std::clamp<std::int64_t>(trained, 1, std::max<std::int64_t>(share.size(), 1));
 }
 
-LoaderOptions test_options(const Experiment::Data& data) {
-  return {.largest_range = 0,
-          .centre_crop = data.centre_crop,
-          .decoders = static_cast<int>(data.decoders),
-          .decoder_cpus = read_cpu_list(data.decoder_cpus),
-          .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
+LoaderOptions test_options(const Experiment& experiment, const Dataset& dataset) {
+  LoaderOptions options = loader_options(experiment, dataset);
+  options.largest_range = 0;
+  return options;
 }
 
 LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Range share,
@@ -218,7 +216,7 @@ LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Rang
   // Every rank holds the whole model, whatever grid trained it, and evaluates its share of the
   // images.
   Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});
-  Loader loader(trained.dataset, test_options(experiment.data));
+  Loader loader(trained.dataset, test_options(experiment, trained.dataset));
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     const std::int64_t last = std::min(first + batch, share.last);
     sums.add(executor.evaluate(loader.load_test(first, last), trained.weights.parameters,

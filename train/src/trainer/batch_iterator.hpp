@@ -66,6 +66,9 @@ class BatchIterator {
     return (loader_.ahead() + 1) * largest_micro_batch() + loader_.test_buffers() * test_batch;
   }
 
+  /// That the loader's threads keep.
+  [[nodiscard]] std::size_t thread_bytes() const noexcept { return loader_.thread_bytes(); }
+
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last) {
     return loader_.load_test(first, last);
   }

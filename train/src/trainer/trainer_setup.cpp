@@ -23,7 +23,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
-#include "data/prefetch_queue.hpp"
+#include "data/augmentations.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
@@ -36,15 +36,6 @@
 namespace rondo::train {
 namespace {
 
-/// Those of [data], then those of the program.
-std::vector<Augmentation> augmentations_of(const Dataset& dataset, const Experiment::Data& data,
-                                           const std::vector<Augmentation>& own) {
-  std::vector<Augmentation> all;
-  for (const std::string& text : data.augment) all.push_back(make_augmentation(text, dataset.mean));
-  all.insert(all.end(), own.begin(), own.end());
-  return all;
-}
-
 // Each rank has broken images of its own, and only rank 0 has a log.
 void tell_of_broken_image(const std::string& problem) {
   std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
@@ -52,22 +43,18 @@ void tell_of_broken_image(const std::string& problem) {
 
 BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& experiment,
                                       const GridMembership& grid, const TrainerOptions& options) {
-  return {
-      .loader = {.global_batch = experiment.train.global_batch,
-                 .seed = static_cast<std::uint64_t>(experiment.train.seed),
-                 .augmentations = augmentations_of(dataset, experiment.data, options.augmentations),
-                 .centre_crop = experiment.data.centre_crop,
-                 .decoders = static_cast<int>(experiment.data.decoders),
-                 .decoder_cpus = read_cpu_list(experiment.data.decoder_cpus),
-                 .broken =
-                     experiment.data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
-                 .on_broken = tell_of_broken_image},
-      .rank = grid.replica(),
-      .ranks = grid.grid().pc,
-      .micro_batches = experiment.train.accumulate,
-      // Of a program's own scheme it is not known here whether its replicas step by themselves.
-      .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
-                       options.make_scheme != nullptr};
+  LoaderOptions loader = loader_options(experiment, dataset);
+  // Those of [data], then those of the program.
+  const std::vector<Augmentation>& own = options.augmentations;
+  loader.augmentations.insert(loader.augmentations.end(), own.begin(), own.end());
+  loader.on_broken = tell_of_broken_image;
+  return {.loader = std::move(loader),
+          .rank = grid.replica(),
+          .ranks = grid.grid().pc,
+          .micro_batches = experiment.train.accumulate,
+          // Of a program's own scheme it is not known here whether its replicas step by themselves.
+          .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
+                           options.make_scheme != nullptr};
 }
 
 /// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
@@ -188,6 +175,9 @@ void Trainer::count_others() {
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
   if (own_batches_) samples += own_batches_->buffered_samples(0);
   count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
+  const std::size_t decoding =
+      batches_.thread_bytes() + (own_batches_ ? own_batches_->thread_bytes() : 0);
+  if (decoding > 0) count_allocation(memory_, "the threads that decode images", decoding);
 }
 
 std::int64_t Trainer::total_steps() const {

@@ -219,6 +219,11 @@ std::string problem_of(const RawEntry& entry, std::uint64_t values) {
   return {};
 }
 
+// The JSON library would convert a number with a fraction or an exponent, whether it fits or not.
+bool are_integers(const Json& array) {
+  return std::ranges::all_of(array, [](const Json& entry) { return entry.is_number_integer(); });
+}
+
 }  // namespace
 
 void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
@@ -238,6 +243,10 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
       if (name == metadata_key) {
         metadata_ = content.get<TensorMetadata>();
         continue;
+      }
+      for (const char* key : {"data_offsets", "shape"}) {
+        if (are_integers(content.at(key))) continue;
+        fail(fmt::format("describes the tensor \"{}\" with a {} that is no integer", name, key));
       }
       const auto offsets = content.at("data_offsets").get<std::array<std::uint64_t, 2>>();
       raw.push_back({.name = name,

@@ -43,6 +43,10 @@ class RONDO_TRAIN_API ImageSource {
   virtual void read(std::int64_t image, const Framing& frame,
                     tensor::View<std::uint8_t> out) const = 0;
 
+  /// How many bytes a thread that reads images keeps between two of them, at the most: what
+  /// train.memory_limit counts for it.
+  [[nodiscard]] virtual std::size_t bytes_per_thread() const { return 0; }
+
   /// What ranks compare before they train: equal where all images and labels are.
   [[nodiscard]] virtual std::string digest() const = 0;
 };
@@ -70,6 +74,10 @@ struct Image {
 /// noted is not carried out. Throws DataError for a broken file, and for more than 64 million
 /// pixels.
 [[nodiscard]] RONDO_TRAIN_API Image read_image(const std::filesystem::path& file);
+
+/// A thread that decodes images keeps its memory for the next one up to so many bytes; what a
+/// larger image took goes back.
+inline constexpr std::size_t kept_for_decoding = std::size_t{16} << 20U;
 
 /// The same of a file's bytes, reduced: decodes what `frame` chooses, and scales it to the size of
 /// `out`, which has three channels. A JPEG is decoded at a half, a quarter or an eighth of its size

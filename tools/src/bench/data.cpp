@@ -1,0 +1,105 @@
+// `rondo bench data`: how many images a second the loader of a configuration gives by itself. No
+// ranks are started: decoders are threads of a rank, and several ranks share nothing but the
+// machine.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/loader_benchmark.hpp>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "machine.hpp"
+#include "options.hpp"
+#include "table.hpp"
+
+namespace rondo::tools {
+namespace {
+
+struct DataOptions {
+  std::filesystem::path config = {};
+  std::vector<std::string> settings = {};
+  int most = 0;  // decoders; 0: as many as there are cores
+  double seconds = 1.0;
+  Format format = Format::text;
+};
+
+// 1, 2, 4, ... and the most.
+std::vector<int> counts_up_to(int most) {
+  std::vector<int> counts;
+  for (int count = 1; count < most; count *= 2) counts.push_back(count);
+  counts.push_back(most);
+  return counts;
+}
+
+Table table_of(const train::LoaderTimes& times) {
+  const std::string image = fmt::format("{}x{}x{}", times.image.h, times.image.w, times.image.c);
+  using Time = train::LoaderTime;
+  return TableOf(times.times)
+      .add({"data", "data", Align::left}, [&](const Time&) { return times.data; })
+      .add({"image", "image", Align::left}, [&](const Time&) { return image; })
+      .add({"decoders", "decoders"}, &Time::decoders)
+      .add({"images", "images"}, &Time::images)
+      .add({"images_per_second", "images/s"}, &Time::images_per_second)
+      .add({"images_per_decoder", "a decoder"}, &Time::images_per_decoder)
+      .add({"images_per_cpu_second", "a core"}, &Time::images_per_cpu_second);
+}
+
+int run_data(const DataOptions& options) {
+  const train::Experiment experiment = train::read_experiment(options.config, options.settings);
+  const int cores = static_cast<int>(read_machine().cores.size());
+  const std::vector<int> counts = counts_up_to(options.most > 0 ? options.most : cores);
+  const std::chrono::duration<double> round(options.seconds);
+  const Table table = table_of(train::measure_loader(experiment, counts, round));
+  switch (options.format) {
+    case Format::text:
+      fmt::print("{}", table.text());
+      break;
+    case Format::csv:
+      fmt::print("{}", table.csv());
+      break;
+    case Format::json:
+      fmt::print("{}", table.json());
+      break;
+  }
+  return exit_done;
+}
+
+}  // namespace
+
+void add_bench_data(Command& bench) {
+  Command command = bench.add("data", "Measure how fast images are decoded, varied and normalised");
+  auto options = std::make_shared<DataOptions>();
+  command.option("config", options->config, "A configuration: its [data], seed and batch count")
+      .required()
+      .value("CONFIG.toml");
+  command
+      .option("--set", options->settings, "Overrides a key of the configuration; may be repeated")
+      .repeatable()
+      .value("SECTION.KEY=VALUE");
+  command
+      .option("-d,--decoders", options->most,
+              "Measure 1, 2, 4, ... up to so many decoders (default: a decoder for each core)")
+      .range(1, 1024)
+      .value("D");
+  command.option("--seconds", options->seconds, "Of each of the five rounds of a row")
+      .positive()
+      .with_default()
+      .value("S");
+  add_format_option(command, options->format, table_csv_or_json,
+                    "table, csv, or json: an array of objects");
+  command.footer(
+      "Rows take turns; figures are those of the median round. A core is a second of processor\n"
+      "time of all threads.");
+  command.does([options](const CommandLine& /*line*/) { return run_data(*options); });
+}
+
+}  // namespace rondo::tools
