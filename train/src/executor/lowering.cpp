@@ -195,7 +195,8 @@ LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
   const auto words = [](const Partition& from, const Partition& to) {
     return static_cast<std::uint64_t>(words_moved(from, to));
   };
-  return {words(layout.x, layout.y), input_gradient ? words(layout.y, layout.x) : 0};
+  return {.forward = words(layout.x, layout.y),
+          .backward = input_gradient ? words(layout.y, layout.x) : 0};
 }
 
 }  // namespace
@@ -264,21 +265,22 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
     LayerTraffic& sum = layers[node.layer.value_or(std::min(layer, layers.size() - 1))];
     sum.forward += traffic.forward;
     sum.backward += traffic.backward;
+    sum.sums += traffic.sums;
     if (node.layer) layer = *node.layer + 1;
   }
   return layers;
 }
 
-std::vector<std::uint64_t> activation_words(const Model& model,
+std::vector<std::uint64_t> activation_bytes(const Model& model,
                                             const std::vector<LayerSplit>& splits, ProcessGrid grid,
-                                            std::int64_t images) {
-  std::vector<std::uint64_t> words(model.layers.size());
+                                            std::int64_t images, tensor::DataType type) {
+  std::vector<std::uint64_t> bytes(model.layers.size());
   for (int group = 0; group < grid.pc; ++group) {
     const std::int64_t own = even_range(images, grid.pc, group).size();
     const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
-    for (std::size_t i = 0; i < layers.size(); ++i) words[i] += layers[i].words();
+    for (std::size_t i = 0; i < layers.size(); ++i) bytes[i] += layers[i].bytes(type);
   }
-  return words;
+  return bytes;
 }
 
 // A ring allreduce over g ranks sends 2 (g-1)/g of the slice from each of them, so 2 (g-1) slices.
@@ -299,16 +301,17 @@ std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<
 
 tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                     const Lowering& lowering, std::size_t node, int rank,
-                                    BatchNormGroup statistics) {
+                                    BatchNormGroup statistics, tensor::DataType type) {
   const GraphNode& at = lowering.graph.nodes[node];
   const NodeLayout& layout = lowering.layouts[node];
-  if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank)};
+  if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank, type)};
   return model.layers[*at.layer].kind->memory(
       {.kernels = kernels,
        .layout = layout,
        .rank = rank,
        .input_gradient = has_gradient(lowering.graph, at.inputs[0]),
-       .statistics = statistics});
+       .statistics = statistics,
+       .type = type});
 }
 
 }  // namespace rondo::train

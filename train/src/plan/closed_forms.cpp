@@ -136,16 +136,23 @@ double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
-// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others.
+// Words of so many activations.
+double words_of(double elements, const PlanOptions& options) {
+  return elements * static_cast<double>(tensor::size_of(options.type)) / word_bytes;
+}
+
+// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others; both are
+// sums, and fp32.
 double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
   const Group rows{.size = split.pr, .stride = 1};
   const Group columns{.size = split.pc, .stride = split.pr};
   const double samples = samples_of(split, options);
-  const auto words = [&](std::int64_t per_sample) {
+  const auto elements = [&](std::int64_t per_sample) {
     return samples * static_cast<double>(per_sample);
   };
-  double seconds = collective_seconds(words(layer.outputs), rows, options);
-  if (!layer.first) seconds += 2.0 * collective_seconds(words(layer.inputs), rows, options);
+  const double gathered = words_of(elements(layer.outputs), options);
+  double seconds = collective_seconds(gathered, rows, options);
+  if (!layer.first) seconds += 2.0 * collective_seconds(elements(layer.inputs), rows, options);
   const double weights = static_cast<double>(layer.weights) / split.pr;
   return seconds + 2.0 * collective_seconds(weights, columns, options);
 }
@@ -156,7 +163,7 @@ double domain_seconds(const WeightLayer& layer, const FormSplit& split,
   const Group rows{.size = split.pr, .stride = 1};
   const double samples = samples_of(split, options);
   const auto halo = [&](const tensor::Shape& shape) {
-    return samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2));
+    return words_of(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)), options);
   };
   double seconds = halo_seconds(halo(layer.x), rows, options);
   if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);

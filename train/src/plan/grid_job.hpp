@@ -31,6 +31,10 @@ struct GridJob {
   ProcessGrid grid = {};
   std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
 
+  // Words that so many elements of activations take: in bf16 half as many.
+  [[nodiscard]] double words(double elements) const noexcept {
+    return elements * static_cast<double>(tensor::size_of(options.type)) / word_bytes;
+  }
   [[nodiscard]] Group group() const noexcept { return {.size = grid.pr, .stride = 1}; }
   [[nodiscard]] Group across() const noexcept { return {.size = grid.pc, .stride = grid.pr}; }
   [[nodiscard]] Group all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
@@ -82,7 +86,8 @@ struct JobLayer {
                                               const tensor::Shape& extents) {
   tensor::Shape box = largest_box(layout, extents, job.grid);
   box.n = (box.n + job.options.pieces - 1) / job.options.pieces;
-  return static_cast<std::uint64_t>(box.size());
+  const auto elements = static_cast<std::uint64_t>(box.size());
+  return (elements * tensor::size_of(job.options.type) + word_bytes - 1) / word_bytes;
 }
 
 // Seconds of bringing values from one layout to another and their gradients back, by the numbers

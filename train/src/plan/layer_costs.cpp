@@ -6,6 +6,7 @@
 #include "plan/layer_costs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <optional>
 #include <vector>
@@ -107,7 +108,9 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
   const auto seconds = [&](Direction direction, std::int64_t channels) {
     const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
     const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
-    return messages_seconds(halo_of(rows, columns, samples * channels), job.group(), job.options);
+    Messages halo = halo_of(rows, columns, samples * channels);
+    halo.words = std::llround(job.words(static_cast<double>(halo.words)));
+    return messages_seconds(halo, job.group(), job.options);
   };
   const double forward = seconds(Direction::forward, layer.x.c);
   return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
@@ -138,8 +141,8 @@ bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
 
 namespace {
 
-// Words of a group of ranks, on average.
-double words_of(const GridJob& job, const tensor::Shape& value) {
+// Elements of a replica, on average.
+double elements_of(const GridJob& job, const tensor::Shape& value) {
   return static_cast<double>(value.size()) / job.grid.pc;
 }
 
@@ -147,17 +150,21 @@ double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid
   // Those that share a block of channels are adjacent, where blocks are in order.
   const Group gathering{.size = channels.filters, .stride = 1};
   const Group scattering{.size = channels.channels, .stride = channels.filters};
-  const double x = words_of(job, layer.x) / channels.channels;
-  const double y = words_of(job, layer.y) / channels.filters;
-  const double of_x = collective_seconds(x, gathering, job.options);
-  const double of_y = collective_seconds(y, scattering, job.options);
-  return (layer.input_gradient ? 2.0 : 1.0) * of_x + 2.0 * of_y;
+  const double x = elements_of(job, layer.x) / channels.channels;
+  const double y = elements_of(job, layer.y) / channels.filters;
+  // What is gathered has the type of activations; what is summed and scattered is fp32.
+  const double gathered = collective_seconds(job.words(x), gathering, job.options) +
+                          collective_seconds(job.words(y), scattering, job.options);
+  const double summed = collective_seconds(y, scattering, job.options);
+  if (!layer.input_gradient) return gathered + summed;
+  return gathered + summed + collective_seconds(x, gathering, job.options);
 }
 
 double by_output_seconds(const GridJob& job, const JobLayer& layer) {
-  const double y = collective_seconds(words_of(job, layer.y), job.group(), job.options);
+  const double y =
+      collective_seconds(job.words(elements_of(job, layer.y)), job.group(), job.options);
   if (!layer.input_gradient) return y;
-  return y + 2.0 * collective_seconds(words_of(job, layer.x), job.group(), job.options);
+  return y + 2.0 * collective_seconds(elements_of(job, layer.x), job.group(), job.options);
 }
 
 }  // namespace
