@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -70,7 +72,26 @@ void sum_channels(const View<const T>& from, std::int64_t first, std::int64_t co
                  [](double sum) { return static_cast<float>(sum); });
 }
 
+// A number is NaN or infinite when all bits of its exponent are set. Integers are compared, and
+// nothing ends the loop early, so that the compiler can use vectors.
+template <typename Bits, typename T>
+bool none_has(Bits exponent, std::span<const T> values) noexcept {
+  Bits found = 0;
+  for (const T value : values) {
+    found |= static_cast<Bits>((std::bit_cast<Bits>(value) & exponent) == exponent);
+  }
+  return found == 0;
+}
+
 }  // namespace
+
+bool all_finite(std::span<const float> values) noexcept {
+  return none_has<std::uint32_t>(0x7f800000U, values);
+}
+
+bool all_finite(std::span<const Bfloat16> values) noexcept {
+  return none_has<std::uint16_t>(0x7f80U, values);
+}
 
 void backward_relu(Engine& engine, ConstAnyView y, AnyView dy) {
   require_shape("backward_relu", "dy", dy, y.shape, y.type);
@@ -147,6 +168,17 @@ void sum_pixels(Engine& engine, ConstAnyView from, std::span<float> sums) {
 
 namespace {
 
+// What an image shows: a class, or two of them.
+struct Target {
+  std::size_t label = 0;
+  std::size_t other = 0;
+  double share = 1.0;  // of `label`
+
+  [[nodiscard]] double on(std::size_t k) const {
+    return (k == label ? share : 0.0) + (k == other ? 1.0 - share : 0.0);
+  }
+};
+
 void require_labels(std::span<const std::int32_t> labels, const Shape& shape) {
   if (static_cast<std::int64_t>(labels.size()) != shape.n) {
     throw std::invalid_argument("softmax_cross_entropy: " + std::to_string(labels.size()) +
@@ -160,16 +192,19 @@ void require_labels(std::span<const std::int32_t> labels, const Shape& shape) {
                               " is outside 0.." + std::to_string(shape.image() - 1));
 }
 
-// With t = (1 - s) on the label plus s / classes everywhere, sum(t) = 1, so the loss
-// -sum t log p is log(sum exp) - sum t z, and its gradient p - t. Logits are shifted by their
+// With t = (1 - s) on the label, or shared by two, plus s / classes everywhere, sum(t) = 1, so the
+// loss -sum t log p is log(sum exp) - sum t z, and its gradient p - t. Logits are shifted by their
 // maximum against overflow.
-double loss_of_image(std::span<const float> logits, std::size_t label, double smoothing,
+double loss_of_image(std::span<const float> logits, const Target& target, double smoothing,
                      float* gradient) {
   // NaN among the logits makes the loss NaN, which the trainer looks for.
   const double largest = *std::ranges::max_element(logits);
   const double spread = smoothing / static_cast<double>(logits.size());
   double exponentials = 0.0;
-  double weighted = (1.0 - smoothing) * (static_cast<double>(logits[label]) - largest);
+  const auto shifted_of = [&](std::size_t k) { return static_cast<double>(logits[k]) - largest; };
+  double weighted = target.share * shifted_of(target.label);
+  if (target.share < 1.0) weighted += (1.0 - target.share) * shifted_of(target.other);
+  weighted *= 1.0 - smoothing;
   for (const float logit : logits) {
     const double shifted = static_cast<double>(logit) - largest;
     exponentials += std::exp(shifted);
@@ -178,8 +213,7 @@ double loss_of_image(std::span<const float> logits, std::size_t label, double sm
   if (gradient != nullptr) {
     for (std::size_t k = 0; k < logits.size(); ++k) {
       const double p = std::exp(static_cast<double>(logits[k]) - largest) / exponentials;
-      const double target = spread + (k == label ? 1.0 - smoothing : 0.0);
-      gradient[k] = static_cast<float>(p - target);
+      gradient[k] = static_cast<float>(p - (spread + (1.0 - smoothing) * target.on(k)));
     }
   }
   return std::log(exponentials) - weighted;
@@ -189,22 +223,28 @@ double loss_of_image(std::span<const float> logits, std::size_t label, double sm
 
 Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
                            std::span<const std::int32_t> labels, float smoothing,
-                           View<float> gradient) {
+                           View<float> gradient, const MixedLabels& mixed) {
   const Shape& shape = logits.shape;
   require_shape("softmax_cross_entropy", "logits", logits, {shape.n, 1, 1, shape.c});
   if (gradient.data != nullptr) {
     require_shape("softmax_cross_entropy", "gradient", gradient, shape);
   }
   require_labels(labels, shape);
+  if (!mixed.others.empty()) require_labels(mixed.others, shape);
+  const std::span others = mixed.others.empty() ? labels : mixed.others;
   engine.impl().enter();
   Loss loss;
   for (std::int64_t n = 0; n < shape.n; ++n) {
     const std::span image(logits.image(n), static_cast<std::size_t>(shape.c));
-    const auto label = static_cast<std::size_t>(labels[static_cast<std::size_t>(n)]);
+    const auto index = static_cast<std::size_t>(n);
+    const Target target{.label = static_cast<std::size_t>(labels[index]),
+                        .other = static_cast<std::size_t>(others[index]),
+                        .share = mixed.others.empty() ? 1.0 : mixed.share};
     // Of equal logits the first one counts as the answer.
     const auto top = std::ranges::max_element(image) - image.begin();
-    if (static_cast<std::size_t>(top) == label) ++loss.correct;
-    loss.sum += loss_of_image(image, label, static_cast<double>(smoothing),
+    const std::size_t most = target.share >= 0.5 ? target.label : target.other;
+    if (static_cast<std::size_t>(top) == most) ++loss.correct;
+    loss.sum += loss_of_image(image, target, static_cast<double>(smoothing),
                               gradient.data == nullptr ? nullptr : gradient.image(n));
   }
   return loss;

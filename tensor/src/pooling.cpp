@@ -97,11 +97,11 @@ class Pooling::Impl {
     const auto y = activation_layout(spec.output(), spec.type);
     std::vector<OnednnKernel::Argument> down = {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}};
     std::vector<OnednnKernel::Argument> up = {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_SRC, x}};
-    const auto places = kernels.forward.workspace_desc();
-    if (places.get_size() > 0) {
-      places_of_maxima = make_zeroed(engine, places);
-      down.push_back({DNNL_ARG_WORKSPACE, places, places_of_maxima.data()});
-      up.push_back({DNNL_ARG_WORKSPACE, places, places_of_maxima.data()});
+    const auto indices = kernels.forward.workspace_desc();
+    if (indices.get_size() > 0) {
+      maxima_indices = make_zeroed(engine, indices);
+      down.push_back({DNNL_ARG_WORKSPACE, indices, maxima_indices.data()});
+      up.push_back({DNNL_ARG_WORKSPACE, indices, maxima_indices.data()});
     }
     forward = OnednnKernel(engine, kernels.forward, down);
     if (!kernels.backward) return;
@@ -112,7 +112,7 @@ class Pooling::Impl {
   PoolingSpec spec;
   Engine::Impl& engine;
   std::string implementation = "none (no images)";
-  Buffer places_of_maxima;
+  Buffer maxima_indices;
   OnednnKernel forward;
   OnednnKernel backward;
 };

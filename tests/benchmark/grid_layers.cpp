@@ -115,7 +115,7 @@ Shape output_shape(const LayerKind& kind, Shape x) {
 Partition layout_of_x(const Way& way, const LayerKind& kind, Shape extents) {
   switch (way.split.kind) {
     case SplitKind::channel:
-      return is_convolution(kind) ? by_channel(extents, way.grid) : by_group(extents, way.grid);
+      return is_convolution(kind) ? by_channel(extents, way.grid) : by_replica(extents, way.grid);
     case SplitKind::space:
       return by_space(extents, way.grid, way.split.h, way.split.w);
     default:
@@ -240,12 +240,12 @@ class Step {
   std::pmr::vector<float> gradients_;
 };
 
-/// Where the ranks meet.
-class Meeting {
+/// A barrier that keeps the time.
+class TimedBarrier {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Waits for the others; gives the time at which the last one came.
+  /// Waits for the others; returns the time at which the last one came.
   Clock::time_point arrive() {
     barrier_.arrive_and_wait();
     return last_came_;
@@ -264,8 +264,8 @@ class Meeting {
 /// One rank of the measurement.
 class Rank {
  public:
-  Rank(transport::World& world, Meeting& meeting, const Setting& setting)
-      : world_(world), meeting_(meeting), setting_(setting) {}
+  Rank(transport::World& world, TimedBarrier& start, const Setting& setting)
+      : world_(world), start_(start), setting_(setting) {}
 
   void run() {
     if (world_.rank() == 0) print_head();
@@ -318,9 +318,9 @@ class Rank {
     work();
     std::vector<double> times;
     for (std::size_t i = 0; i < setting_.repeats; ++i) {
-      const auto start = meeting_.arrive();
+      const auto start = start_.arrive();
       work();
-      const std::chrono::duration<double, std::milli> taken = meeting_.arrive() - start;
+      const std::chrono::duration<double, std::milli> taken = start_.arrive() - start;
       times.push_back(taken.count());
     }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
@@ -329,7 +329,7 @@ class Rank {
   }
 
   transport::World& world_;
-  Meeting& meeting_;
+  TimedBarrier& start_;
   const Setting& setting_;
   tensor::Engine engine_;
 };
@@ -369,13 +369,13 @@ int main(int count, char** arguments) {
       .fake_nodes = ranks,
       .injected_latency = std::chrono::nanoseconds(std::llround(setting.latency_us * 1e3)),
       .injected_bytes_per_second = setting.megabytes_per_second * 1e6};
-  Meeting meeting;
+  TimedBarrier start;
   std::vector<std::jthread> threads;
   for (transport::World& world : transport::World::make_threads(ranks, options)) {
     threads.emplace_back([&, mine = std::move(world)]() mutable {
       try {
         pin(mine.rank());
-        Rank(mine, meeting, setting).run();
+        Rank(mine, start, setting).run();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", mine.rank(), error.what());
         std::_Exit(1);  // the others wait for this one

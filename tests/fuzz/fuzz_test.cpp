@@ -1,26 +1,47 @@
 // Runs a fuzzer, which is a program of its own, for a short, fixed number of inputs. It begins with
-// the input in RONDO_FUZZ_SEED, where there is one.
+// the files of the folders in RONDO_FUZZ_SEEDS, which are separated by colons.
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 namespace {
 
+// As libFuzzer wants them: separated by commas.
+std::string seeds() {
+  const char* folders = std::getenv("RONDO_FUZZ_SEEDS");
+  std::istringstream list(folders == nullptr ? "" : folders);
+  std::vector<std::string> files;
+  for (std::string folder; std::getline(list, folder, ':');) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  std::string names;
+  for (const std::string& file : files) names += (names.empty() ? "" : ",") + file;
+  return names;
+}
+
+// No input of so few bytes is a reason for an allocation of more than 512 MiB.
 TEST(FuzzTest, FindsNothing) {
   const char* program = std::getenv("RONDO_FUZZER");
   ASSERT_NE(program, nullptr);
-  const char* seed = std::getenv("RONDO_FUZZ_SEED");
-  const std::string seeds = "-seed_inputs=" + std::string(seed == nullptr ? "" : seed);
+  const std::string names = seeds();
+  const std::string begin_with = "-seed_inputs=" + names;
 
   const pid_t child = ::fork();
   if (child == 0) {
-    ::execl(program, program, "-runs=20000", "-seed=1", "-max_len=2048", "-verbosity=0",
-            seed == nullptr ? nullptr : seeds.c_str(), nullptr);
+    ::execl(program, program, "-runs=20000", "-seed=1", "-max_len=4096", "-malloc_limit_mb=512",
+            "-verbosity=0", names.empty() ? nullptr : begin_with.c_str(), nullptr);
     ::_exit(127);
   }
   int status = -1;

@@ -224,9 +224,9 @@ TEST(BatchNormEdgeTest, RefusesAnotherShape) {
 // Batch norm whose statistics are those of several ranks: threads, each with some of the images.
 
 /// Sums numbers over threads; sum() returns on all of them.
-class Meeting {
+class ThreadSum {
  public:
-  explicit Meeting(std::ptrdiff_t threads) : barrier_(threads) {}
+  explicit ThreadSum(std::ptrdiff_t threads) : barrier_(threads) {}
 
   void sum(std::size_t rank, std::span<double> numbers) {
     if (rank == 0) total_.assign(numbers.size(), 0.0);
@@ -299,12 +299,12 @@ struct SharedTrial {
         whole(spec, x, dy, 0, 5) {
     whole.forward();
     whole.backward();
-    Meeting meeting(Meeting::ranks);
+    ThreadSum thread_sum(ThreadSum::ranks);
     const std::int64_t cuts[] = {0, 2, 2, 5};
-    for (std::size_t r = 0; r < Meeting::ranks; ++r) {
+    for (std::size_t r = 0; r < ThreadSum::ranks; ++r) {
       parts.push_back(std::make_unique<Rank>(
           spec, x, dy, cuts[r], cuts[r + 1],
-          [&meeting, r](std::span<double> numbers) { meeting.sum(r, numbers); }));
+          [&thread_sum, r](std::span<double> numbers) { thread_sum.sum(r, numbers); }));
     }
     std::vector<std::thread> threads;
     for (const auto& part : parts) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 #include <span>
+#include <utility>
 #include <vector>
 #include <xtensor/xeval.hpp>
 #include <xtensor/xmath.hpp>
@@ -169,7 +170,60 @@ TEST_P(CrossEntropyTest, GradientMayReplaceTheLogits) {
   EXPECT_THAT(logits.span(), ElementsAreArray(gradient.span()));
 }
 
+// The second image is a mixture of two of its class.
+TEST_P(CrossEntropyTest, AMixtureLosesTheSharesOfBothLabels) {
+  const std::vector<std::int32_t> others{0, 0, 5, 6};
+  const auto smoothing = static_cast<double>(GetParam());
+  const Loss loss =
+      softmax_cross_entropy(engine, logits.view(), labels, GetParam(), {}, {others, 0.3});
+  EXPECT_NEAR(loss.sum,
+              0.3 * textbook_loss(logits, labels, smoothing) +
+                  0.7 * textbook_loss(logits, others, smoothing),
+              rounding);
+}
+
+TEST_P(CrossEntropyTest, TheGradientOfAMixtureIsThatOfBothLabels) {
+  const std::vector<std::int32_t> others{0, 0, 5, 6};
+  Tensor of_labels(logits.shape());
+  Tensor of_others(logits.shape());
+  Tensor mixed(logits.shape());
+  softmax_cross_entropy(engine, logits.view(), labels, GetParam(), of_labels.view());
+  softmax_cross_entropy(engine, logits.view(), others, GetParam(), of_others.view());
+  softmax_cross_entropy(engine, logits.view(), labels, GetParam(), mixed.view(), {others, 0.3});
+  for (std::size_t i = 0; i < logits.span().size(); ++i) {
+    const double sum = 0.3 * static_cast<double>(of_labels.span()[i]) +
+                       0.7 * static_cast<double>(of_others.span()[i]);
+    EXPECT_NEAR(mixed.span()[i], sum, rounding);
+  }
+}
+
+TEST_P(CrossEntropyTest, AMixtureOfTheLabelAloneChangesNoBit) {
+  const std::vector<std::int32_t> others{0, 0, 5, 6};
+  Tensor usual(logits.shape());
+  Tensor mixed(logits.shape());
+  const Loss one = softmax_cross_entropy(engine, logits.view(), labels, GetParam(), usual.view());
+  const Loss other =
+      softmax_cross_entropy(engine, logits.view(), labels, GetParam(), mixed.view(), {others, 1.0});
+  EXPECT_EQ(other.sum, one.sum);
+  EXPECT_EQ(other.correct, one.correct);
+  EXPECT_THAT(mixed.span(), ElementsAreArray(usual.span()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Smoothing, CrossEntropyTest, testing::Values(0.0F, 0.1F));
+
+TEST(CrossEntropyEdgeTest, OfAMixtureTheLargerShareCounts) {
+  Engine engine;
+  Tensor logits({1, 1, 1, 3});
+  logits.span()[1] = 1.0F;
+  const std::vector<std::int32_t> one{1};
+  const std::vector<std::int32_t> two{2};
+  const auto correct = [&](const auto& label, const auto& other, double share) {
+    return softmax_cross_entropy(engine, logits.view(), label, 0.0F, {}, {other, share}).correct;
+  };
+  EXPECT_EQ(correct(one, two, 0.6), 1);
+  EXPECT_EQ(correct(one, two, 0.4), 0);
+  EXPECT_EQ(correct(two, one, 0.4), 1);
+}
 
 TEST(CrossEntropyEdgeTest, EqualLogitsLoseTheLogarithmOfTheClasses) {
   Engine engine;
@@ -272,6 +326,27 @@ TEST(XviewOracleTest, BatchNormIsXtensorsFormula) {
   const auto expected = xt::eval(xt::maximum(0.0F, (xview(x) - mean) / deviation * 1.5F + 0.25F));
   constexpr double tolerance = 1e-4;  // xtensor sums in fp32
   EXPECT_TRUE(xt::allclose(xview(y), expected, tolerance, tolerance));
+}
+
+TEST(AllFiniteTest, FindsNaNAndInfinityWhereverTheyAre) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float largest = std::numeric_limits<float>::max();
+  constexpr std::size_t count = 67;
+  std::vector<float> values(count, -largest);
+  std::vector<Bfloat16> halves(count, Bfloat16{0x7f7f});
+  EXPECT_TRUE(all_finite(std::span<const float>(values)));
+  EXPECT_TRUE(all_finite(std::span<const Bfloat16>(halves)));
+  EXPECT_TRUE(all_finite(std::span<const float>{}));
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      const float value = std::exchange(values[i], bad);
+      const Bfloat16 half = std::exchange(halves[i], to_bfloat16(bad));
+      EXPECT_FALSE(all_finite(std::span<const float>(values))) << "element " << i << ": " << bad;
+      EXPECT_FALSE(all_finite(std::span<const Bfloat16>(halves))) << "element " << i << ": " << bad;
+      values[i] = value;
+      halves[i] = half;
+    }
+  }
 }
 
 }  // namespace

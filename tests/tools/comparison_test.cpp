@@ -270,9 +270,9 @@ TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
   wanted_.experiment.grid.plan = "auto";
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment), "");
 
-  wanted_.experiment.grid.batch_norm = "group";
+  wanted_.experiment.grid.batch_norm = "replica";
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
-            "grid.batch_norm is \"rank\", would be \"group\"");
+            "grid.batch_norm is \"rank\", would be \"replica\"");
   recorded.grid.plan = "given";
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
             "grid.sample is 1, would be 0");

@@ -1,6 +1,6 @@
 // Which scheme a report advises: accuracy as far as seeds tell, then time.
 
-#include "report/advice.hpp"
+#include "report/report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -39,6 +39,8 @@ test = 40
 name = "resnet8"
 [train]
 global_batch = 32
+[checkpoint]
+every_epochs = 1
 )";
 
 std::string contents(const fs::path& file) {
@@ -151,6 +153,51 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
   const Ended again = rondo({"export", config(), "--weights", out, "-o", in("again.safetensors")});
   EXPECT_EQ(again.status, 0) << again.err;
   EXPECT_EQ(contents(in("again.safetensors")), contents(out));
+}
+
+TEST_F(TrainedModelTest, TakesTheModelOfACheckpoint) {
+  const std::string newest = run() + "/checkpoints/step-4";
+  for (const std::string& which :
+       {std::string("newest"), std::string("best"), std::string("4"), newest}) {
+    const std::string out = in("of-checkpoint.safetensors");
+
+    const Ended ended = rondo({"export", run(), "--checkpoint", which, "-o", out});
+
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(contents(out), contents(run() + "/model.safetensors")) << which;
+  }
+  const std::vector<std::string> json_of_newest = {"--checkpoint", "newest", "--format", "json"};
+  std::vector<std::string> eval = {"eval", run(), "--threads", "1"};
+  std::vector<std::string> predict = {"predict", run(), in("red.ppm")};
+  eval.insert(eval.end(), json_of_newest.begin(), json_of_newest.end());
+  EXPECT_EQ(json::parse(rondo(eval).out)["accuracy"], last_epoch()["accuracy"]);
+  const std::string usual = rondo({"predict", run(), in("red.ppm"), "--format", "json"}).out;
+  predict.insert(predict.end(), json_of_newest.begin(), json_of_newest.end());
+  EXPECT_EQ(rondo(predict).out, usual);
+}
+
+TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
+  const auto with = [&](const std::string& which) -> std::vector<std::string> {
+    return {"export", run(), "-o", in("out"), "--checkpoint", which};
+  };
+  expect_refused(with("17"), 3, "has no checkpoint \"17\" (step-4); give newest, best,");
+  expect_refused(with(in("absent")), 3, "has no checkpoint");
+  expect_refused(with(run()), 3, "manifest.json: is missing; use another checkpoint");
+  std::vector<std::string> two = with("newest");
+  two.insert(two.end(), {"--weights", in("file")});
+  expect_refused(two, 2, "--weights and --checkpoint name two models");
+  std::vector<std::string> other = with("newest");
+  other.insert(other.end(), {"--set", "data.classes=5"});
+  expect_refused(other, 2, "data.classes: it is 5, and was 4 when the checkpoint was written");
+
+  fs::copy(run(), in("damaged"), fs::copy_options::recursive);
+  const fs::path checkpoint = fs::path(in("damaged")) / "checkpoints" / "step-4";
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    if (!entry.path().filename().string().starts_with("parameters")) continue;
+    std::fstream(entry.path(), std::ios::in | std::ios::out | std::ios::binary).put('?');
+  }
+  expect_refused({"export", in("damaged"), "-o", in("out"), "--checkpoint", "newest"}, 3,
+                 "does not fit its checksum; use another checkpoint");
 }
 
 TEST_F(TrainedModelTest, InspectsAFile) {

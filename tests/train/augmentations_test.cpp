@@ -112,7 +112,79 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"random_resized_crop"},
                     std::vector<std::string>{"color_jitter"}, std::vector<std::string>{"cutout:3"},
                     std::vector<std::string>{"random_resized_crop:0.3,0.9", "flip", "crop:1",
-                                             "color_jitter:0.1,0.2,0.3", "cutout"}));
+                                             "color_jitter:0.1,0.2,0.3", "cutout", "mixup:0.8"}));
+
+// Two loaders of 7 images, the second of which mixes them.
+class MixupTest : public testing::Test {
+ protected:
+  [[nodiscard]] LoaderOptions with(std::vector<std::string> names) const {
+    LoaderOptions options{.global_batch = 7, .largest_range = 7};
+    for (const std::string& name : names) {
+      options.augmentations.push_back(make_augmentation(name, dataset_.mean));
+    }
+    return options;
+  }
+
+  Dataset dataset_ = noise(7, {0, 5, 4, 3});
+};
+
+TEST_F(MixupTest, MixesEveryImageWithTheMirroredOneOfItsBatch) {
+  Loader plain(dataset_, with({"flip", "crop:1"}));
+  Loader mixing(dataset_, with({"flip", "crop:1", "mixup:1"}));
+  const Batch own = plain.load({3, 0, 0, 7});
+  const Batch mixed = mixing.load({3, 0, 0, 7});
+  const auto share = static_cast<float>(mixed.share);
+
+  ASSERT_GT(mixed.share, 0.0);
+  ASSERT_LT(mixed.share, 1.0);
+  EXPECT_THAT(own.other_labels, testing::IsEmpty());
+  EXPECT_THAT(mixed.labels, ElementsAreArray(own.labels));
+  EXPECT_THAT(mixed.other_labels, ElementsAreArray(own.labels.rbegin(), own.labels.rend()));
+  for (std::size_t i = 0; i < own.images.size(); ++i) {
+    const std::size_t partner = (6 - i / 60) * 60 + i % 60;
+    ASSERT_EQ(mixed.images[i], share * own.images[i] + (1.0F - share) * own.images[partner]);
+  }
+}
+
+TEST_F(MixupTest, GivesEveryPartOfABatchTheSameShareAndPartners) {
+  Loader loader(dataset_, with({"mixup:1"}));
+  const Batch whole = loader.load({3, 0, 0, 7});
+  const std::vector<std::int32_t> others(whole.other_labels.begin(), whole.other_labels.end());
+  const double share = whole.share;
+  const Batch part = loader.load({3, 0, 2, 5});
+
+  EXPECT_EQ(part.share, share);
+  EXPECT_THAT(part.other_labels, ElementsAreArray(others.begin() + 2, others.begin() + 5));
+}
+
+TEST_F(MixupTest, AnAlphaOfZeroChangesNothing) {
+  Loader plain(dataset_, with({"flip"}));
+  Loader mixing(dataset_, with({"flip", "mixup:0"}));
+
+  EXPECT_THAT(mixing.load({0, 0, 0, 7}).other_labels, testing::IsEmpty());
+  EXPECT_THAT(epoch_of(mixing, 1, 1), ElementsAreArray(epoch_of(plain, 1, 1)));
+}
+
+// Beta(alpha, alpha) has the mean 1/2 and the variance 1 / (8 alpha + 4).
+TEST_F(MixupTest, DrawsSharesFromTheBetaDistribution) {
+  constexpr int draws = 20'000;
+  for (const double alpha : {1e-3, 0.2, 1.0, 4.0}) {
+    const Augmentation mixup = make_augmentation("mixup:" + std::to_string(alpha), {});
+    double sum = 0.0;
+    double squares = 0.0;
+    for (int i = 0; i < draws; ++i) {
+      SampleRandom random(1, 0, i, 1);
+      const double share = mixup.mix(random);
+      ASSERT_TRUE(share >= 0.0 && share <= 1.0) << share;
+      sum += share - 0.5;
+      squares += (share - 0.5) * (share - 0.5);
+    }
+    // Four deviations of what is measured; no deviation of a square exceeds 1/4 / 2.
+    EXPECT_NEAR(sum / draws, 0.0, 4.0 * 0.5 / std::sqrt(draws)) << alpha;
+    EXPECT_NEAR(squares / draws, 1.0 / (8.0 * alpha + 4.0), 4.0 * 0.125 / std::sqrt(draws))
+        << alpha;
+  }
+}
 
 // A pixel of value 255 in a black image: where it is, and how often.
 TEST(AugmentationsTest, CutoutPaintsASquareInTheMeanColour) {

@@ -61,12 +61,12 @@ Range hull(Range a, Range b) {
 }
 
 /// All that shares statistics with `rank`'s box: the ranks' boxes make up a box.
-Box shared_box(const Partition& x, ProcessGrid grid, BatchNormGroup statistics, int rank) {
+Box shared_box(const Partition& x, ProcessGrid grid, BatchNormScope statistics, int rank) {
   Box box = x.box_of(rank);
-  for (int other = 0; other < x.ranks() && statistics != BatchNormGroup::rank; ++other) {
+  for (int other = 0; other < x.ranks() && statistics != BatchNormScope::rank; ++other) {
     const Box its = x.box_of(other);
     const bool here =
-        statistics == BatchNormGroup::all || grid.replica_of(other) == grid.replica_of(rank);
+        statistics == BatchNormScope::all || grid.replica_of(other) == grid.replica_of(rank);
     if (!here || its.c != box.c || its.empty()) continue;
     box.n = hull(box.n, its.n);
     box.h = hull(box.h, its.h);
@@ -98,7 +98,7 @@ struct Gathered {
 };
 
 /// What every rank's box should hold.
-Gathered expected_of(const Partition& x, ProcessGrid grid, BatchNormGroup statistics) {
+Gathered expected_of(const Partition& x, ProcessGrid grid, BatchNormScope statistics) {
   tensor::Engine engine;
   Gathered expected(x.extents());
   for (int rank = 0; rank < x.ranks(); ++rank) {
@@ -120,7 +120,7 @@ void expect_equal(const Gathered& given, const Gathered& expected) {
 }
 
 /// Runs the layer under every layout of an array over `ranks` ranks.
-void expect_equal_everywhere(int ranks, ProcessGrid grid, BatchNormGroup statistics) {
+void expect_equal_everywhere(int ranks, ProcessGrid grid, BatchNormScope statistics) {
   const tensor::Shape extents{.n = 5, .h = 5, .w = 4, .c = 7};
   const auto layouts = test::layouts_of(extents, ranks);
   std::vector<std::unique_ptr<Gathered>> given;
@@ -148,21 +148,21 @@ void expect_equal_everywhere(int ranks, ProcessGrid grid, BatchNormGroup statist
 }
 
 TEST(BatchNormOnGridTest, ARankAloneHasItsOwnStatistics) {
-  expect_equal_everywhere(4, {.pr = 2, .pc = 2}, BatchNormGroup::rank);
+  expect_equal_everywhere(4, {.pr = 2, .pc = 2}, BatchNormScope::rank);
 }
 
 TEST(BatchNormOnGridTest, AllRanksHaveTheStatisticsOfTheWholeBatch) {
   for (const int ranks : {2, 4, 6}) {
-    expect_equal_everywhere(ranks, {.pr = ranks}, BatchNormGroup::all);
+    expect_equal_everywhere(ranks, {.pr = ranks}, BatchNormScope::all);
   }
 }
 
-/// On `grid`, layouts of that grid alone: those of others do not keep a group's samples together.
+/// On `grid`, layouts of that grid alone: those of others do not keep a replica's samples together.
 TEST(BatchNormOnGridTest, AGroupHasTheStatisticsOfItsSamples) {
   const tensor::Shape extents{.n = 5, .h = 5, .w = 4, .c = 7};
   const ProcessGrid grid{.pr = 4, .pc = 2};
   const std::vector<Partition> layouts{by_sample(extents, 8),
-                                       by_group(extents, grid),
+                                       by_replica(extents, grid),
                                        by_channel(extents, grid),
                                        by_space(extents, grid, 2, 2),
                                        on_grid(extents, grid, {.h = 2}),
@@ -174,34 +174,34 @@ TEST(BatchNormOnGridTest, AGroupHasTheStatisticsOfItsSamples) {
       const Box box = x.box_of(world.rank());
       Arrays arrays(extents, box, box.c);
       arrays.run(*make_batch_norm_on_grid({engine, communicators, &world.arena()}, layer,
-                                          {.x = x, .y = x}, BatchNormGroup::group));
+                                          {.x = x, .y = x}, BatchNormScope::replica));
 
-      const Gathered expected = expected_of(x, grid, BatchNormGroup::group);
+      const Gathered expected = expected_of(x, grid, BatchNormScope::replica);
       EXPECT_TRUE(test::agree(arrays.y.span(), part_of(expected.y, box).span(), Numbers::real));
       EXPECT_TRUE(test::agree(arrays.dx.span(), part_of(expected.dx, box).span(), Numbers::real));
     }
   });
 }
 
-// A group that knows only itself, and the ranks in its own places in other groups.
+// A replica that knows only itself, and the ranks in its own positions in other replicas.
 TEST(BatchNormOnGridTest, AcrossReachesTheSamplesOfOtherGroups) {
   const tensor::Shape extents{.n = 5, .h = 5, .w = 4, .c = 7};
   const ProcessGrid grid{.pr = 2, .pc = 2};
-  const Gathered expected = expected_of(replicated(extents, 1), {}, BatchNormGroup::all);
+  const Gathered expected = expected_of(replicated(extents, 1), {}, BatchNormScope::all);
   World(grid.ranks()).run([&](transport::World& world) {
     tensor::Engine engine;
-    transport::Communicator group = world.communicator().split(grid.replica_of(world.rank()));
+    transport::Communicator replica = world.communicator().split(grid.replica_of(world.rank()));
     transport::Communicator across = world.communicator().split(grid.position_of(world.rank()));
-    GridCommunicators communicators(group, {.pr = grid.pr});
+    GridCommunicators communicators(replica, {.pr = grid.pr});
     const KernelContext context{engine, communicators, &world.arena(), &across};
     const Range samples = even_range(extents.n, grid.pc, grid.replica_of(world.rank()));
     const tensor::Shape own = extents.with_n(samples.size());
     for (const Partition& x : {by_sample(own, 2), replicated(own, 2), by_channel(own, {.pr = 2}),
                                by_space(own, {.pr = 2}, 2, 1)}) {
-      Box box = x.box_of(group.rank());
+      Box box = x.box_of(replica.rank());
       box.n = {box.n.first + samples.first, box.n.last + samples.first};
       Arrays arrays(extents, box, box.c);
-      arrays.run(*make_batch_norm_on_grid(context, layer, {.x = x, .y = x}, BatchNormGroup::all));
+      arrays.run(*make_batch_norm_on_grid(context, layer, {.x = x, .y = x}, BatchNormScope::all));
 
       EXPECT_TRUE(test::agree(arrays.y.span(), part_of(expected.y, box).span(), Numbers::real));
       EXPECT_TRUE(test::agree(arrays.dx.span(), part_of(expected.dx, box).span(), Numbers::real));
@@ -218,7 +218,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
   tensor::Engine whole_engine;
   Arrays expected(extents, everything, everything.c);
   expected.run(*make_layer_kernel(whole_engine, layer, extents, true));
-  for (const Partition& x : {by_sample(extents, 4), by_group(extents, grid)}) {
+  for (const Partition& x : {by_sample(extents, 4), by_replica(extents, grid)}) {
     std::vector<float> sum(expected.gradients.size(), 0.0F);
     std::mutex mutex;
     World(4).run([&](transport::World& world) {
@@ -226,7 +226,7 @@ TEST(BatchNormOnGridTest, GradientsOfParametersAreTheRanksOwn) {
       GridCommunicators communicators(world.communicator(), grid);
       Arrays arrays(extents, x.box_of(world.rank()), everything.c);
       arrays.run(*make_batch_norm_on_grid({engine, communicators, &world.arena()}, layer,
-                                          {.x = x, .y = x}, BatchNormGroup::all));
+                                          {.x = x, .y = x}, BatchNormScope::all));
       EXPECT_TRUE(test::agree(arrays.statistics, expected.statistics, Numbers::real));
       const std::scoped_lock lock(mutex);
       for (std::size_t i = 0; i < sum.size() && x.holder_index(world.rank()) == 0; ++i) {

@@ -124,18 +124,18 @@ TEST(BatchSizesTest, EvaluationHasNoBackwardKernels) {
 TEST(BatchSizesTest, EvaluatesAPartOfABatch) {
   Network net(make_model("lenet5"), {.training_batches = {6}});
   const Samples samples = make_samples(net.model, 6);
-  const auto judged = [&](Range range) {
+  const auto loss_of = [&](Range range) {
     return net.executor.evaluate(samples.batch(), net.parameters, net.statistics, range);
   };
 
   const tensor::Loss all = net.evaluate(samples.batch());
-  const tensor::Loss first = judged({0, 2});
-  const tensor::Loss second = judged({2, 6});
+  const tensor::Loss first = loss_of({0, 2});
+  const tensor::Loss second = loss_of({2, 6});
 
   EXPECT_GT(first.sum, 0.0);
   EXPECT_NEAR(first.sum + second.sum, all.sum, 1e-12 * all.sum);
   EXPECT_EQ(first.correct + second.correct, all.correct);
-  EXPECT_EQ(judged({3, 3}).sum, 0.0);
+  EXPECT_EQ(loss_of({3, 3}).sum, 0.0);
 }
 
 // Every sample of the test set counts once, however many a rank computes at once.

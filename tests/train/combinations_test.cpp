@@ -87,7 +87,8 @@ TEST(CombinationsTest, GroupsConsistOfWholeGroups) {
                         e.update.group = 2;
                         e.update.levels = {{8, 3.0}};
                       }),
-              StartsWith("update.levels: a group of 3 does not consist of whole groups of 2"));
+              StartsWith("update.levels: an averaging group of 3 does not consist of whole "
+                         "averaging groups of 2"));
 }
 
 TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {

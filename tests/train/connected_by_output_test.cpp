@@ -23,12 +23,12 @@ struct Case {
   tensor::Shape x;
 };
 
-// Images and vectors; outputs that no group divides evenly, and fewer than ranks.
+// Images and vectors; outputs that no replica divides evenly, and fewer than ranks.
 const Case cases[] = {{{.outputs = 24, .activation = Activation::relu}, {6, 1, 1, 32}},
                       {{.outputs = 19}, {5, 3, 2, 16}},
                       {{.outputs = 2, .activation = Activation::relu}, {1, 2, 2, 8}}};
 
-/// What ranks gave, put together; gradients of parameters are added over the groups.
+/// What ranks computed, put together; gradients of parameters are added over the replicas.
 struct Assembled {
   explicit Assembled(const WholeLayer& whole)
       : y(whole.y.shape()), dx(whole.dx.shape()), gradients(whole.gradients.size()) {}
@@ -39,7 +39,7 @@ struct Assembled {
   std::vector<float> gradients;
 };
 
-/// This rank's part of the outputs, and where its rows and biases begin in the whole group.
+/// This rank's part of the outputs, and where its rows and biases begin in the whole replica.
 struct Slice {
   Range outputs;
   std::size_t inputs;
@@ -53,7 +53,7 @@ struct Slice {
   [[nodiscard]] std::size_t first_bias() const {
     return all_outputs * inputs + static_cast<std::size_t>(outputs.first);
   }
-  /// Calls visit(index in the whole group, index in the part).
+  /// Calls visit(index in the whole replica, index in the part).
   template <class Visit>
   void for_each(Visit visit) const {
     for (std::size_t i = 0; i < weights(); ++i) visit(first_weight() + i, i);
@@ -66,8 +66,8 @@ void run_part(const KernelContext& context, const Case& given, const WholeLayer&
   const ProcessGrid grid = context.communicators.grid();
   const int rank = context.communicators.rank();
   const NodeLayout place{.split = {.kind = SplitKind::channel, .channels = {.filters = grid.pr}},
-                         .x = by_group(given.x, grid),
-                         .y = by_group(whole.y.shape(), grid)};
+                         .x = by_replica(given.x, grid),
+                         .y = by_replica(whole.y.shape(), grid)};
   const Slice slice{even_range(given.layer.outputs, grid.pr, grid.position_of(rank)),
                     static_cast<std::size_t>(given.x.image()),
                     static_cast<std::size_t>(given.layer.outputs)};
@@ -122,7 +122,7 @@ TEST(ConnectedByOutputTest, EqualsTheUnsplitLayer) {
   }
 }
 
-// With one image and two groups, the ranks of one group have none.
+// With one image and two replicas, the ranks of one replica have none.
 TEST(ConnectedByOutputTest, EqualsTheUnsplitLayerOnSeveralGroups) {
   for (const int pr : {2, 3}) {
     for (const Case& given : cases) expect_equal({.pr = pr, .pc = 2}, given, Numbers::whole);

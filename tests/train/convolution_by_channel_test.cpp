@@ -1,5 +1,5 @@
 // Convolutions split over channels and filters, alone and one after another, against the unsplit
-// ones, and the words that they send.
+// ones, and the elements that they send.
 
 #include <atomic>
 #include <cstdint>
@@ -50,9 +50,9 @@ const std::vector<Measured>& layers() {
 }
 
 void expect_equal(ChannelGrid grid) {
-  for (const int groups : {1, 2}) {
-    SCOPED_TRACE(test::text_of(grid, groups));
-    test::expect_equal(layers(), {grid}, groups);
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE(test::text_of(grid, replicas));
+    test::expect_equal(layers(), {grid}, replicas);
   }
 }
 
@@ -109,9 +109,9 @@ const std::vector<Measured>& chains_of(std::size_t length) {
 }
 
 void expect_equal_chain(const std::vector<ChannelGrid>& grids) {
-  for (const int groups : {1, 2}) {
-    SCOPED_TRACE("from " + test::text_of(grids.front(), groups));
-    test::expect_equal(chains_of(grids.size()), grids, groups);
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE("from " + test::text_of(grids.front(), replicas));
+    test::expect_equal(chains_of(grids.size()), grids, replicas);
   }
 }
 
@@ -169,7 +169,7 @@ TEST(ChannelChainTest, NodesAreNoObstacle) {
   }
 }
 
-// Words that layers split over channels, filters and outputs send, against the closed forms.
+// Elements that layers split over channels, filters and outputs send, against the closed forms.
 
 /// Bytes that crossed between ranks on this rank's account: loads and stores inside a node,
 /// messages between nodes.
@@ -178,25 +178,25 @@ std::int64_t bytes_of(const transport::World& world) {
   return static_cast<std::int64_t>(counters.moved_bytes() + counters.sent_bytes);
 }
 
-/// Words that a rank sends for forward and backward of a convolution, times the ranks; `groups`
-/// groups have the samples of `x` and `y` together.
-std::int64_t words_of_all(ChannelGrid grid, tensor::Shape x, tensor::Shape y) {
+/// Elements that a rank sends for forward and backward of a convolution, times the ranks;
+/// `replicas` replicas have the samples of `x` and `y` together.
+std::int64_t elements_of_all(ChannelGrid grid, tensor::Shape x, tensor::Shape y) {
   return 2 * ((grid.filters - 1) * x.size() + (grid.channels - 1) * y.size());
 }
 
-/// Calls check(bytes of this rank) on every rank for a step of `layer` on `grid` in two groups.
+/// Calls check(bytes of this rank) on every rank for a step of `layer` on `grid` in two replicas.
 template <class Check>
 void run_step(Backend backend, const ConvolutionLayer& layer, tensor::Shape x, ChannelGrid grid,
-              int groups, Check check) {
+              int replicas, Check check) {
   const test::Chain chain{.x = x, .layers = {layer}};
   const std::vector<test::WholeLayer> whole = [&] {
     std::vector<test::WholeLayer> made;
     made.push_back(test::make_whole_layer(layer, x, Numbers::whole));
     return made;
   }();
-  World(backend, grid.ranks() * groups).run([&](transport::World& world) {
+  World(backend, grid.ranks() * replicas).run([&](transport::World& world) {
     tensor::Engine engine;
-    GridCommunicators communicators(world.communicator(), {.pr = grid.ranks(), .pc = groups});
+    GridCommunicators communicators(world.communicator(), {.pr = grid.ranks(), .pc = replicas});
     test::ChainPart part({engine, communicators, &world.arena()}, chain, {grid});
     const std::int64_t before = bytes_of(world);
     part.run(whole);
@@ -209,18 +209,18 @@ const std::vector<ChannelGrid>& grids() {
   return all;
 }
 
-// x is 4 x 6 x 6 x 24 and y is 4 x 3 x 3 x 48 on every grid; in two groups each has half of them.
+// x is 4 x 6 x 6 x 24 and y is 4 x 3 x 3 x 48 on every grid; in two replicas each has half of them.
 TEST(ChannelTrafficTest, EveryRankSendsWhatTheFormulasSayWhereSplitsAreEven) {
   const tensor::Shape x{4, 6, 6, 24};
   const tensor::Shape y{4, 3, 3, 48};
   const ConvolutionLayer layer{.filters = y.c, .kernel = 3, .stride = 2, .bias = true};
   for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
     for (const ChannelGrid grid : grids()) {
-      for (const int groups : {1, 2}) {
-        SCOPED_TRACE(rondo::test::name_of(backend) + (" " + test::text_of(grid, groups)));
-        const std::int64_t ranks = grid.ranks() * groups;
-        run_step(backend, layer, x, grid, groups, [&](std::int64_t bytes) {
-          EXPECT_EQ(bytes, 4 * words_of_all(grid, x, y) / ranks);
+      for (const int replicas : {1, 2}) {
+        SCOPED_TRACE(rondo::test::name_of(backend) + (" " + test::text_of(grid, replicas)));
+        const std::int64_t ranks = grid.ranks() * replicas;
+        run_step(backend, layer, x, grid, replicas, [&](std::int64_t bytes) {
+          EXPECT_EQ(bytes, 4 * elements_of_all(grid, x, y) / ranks);
         });
       }
     }
@@ -232,11 +232,11 @@ TEST(ChannelTrafficTest, AllRanksTogetherSendWhatTheFormulasSayWhereSplitsAreUne
   const tensor::Shape y{3, 5, 4, 13};
   const ConvolutionLayer layer{.filters = y.c, .kernel = 3};
   for (const ChannelGrid grid : grids()) {
-    for (const int groups : {1, 2}) {
-      SCOPED_TRACE(test::text_of(grid, groups));
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE(test::text_of(grid, replicas));
       std::atomic<std::int64_t> sum = 0;
-      run_step(Backend::shm, layer, x, grid, groups, [&](std::int64_t bytes) { sum += bytes; });
-      EXPECT_EQ(sum.load(), 4 * words_of_all(grid, x, y));
+      run_step(Backend::shm, layer, x, grid, replicas, [&](std::int64_t bytes) { sum += bytes; });
+      EXPECT_EQ(sum.load(), 4 * elements_of_all(grid, x, y));
     }
   }
 }
@@ -252,8 +252,8 @@ TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
         tensor::Engine engine;
         GridCommunicators communicators(world.communicator(), {.pr = pr});
         const NodeLayout place{.split = {.kind = SplitKind::channel, .channels = {.filters = pr}},
-                               .x = by_group(x, {.pr = pr}),
-                               .y = by_group({4, 1, 1, 48}, {.pr = pr})};
+                               .x = by_replica(x, {.pr = pr}),
+                               .y = by_replica({4, 1, 1, 48}, {.pr = pr})};
         const FullyConnectedLayer part{.outputs = layer.outputs / pr};
         test::WholeLayer own = test::make_whole_layer(part, x, Numbers::whole);
         own.dx = tensor::Tensor(x, &world.arena());
@@ -265,8 +265,8 @@ TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
 
         test::run(*kernel, own);
 
-        const std::int64_t words = (pr - 1) * place.y.extents().size() + 2 * (pr - 1) * x.size();
-        EXPECT_EQ(bytes_of(world) - before, 4 * words / pr);
+        const std::int64_t elements = (pr - 1) * place.y.extents().size() + 2 * (pr - 1) * x.size();
+        EXPECT_EQ(bytes_of(world) - before, 4 * elements / pr);
       });
     }
   }

@@ -128,13 +128,13 @@ std::string name_of(const testing::TestParamInfo<Grid>& info) {
   const auto& [process, split] = info.param;
   const std::string groups = "In" + std::to_string(process.pc) + "Groups";
   if (split.kind == SplitKind::sample) return "Sample" + groups;
-  if (split.kind == SplitKind::group) return "Group" + groups;
+  if (split.kind == SplitKind::replica) return "Group" + groups;
   return "Space" + std::to_string(split.h) + "x" + std::to_string(split.w) + groups;
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, ConvolutionInSpaceTest,
                          testing::Values(Grid{{.pc = 2}, {}}, Grid{{.pr = 3}, {}},
-                                         Grid{{.pr = 2, .pc = 2}, {.kind = SplitKind::group}},
+                                         Grid{{.pr = 2, .pc = 2}, {.kind = SplitKind::replica}},
                                          space(1, 2), space(2, 1), space(3, 1), space(1, 3),
                                          space(2, 2), space(1, 4), space(4, 1), space(2, 3),
                                          space(3, 2), space(2, 1, 2), space(1, 2, 2),
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, ConvolutionInSpaceTest,
 
 // What a convolution in space sends, when, and with what memory.
 
-/// Words that a rank has sent by each call of a kernel.
+/// Elements that a rank has sent by each call of a kernel.
 struct Sent {
   std::int64_t forward = 0;
   std::int64_t parameters = 0;
@@ -162,7 +162,7 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const NodeLayout& pla
                         .dx = tensor::Tensor(x_box.shape()),
                         .gradients = std::vector<float>(whole.parameters.size())};
   const BackwardOperands operands = test::operands_of(part);
-  const auto words = [&](auto call) {
+  const auto elements = [&](auto call) {
     const auto before = world.counters().sent_bytes;
     call();
     return static_cast<std::int64_t>((world.counters().sent_bytes - before) / sizeof(float));
@@ -173,9 +173,9 @@ Sent sent_by(transport::World& world, LayerKernel& kernel, const NodeLayout& pla
                             {});
   };
   forward();
-  return {.forward = words(forward),
-          .parameters = words([&] { kernel.backward_parameters(operands); }),
-          .input = words([&] { kernel.backward_input(operands); })};
+  return {.forward = elements(forward),
+          .parameters = elements([&] { kernel.backward_parameters(operands); }),
+          .input = elements([&] { kernel.backward_input(operands); })};
 }
 
 NodeLayout place_in_space(ProcessGrid grid, int h, int w, const test::WholeLayer& whole) {
@@ -209,8 +209,8 @@ TEST(ConvolutionHaloTest, SendsWhatThePlanSays) {
                             place.x, forward_needs(place.x, place.y, windows), world.rank());
                         const auto dy = redistribution(
                             place.y, backward_needs(place.x, place.y, windows), world.rank());
-                        EXPECT_EQ(sent.forward, x.words_sent());
-                        EXPECT_EQ(sent.parameters + sent.input, dy.words_sent());
+                        EXPECT_EQ(sent.forward, x.elements_sent());
+                        EXPECT_EQ(sent.parameters + sent.input, dy.elements_sent());
                       });
       }
     }
@@ -250,8 +250,8 @@ TEST(ConvolutionHaloTest, RefusesPaddingAsWideAsTheKernel) {
   World(1).run([&](transport::World& world) {
     test::GridRank rank(world, {});
     const NodeLayout place{.split = {.kind = SplitKind::space},
-                           .x = by_group({1, 4, 4, 8}, {}),
-                           .y = by_group({1, 6, 6, 16}, {})};
+                           .x = by_replica({1, 4, 4, 8}, {}),
+                           .y = by_replica({1, 6, 6, 16}, {})};
     EXPECT_THROW(static_cast<void>(make_convolution_in_space(rank.context, layer, place, true)),
                  std::invalid_argument);
   });
@@ -354,7 +354,7 @@ void expect_agreement(ProcessGrid grid, const std::vector<LayerSplit>& splits) {
 }
 
 constexpr LayerSplit sample{};
-constexpr LayerSplit group{.kind = SplitKind::group};
+constexpr LayerSplit replica{.kind = SplitKind::replica};
 constexpr LayerSplit in_space(int h, int w) { return {.kind = SplitKind::space, .h = h, .w = w}; }
 
 std::vector<LayerSplit> all(std::size_t length, const LayerSplit& split) {
@@ -374,8 +374,8 @@ TEST(SpaceChainTest, OfOneTwoAndThreeLayersInOneLayout) {
 TEST(SpaceChainTest, ChangesItsLayoutOnTheWay) {
   expect_agreement({.pr = 4}, {in_space(4, 1), in_space(2, 2), in_space(1, 4)});
   expect_agreement({.pr = 6}, {in_space(2, 3), sample, in_space(3, 2)});
-  expect_agreement({.pr = 2, .pc = 2}, {in_space(2, 1), group, sample});
-  expect_agreement({.pr = 2, .pc = 3}, {sample, in_space(1, 2), group});
+  expect_agreement({.pr = 2, .pc = 2}, {in_space(2, 1), replica, sample});
+  expect_agreement({.pr = 2, .pc = 3}, {sample, in_space(1, 2), replica});
 }
 
 // Inner rows before those at the cuts: which rows, from what memory, and when it pays.

@@ -183,10 +183,10 @@ TEST(ExecutorTest, FollowsParametersThatChangeInMakeReady) {
   class Zeroing final : public StepObserver {
    public:
     explicit Zeroing(std::span<float> parameters) : parameters_(parameters) {}
-    void make_ready(std::size_t group) override {
-      if (group == 0) std::ranges::fill(parameters_, 0.0F);
+    void make_ready(std::size_t block) override {
+      if (block == 0) std::ranges::fill(parameters_, 0.0F);
     }
-    void gradients_final(std::size_t /*group*/) override {}
+    void gradients_final(std::size_t /*block*/) override {}
     void between_layers() override {}
 
    private:
@@ -230,7 +230,7 @@ TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
 
 constexpr std::int64_t samples_per_batch = 4;
 constexpr float step = 4e-3F;
-// Of the largest slope in the group: the loss is computed in fp32, and differences of two losses
+// Of the largest slope in the block: the loss is computed in fp32, and differences of two losses
 // keep about three digits.
 constexpr double slope_tolerance = 1e-2;
 

@@ -67,7 +67,7 @@ TEST(LoweringTest, NeedsNoChangeOfLayoutBetweenStationaryXAndY) {
   const Lowering lowering = lower_with_head(chain(), {by_y, by_x, by_y}, by_outputs);
   EXPECT_THAT(changes_of_layout(lowering), ElementsAre(false, false, false, false, true, false));
   EXPECT_EQ(lowering.values.front().parts(), (Parts{.c = ranks}));
-  EXPECT_EQ(lowering.values.back().blocks(), 1) << "all ranks judge the logits";
+  EXPECT_EQ(lowering.values.back().blocks(), 1) << "all ranks compute the loss";
 }
 
 TEST(LoweringTest, ChainsStationaryWByTransposedBlocks) {
@@ -194,9 +194,9 @@ TEST(SlicesTest, DrawWhatTheWholeModelDraws) {
 }
 
 TEST(SlicesTest, KnowWhichGradientsAddUpInAGroup) {
-  EXPECT_THAT(adds_up_in_group(chain(), {by_images, by_rows, by_x, {}, by_outputs}, ranks),
+  EXPECT_THAT(adds_up_in_replica(chain(), {by_images, by_rows, by_x, {}, by_outputs}, ranks),
               ElementsAre(true, true, false, false));
-  EXPECT_THAT(adds_up_in_group(chain(), std::vector<LayerSplit>(5), 1),
+  EXPECT_THAT(adds_up_in_replica(chain(), std::vector<LayerSplit>(5), 1),
               ElementsAre(false, false, false, false));
 }
 

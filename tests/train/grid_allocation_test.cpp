@@ -74,8 +74,8 @@ TEST(GridAllocationTest, ConvolutionsAllocateNothing) {
 
 TEST(GridAllocationTest, ConnectedLayersAllocateNothing) {
   const NodeLayout place{{.kind = SplitKind::channel},
-                         by_group({2, 1, 1, 8}, {.pr = 4}),
-                         by_group({2, 1, 1, 3}, {.pr = 4})};
+                         by_replica({2, 1, 1, 8}, {.pr = 4}),
+                         by_replica({2, 1, 1, 3}, {.pr = 4})};
   const auto allocations = allocations_of(place, {0, 9, 9, 9}, [&](const KernelContext& context) {
     return make_connected_by_output(context, {.outputs = 3}, place, true);
   });
@@ -89,7 +89,7 @@ TEST(GridAllocationTest, SharedStatisticsAllocateNothing) {
 
   const auto allocations =
       allocations_of(place, {2 * channels, 2 * channels}, [&](const KernelContext& context) {
-        return make_batch_norm_on_grid(context, {}, place, BatchNormGroup::all);
+        return make_batch_norm_on_grid(context, {}, place, BatchNormScope::all);
       });
 
   EXPECT_EQ(allocations[0], 0U);

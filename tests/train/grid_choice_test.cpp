@@ -62,15 +62,15 @@ TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
   const GridChoice choice = choose_grid(model, {}, 3, 64);
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 1, .pc = 3}));
   EXPECT_EQ(choice.splits, std::vector<LayerSplit>(model.layers.size()));
-  EXPECT_EQ(choice.batch_norm, BatchNormGroup::rank);
+  EXPECT_EQ(choice.batch_norm, BatchNormScope::rank);
 }
 
 TEST(GridChoiceTest, GroupsAreWhatIsLeft) {
   const Model model = make_model("resnet8");
-  const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = "group"};
+  const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = "replica"};
   const GridChoice choice = choose_grid(model, config, 12, 64);
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 4, .pc = 3}));
-  EXPECT_EQ(choice.batch_norm, BatchNormGroup::group);
+  EXPECT_EQ(choice.batch_norm, BatchNormScope::replica);
 }
 
 // Three input channels are too few for four ranks.
@@ -118,7 +118,7 @@ TEST(GridChoiceTest, TheFirstPatternThatMatchesCounts) {
                               .layers = {{"conv1", "height=2 width=2"},
                                          {"layer1.*", "sample"},
                                          {"fc", "filter=4"},
-                                         {"layer3.2.*", "group"},
+                                         {"layer3.2.*", "replica"},
                                          {"layer*", "channel=4"},
                                          {"layer2.*", "sample"}}},
                              8);
@@ -126,18 +126,18 @@ TEST(GridChoiceTest, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(splits.at("conv1"), "height=2 width=2");
   EXPECT_EQ(splits.at("layer1.0.conv1"), "sample");
   EXPECT_EQ(splits.at("fc"), "channel=1 filter=4");
-  EXPECT_EQ(splits.at("layer3.2.conv2"), "group");
+  EXPECT_EQ(splits.at("layer3.2.conv2"), "replica");
   EXPECT_EQ(splits.at("layer2.0.conv1"), "channel=4 filter=1");
 }
 
 // Not in that of the alphabet, which is the TOML library's.
 TEST(GridChoiceTest, PatternsStandInTheOrderOfTheFile) {
   const auto written =
-      ElementsAre(Pair("z*", "sample"), Pair("a", "filter=2"), Pair("m?", "group"));
+      ElementsAre(Pair("z*", "sample"), Pair("a", "filter=2"), Pair("m?", "replica"));
   Experiment experiment;
 
-  for (const Assignment& assignment :
-       read_assignments("[grid.layers]\n'z*' = 'sample'\na = 'filter=2'\n'm?' = 'group'\n", "e")) {
+  for (const Assignment& assignment : read_assignments(
+           "[grid.layers]\n'z*' = 'sample'\na = 'filter=2'\n'm?' = 'replica'\n", "e")) {
     apply(assignment, experiment);
   }
   EXPECT_THAT(experiment.grid.layers, written);
@@ -149,20 +149,21 @@ TEST(GridChoiceTest, PatternsStandInTheOrderOfTheFile) {
 
 TEST(GridChoiceTest, OnePartIsTheGroup) {
   EXPECT_EQ(chosen("lenet5", {.height = 2, .layers = {{"conv?", "height=1"}}}, 2).at("conv2"),
-            "group");
+            "replica");
 }
 
 TEST(GridChoiceTest, RefusesNumbersThatDoNotMakeTheRanks) {
-  EXPECT_THAT(refusal("lenet5", {.channel = 2, .filter = 2}, 6),
-              StrEq("grid: groups of 4 (channel * filter * height * width) do not divide 6 ranks"));
+  EXPECT_THAT(
+      refusal("lenet5", {.channel = 2, .filter = 2}, 6),
+      StrEq("grid: replicas of 4 (channel * filter * height * width) do not divide 6 ranks"));
   EXPECT_THAT(
       refusal("lenet5", {.sample = 2, .height = 2}, 6),
-      StrEq("grid.sample: 2 groups of 2 make 4 ranks, and there are 6; leave it at 0 for 3"));
+      StrEq("grid.sample: 2 replicas of 2 make 4 ranks, and there are 6; leave it at 0 for 3"));
 }
 
 TEST(GridChoiceTest, EveryGroupNeedsASample) {
   EXPECT_THAT(refusal("lenet5", {.height = 2}, 8, 3),
-              StrEq("train.global_batch: a batch of 3 leaves some of 4 groups without a sample"));
+              StrEq("train.global_batch: a batch of 3 leaves some of 4 replicas without a sample"));
 }
 
 TEST(GridChoiceTest, RefusesPatternsOfNothing) {
@@ -177,11 +178,12 @@ TEST(GridChoiceTest, RefusesPatternsOfNothing) {
 TEST(GridChoiceTest, RefusesPartsThatDoNotMakeAGroup) {
   EXPECT_THAT(
       refusal("lenet5", {.filter = 4, .layers = {{"conv*", "height=2"}}}, 4),
-      StrEq("grid.layers: \"conv*\" = \"height=2\": layer conv1: makes 2 parts, and a group has 4 "
-            "ranks (channel * filter * height * width)"));
+      StrEq(
+          "grid.layers: \"conv*\" = \"height=2\": layer conv1: makes 2 parts, and a replica has 4 "
+          "ranks (channel * filter * height * width)"));
   EXPECT_THAT(
       refusal("lenet5", {.layers = {{"fc1", "filter=2"}}}, 2),
-      StrEq("grid.layers: \"fc1\" = \"filter=2\": layer fc1: makes 2 parts, and a group has "
+      StrEq("grid.layers: \"fc1\" = \"filter=2\": layer fc1: makes 2 parts, and a replica has "
             "1 rank (channel * filter * height * width)"));
 }
 
@@ -250,18 +252,18 @@ TEST(AutomaticGridTest, AModelThatCannotBeSearchedIsAMistakeInTheConfiguration) 
   });
 }
 
-// A piece has 4 samples of 256.
+// A micro-batch has 4 samples of 256.
 TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
   Experiment whole = experiment();
   whole.train.global_batch = 256;
   whole.train.memory_limit = 6'000'000;
-  Experiment pieces = whole;
-  pieces.train.accumulate = 64;
+  Experiment accumulated = whole;
+  accumulated.train.accumulate = 64;
 
   rondo::test::World(1).run([&](transport::World& world) {
     EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world); },
                 ThrowsMessage<ConfigError>(HasSubstr("fit into the 6000000 bytes")));
-    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), pieces, world).sample, 1);
+    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), accumulated, world).sample, 1);
   });
 }
 
@@ -291,10 +293,10 @@ TEST(PlanSectionTest, KeysSplitLayersAsThePlanDoes) {
 
 TEST(PlanSectionTest, WritesEveryLayer) {
   const BestPlan plan = {.grid = {.pr = 4, .pc = 2},
-                         .layers = {{.name = "a", .split = {.kind = SplitKind::group}},
+                         .layers = {{.name = "a", .split = {.kind = SplitKind::replica}},
                                     {.name = "b", .split = {SplitKind::space, 2, 2, {}}}}};
   EXPECT_EQ(grid_section(plan),
-            "[grid]\nsample = 2\nfilter = 4\n\n[grid.layers]\n\"a\" = \"group\"\n"
+            "[grid]\nsample = 2\nfilter = 4\n\n[grid.layers]\n\"a\" = \"replica\"\n"
             "\"b\" = \"height=2 width=2\"\n");
   EXPECT_EQ(split_text({.kind = SplitKind::sample}), "sample");
 }
@@ -303,7 +305,7 @@ TEST(PlanSectionTest, WritesEveryLayer) {
 
 TEST(SplitTextTest, ReadsEveryKind) {
   EXPECT_EQ(read_split("sample"), (LayerSplit{.kind = SplitKind::sample}));
-  EXPECT_EQ(read_split(" group "), (LayerSplit{.kind = SplitKind::group}));
+  EXPECT_EQ(read_split(" replica "), (LayerSplit{.kind = SplitKind::replica}));
   EXPECT_EQ(read_split("height=2 width=3"), (LayerSplit{.kind = SplitKind::space, .h = 2, .w = 3}));
   EXPECT_EQ(read_split("filter=4  channel=2"),
             (LayerSplit{.kind = SplitKind::channel, .channels = {2, 4}}));
@@ -315,16 +317,16 @@ TEST(SplitTextTest, APartThatIsNotSaidIsOne) {
 }
 
 TEST(SplitTextTest, ReadsWhatItWrites) {
-  for (const char* text : {"sample", "group", "height=2 width=1", "channel=3 filter=5"}) {
+  for (const char* text : {"sample", "replica", "height=2 width=1", "channel=3 filter=5"}) {
     EXPECT_EQ(to_text(read_split(text)), text);
   }
 }
 
 TEST(SplitTextTest, SaysWhatIsWrong) {
-  const std::string forms = "write sample, group, \"height=A width=B\" or \"channel=A filter=B\"";
+  const std::string forms = "write sample, replica, \"height=A width=B\" or \"channel=A filter=B\"";
   EXPECT_THAT(complaint_about_split(" "), StrEq("is empty; " + forms));
   EXPECT_THAT(complaint_about_split("samples"), StrEq("'samples' is no split; " + forms));
-  EXPECT_THAT(complaint_about_split("sample group"), StrEq("'sample' is no split; " + forms));
+  EXPECT_THAT(complaint_about_split("sample replica"), StrEq("'sample' is no split; " + forms));
   EXPECT_THAT(complaint_about_split("rows=2"),
               StrEq("unknown part 'rows'; choose one of height, width, channel, filter"));
   EXPECT_THAT(complaint_about_split("height=2 height=2"), StrEq("gives 'height' twice"));

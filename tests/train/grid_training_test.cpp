@@ -126,13 +126,13 @@ struct Reference {
       losses.push_back(network.train(samples.batch()).sum);
       descend(rate, network.parameters, network.gradients);
     }
-    judged = network.evaluate(samples.batch()).sum;
+    test_loss = network.evaluate(samples.batch()).sum;
   }
 
   test::Network network;
   test::Samples samples;
   std::vector<double> losses = {};
-  double judged = 0.0;
+  double test_loss = 0.0;
 };
 
 /// One rank of a grid, with plain SGD in place of an update scheme.
@@ -146,7 +146,7 @@ class GridRank {
         across_(all_.split(choice.grid.position_of(all_.rank()))),
         kernels_across_(all_.split(choice.grid.position_of(all_.rank()))),
         layout_(layout_of(model, choice.splits, choice.grid.pr, group_.rank())),
-        adds_up_(adds_up_in_group(model, choice.splits, choice.grid.pr)),
+        adds_up_(adds_up_in_replica(model, choice.splits, choice.grid.pr)),
         parameters_(layout_.parameter_count),
         gradients_(layout_.parameter_count, 0.0F, &world.arena()),
         statistics_(layout_.statistic_count),
@@ -175,8 +175,8 @@ class GridRank {
     const Batch batch = samples.part(share().first, share().size());
     const double loss = executor_.train(batch, silent, {.first_sample = share().first}).sum;
     for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
-      const ParameterBlock& group = layout_.blocks[i];
-      const auto part = std::span(gradients_).subspan(group.offset, group.size);
+      const ParameterBlock& block = layout_.blocks[i];
+      const auto part = std::span(gradients_).subspan(block.offset, block.size);
       (adds_up_[i] ? all_ : across_).allreduce(part).wait();
     }
     return sum(loss);
@@ -294,8 +294,8 @@ class GridTrainingTest : public testing::TestWithParam<int> {
           EXPECT_NEAR(rank.train(reference.samples, rate), expected, tolerance * expected);
         }
         rank.expect_near(reference.network);
-        EXPECT_NEAR(rank.evaluate(reference.samples), reference.judged,
-                    tolerance * reference.judged);
+        EXPECT_NEAR(rank.evaluate(reference.samples), reference.test_loss,
+                    tolerance * reference.test_loss);
       });
       if (HasFailure()) return;
     }

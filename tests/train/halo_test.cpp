@@ -389,10 +389,11 @@ TEST(HaloTest, EvenSplitsMoveHalfAKernelAcrossEachCut) {
     const Partition x = by_space(extents, {.pr = 4}, 4, 1);
     const Windows windows = square(kernel, 1, kernel / 2);
     for (const auto& needs : {forward_needs(x, x, windows), backward_needs(x, x, windows)}) {
-      std::int64_t words = 0;
-      for (int rank = 0; rank < 4; ++rank) words += redistribution(x, needs, rank).words_sent();
+      std::int64_t elements = 0;
+      for (int rank = 0; rank < 4; ++rank)
+        elements += redistribution(x, needs, rank).elements_sent();
 
-      EXPECT_EQ(words, 2 * (4 - 1) * (kernel / 2) * extents.n * extents.w * extents.c);
+      EXPECT_EQ(elements, 2 * (4 - 1) * (kernel / 2) * extents.n * extents.w * extents.c);
     }
   }
 }

@@ -29,7 +29,7 @@ inline std::vector<Layout> layouts_of(tensor::Shape extents, int ranks) {
   for (const ProcessGrid& grid : grids_of(ranks)) {
     const std::string where = " on " + std::to_string(grid.pr) + "x" + std::to_string(grid.pc);
     const Partition x = by_channel(extents, grid);
-    layouts.push_back({"by group" + where, by_group(extents, grid)});
+    layouts.push_back({"by replica" + where, by_replica(extents, grid)});
     layouts.push_back({"by channel" + where, x});
     for (const ProcessGrid& parts : grids_of(grid.pr)) {
       const std::string cut = " " + std::to_string(parts.pr) + "x" + std::to_string(parts.pc);

@@ -1,4 +1,4 @@
-// Memory: what the planner says, what the account has booked, what is allocated, and its limit.
+// Memory: what the planner says, what the account has counted, what is allocated, and its limit.
 
 #include <malloc.h>
 
@@ -34,7 +34,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 // Three numbers of one run: what the planner says that a rank needs, what the account of
-// train.memory_limit has booked, and what is really allocated. They agree within 5 %.
+// train.memory_limit has counted, and what is really allocated. They agree within 5 %.
 
 constexpr double tolerance = 0.05;
 
@@ -46,7 +46,7 @@ std::int64_t malloc_bytes() {
 
 struct Used {
   std::uint64_t of_a_rank = 0;  // by its account, the most
-  std::uint64_t booked = 0;     // of all ranks
+  std::uint64_t counted = 0;    // of all ranks
   std::int64_t allocated = 0;   // by all ranks
 };
 
@@ -75,7 +75,7 @@ Used used_by_a_run(int ranks, const Experiment& experiment) {
       const std::lock_guard lock(mutex);
       const std::uint64_t peak = trainer.summary("").peak_bytes;
       used.of_a_rank = std::max(used.of_a_rank, peak);
-      used.booked += peak;
+      used.counted += peak;
       arenas += static_cast<std::int64_t>(world.arena().used_bytes());
     }
     world.communicator().barrier().wait();
@@ -106,17 +106,17 @@ Experiment short_run(const std::string& model, std::int64_t global_batch) {
 PlanOptions options_of(int ranks, const Experiment& experiment) {
   return {.ranks = ranks,
           .batch = experiment.train.global_batch,
-          .optimizer_words = optimizer_words(experiment.optimizer),
-          .pieces = static_cast<int>(experiment.train.accumulate),
+          .optimizer_elements = optimizer_elements(experiment.optimizer),
+          .micro_batches = static_cast<int>(experiment.train.accumulate),
           .type = precision_of(experiment)};
 }
 
 void expect_agreement(std::uint64_t planned, const Used& used, const std::string& what) {
   const auto near = [](double value) { return tolerance * value; };
-  const auto booked = static_cast<double>(used.of_a_rank);
-  EXPECT_NEAR(static_cast<double>(planned), booked, near(booked)) << what;
+  const auto counted = static_cast<double>(used.of_a_rank);
+  EXPECT_NEAR(static_cast<double>(planned), counted, near(counted)) << what;
   if (malloc_bytes() == 0) return;
-  const auto all = static_cast<double>(used.booked);
+  const auto all = static_cast<double>(used.counted);
   EXPECT_NEAR(static_cast<double>(used.allocated), all, near(all)) << what;
 }
 
@@ -270,9 +270,9 @@ TEST(MemoryLimitTest, CountsWhatIsInUseAndTheMostThatWas) {
 
 TEST(MemoryLimitTest, WhatIsRefusedIsNotCounted) {
   MemoryAccount account(10);
-  EXPECT_THROW(account.take(11), ConfigError);
-  EXPECT_THROW(account.take(SIZE_MAX), ConfigError);
-  account.take(10);
+  EXPECT_THROW(account.add(11), ConfigError);
+  EXPECT_THROW(account.add(SIZE_MAX), ConfigError);
+  account.add(10);
   EXPECT_EQ(account.peak(), 10U);
 }
 
@@ -290,7 +290,7 @@ TEST(MemoryLimitTest, ScopesNest) {
   {
     const MemoryScope inner(&memory, "layer b");
   }
-  EXPECT_THAT(error_text<ConfigError>([&] { return account.take(2), 0; }),
+  EXPECT_THAT(error_text<ConfigError>([&] { return account.add(2), 0; }),
               HasSubstr("layer a wants"));
 }
 

@@ -2,10 +2,14 @@
 // they take, and that a run uses them.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +17,7 @@
 
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/xview.hpp>
+#include <rondo/train/layer_type.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 
@@ -145,6 +150,72 @@ TEST(OwnDataTest, RefusesAugmentationsThatCannotBeToldApart) {
             "loader: two augmentations have the same name");
   EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(dataset, empty); }),
             "loader: an augmentation without a function");
+}
+
+// Passes values and gradients on; one call of backward, of one of the ranks that share the counter,
+// gives NaN instead.
+struct FaultyLayer {
+  std::shared_ptr<std::atomic<int>> calls_left = {};
+};
+
+class FaultyKernel final : public OneForwardKernel {
+ public:
+  explicit FaultyKernel(std::shared_ptr<std::atomic<int>> calls_left)
+      : calls_left_(std::move(calls_left)) {}
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+  void backward_input(const BackwardOperands& operands) override {
+    const bool faulty = calls_left_->fetch_sub(1) == 1;
+    const std::span<float> dx(operands.dx.as<float>().data,
+                              static_cast<std::size_t>(operands.dx.shape.size()));
+    std::copy_n(operands.dy.as<float>().data, dx.size(), dx.data());
+    if (faulty) dx.back() = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  void forward(const ForwardOperands& operands) override {
+    std::copy_n(operands.x.as<float>().data, operands.x.shape.size(), operands.y.as<float>().data);
+  }
+
+  std::shared_ptr<std::atomic<int>> calls_left_;
+};
+
+class Faulty final : public LayerType {
+ public:
+  explicit Faulty(FaultyLayer layer) : layer_(std::move(layer)) {}
+  std::string text() const override { return "faulty"; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    return std::make_unique<FaultyKernel>(layer_.calls_left);
+  }
+
+ private:
+  FaultyLayer layer_;
+};
+
+std::shared_ptr<const LayerType> make_layer_type(const FaultyLayer& layer) {
+  return std::make_shared<Faulty>(layer);
+}
+
+// The loss is finite in the step in which one rank's gradient is not: both ranks end before the
+// update, and name the layer.
+TEST(OwnModelTest, AGradientThatIsNotFiniteEndsAllRanksInItsStep) {
+  const Dataset dataset = make_shades();
+  constexpr int ranks = 2;
+  ModelBuilder builder("faulty", {1, 28, 28, 1}, 2);
+  ValueId x = builder.add("first", FullyConnectedLayer{.outputs = 8}, ModelBuilder::input);
+  const auto calls_left = std::make_shared<std::atomic<int>>(2 * ranks + 1);  // in the third step
+  x = builder.add("faulty", FaultyLayer{calls_left}, x);
+  builder.add("last", FullyConnectedLayer{.outputs = 2}, x);
+  const Model model = builder.finish();
+
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    EXPECT_EQ(rondo::test::error_text<NumericError>(
+                  [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
+              "the gradient of layer first became NaN or Inf in step 3; a smaller learning rate or "
+              "a warm-up may help");
+  });
 }
 
 Model model_for(std::int64_t classes) {

@@ -25,7 +25,7 @@ using testing::ThrowsMessage;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double alpha = 0.25;
-constexpr double beta = 0.5;  // seconds per word
+constexpr double beta = 0.5;  // seconds per element
 constexpr LinkCost link{alpha, 8.0};
 constexpr double rounding = 1e-12;
 
@@ -105,7 +105,7 @@ TEST(PlanBestTest, RepeatsAllWorkWhereMessagesTakeForever) {
   const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
   EXPECT_EQ(plans[0].grid.pr, 8);
   EXPECT_EQ(plans[0].communication_seconds(), 0.0);
-  EXPECT_THAT(plans[0].layers, Each(Field(&BestLayer::split, LayerSplit{SplitKind::group})));
+  EXPECT_THAT(plans[0].layers, Each(Field(&BestLayer::split, LayerSplit{SplitKind::replica})));
 }
 
 // Weights 9 x 64 x 64 of each: splitting them saves the allreduce but for 1/4 over P_c = 1.
@@ -117,7 +117,8 @@ TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
   EXPECT_EQ(plan.layers[1].reduction_seconds, 0.0);
 }
 
-// n = 8 samples of a group of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2 groups.
+// n = 8 samples of a replica of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2
+// replicas.
 TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
   const BestPlan plan = on_grid(without_compute(one_connected(4096, 64), job(4, 16)), 2);
   const double forward = alpha + beta * 8 * 64 / 2;
@@ -198,8 +199,8 @@ TEST(PlanBestTest, AddsLayersUp) {
   }
 }
 
-// 4 copies of 512 weights and 32 biases; of each of 2 samples 32 words and their gradients; three
-// batches of 16 and a label.
+// 4 copies of 512 weights and 32 biases; of each of 2 samples 32 elements and their gradients;
+// three batches of 16 and a label.
 TEST(PlanBestTest, CountsTheMemoryOfARank) {
   tensor::Engine engine;
   const auto kernel = memory_of(
@@ -211,8 +212,8 @@ TEST(PlanBestTest, CountsTheMemoryOfARank) {
                                          kernel.own + kernel.scratchpad + kernel.reorder_buffer);
 }
 
-// The convolution's output lies by sample; the layer behind it reads those of the group, 8 times as
-// many, and leaves as large a gradient of them.
+// The convolution's output lies by sample; the layer behind it reads those of the replica, 8 times
+// as many, and leaves as large a gradient of them.
 TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
   const Model model = {.name = "wide",
                        .input = {1, 8, 8, 3},
@@ -231,11 +232,11 @@ TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
   EXPECT_GE(plan.bytes_per_rank, 4 * (values + 4 * parameters + 2 * read));
 }
 
-// Of 4 samples in 4 pieces one is held at a time; there is the sum of gradients over micro-batches,
-// too.
+// Of 4 samples in 4 micro-batches one is held at a time; there is the sum of gradients over
+// micro-batches, too.
 TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions options = job(1, 4);
-  options.pieces = 4;
+  options.micro_batches = 4;
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), options);
   const std::vector<BestPlan> one = without_compute(one_connected(16, 32), job(1, 1));
   EXPECT_EQ(plans[0].bytes_per_rank, one[0].bytes_per_rank + 4 * 544);
@@ -251,7 +252,7 @@ TEST(PlanBestTest, StaysBelowTheMemoryLimit) {
   const BestPlan limited = best_plans(model, options, FlopRate(1e12))[0];
 
   ASSERT_EQ(limited.refused, "");
-  EXPECT_EQ(unlimited.layers[0].split.kind, SplitKind::group);
+  EXPECT_EQ(unlimited.layers[0].split.kind, SplitKind::replica);
   EXPECT_EQ(limited.layers[0].split.kind, SplitKind::channel);
   EXPECT_LE(limited.bytes_per_rank, options.memory_limit);
   EXPECT_GT(limited.seconds(), unlimited.seconds());
@@ -268,7 +269,7 @@ TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
                                   {"fc", FullyConnectedLayer{.outputs = 10}, {2}}}};
   PlanOptions options = job(2, 1, {});
   const BestPlan fastest = best_plans(model, options, FlopRate(1e12))[0];
-  ASSERT_EQ(fastest.layers[0].split.kind, SplitKind::group);
+  ASSERT_EQ(fastest.layers[0].split.kind, SplitKind::replica);
   for (const std::uint64_t percent : {85U, 95U}) {
     const std::uint64_t limit = fastest.bytes_per_rank * percent / 100;
     options.memory_limit = limit;
@@ -281,7 +282,7 @@ TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
   }
 }
 
-// Less than a word is not no limit.
+// Less than a element is not no limit.
 TEST(PlanBestTest, KeepsTheSmallestLimits) {
   PlanOptions options = job(1, 1);
   options.memory_limit = 3;

@@ -8,23 +8,32 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/experiment.hpp>
 #include <rondo/train/halo.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/redistribution.hpp>
 
+#include "config/grid_choice.hpp"
 #include "executor/graph.hpp"
 #include "executor/lowering.hpp"
+#include "grid/layout.hpp"
+#include "layers/layer_type.hpp"
+#include "model/described.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
 
 namespace rondo::train::plan_search_test {
 namespace {
+
+using testing::ElementsAre;
 
 // The search for the best splits against all splits there are, on networks small enough for that.
 
@@ -80,10 +89,10 @@ class BruteForce {
     }
   }
 
-  // Infinity if nothing takes so few words. 0: any number.
+  // Infinity if nothing takes so few elements. 0: any number.
   // With `buffers`, each as large as the largest gradient, on top.
-  double least_seconds(std::uint64_t most_words = 0, std::uint64_t buffers = 0) {
-    most_words_ = most_words;
+  double least_seconds(std::uint64_t most_elements = 0, std::uint64_t buffers = 0) {
+    most_elements_ = most_elements;
     buffers_ = buffers;
     go_on(0, {});
     return least_;
@@ -93,29 +102,29 @@ class BruteForce {
   [[nodiscard]] const std::vector<std::vector<LayerOption>>& options() const { return options_; }
 
  private:
-  struct Price {
+  struct Cost {
     double seconds = 0.0;
-    std::uint64_t words = 0;
+    std::uint64_t elements = 0;
     std::uint64_t gradient = 0;
   };
 
-  void go_on(std::size_t layer, const Price& price) {
-    const std::uint64_t words = price.words + buffers_ * price.gradient;
-    if (price.seconds >= least_ || (most_words_ > 0 && words > most_words_)) return;
+  void go_on(std::size_t layer, const Cost& cost) {
+    const std::uint64_t elements = cost.elements + buffers_ * cost.gradient;
+    if (cost.seconds >= least_ || (most_elements_ > 0 && elements > most_elements_)) return;
     if (layer == options_.size()) {
-      least_ = price.seconds;  // a fully connected layer is the last: logits are whole
+      least_ = cost.seconds;  // a fully connected layer is the last: logits are whole
       return;
     }
     const std::vector<ValueId>& inputs = job_.model.layers[layer].inputs;
     for (const LayerOption& option : options_[layer]) {
       if (!follows(layer, option, inputs[0])) continue;
       const std::vector<std::set<int>> before = copies_;
-      Price after{price.seconds + option.seconds(), price.words + option.words,
-                  std::max(price.gradient, option.gradient)};
+      Cost after{cost.seconds + option.seconds(), cost.elements + option.elements,
+                 std::max(cost.gradient, option.gradient)};
       for (const ValueId value : inputs) {
-        const Price moved = move(value, option.x);
+        const Cost moved = move(value, option.x);
         after.seconds += moved.seconds;
-        after.words += moved.words;
+        after.elements += moved.elements;
       }
       layout_[layer + 1] = option.y;
       go_on(layer + 1, after);
@@ -137,18 +146,18 @@ class BruteForce {
   }
 
   // Once for all that want it so. The model's input is made, not moved.
-  Price move(ValueId value, int to) {
+  Cost move(ValueId value, int to) {
     const ValueLayout& b = layout(to);
     const tensor::Shape& extents = job_.shapes[value];
-    const auto words = static_cast<std::uint64_t>(largest_box(b, extents, job_.grid).size());
-    if (value == 0) return {0.0, words};
+    const auto elements = static_cast<std::uint64_t>(largest_box(b, extents, job_.grid).size());
+    if (value == 0) return {0.0, elements};
     if (to == layout_[value] || !copies_[value].insert(to).second) return {};
     const ValueLayout& a = layout(layout_[value]);
     const auto seconds = [&](const ValueLayout& from, const ValueLayout& onto) {
-      return messages_seconds(redistribution_of(from, onto, extents, job_.grid), job_.group(),
+      return messages_seconds(redistribution_of(from, onto, extents, job_.grid), job_.replica(),
                               job_.options);
     };
-    return {seconds(a, b) + seconds(b, a), words};
+    return {seconds(a, b) + seconds(b, a), elements};
   }
 
   const GridJob& job_;
@@ -156,7 +165,7 @@ class BruteForce {
   std::vector<std::vector<LayerOption>> options_;
   std::vector<int> layout_;            // by value, as it was written
   std::vector<std::set<int>> copies_;  // and as it was read
-  std::uint64_t most_words_ = 0;
+  std::uint64_t most_elements_ = 0;
   std::uint64_t buffers_ = 0;
   double least_ = std::numeric_limits<double>::infinity();
 };
@@ -194,18 +203,18 @@ int expect_best_within_memory(const Model& model, const PlanOptions& options, do
                     .shapes = shapes_of(model, options.batch)};
   const BruteForce space(job, costs);
   const RelayoutTable relayouts(job, space.layouts());
-  const auto search = [&](std::uint64_t words) {
-    return search_layouts(job, space.layouts(), relayouts, space.options(), words);
+  const auto search = [&](std::uint64_t elements) {
+    return search_layouts(job, space.layouts(), relayouts, space.options(), elements);
   };
-  std::uint64_t words = search(0)->words;
+  std::uint64_t elements = search(0)->elements;
   int fitting = 0;
-  for (; words > 0; words = words * 97 / 100) {
-    const double least = BruteForce(job, costs).least_seconds(words);
-    const std::optional<FoundLayouts> found = search(words);
-    EXPECT_EQ(found.has_value(), std::isfinite(least)) << words;
+  for (; elements > 0; elements = elements * 97 / 100) {
+    const double least = BruteForce(job, costs).least_seconds(elements);
+    const std::optional<FoundLayouts> found = search(elements);
+    EXPECT_EQ(found.has_value(), std::isfinite(least)) << elements;
     if (!found) break;
-    EXPECT_LE(found->words, words);
-    EXPECT_NEAR(seconds_of(*found), least, rounding * least) << words;
+    EXPECT_LE(found->elements, elements);
+    EXPECT_NEAR(seconds_of(*found), least, rounding * least) << elements;
     ++fitting;
   }
   return fitting;
@@ -223,7 +232,7 @@ int expect_best_plan_within_memory(const Model& model, PlanOptions options, doub
     return search_within_memory(job, possible_layouts(job), costs);
   };
   const std::uint64_t buffers = plan_backward(model).elements.size();
-  std::uint64_t bytes = 4 * search()->words;
+  std::uint64_t bytes = 4 * search()->elements;
   int fitting = 0;
   for (; bytes > 0; bytes = bytes * 95 / 100) {
     options.memory_limit = bytes;
@@ -235,7 +244,7 @@ int expect_best_plan_within_memory(const Model& model, PlanOptions options, doub
     const std::optional<FittingLayouts> found = search();
     EXPECT_EQ(found.has_value(), std::isfinite(least)) << bytes;
     if (!found) break;
-    EXPECT_LE(4 * found->words, bytes);
+    EXPECT_LE(4 * found->elements, bytes);
     EXPECT_NEAR(seconds_of(found->layouts), least, rounding * least) << bytes;
     ++fitting;
   }
@@ -255,12 +264,12 @@ TEST(PlanSearchTest, NobodyBringsBackAGradientOfTheInput) {
       .classes = 16,
       .layers = {{"conv", convolution(16), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
   const PlanOptions options = job(4, 4);
-  const GridJob on_group{.model = model,
-                         .options = options,
-                         .grid = {.pr = 4, .pc = 1},
-                         .shapes = shapes_of(model, 4)};
-  const std::vector<ValueLayout> layouts = possible_layouts(on_group);
-  const RelayoutTable table(on_group, layouts);
+  const GridJob on_replica{.model = model,
+                           .options = options,
+                           .grid = {.pr = 4, .pc = 1},
+                           .shapes = shapes_of(model, 4)};
+  const std::vector<ValueLayout> layouts = possible_layouts(on_replica);
+  const RelayoutTable table(on_replica, layouts);
 
   const int count = static_cast<int>(layouts.size());
   double dearest = 0.0;
@@ -282,24 +291,25 @@ TEST(PlanSearchTest, CountsTheWordsOfWholeLogits) {
       .classes = 64,
       .layers = {{"conv", convolution(64), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
   const PlanOptions options = job(4, 4, 0.0);
-  const GridJob on_group{.model = model,
-                         .options = options,
-                         .grid = {.pr = 4, .pc = 1},
-                         .shapes = shapes_of(model, 4)};
-  const std::vector<ValueLayout> layouts = possible_layouts(on_group);
+  const GridJob on_replica{.model = model,
+                           .options = options,
+                           .grid = {.pr = 4, .pc = 1},
+                           .shapes = shapes_of(model, 4)};
+  const std::vector<ValueLayout> layouts = possible_layouts(on_replica);
   std::vector<std::vector<LayerOption>> all;
   for (std::size_t i = 0; i < 2; ++i) {
-    all.push_back(options_of(on_group, layer_of(on_group, i), layouts, FlopRate(1e9)));
+    all.push_back(options_of(on_replica, layer_of(on_replica, i), layouts, FlopRate(1e9)));
   }
 
-  const auto found = search_layouts(on_group, layouts, RelayoutTable(on_group, layouts), all, 0);
+  const auto found =
+      search_layouts(on_replica, layouts, RelayoutTable(on_replica, layouts), all, 0);
 
   ASSERT_GT(found->closing, 0.0);
   const LayerOption& first = found->layers[0].option;
   const LayerOption& last = found->layers[1].option;
   const std::uint64_t input =
-      held_words(on_group, layouts[static_cast<std::size_t>(first.x)], on_group.shapes[0]);
-  EXPECT_EQ(found->words, input + first.words + last.words + 4 * 64);
+      held_elements(on_replica, layouts[static_cast<std::size_t>(first.x)], on_replica.shapes[0]);
+  EXPECT_EQ(found->elements, input + first.elements + last.elements + 4 * 64);
 }
 
 TEST(PlanSearchTest, SplitsNoImagesThatAreOverpadded) {
@@ -371,7 +381,7 @@ struct Pair {
 std::vector<Pair> pairs_on(const tensor::Shape& extents, const ProcessGrid& grid) {
   std::vector<Pair> pairs = {
       {{.kind = SplitKind::sample}, by_sample(extents, grid.ranks())},
-      {{.kind = SplitKind::group}, by_group(extents, grid)},
+      {{.kind = SplitKind::replica}, by_replica(extents, grid)},
       {{.kind = SplitKind::channel}, by_channel(extents, grid)},
   };
   for (int d = 1; d <= grid.pr; ++d) {
@@ -413,7 +423,7 @@ TEST(PlanLayoutsTest, KnowTheLargestBox) {
   }
 }
 
-// Of the ranks of the last group: it has most samples, and others may meet other blocks.
+// Of the ranks of the last replica: it has most samples, and others may meet other blocks.
 TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
   for (const ProcessGrid& grid : grids) {
     for (const tensor::Shape& shape : shapes) {
@@ -423,11 +433,11 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
           Messages most;
           for (int rank = grid.rank_at(grid.pc - 1, 0); rank < grid.ranks(); ++rank) {
             const Redistribution moves = redistribution(from.partition, to.partition, rank);
-            most.words = std::max(most.words, moves.words_received());
+            most.elements = std::max(most.elements, moves.elements_received());
             most.count = std::max(most.count, static_cast<std::int64_t>(moves.receives.size()));
           }
           const Messages said = redistribution_of(from.layout, to.layout, shape, grid);
-          EXPECT_EQ(said.words, most.words);
+          EXPECT_EQ(said.elements, most.elements);
           EXPECT_EQ(said.count, most.count);
         }
       }
@@ -435,9 +445,85 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
   }
 }
 
+// What the planner counts for the rank that receives most, by a formula that is as fast on a
+// thousand ranks as on two, against LayerType::traffic(), which goes through all ranks.
+
+/// Reads its input behind a convolution, so that it has a gradient; followed by another layer.
+Model model_with(Experiment::Layer layer) {
+  if (layer.kind == "add" || layer.kind == "concat") layer.with = "input";
+  return make_described_model({.name = "custom",
+                               .input = {8, 8, 32},
+                               .classes = 64,
+                               .layers = {{.kind = "convolution", .filters = 32, .kernel = 1},
+                                          std::move(layer),
+                                          {.kind = "fully_connected", .outputs = 64}}});
+}
+
+/// One element takes one second, and a message nothing, so that seconds count elements.
+PlanOptions seconds_count_elements(int ranks, std::int64_t batch) {
+  return job(ranks, batch, 0.0, element_bytes);
+}
+
+/// Compares every way in which layer `index` can run. Returns how many of them send something.
+int compare_traffic(const Model& model, std::size_t index, ProcessGrid grid) {
+  const PlanOptions options = seconds_count_elements(grid.ranks(), 8);
+  const GridJob all{
+      .model = model, .options = options, .grid = grid, .shapes = shapes_of(model, options.batch)};
+  const JobLayer layer = layer_of(all, index);
+  const std::vector<ValueLayout> layouts = possible_layouts(all);
+  const ProcessGrid replica{.pr = grid.pr};
+  const auto partition = [&](int layout, const tensor::Shape& value) {
+    return partition_of(layouts[static_cast<std::size_t>(layout)], value.with_n(value.n / grid.pc),
+                        replica);
+  };
+  int sending = 0;
+  for (const LayerOption& option : options_of(all, layer, layouts, FlopRate(1e9))) {
+    const NodeLayout layout{.split = option.split,
+                            .x = partition(option.x, layer.x),
+                            .y = partition(option.y, layer.y)};
+    const std::uint64_t sent = static_cast<std::uint64_t>(grid.pc) *
+                               layer.spec.kind->traffic(layout, layer.input_gradient).elements();
+    const double planned = option.exchange * grid.ranks();
+    SCOPED_TRACE(layer.spec.kind->text() + " by " + to_text(option.split));
+    // In more than two parts those at the edges receive less than those between.
+    if (option.split.h <= 2 && option.split.w <= 2) {
+      EXPECT_EQ(planned, static_cast<double>(sent));
+    } else {
+      EXPECT_GE(planned, static_cast<double>(sent));
+    }
+    sending += sent > 0 ? 1 : 0;
+  }
+  return sending;
+}
+
+TEST(PlanTrafficTest, ThePlannerCountsWhatLayersSend) {
+  std::set<std::string> silent;
+  for (const DescribedKind& kind : described_kinds()) {
+    const Model model =
+        model_with({.kind = std::string(kind.name), .filters = 64, .outputs = 64, .kernel = 3});
+    int sending = 0;
+    for (const ProcessGrid grid : {ProcessGrid{.pr = 2}, {.pr = 4}, {.pr = 2, .pc = 2}}) {
+      sending += compare_traffic(model, 1, grid);
+    }
+    if (sending == 0) silent.emplace(kind.name);
+  }
+  EXPECT_THAT(silent, ElementsAre("activation", "add", "average_pooling", "batch_norm", "concat",
+                                  "dropout", "max_pooling"));
+}
+
+// The input has no gradient, and windows overlap.
+TEST(PlanTrafficTest, ThePlannerCountsWhatTheFirstLayerSends) {
+  for (const ProcessGrid grid : {ProcessGrid{.pr = 2}, {.pr = 4}, {.pr = 2, .pc = 2}}) {
+    EXPECT_GT(compare_traffic(chain(), 0, grid), 0);
+    const Model pools =
+        model_with({.kind = "average_pooling", .window = 3, .stride = 1, .padding = 1});
+    EXPECT_GT(compare_traffic(pools, 1, grid), 0);
+  }
+}
+
 // The memory of a plan against what the executor of a rank makes room for.
 
-// Words of every value as the first group's rank at `position` holds it.
+// Elements of every value as the first replica's rank at `position` holds it.
 std::vector<std::int64_t> sizes_on(const Lowering& lowering, int position) {
   std::vector<std::int64_t> sizes;
   for (const Partition& value : lowering.values) sizes.push_back(value.box_of(position).size());
@@ -445,7 +531,7 @@ std::vector<std::int64_t> sizes_on(const Lowering& lowering, int position) {
 }
 
 // All values and gradients, of the rank that holds most.
-std::int64_t activation_words(const Model& model, const BestPlan& plan, std::int64_t batch) {
+std::int64_t activation_elements(const Model& model, const BestPlan& plan, std::int64_t batch) {
   const std::int64_t images = (batch + plan.grid.pc - 1) / plan.grid.pc;
   const Lowering lowering = lower(model, layer_splits(model, plan), plan.grid.pr, images);
   std::int64_t most = 0;
@@ -459,21 +545,22 @@ std::int64_t activation_words(const Model& model, const BestPlan& plan, std::int
 }
 
 // Parameters, their gradients and momenta.
-std::int64_t parameter_words(const Model& model, const BestPlan& plan) {
-  std::int64_t words = 0;
-  for (const ParameterBlock& group : layout_of(model).blocks) {
-    const auto layer = std::ranges::find(plan.layers, group.name, &BestLayer::name);
+std::int64_t parameter_elements(const Model& model, const BestPlan& plan) {
+  std::int64_t elements = 0;
+  for (const ParameterBlock& block : layout_of(model).blocks) {
+    const auto layer = std::ranges::find(plan.layers, block.name, &BestLayer::name);
     const bool is_cut = layer != plan.layers.end() && layer->split.kind == SplitKind::channel;
     const std::int64_t parts = is_cut ? plan.grid.pr : 1;
-    words += 3 * ((static_cast<std::int64_t>(group.size) + parts - 1) / parts);
+    elements += 3 * ((static_cast<std::int64_t>(block.size) + parts - 1) / parts);
   }
-  return words;
+  return elements;
 }
 
 void expect_room(const Model& model, const PlanOptions& options, double flops) {
   for (const BestPlan& plan : best_plans(model, options, FlopRate(flops))) {
     const auto planned = static_cast<std::int64_t>(plan.bytes_per_rank / 4);
-    EXPECT_GE(planned - parameter_words(model, plan), activation_words(model, plan, options.batch))
+    EXPECT_GE(planned - parameter_elements(model, plan),
+              activation_elements(model, plan, options.batch))
         << model.name << " on " << plan.grid.pr << " x " << plan.grid.pc;
   }
 }
@@ -486,7 +573,7 @@ TEST(PlanMemoryTest, APlanHasRoomForAllValuesAndGradients) {
   }
 }
 
-// What the last layer reads of a group of ranks is more than any layer writes on one.
+// What the last layer reads of a replica is more than any layer writes on one.
 TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
   const Model model = {.name = "wide",
                        .input = {1, 8, 8, 3},

@@ -29,7 +29,7 @@ using testing::ThrowsMessage;
 // symmetries.
 
 constexpr double alpha = 3.0;
-constexpr double beta = 0.5;          // seconds per word
+constexpr double beta = 0.5;          // seconds per element
 constexpr LinkCost link{alpha, 8.0};  // 4 bytes / 8 bytes per second
 constexpr double rounding = 1e-12;    // relative, of sums of a few terms
 
@@ -205,9 +205,9 @@ TEST(PlanTest, RunsCollectivesOnTwoLevels) {
   PlanOptions options = job(8, 16);
   options.ranks_per_node = 2;
   options.node = {.alpha_seconds = 0.25, .bandwidth = 64.0};
-  const auto reduced = [](double words) {
-    const double node = 0.25 * 1 + 4.0 / 64.0 * words / 2;
-    const double fabric = alpha * 2 + beta * words / 2 * 3 / 4;
+  const auto reduced = [](double elements) {
+    const double node = 0.25 * 1 + 4.0 / 64.0 * elements / 2;
+    const double fabric = alpha * 2 + beta * elements / 2 * 3 / 4;
     return 2 * (node + fabric);
   };
 
@@ -270,13 +270,13 @@ TEST(PlanTest, SplitLayersTakeLessMemory) {
   EXPECT_LT(bytes(Strategy::integrated, 4), bytes(Strategy::integrated, 2));
 }
 
-// In two pieces half the samples, but the sum of gradients over micro-batches.
+// In two micro-batches half the samples, but the sum of gradients over micro-batches.
 TEST(PlanTest, HoldsOnePieceOfABatchAtATime) {
-  PlanOptions pieces = job(4, 16);
-  pieces.pieces = 2;
+  PlanOptions accumulated = job(4, 16);
+  accumulated.micro_batches = 2;
   const std::uint64_t sum = 4 * (576 + 32'832);
   for (const auto& [strategy, pr] : {std::pair(Strategy::batch, 1), {Strategy::domain, 4}}) {
-    EXPECT_EQ(planned(small_model(), strategy, pr, pieces).bytes_per_rank,
+    EXPECT_EQ(planned(small_model(), strategy, pr, accumulated).bytes_per_rank,
               planned(small_model(), strategy, pr, job(4, 8)).bytes_per_rank + sum);
   }
 }
@@ -444,20 +444,20 @@ TEST(PlanAlexnetTest, DomainsHelpOnTheSameGridFrom16Rows) {
   }
 }
 
-// What is booked for an optimizer is what it keeps.
+// What is counted for an optimizer is what it keeps.
 
 constexpr std::size_t parameters = 10;
 
-int words_kept(const std::unique_ptr<sync::Optimizer>& optimizer) {
+int elements_kept(const std::unique_ptr<sync::Optimizer>& optimizer) {
   return static_cast<int>(optimizer->state().size() / parameters);
 }
 
 TEST(OptimizerWordsTest, AreThoseThatTheOptimizerKeeps) {
-  EXPECT_EQ(optimizer_words({.name = "sgd"}), words_kept(sync::make_sgd(parameters, {})));
-  EXPECT_EQ(optimizer_words({.name = "sgd", .momentum = 0.0}),
-            words_kept(sync::make_sgd(parameters, {.momentum = 0.0F})));
-  EXPECT_EQ(optimizer_words({.name = "adam"}), words_kept(sync::make_adam(parameters)));
-  EXPECT_EQ(optimizer_words({.name = "adamw"}), words_kept(sync::make_adamw(parameters)));
+  EXPECT_EQ(optimizer_elements({.name = "sgd"}), elements_kept(sync::make_sgd(parameters, {})));
+  EXPECT_EQ(optimizer_elements({.name = "sgd", .momentum = 0.0}),
+            elements_kept(sync::make_sgd(parameters, {.momentum = 0.0F})));
+  EXPECT_EQ(optimizer_elements({.name = "adam"}), elements_kept(sync::make_adam(parameters)));
+  EXPECT_EQ(optimizer_elements({.name = "adamw"}), elements_kept(sync::make_adamw(parameters)));
 }
 
 }  // namespace

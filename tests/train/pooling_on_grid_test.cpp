@@ -115,7 +115,7 @@ TEST(PoolingInSpaceTest, FollowsAnyOtherLayout) {
   expect_agreement(grid, x, Numbers::whole,
                    [&](const auto& extents) { return by_sample(extents, grid.ranks()); });
   expect_agreement(grid, x, Numbers::whole,
-                   [&](const auto& extents) { return by_group(extents, grid); });
+                   [&](const auto& extents) { return by_replica(extents, grid); });
 }
 
 TEST(HaloReturnTest, SendsBackWhatTheHaloBrought) {
@@ -152,12 +152,12 @@ void expect_agreement(ProcessGrid grid, const Partition& x, const Partition& y, 
 
 TEST(GlobalAverageOnGridTest, MeansOfImagesSplitInSpaceAreThoseOfWholeOnes) {
   for (const Numbers numbers : {Numbers::whole, Numbers::real}) {
-    for (const int groups : {1, 2}) {
+    for (const int replicas : {1, 2}) {
       for (const std::int64_t n : {1, 3}) {
         for (const auto& [h, w] : {std::pair(2, 1), {1, 2}, {3, 1}, {1, 3}}) {
-          const ProcessGrid grid{.pr = h * w, .pc = groups};
-          expect_agreement(grid, by_space({n, 7, 9, 16}, grid, h, w), by_group({n, 1, 1, 16}, grid),
-                           numbers);
+          const ProcessGrid grid{.pr = h * w, .pc = replicas};
+          expect_agreement(grid, by_space({n, 7, 9, 16}, grid, h, w),
+                           by_replica({n, 1, 1, 16}, grid), numbers);
         }
       }
     }
@@ -166,13 +166,13 @@ TEST(GlobalAverageOnGridTest, MeansOfImagesSplitInSpaceAreThoseOfWholeOnes) {
 
 TEST(GlobalAverageOnGridTest, PixelsOfSeveralHoldersCountOnce) {
   const ProcessGrid grid{.pr = 4};
-  expect_agreement(grid, on_grid({2, 7, 5, 8}, grid, {.h = 2}), by_group({2, 1, 1, 8}, grid),
+  expect_agreement(grid, on_grid({2, 7, 5, 8}, grid, {.h = 2}), by_replica({2, 1, 1, 8}, grid),
                    Numbers::whole);
 }
 
 TEST(GlobalAverageOnGridTest, RanksWithoutPixelsHaveTheMeansAllTheSame) {
   const ProcessGrid grid{.pr = 4};
-  expect_agreement(grid, by_space({2, 2, 2, 8}, grid, 4, 1), by_group({2, 1, 1, 8}, grid),
+  expect_agreement(grid, by_space({2, 2, 2, 8}, grid, 4, 1), by_replica({2, 1, 1, 8}, grid),
                    Numbers::whole);
 }
 
@@ -189,7 +189,7 @@ TEST(GlobalAverageOnGridTest, LeavesOutTheGradientOfTheModelsInput) {
   World(2).run([&](transport::World& world) {
     test::GridRank rank(world, grid);
     const NodeLayout place{.x = by_space({2, 4, 4, 8}, grid, 2, 1),
-                           .y = by_group({2, 1, 1, 8}, grid)};
+                           .y = by_replica({2, 1, 1, 8}, grid)};
     tensor::Tensor dy({2, 1, 1, 8});
     EXPECT_NO_THROW(
         make_global_average_on_grid(rank.context, place)->backward_input({.dy = dy.view()}));

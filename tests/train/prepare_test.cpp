@@ -117,7 +117,7 @@ TEST(PreparedRunTest, RanksWithDifferentConfigurationsAreToldWhichKeyDiffers) {
 }
 
 TEST(PreparedRunTest, ALongValueThatDiffersIsNotPrinted) {
-  expect_refusal<ConfigError>([](Experiment& e) { e.grid.layers.assign(50, {"conv1", "group"}); },
+  expect_refusal<ConfigError>([](Experiment& e) { e.grid.layers.assign(50, {"conv1", "replica"}); },
                               "grid.layers: rank 1 has another value than rank 0; start");
 }
 

@@ -107,17 +107,17 @@ TEST(RedistributionTest, MovesAsManyWordsAsTheClosedFormSays) {
     std::int64_t sent = 0;
     for (int rank = 0; rank < from.ranks(); ++rank) {
       const Redistribution plan = redistribution(from, to, rank);
-      ASSERT_EQ(plan.words_received(), words_received(from, to, rank));
-      sent += plan.words_sent();
+      ASSERT_EQ(plan.elements_received(), elements_received(from, to, rank));
+      sent += plan.elements_sent();
     }
-    ASSERT_EQ(sent, words_moved(from, to));
+    ASSERT_EQ(sent, elements_moved(from, to));
   });
 }
 
 TEST(RedistributionTest, MovesNothingBetweenEqualLayouts) {
   for_each_pair([](const Partition& from, const Partition& to) {
     if (from.boxes() != to.boxes()) return;
-    ASSERT_EQ(words_moved(from, to), 0);
+    ASSERT_EQ(elements_moved(from, to), 0);
     ASSERT_TRUE(redistribution(from, to, 0).sends.empty());
   });
 }
@@ -148,7 +148,7 @@ TEST(RedistributionTest, FromSamplesToChannelsEveryRankSendsItsPartButOne) {
     for (int rank = 0; rank < p; ++rank) {
       const Redistribution plan =
           redistribution(by_sample(extents, p), by_channel(extents, {.pr = p}), rank);
-      EXPECT_EQ(plan.words_sent(), extents.size() / p * (p - 1) / p);
+      EXPECT_EQ(plan.elements_sent(), extents.size() / p * (p - 1) / p);
     }
   }
 }
@@ -176,7 +176,7 @@ TEST(RedistributionTest, SwapsBlocksAfterAnOddNumberOfStationaryWLayers) {
               ElementsAre(Transfer{2, natural.box_of(2)}));
   EXPECT_THAT(redistribution(transposed, natural, 1).receives,
               ElementsAre(Transfer{2, natural.box_of(1)}));
-  EXPECT_EQ(words_moved(transposed, natural), extents.size() / 2);
+  EXPECT_EQ(elements_moved(transposed, natural), extents.size() / 2);
 }
 
 TEST(RedistributionTest, DealsReceiversOutToTheHoldersOfABlock) {
@@ -184,7 +184,7 @@ TEST(RedistributionTest, DealsReceiversOutToTheHoldersOfABlock) {
   const Partition from(extents, {.n = 2}, {0, 0, 1, 1});
   const Partition to(extents, {.n = 2}, {1, 1, 0, 0});
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(redistribution(from, to, rank).words_sent(), 4) << rank;
+    EXPECT_EQ(redistribution(from, to, rank).elements_sent(), 4) << rank;
   }
 }
 
@@ -198,7 +198,7 @@ TEST(RedistributionTest, HoldersOfABlockDifferByOneBoxAtMost) {
     for (int block = 0; block < from.blocks(); ++block) {
       std::vector<std::int64_t> loads;
       for (const int rank : from.ranks_of(block)) {
-        loads.push_back(plans[static_cast<std::size_t>(rank)].words_sent());
+        loads.push_back(plans[static_cast<std::size_t>(rank)].elements_sent());
       }
       const auto [least, most] = std::ranges::minmax(loads);
       ASSERT_LE(most - least, largest);
@@ -229,7 +229,8 @@ TEST(RedistributionTest, RefusesPartitionsOfDifferentArraysOrRanks) {
   const Partition from = by_sample(extents, 2);
   EXPECT_THROW(static_cast<void>(redistribution(from, by_sample(extents.with_n(5), 2), 0)),
                std::invalid_argument);
-  EXPECT_THROW(static_cast<void>(words_moved(from, by_sample(extents, 4))), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(elements_moved(from, by_sample(extents, 4))),
+               std::invalid_argument);
   EXPECT_THROW(static_cast<void>(redistribution(from, std::vector<Box>(3), 0)),
                std::invalid_argument);
 }

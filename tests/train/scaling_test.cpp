@@ -54,7 +54,7 @@ constexpr double end = 69.0;
 constexpr double update = 5.0;
 
 constexpr double alpha = 0.5;
-constexpr double beta = 0.125;  // seconds per word
+constexpr double beta = 0.125;  // seconds per element
 
 ScalingOptions on(int ranks) {
   const LinkCost link{.alpha_seconds = alpha, .bandwidth = 4.0 / beta};
@@ -76,9 +76,9 @@ void expect_near(double value, double expected) {
   EXPECT_NEAR(value, expected, rounding * expected);
 }
 
-double allreduce2(double words) { return 2 * (alpha + beta * words / 2); }
-double allreduce4(double words) { return 2 * (2 * alpha + beta * words * 3 / 4); }
-double allreduce8(double words) { return 2 * (3 * alpha + beta * words * 7 / 8); }
+double allreduce2(double elements) { return 2 * (alpha + beta * elements / 2); }
+double allreduce4(double elements) { return 2 * (2 * alpha + beta * elements * 3 / 4); }
+double allreduce8(double elements) { return 2 * (3 * alpha + beta * elements * 7 / 8); }
 
 TEST(ScalingTest, OneRankOnlyComputes) {
   for (const char* name : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
@@ -171,7 +171,7 @@ TEST(ScalingTest, AveragesTheOptimizersStateIfAsked) {
   groups.period = groups.local_period = 8;
   groups.optimizer_state = "average";
   ScalingOptions adam = on(4);
-  adam.optimizer_words = 2;
+  adam.optimizer_elements = 2;
 
   expect_near(step(steps, on(4)), end + update + allreduce4(2 * all) / 8);
   expect_near(step(steps, adam), end + update + allreduce4(3 * all) / 8);
@@ -230,7 +230,7 @@ TEST(ScalingTest, TheStoreTravelsOnceForEachNode) {
   Experiment::Update keys = scheme("cyclic");
   keys.delay = "fixed";
   ScalingOptions adam = on_nodes(8, 4);
-  adam.optimizer_words = 2;
+  adam.optimizer_elements = 2;
   expect_near(step(keys, on_nodes(8, 4)), 8 * update + 6 * node_alpha + 2 * between);
   expect_near(step(keys, adam), 8 * update + 6 * node_alpha + 2 * (2 * alpha + 3 * beta * all));
 }

@@ -1,5 +1,5 @@
-// Whole runs on grids: a group of ranks trains as one rank does, under every scheme that allows it,
-// and sends what the report before the run says.
+// Whole runs on grids: a replica of several ranks trains as one rank does, under every scheme that
+// allows it, and sends what the report before the run says.
 
 #include <array>
 #include <atomic>
@@ -61,7 +61,7 @@ void expect_same_training(const Outcome& grid, const Outcome& alone) {
   EXPECT_EQ(grid.metrics[0].accuracy, alone.metrics[0].accuracy);
 }
 
-/// On `ranks` ranks whose groups of two split layers, each in one way.
+/// On `ranks` ranks whose replicas of two split layers, each in one way.
 void expect_same_on_grids(int ranks, const Experiment& experiment, const Outcome& alone) {
   for (const Experiment::Grid& grid :
        {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
@@ -168,7 +168,7 @@ TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
 
     expect_same_training(
         train_on(2, on_grid(experiment, {.height = 2,
-                                         .batch_norm = "group",
+                                         .batch_norm = "replica",
                                          .layers = {{"side", "sample"}, {"conv", "height=2"}}})),
         alone);
   }
@@ -185,7 +185,7 @@ TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
 
 TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
   Experiment experiment = experiment_of("synchronous");
-  experiment.train.global_batch = 199;  // then one sample is left for two groups
+  experiment.train.global_batch = 199;  // then one sample is left for two replicas
   experiment.train.max_steps = 4;
   expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
 }
@@ -388,7 +388,7 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
            activation_bytes(model, choice.splits, choice.grid, 24, type)) {
         bytes += layer;
       }
-      for (const std::uint64_t gradient : gradient_words(model, choice.splits, choice.grid)) {
+      for (const std::uint64_t gradient : gradient_elements(model, choice.splits, choice.grid)) {
         bytes += gradient * sizeof(float);
       }
       experiment.train.precision = type == tensor::DataType::bf16 ? "bf16" : "fp32";
@@ -474,7 +474,7 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
   const auto lines =
       grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24, tensor::DataType::f32);
-  EXPECT_THAT(lines.at(0), HasSubstr("2 groups of 2 ranks"));
+  EXPECT_THAT(lines.at(0), HasSubstr("2 replicas of 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));

@@ -256,7 +256,7 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
                                  options);
 }
 
-/// Rank 3 of a grid of two groups throws `error` after a step, when the others go on.
+/// Rank 3 of a grid of two replicas throws `error` after a step, when the others go on.
 template <typename Error>
 void expect_on_all_ranks_of_a_grid(const Error& error) {
   Experiment experiment = small_experiment();

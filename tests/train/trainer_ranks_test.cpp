@@ -52,6 +52,17 @@ TEST_P(TrainerRanksTest, AnyNumberOfRanksTrainsTheSameModel) {
   }
 }
 
+// Partners come from the global batch, wherever they are trained.
+TEST_P(TrainerRanksTest, MixesTheSameImagesOnAnyNumberOfRanks) {
+  Experiment experiment = test::small_experiment("lenet5", GetParam());
+  experiment.data.augment = {"mixup:0.8"};
+  const Outcome one = train_on(1, experiment);
+  for (const int ranks : {2, 4}) {
+    const Outcome many = train_on(ranks, experiment);
+    EXPECT_LE(relative_difference(many.parameters.at(0), one.parameters.at(0)), 1e-5) << ranks;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 999));
 
 TEST(TrainerTest, FiveStepsChangeTheModel) {
@@ -75,6 +86,15 @@ TEST(TrainerTest, TwoRunsWithOneSeedGiveTheSameBits) {
   EXPECT_EQ(first.parameters, second.parameters);
   EXPECT_EQ(first.metrics.at(0).parameter_hash, second.metrics.at(0).parameter_hash);
   EXPECT_EQ(first.metrics.at(0).loss, second.metrics.at(0).loss);
+}
+
+TEST(TrainerTest, MixupOfNothingGivesTheBitsOfNoMixup) {
+  Experiment experiment = test::small_experiment();
+  const Outcome usual = train_on(2, experiment);
+  experiment.data.augment = {"mixup:0"};
+  EXPECT_EQ(train_on(2, experiment).parameters, usual.parameters);
+  experiment.data.augment = {"mixup:1"};
+  EXPECT_NE(train_on(2, experiment).parameters, usual.parameters);
 }
 
 TEST(TrainerTest, AnotherSeedGivesAnotherModel) {
@@ -176,31 +196,32 @@ std::vector<transport::RankInfo> ranks_on(const std::vector<int>& nodes) {
   return ranks;
 }
 
-TEST(RankGroupsTest, AreTheNodesByDefault) {
-  const std::vector<RankGroups> levels = rank_groups({}, ranks_on({0, 0, 1, 0, 1}));
+TEST(AveragingGroupsTest, AreTheNodesByDefault) {
+  const std::vector<AveragingGroups> levels = averaging_groups({}, ranks_on({0, 0, 1, 0, 1}));
   ASSERT_EQ(levels.size(), 1U);
   EXPECT_EQ(levels[0].period, 4);
   EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 0, 1));
 }
 
-TEST(RankGroupsTest, AreConsecutiveRanksOfAGivenSize) {
+TEST(AveragingGroupsTest, AreConsecutiveRanksOfAGivenSize) {
   Experiment experiment;
   experiment.update.group = 2;
   experiment.update.levels = {{8, 4.0}};
-  const std::vector<RankGroups> levels = rank_groups(experiment, ranks_on({0, 0, 0, 0, 0}));
+  const std::vector<AveragingGroups> levels =
+      averaging_groups(experiment, ranks_on({0, 0, 0, 0, 0}));
   ASSERT_EQ(levels.size(), 2U);
   EXPECT_THAT(levels[0].group_of, ElementsAre(0, 0, 1, 1, 2));
   EXPECT_EQ(levels[1].period, 8);
   EXPECT_THAT(levels[1].group_of, ElementsAre(0, 0, 0, 0, 1));
 }
 
-TEST(RankGroupsTest, RefusesGroupsThatCutThroughNodes) {
+TEST(AveragingGroupsTest, RefusesGroupsThatCutThroughNodes) {
   Experiment experiment;
   experiment.update.levels = {{8, 2.0}};
-  EXPECT_THAT([&] { static_cast<void>(rank_groups(experiment, ranks_on({0, 0, 0, 1}))); },
-              ThrowsMessage<ConfigError>(
-                  HasSubstr("update.levels: the groups of period 8 cut through one of period 4, at "
-                            "rank 2")));
+  EXPECT_THAT([&] { static_cast<void>(averaging_groups(experiment, ranks_on({0, 0, 0, 1}))); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "update.levels: the averaging groups of period 8 cut through one of period 4, at "
+                  "rank 2")));
 }
 
 // Which layers of a model are lazy.

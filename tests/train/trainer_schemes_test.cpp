@@ -461,7 +461,8 @@ TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
   }
 }
 
-// The smaller share of 9 samples of two groups is less than its pieces, the larger as many.
+// The smaller share of 9 samples of two replicas is less than its micro-batches, the larger as
+// many.
 TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
   Experiment experiment = cyclic(1);
   experiment.grid.channel = 2;

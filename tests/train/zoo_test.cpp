@@ -130,7 +130,7 @@ TEST(ZooTest, RefusesImagesThatAreTooSmall) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("layer conv2")));
 }
 
-// Whatever a model is: groups and parameters cover the flat array densely, in forward order.
+// Whatever a model is: blocks and parameters cover the flat array densely, in forward order.
 class EveryModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModelTest, LaysParametersOutDensely) {
@@ -146,10 +146,10 @@ TEST_P(EveryModelTest, LaysParametersOutDensely) {
 TEST_P(EveryModelTest, MakesOneGroupOfEachLayersParameters) {
   const ParameterLayout layout = layout_of(make_model(GetParam()));
   std::size_t end = 0;
-  for (const ParameterBlock& group : layout.blocks) {
-    EXPECT_EQ(group.offset, end) << group.name;
-    EXPECT_GT(group.size, 0U) << group.name;
-    end += group.size;
+  for (const ParameterBlock& block : layout.blocks) {
+    EXPECT_EQ(block.offset, end) << block.name;
+    EXPECT_GT(block.size, 0U) << block.name;
+    end += block.size;
   }
   EXPECT_EQ(end, layout.parameter_count);
 }

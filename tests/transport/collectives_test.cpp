@@ -543,7 +543,7 @@ class ReductionTypesTest : public testing::Test {
 using Types = testing::Types<float, double, Bfloat16, std::int32_t, std::int64_t, std::uint8_t>;
 TYPED_TEST_SUITE(ReductionTypesTest, Types);
 
-TYPED_TEST(ReductionTypesTest, ReducesInEveryRegime) {
+TYPED_TEST(ReductionTypesTest, ReducesByEveryProtocol) {
   test::World(ranks).run([](World& world) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max}) {
       for (const Memory memory : {Memory::arena, Memory::ordinary, Memory::mixed}) {

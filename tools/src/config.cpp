@@ -72,7 +72,7 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
     {"update", "max_interval", comment, "lazy: iterations of the longest window"},
     {"grid", "plan", comment, "auto: the planner splits layers over ranks"},
     {"grid", "channel", comment, "parts of the channels; likewise filter, height and width"},
-    {"grid", "batch_norm", comment, "who shares statistics: rank, group or all"},
+    {"grid", "batch_norm", comment, "who shares statistics: rank, replica or all"},
     {"transport", "fabric", comment, "between nodes: auto, ucx, ofi or shm"},
     {"transport", "interface", comment, "network interfaces by preference, as in \"ib0,eth*\""},
     {"transport", "deadline_seconds", comment, "a wait that lasts longer is an error"},

@@ -40,7 +40,7 @@ struct EvalRequest {
   Format format = Format::text;
 };
 
-// A row: what was judged, and how.
+// A row: what was evaluated, and how.
 struct Evaluation {
   Trained trained = {};
   int ranks = 1;
@@ -164,7 +164,7 @@ int run_predict(const PredictRequest& request) {
 }  // namespace
 
 void add_eval(Command& root) {
-  Command command = root.add("eval", "Judge a trained model on the test set of its data");
+  Command command = root.add("eval", "Evaluate a trained model on the test set of its data");
   auto request = std::make_shared<EvalRequest>();
   add_trained_options(command, request->trained);
   add_format_option(command, request->format, table_or_json, "table, or json: one object");

@@ -274,8 +274,8 @@ Job job_of(const PlanRequest& request) {
   job.plan.ranks = request.ranks.value_or(job.plan.ranks);
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
-  job.plan.optimizer_words = train::optimizer_words(job.experiment.optimizer);
-  job.plan.pieces = static_cast<int>(job.experiment.train.accumulate);
+  job.plan.optimizer_elements = train::optimizer_elements(job.experiment.optimizer);
+  job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
   if (job.experiment.train.precision == "bf16") job.plan.type = tensor::DataType::bf16;
   // The option counts more than the configuration.
@@ -379,7 +379,7 @@ train::ScalingOptions scaling_options(const Job& job) {
                                 .fabric = job.plan.fabric,
                                 .node = job.plan.node,
                                 .ranks_per_node = job.plan.ranks_per_node,
-                                .optimizer_words = job.plan.optimizer_words};
+                                .optimizer_elements = job.plan.optimizer_elements};
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;

@@ -15,8 +15,7 @@
 #include "command.hpp"
 #include "failure.hpp"
 #include "files.hpp"
-#include "report/page.hpp"
-#include "report/sources.hpp"
+#include "report/report.hpp"
 
 namespace rondo::tools {
 namespace {

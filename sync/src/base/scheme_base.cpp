@@ -215,7 +215,7 @@ void SchemeBase::evaluate(std::span<float> parameters, std::span<float> statisti
   if (average_statistics(statistics)) ++counters_.evaluation_reductions;
 }
 
-// In double and apart from the parameters: ranks that agree get back exactly what they gave.
+// In double and apart from the parameters: ranks that agree get exactly what they had.
 bool SchemeBase::average_statistics(std::span<float> mean) {
   statistics_mean_.compute(replica_.statistics, mean);
   return statistics_mean_.reduces();

@@ -92,7 +92,7 @@ CommonModel::CommonModel(std::string_view scheme, const ReductionMomentum& momen
       parameters_(size, 0.0F),
       velocity_(momentum.mu == 0.0F ? 0 : size, 0.0F) {}
 
-void CommonModel::take(std::span<const float> parameters) {
+void CommonModel::begin_round(std::span<const float> parameters) {
   std::ranges::copy(parameters, parameters_.begin());
   round_rates_ = 0.0;
 }
@@ -237,7 +237,7 @@ class AveragingScheme final : public SchemeBase {
 // The first iteration takes W, which all ranks hold alike then.
 void AveragingScheme::begin_iteration() {
   if (std::exchange(progress_.started, true)) return;
-  model_.take(replica().parameters);
+  model_.begin_round(replica().parameters);
   progress_.updates = step().index;
 }
 
@@ -304,7 +304,7 @@ void AveragingScheme::end_round(Ending ending) {
 void AveragingScheme::advance(Ending ending) {
   const bool plain = ending == Ending::plain || model_.is_plain();
   if (plain && is_alone()) {
-    model_.take(replica().parameters);  // W + (w - W) is not quite w
+    model_.begin_round(replica().parameters);  // W + (w - W) is not quite w
     return;
   }
   if (plain) {

@@ -55,7 +55,7 @@ class CommonModel {
   void count_step(double learning_rate) noexcept { round_rates_ += learning_rate; }
 
   /// A round begins from here: W = parameters; V stays.
-  void take(std::span<const float> parameters);
+  void begin_round(std::span<const float> parameters);
 
   /// A round has ended in a plain average: W = W + D, and V stays.
   void add(std::span<const float> displacement);

@@ -324,7 +324,7 @@ std::span<const Layer> LazyScheme::checked_layers() const {
   if (!in_slices) expect_whole_layers({}, layers);
   check_probes(layers, options_.probes, in_slices);
   if (!layers.empty() && options_.probes.empty()) {
-    refuse("no probe was given; the interval is judged by the weights of a lazy layer");
+    refuse("no probe was given; the interval is chosen by the weights of a lazy layer");
   }
   return layers;
 }

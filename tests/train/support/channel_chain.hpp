@@ -62,7 +62,7 @@ inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& ch
   return layers;
 }
 
-/// This rank's part of a convolution's parameters. Calls visit(index in the whole group, index in
+/// This rank's part of a convolution's parameters. Calls visit(index in the whole replica, index in
 /// the part) for every element.
 template <class Visit>
 void for_each_parameter(const ConvolutionLayer& layer, const NodeLayout& place, int rank,
@@ -170,7 +170,7 @@ class ChainPart {
   std::vector<std::unique_ptr<LayerPart>> layers_ = {};
 };
 
-/// What the ranks gave, put together: gradients are added over the groups.
+/// What the ranks computed, put together: gradients are added over the replicas.
 class Assembled {
  public:
   explicit Assembled(const std::vector<WholeLayer>& whole) {
@@ -234,11 +234,11 @@ struct Measured {
   std::vector<WholeLayer> real = {};
 };
 
-/// Runs `measured` on a grid of `groups` groups whose ranks split layer i by grids[i], twice, and
-/// expects what the unsplit layers gave.
+/// Runs `measured` on a grid of `replicas` replicas whose ranks split layer i by grids[i], twice,
+/// and expects what the unsplit layers gave.
 inline void expect_equal(const std::vector<Measured>& all, const std::vector<ChannelGrid>& grids,
-                         int groups, rondo::test::Backend backend = rondo::test::Backend::shm) {
-  const ProcessGrid grid{.pr = grids.front().ranks(), .pc = groups};
+                         int replicas, rondo::test::Backend backend = rondo::test::Backend::shm) {
+  const ProcessGrid grid{.pr = grids.front().ranks(), .pc = replicas};
   std::vector<std::unique_ptr<Assembled>> whole;
   std::vector<std::unique_ptr<Assembled>> real;
   for (const Measured& measured : all) {
@@ -264,9 +264,9 @@ inline void expect_equal(const std::vector<Measured>& all, const std::vector<Cha
   }
 }
 
-inline std::string text_of(ChannelGrid grid, int groups) {
+inline std::string text_of(ChannelGrid grid, int replicas) {
   return std::to_string(grid.channels) + " x " + std::to_string(grid.filters) + " in " +
-         std::to_string(groups) + " groups";
+         std::to_string(replicas) + " replicas";
 }
 
 }  // namespace rondo::train::test

@@ -17,9 +17,9 @@ namespace rondo::train::test {
 /// Writes down what it is told: "ready 0", "final 0", "between".
 class Recorder final : public StepObserver {
  public:
-  void make_ready(std::size_t group) override { calls.push_back("ready " + std::to_string(group)); }
-  void gradients_final(std::size_t group) override {
-    calls.push_back("final " + std::to_string(group));
+  void make_ready(std::size_t block) override { calls.push_back("ready " + std::to_string(block)); }
+  void gradients_final(std::size_t block) override {
+    calls.push_back("final " + std::to_string(block));
   }
   void between_layers() override { calls.emplace_back("between"); }
 
@@ -29,8 +29,8 @@ class Recorder final : public StepObserver {
 /// Does nothing, and allocates nothing.
 class Silent final : public StepObserver {
  public:
-  void make_ready(std::size_t /*group*/) override {}
-  void gradients_final(std::size_t /*group*/) override {}
+  void make_ready(std::size_t /*block*/) override {}
+  void gradients_final(std::size_t /*block*/) override {}
   void between_layers() override {}
 };
 

@@ -26,11 +26,11 @@ struct GridRank {
   KernelContext context;
 };
 
-/// Where `layer` lies on a grid if it is split over samples, groups or space.
+/// Where `layer` lies on a grid if it is split over samples, replicas or space.
 inline NodeLayout place_on(ProcessGrid grid, const LayerSplit& split, const WholeLayer& layer) {
   const auto lay = [&](const tensor::Shape& extents) {
     if (split.kind == SplitKind::sample) return by_sample(extents, grid.ranks());
-    if (split.kind == SplitKind::group) return by_group(extents, grid);
+    if (split.kind == SplitKind::replica) return by_replica(extents, grid);
     return by_space(extents, grid, split.h, split.w);
   };
   return {split, lay(layer.x.shape()), lay(layer.y.shape())};
@@ -67,12 +67,12 @@ inline SplitLayer run_split(const KernelContext& context, LayerKernel& kernel,
   return part;
 }
 
-/// Adds the gradients of parameters over all ranks, or over the groups where all ranks of a group
-/// have done the same.
+/// Adds the gradients of parameters over all ranks, or over the replicas where all ranks of a
+/// replica have done the same.
 inline void sum_gradients(const KernelContext& context, const NodeLayout& place,
                           std::vector<float>& gradients) {
   GridCommunicators& communicators = context.communicators;
-  const bool alike = place.split.kind == SplitKind::group;
+  const bool alike = place.split.kind == SplitKind::replica;
   (alike ? communicators.across() : communicators.all()).allreduce(std::span(gradients)).wait();
 }
 

@@ -11,7 +11,7 @@
 // compare` that made it, else by the scheme and the keys in which it differs from the other
 // variants of that scheme.
 
-#include "report/advice.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 // The page shows what it gets: which value of a column is the best, and in which unit a number
 // stands, is decided here, where it can be tested without a browser.
 
-#include "report/page.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,6 @@
 #include <optional>
 #include <utility>
 #include <vector>
-
-#include "report/advice.hpp"
 
 namespace rondo::tools {
 namespace {

@@ -6,7 +6,7 @@
 // Events count steps. A reader may ask for epochs or for seconds of training as well, so every
 // point gets all three: seconds lie on a line between the ends of epochs, whose times are known.
 
-#include "report/run.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 

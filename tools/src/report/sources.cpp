@@ -9,7 +9,7 @@
 // that is nothing of this ends the command; a file that happens to lie in a folder, and is damaged,
 // does not.
 
-#include "report/sources.hpp"
+#include "report/report.hpp"
 
 #include <fmt/format.h>
 

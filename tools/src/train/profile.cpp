@@ -236,8 +236,9 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   const train::Model model = train::model_of(experiment, images.image, images.classes);
   // The micro-batch of one rank: kernels are measured in the size in which they run.
-  const std::int64_t pieces = world.size() * experiment.train.accumulate;
-  const std::int64_t batch = std::max<std::int64_t>(experiment.train.global_batch / pieces, 1);
+  const std::int64_t micro_batches = world.size() * experiment.train.accumulate;
+  const std::int64_t batch =
+      std::max<std::int64_t>(experiment.train.global_batch / micro_batches, 1);
   const auto precision =
       experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
   world.communicator().barrier().wait();

@@ -1,11 +1,14 @@
-// Which model a command is about: `rondo export`, `eval` and `predict` take a run directory, or a
-// configuration together with a file of weights. Here alone stands what a run directory calls them.
+// Which model a command is about: `rondo export`, `eval` and `predict` take a run directory, with
+// the model that it ended with or one of its checkpoints, or a configuration together with a file
+// of weights. Here alone stands what a run directory calls them.
 
 #include "train/trained.hpp"
 
 #include <fmt/format.h>
 
 #include <system_error>
+
+#include <rondo/train/weights.hpp>
 
 #include "failure.hpp"
 
@@ -32,9 +35,17 @@ fs::path config_of(const fs::path& source) {
       "{} holds no config.toml; give the directory of a run of rondo train", source.string()));
 }
 
+fs::path checkpoint_of(const TrainedRequest& request) {
+  if (!request.weights.empty()) {
+    throw UsageError("--weights and --checkpoint name two models; give one of them");
+  }
+  return train::find_checkpoint(request.source, request.checkpoint);
+}
+
 fs::path weights_of(const TrainedRequest& request, const train::Experiment& experiment) {
   // In this order: what the command line says, what the run has left, what the configuration begins
   // with.
+  if (!request.checkpoint.empty()) return checkpoint_of(request);
   if (!request.weights.empty()) return request.weights;
   if (!is_folder(request.source)) {
     if (!experiment.model.weights.empty()) return experiment.model.weights;
@@ -43,7 +54,8 @@ fs::path weights_of(const TrainedRequest& request, const train::Experiment& expe
   }
   if (is_there(request.source / "model.safetensors")) return request.source / "model.safetensors";
   throw UsageError(fmt::format(
-      "{} holds no model.safetensors, which a run writes when it ends; give a file with --weights",
+      "{} holds no model.safetensors, which a run writes when it ends; give --checkpoint newest if "
+      "it has checkpoints, or a file with --weights",
       request.source.string()));
 }
 
@@ -57,6 +69,10 @@ void add_trained_options(Command& command, TrainedRequest& request) {
       .option("--weights", request.weights,
               "A safetensors file (default: model.safetensors of the run, or model.weights)")
       .value("FILE");
+  command
+      .option("--checkpoint", request.checkpoint,
+              "A checkpoint of the run instead: newest, best, the number of a step, or a path")
+      .value("WHICH");
   command.option("--set", request.settings, "Overrides a key of the configuration; may be repeated")
       .repeatable()
       .value("SECTION.KEY=VALUE");

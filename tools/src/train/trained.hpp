@@ -14,16 +14,17 @@ namespace rondo::tools {
 struct TrainedRequest {
   std::filesystem::path source = {};       ///< a run directory, or a configuration
   std::filesystem::path weights = {};      ///< empty: those of the run, or model.weights
+  std::string checkpoint = {};             ///< of the run, as train::find_checkpoint() takes it
   std::vector<std::string> settings = {};  ///< "section.key=value", after the file
 };
 
-/// A model that has been trained: what it is, and the file with what it has learned.
+/// A model that has been trained: what it is, and the file or checkpoint with what it has learned.
 struct Trained {
   train::Experiment experiment = {};
   std::filesystem::path weights = {};
 };
 
-/// Adds the positional `run`, --weights and --set.
+/// Adds the positional `run`, --weights, --checkpoint and --set.
 void add_trained_options(Command& command, TrainedRequest& request);
 
 /// Finds configuration and weights. Throws UsageError that says what is missing, or what

@@ -235,8 +235,8 @@ constexpr std::chrono::seconds step_budget{2};
 // A step without an update scheme: nothing is reduced, and nobody waits.
 class Alone final : public StepObserver {
  public:
-  void make_ready(std::size_t /*group*/) override {}
-  void gradients_final(std::size_t /*group*/) override {}
+  void make_ready(std::size_t /*block*/) override {}
+  void gradients_final(std::size_t /*block*/) override {}
   void between_layers() override {}
 };
 

@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from, and what can be taken from it.
+// Which checkpoint a run goes on from, or a model is taken from, and what can be taken from it.
 //
 // Where the ranks hold the same as then, each reads its own parts, and the run goes on as if it had
 // never stopped. On another grid the model is put together from the parts, as an average over the
@@ -9,21 +9,26 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <iterator>
+#include <functional>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/weights.hpp>
 
 #include "checkpoint/storage.hpp"
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
 #include "data/dataset_type.hpp"
+#include "executor/shared_statistics.hpp"
 
 namespace rondo::train {
 namespace {
@@ -44,23 +49,34 @@ bool is_free(const std::string& key) {
   });
 }
 
-// The first floats of a part that fits its checksum. A part may have more of them than the model
-// has parameters, but not fewer.
+// The floats of a part that fits its checksum.
 std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& file,
-                             std::size_t least) {
+                             std::size_t count) {
   const std::vector<std::byte> bytes = read_checked(checkpoint, file);
-  std::vector<float> values(bytes.size() / sizeof(float));
-  if (values.size() * sizeof(float) != bytes.size() || values.size() < least) {
-    fail_on_file(checkpoint / file.name, "is of another model", "resume from another checkpoint");
+  if (bytes.size() != count * sizeof(float)) {
+    fail_on_file(checkpoint / file.name, "is of another model", "use another checkpoint");
   }
+  std::vector<float> values(count);
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
-// In double, so that an average over many replicas is rounded once.
-void add(std::span<const float> values, double factor, std::vector<double>& sums) {
-  sums.resize(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) sums[i] += factor * values[i];
+// What the ranks at one position of their replicas hold, on average: in double, so that an average
+// over many replicas is rounded once. The average of equal replicas, as under synchronous updates,
+// is each of them. Where they step by themselves it is a model that none of them has, as their next
+// average would be.
+std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest, Part part,
+                           const ProcessGrid& grid, int position, std::size_t count) {
+  std::vector<double> sums(count);
+  for (int replica = 0; replica < grid.pc; ++replica) {
+    const CheckpointFile& file = manifest.file_of(grid.rank_at(replica, position), part);
+    const std::vector<float> values = floats_of(checkpoint, file, count);
+    std::ranges::transform(sums, values, sums.begin(), std::plus<>());
+  }
+  std::vector<float> mean(count);
+  std::ranges::transform(sums, mean.begin(),
+                         [&](double sum) { return static_cast<float>(sum / grid.pc); });
+  return mean;
 }
 
 }  // namespace
@@ -72,13 +88,50 @@ std::vector<fs::path> resume_candidates(const fs::path& run_folder, const fs::pa
   return {resume};
 }
 
+namespace {
+
+// The one with the highest accuracy of those that were evaluated; of equals, the newest.
+fs::path best_of(const std::vector<fs::path>& checkpoints) {
+  fs::path best;
+  double highest = -1.0;
+  for (const fs::path& checkpoint : checkpoints) {
+    const double accuracy = read_manifest(checkpoint).accuracy.value_or(-1.0);
+    if (accuracy > highest) best = checkpoint;
+    highest = std::max(highest, accuracy);
+  }
+  return best;
+}
+
+}  // namespace
+
+fs::path find_checkpoint(const fs::path& run_folder, const std::string& which) {
+  const std::vector<fs::path> checkpoints = list_checkpoints(run_folder);
+  fs::path found;
+  if (which == "newest" && !checkpoints.empty()) found = checkpoints.front();
+  if (which == "best") found = best_of(checkpoints);
+  for (const fs::path& checkpoint : checkpoints) {
+    if (checkpoint.filename() == "step-" + which) found = checkpoint;
+  }
+  std::error_code ignored;
+  if (found.empty() && fs::is_directory(which, ignored)) found = which;
+  if (!found.empty()) return found;
+  const auto names = checkpoints | std::views::transform([](const fs::path& checkpoint) {
+                       return checkpoint.filename().string();
+                     });
+  fail_on_file(
+      run_folder,
+      fmt::format("has no checkpoint \"{}\" ({})", which,
+                  checkpoints.empty() ? "none at all" : fmt::format("{}", fmt::join(names, ", "))),
+      "give newest, best, the number of a step, or the path of a checkpoint");
+}
+
 Manifest read_manifest(const fs::path& checkpoint) {
   const std::string text = read_manifest_text(checkpoint);
   try {
     return parse_manifest(text);
   } catch (const std::invalid_argument& error) {
     // A damaged manifest is a matter of the disk, not of the caller's arguments.
-    throw DataError(fmt::format("{}: {}; resume from another checkpoint, or begin anew",
+    throw DataError(fmt::format("{}: {}; use another checkpoint, or begin anew",
                                 checkpoint.string(), error.what()));
   }
 }
@@ -91,10 +144,11 @@ void expect_same_training(const Manifest& manifest, const Experiment& now) {
     const Value before = key.get(then);
     const Value after = key.get(now);
     if (before == after || is_free(key.full_name())) continue;
-    refuse_key(key.full_name(),
-               "it is {}, and was {} when the checkpoint was written; resume with the "
-               "configuration of that run, or begin a new run in another folder",
-               to_toml_value(after), to_toml_value(before));
+    refuse_key(
+        key.full_name(),
+        "it is {}, and was {} when the checkpoint was written; use the configuration of that "
+        "run, or begin a new run in another folder",
+        to_toml_value(after), to_toml_value(before));
   }
 }
 
@@ -104,35 +158,33 @@ bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks) {
   return manifest.ranks == ranks && then == now.grid;
 }
 
+// The order is that of an evaluation: means over the replicas, then of what the ranks of one have
+// measured each by itself.
 ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& manifest,
                                    const Model& model) {
   const Experiment then = parse_experiment(manifest.config, "the checkpoint's configuration");
   const GridChoice choice = choose_grid(model, then.grid, manifest.ranks, then.train.global_batch);
   const ParameterLayout whole = layout_of(model);
-  std::vector<double> parameters(whole.parameter_count);
-  std::vector<double> statistics(whole.statistic_count);
-  // The average of equal replicas, as under synchronous updates, is each of them. Where they step
-  // by themselves it is a model that none of them has, as their next average would be.
-  for (int replica = 0; replica < choice.grid.pc; ++replica) {
-    ModelWeights weights;
-    // The positions of a replica hold slices that together are the whole model.
-    for (int position = 0; position < choice.grid.pr; ++position) {
-      const ParameterLayout part = layout_of(model, choice.splits, choice.grid.pr, position);
-      const int rank = choice.grid.rank_at(replica, position);
-      const auto own =
-          floats_of(checkpoint, manifest.file_of(rank, Part::parameters), part.parameter_count);
-      const auto measured =
-          floats_of(checkpoint, manifest.file_of(rank, Part::statistics), part.statistic_count);
-      add_part(part, own, std::span(measured).first(part.statistic_count), whole, weights);
-    }
-    add(weights.parameters, 1.0 / choice.grid.pc, parameters);
-    add(weights.statistics, 1.0 / choice.grid.pc, statistics);
+  std::vector<ParameterLayout> parts;
+  std::vector<SharedStatistics> shared;
+  std::vector<std::vector<float>> statistics;
+  for (int position = 0; position < choice.grid.pr; ++position) {
+    parts.push_back(layout_of(model, choice.splits, choice.grid.pr, position));
+    shared.emplace_back(model, choice, parts.back(), position);
+    statistics.push_back(mean_of(checkpoint, manifest, Part::statistics, choice.grid, position,
+                                 parts.back().statistic_count + shared.back().size()));
   }
-  const auto rounded = [](double value) { return static_cast<float>(value); };
-  ModelWeights mean;
-  std::ranges::transform(parameters, std::back_inserter(mean.parameters), rounded);
-  std::ranges::transform(statistics, std::back_inserter(mean.statistics), rounded);
-  return mean;
+  SharedStatistics::average(shared, statistics);
+  ModelWeights weights;
+  for (int position = 0; position < choice.grid.pr; ++position) {
+    const auto index = static_cast<std::size_t>(position);
+    const std::vector<float> parameters =
+        mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
+                parts[index].parameter_count);
+    add_part(parts[index], parameters,
+             std::span(statistics[index]).first(parts[index].statistic_count), whole, weights);
+  }
+  return weights;
 }
 
 }  // namespace rondo::train

@@ -10,11 +10,7 @@
 
 #include "checkpoint/storage.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -28,6 +24,7 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
+#include "weights/durable_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -39,44 +36,7 @@ constexpr std::string_view prefix = "step-";
 constexpr const char* suffix = ".unfinished";
 constexpr const char* write_remedy =
     "give the run a folder that all ranks can write to, with enough space";
-constexpr const char* read_remedy = "resume from another checkpoint, or begin anew";
-
-// A file descriptor, closed at the end.
-class Open {
- public:
-  Open(const fs::path& path, int flags)
-      : path_(path), descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0) fail("cannot be opened");
-  }
-  Open(const Open&) = delete;
-  Open& operator=(const Open&) = delete;
-  // An error of close() is no loss: what has to be on disk has been synced before.
-  ~Open() { ::close(descriptor_); }
-
-  // A write may take a part of the bytes, or be interrupted by a signal.
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("cannot be written");
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
-  void sync() {
-    if (::fsync(descriptor_) != 0) fail("cannot be synced");
-  }
-
- private:
-  [[noreturn]] void fail(const char* problem) const {
-    fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)), write_remedy);
-  }
-
-  const fs::path& path_;
-  int descriptor_;
-};
-
-// A new name is on disk when the folder that has it was synced.
-void sync_folder(const fs::path& folder) { Open(folder, O_RDONLY | O_DIRECTORY).sync(); }
+constexpr const char* read_remedy = "use another checkpoint, or begin anew";
 
 // The step of a folder's name; none of any other name.
 std::optional<std::int64_t> step_of(const fs::path& folder) {
@@ -124,7 +84,7 @@ void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
     fail_on_file(file.parent_path(), fmt::format("cannot be made ({})", error.message()),
                  write_remedy);
   }
-  Open output(file, O_WRONLY | O_CREAT | O_TRUNC);
+  DurableFile output(file, write_remedy);
   output.write(bytes);
   output.sync();
 }
@@ -134,14 +94,14 @@ void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
   const fs::path finished = checkpoint_folder(run_folder, manifest.step);
   const std::string text = to_json(manifest);
   write_durably(unfinished / manifest_name, std::as_bytes(std::span(text)));
-  sync_folder(unfinished);
+  sync_folder(unfinished, write_remedy);
   remove_checkpoint(finished);  // one that could not be used, before which the run was resumed
   std::error_code error;
   fs::rename(unfinished, finished, error);
   if (error) {
     fail_on_file(unfinished, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
   }
-  sync_folder(checkpoints_in(run_folder));
+  sync_folder(checkpoints_in(run_folder), write_remedy);
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {

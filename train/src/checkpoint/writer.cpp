@@ -134,19 +134,19 @@ void CheckpointWriter::write_parts(const RankState& state) const {
 
 // Called by the training thread now and then. It never waits.
 void CheckpointWriter::progress() {
-  if (stage_ == Stage::writing && done_) meet();
-  if (stage_ == Stage::meeting && met_.test()) complete();
+  if (stage_ == Stage::writing && done_) begin_barrier();
+  if (stage_ == Stage::waiting && barrier_.test()) complete();
   if (stage_ == Stage::completing && done_) {
     join();
     stage_ = Stage::idle;
   }
 }
 
-void CheckpointWriter::meet() {
+void CheckpointWriter::begin_barrier() {
   join();
   // When the barrier is complete, every rank has synced its files.
-  met_ = all_.barrier();
-  stage_ = Stage::meeting;
+  barrier_ = all_.barrier();
+  stage_ = Stage::waiting;
 }
 
 void CheckpointWriter::complete() {
@@ -164,9 +164,9 @@ void CheckpointWriter::complete() {
 
 // What progress() does, but it waits: before the next checkpoint, and at the end of a run.
 void CheckpointWriter::finish() {
-  if (stage_ == Stage::writing) meet();
-  if (stage_ == Stage::meeting) {
-    met_.wait();
+  if (stage_ == Stage::writing) begin_barrier();
+  if (stage_ == Stage::waiting) {
+    barrier_.wait();
     complete();
   }
   if (stage_ == Stage::completing) join();

@@ -48,21 +48,21 @@ class CheckpointWriter {
   void finish();
 
  private:
-  enum class Stage : std::uint8_t { idle, writing, meeting, completing };
+  enum class Stage : std::uint8_t { idle, writing, waiting, completing };
 
   void share_parts(const RankState& state);
   void write_parts(const RankState& state) const;
   template <typename Work>
   void run(Work work);
   void join();
-  void meet();
+  void begin_barrier();
   void complete();
 
-  transport::Communicator all_;  // of its own: ranks meet when they have written
+  transport::Communicator all_;  // of its own, for a barrier after writing
   Options options_;
   Stage stage_ = Stage::idle;
   Manifest manifest_;  // of the checkpoint under way
-  transport::Request met_;
+  transport::Request barrier_;
   std::atomic<bool> done_ = false;  // has the thread?
   std::exception_ptr error_;        // what it ended by
   std::thread thread_;

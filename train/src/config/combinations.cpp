@@ -66,23 +66,24 @@ void expect_multiple(std::string_view key, std::int64_t period, std::int64_t fas
              period, faster);
 }
 
-// From the fastest level to the slowest: each period is a multiple of the one below, and each group
-// consists of whole groups. Else an average of a slower level would fall between two of a faster
-// one, or cut through a group.
+// From the fastest level to the slowest: each period is a multiple of the one below, and each
+// averaging group consists of whole ones. Else an average of a slower level would fall between two
+// of a faster one, or cut through an averaging group.
 void check_levels(const Experiment::Update& update) {
   std::int64_t faster = update.local_period;
-  double group = static_cast<double>(update.group);
+  double inner = static_cast<double>(update.group);
   for (const auto& [period, size] : update.levels) {
     expect_multiple("update.levels", period, faster);
     if (period == faster) {
       refuse_key("update.levels", "the period {} is that of the level below it", period);
     }
-    if (group > 0.0 && std::fmod(size, group) != 0.0) {
-      refuse_key("update.levels", "a group of {} does not consist of whole groups of {}", size,
-                 group);
+    if (inner > 0.0 && std::fmod(size, inner) != 0.0) {
+      refuse_key("update.levels",
+                 "an averaging group of {} does not consist of whole averaging groups of {}", size,
+                 inner);
     }
     faster = period;
-    group = size;
+    inner = size;
   }
   expect_multiple("update.period", update.period, faster);
 }
@@ -106,7 +107,7 @@ void check_cyclic(const Experiment& experiment) {
     refuse_key(
         "grid.batch_norm",
         "\"all\" makes all ranks meet in every mini-batch, and with update.scheme = \"cyclic\" "
-        "they go each at a pace of its own; give \"rank\" or \"group\"");
+        "they go each at a pace of its own; give \"rank\" or \"replica\"");
   }
 }
 

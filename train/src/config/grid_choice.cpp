@@ -24,7 +24,8 @@
 namespace rondo::train {
 namespace {
 
-constexpr const char* forms = "write sample, group, \"height=A width=B\" or \"channel=A filter=B\"";
+constexpr const char* forms =
+    "write sample, replica, \"height=A width=B\" or \"channel=A filter=B\"";
 
 // One word of a split, as in "height=2".
 struct Part {
@@ -111,7 +112,7 @@ LayerSplit read_split(std::string_view text) {
   const std::vector<std::string_view> words = words_of(text);
   if (words.empty()) throw std::invalid_argument(fmt::format("is empty; {}", forms));
   if (words.size() == 1 && words[0] == "sample") return {.kind = SplitKind::sample};
-  if (words.size() == 1 && words[0] == "group") return {.kind = SplitKind::group};
+  if (words.size() == 1 && words[0] == "replica") return {.kind = SplitKind::replica};
   Reader reader;
   for (const std::string_view word : words) reader.add(part_of(word));
   return reader.split();
@@ -119,8 +120,8 @@ LayerSplit read_split(std::string_view text) {
 
 std::string to_text(const LayerSplit& split) {
   switch (split.kind) {
-    case SplitKind::group:
-      return "group";
+    case SplitKind::replica:
+      return "replica";
     case SplitKind::space:
       return fmt::format("height={} width={}", split.h, split.w);
     case SplitKind::channel:
@@ -145,13 +146,13 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
   const std::int64_t pr = config.channel * config.filter * config.height * config.width;
   // Every rank must have a place: replicas of pr ranks, and nothing left over.
   if (ranks % pr != 0) {
-    refuse_key("grid", "groups of {} (channel * filter * height * width) do not divide {} ranks",
+    refuse_key("grid", "replicas of {} (channel * filter * height * width) do not divide {} ranks",
                pr, ranks);
   }
   const std::int64_t pc = ranks / pr;
   if (config.sample != 0 && config.sample != pc) {
     refuse_key("grid.sample",
-               "{} groups of {} make {} ranks, and there are {}; leave it at 0 for {}",
+               "{} replicas of {} make {} ranks, and there are {}; leave it at 0 for {}",
                config.sample, pr, config.sample * pr, ranks, pc);
   }
   // A replica without samples would have nothing to compute in any step.
@@ -162,7 +163,7 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
                  "fewer ranks",
                  global_batch, ranks);
     }
-    refuse_key("train.global_batch", "a batch of {} leaves some of {} groups without a sample",
+    refuse_key("train.global_batch", "a batch of {} leaves some of {} replicas without a sample",
                global_batch, pc);
   }
   return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
@@ -264,12 +265,13 @@ class Chooser {
   [[nodiscard]] LayerSplit named(std::size_t index, const std::string& pattern,
                                  const std::string& text) const {
     const LayerSplit split = read_split(text);
-    if (split.kind == SplitKind::sample || split.kind == SplitKind::group) return split;
-    if (parts_of(split) == 1) return {.kind = SplitKind::group};
+    if (split.kind == SplitKind::sample || split.kind == SplitKind::replica) return split;
+    if (parts_of(split) == 1) return {.kind = SplitKind::replica};
     std::string reason = obstacle_of(index, split);
     if (parts_of(split) != pr_) {
-      reason = fmt::format("makes {} parts, and a group has {} (channel * filter * height * width)",
-                           parts_of(split), pr_ == 1 ? "1 rank" : fmt::format("{} ranks", pr_));
+      reason =
+          fmt::format("makes {} parts, and a replica has {} (channel * filter * height * width)",
+                      parts_of(split), pr_ == 1 ? "1 rank" : fmt::format("{} ranks", pr_));
     }
     if (reason.empty()) return split;
     refuse_key("grid.layers", "\"{}\" = \"{}\": layer {}: {}", pattern, text,
@@ -284,9 +286,9 @@ class Chooser {
 
 }  // namespace
 
-BatchNormGroup batch_norm_of(const Experiment::Grid& config) {
-  if (config.batch_norm == "group") return BatchNormGroup::group;
-  return config.batch_norm == "all" ? BatchNormGroup::all : BatchNormGroup::rank;
+BatchNormScope batch_norm_of(const Experiment::Grid& config) {
+  if (config.batch_norm == "replica") return BatchNormScope::replica;
+  return config.batch_norm == "all" ? BatchNormScope::all : BatchNormScope::rank;
 }
 
 GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,

@@ -14,8 +14,8 @@ namespace rondo::train {
 // The most parts into which one dimension can be cut.
 inline constexpr int largest_part_count = 4096;
 
-// "sample", "group", "height=A width=B" or "channel=A filter=B", where either part may be left out.
-// Throws std::invalid_argument that says what is wrong with `text`.
+// "sample", "replica", "height=A width=B" or "channel=A filter=B", where either part may be left
+// out. Throws std::invalid_argument that says what is wrong with `text`.
 [[nodiscard]] LayerSplit read_split(std::string_view text);
 
 // The same as what a configuration says.
@@ -29,31 +29,32 @@ struct GridChoice {
   ProcessGrid grid = {};
   /// One per layer of the model. Those of layers without weights, and of batch norm, mean nothing.
   std::vector<LayerSplit> splits = {};
-  BatchNormGroup batch_norm = BatchNormGroup::rank;
+  BatchNormScope batch_norm = BatchNormScope::rank;
 
   [[nodiscard]] bool operator==(const GridChoice&) const = default;
 };
 
 /// What grid.batch_norm says, one of its three words.
-[[nodiscard]] BatchNormGroup batch_norm_of(const Experiment::Grid& config);
+[[nodiscard]] BatchNormScope batch_norm_of(const Experiment::Grid& config);
 
 /// What the keys of [grid] say for `model` on so many ranks; grid.plan is not looked at.
 ///
 /// A convolution or fully connected layer takes the split of the first pattern in grid.layers that
-/// its name matches; parts whose product is 1 mean `group`. The others take the numbers of [grid]:
+/// its name matches; parts whose product is 1 mean `replica`. The others take the numbers of
+/// [grid]:
 ///
-/// - one rank in a group: `sample`
+/// - one rank in a replica: `sample`
 /// - a convolution: `channel` or `space`, whichever has parts
-/// - a fully connected layer: `channel` with all ranks of the group along its outputs
+/// - a fully connected layer: `channel` with all ranks of the replica along its outputs
 /// - a layer that cannot be split so: `sample`
 ///
-/// A `channel` split needs a channel and a filter for every rank of the group, or an output of a
+/// A `channel` split needs a channel and a filter for every rank of the replica, or an output of a
 /// fully connected layer; a `space` split needs a row and a column of input and output for every
 /// part, and less padding than a kernel.
 ///
 /// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
 /// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or
-/// whose parts do not make a group; a global batch with fewer samples than groups.
+/// whose parts do not make a replica; a global batch with fewer samples than replicas.
 [[nodiscard]] GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
                                      std::int64_t global_batch);
 

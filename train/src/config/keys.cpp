@@ -220,7 +220,7 @@ std::vector<Key> grid_keys() {
       grid.key<&Grid::height>("height", parts_from(1)),
       grid.key<&Grid::width>("width", parts_from(1)),
       grid.key<&Grid::plan>("plan", one_of({"given", "auto", "chosen"})),
-      grid.key<&Grid::batch_norm>("batch_norm", one_of({"rank", "group", "all"})),
+      grid.key<&Grid::batch_norm>("batch_norm", one_of({"rank", "replica", "all"})),
       grid.key<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
   };
 }

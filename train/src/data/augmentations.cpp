@@ -171,6 +171,28 @@ Augmentation make_cutout(const Numbers& numbers, std::span<const float> mean) {
   }};
 }
 
+// A number with the distribution Beta(alpha, alpha), by Joehnk, 1964: of two uniform numbers to the
+// power 1 / alpha, whose sum is at most 1, the first one's share in the sum. In logarithms, because
+// a small alpha makes the powers too small for a number.
+double draw_beta(double alpha, SampleRandom& random) {
+  for (;;) {
+    const double first = std::log(1.0 - random.unit()) / alpha;
+    const double second = std::log(1.0 - random.unit()) / alpha;
+    const double larger = std::max(first, second);
+    const double sum = std::exp(first - larger) + std::exp(second - larger);
+    if (larger + std::log(sum) <= 0.0) return std::exp(first - larger) / sum;
+  }
+}
+
+// Zhang et al., "mixup: beyond empirical risk minimization", 2018. As in timm, a batch has one
+// share, and an image's partner is the one at the mirrored place of the batch.
+Augmentation make_mixup(const Numbers& numbers, std::span<const float>) {
+  const double alpha = numbers[0];
+  return {.mix = [alpha](SampleRandom& random) {
+    return alpha > 0.0 ? draw_beta(alpha, random) : 1.0;
+  }};
+}
+
 struct Kind {
   std::string_view name;
   Numbers usual;  // the numbers behind its name, if none are given
@@ -188,6 +210,7 @@ const std::vector<Kind>& kinds() {
       {"random_resized_crop", {0.08, 1.0}, 1e-4, 1, false, make_random_resized_crop},
       {"color_jitter", {0.4, 0.4, 0.4}, 0, 1, false, make_color_jitter},
       {"cutout", {8}, 1, 4096, true, make_cutout},
+      {"mixup", {0.2}, 0, 4, false, make_mixup},
   };
   return list;
 }

@@ -2,6 +2,8 @@
 // notes which samples a range has, then its threads decode or copy each image, vary it, and write
 // it normalised into the buffer of the batch. What a sample looks like is a function of (seed,
 // epoch, sample) alone, so it does not matter which thread of which rank prepares it, or when.
+// Where images are mixed, a rank also prepares the partners of its samples, wherever in the global
+// batch they are: nothing is exchanged, and the mixture is the same for any number of ranks.
 //
 // Images are decoded or copied by the threads of the queue, never by the thread that trains; load()
 // waits if they are late. Only the order of an epoch is a state, and it is made again when another
@@ -49,7 +51,8 @@ void check(const Images& images) {
 
 void check(const std::vector<Augmentation>& augmentations) {
   for (const Augmentation& own : augmentations) {
-    require(own.apply != nullptr || own.frame != nullptr, "an augmentation without a function");
+    require(own.apply != nullptr || own.frame != nullptr || own.mix != nullptr,
+            "an augmentation without a function");
     const auto same = [&](const Augmentation& other) { return other.name == own.name; };
     require(std::ranges::count_if(augmentations, same) == 1,
             "two augmentations have the same name");
@@ -57,6 +60,8 @@ void check(const std::vector<Augmentation>& augmentations) {
   const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
   require(std::ranges::count_if(augmentations, frames) <= 1,
           "two augmentations choose a part of the original");
+  const auto mixes = [](const Augmentation& one) { return one.mix != nullptr; };
+  require(std::ranges::count_if(augmentations, mixes) <= 1, "two augmentations mix images");
 }
 
 // Before any member is made from them: a wrong size would be an access outside of the pixels.
@@ -154,6 +159,13 @@ class ImageStream {
 
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
+  // The augmentation that mixes images, if there is one.
+  [[nodiscard]] const Augmentation* mixer() const {
+    const auto mixes = [](const Augmentation& one) { return one.mix != nullptr; };
+    const auto found = std::ranges::find_if(options_.augmentations, mixes);
+    return found == options_.augmentations.end() ? nullptr : &*found;
+  }
+
  private:
   [[nodiscard]] const std::uint8_t* in_memory(std::int64_t sample) const {
     return images_.pixels.data() + sample * image_;
@@ -246,7 +258,10 @@ class ImageStream {
 struct Buffer {
   std::vector<float> images = {};
   std::vector<std::int32_t> labels = {};
-  std::vector<std::int64_t> samples = {};  // which they are
+  std::vector<std::int32_t> other_labels = {};
+  std::vector<std::int64_t> samples = {};   // which they are
+  std::vector<std::int64_t> partners = {};  // what they are mixed with
+  double share = 1.0;                       // of the samples themselves
   std::optional<std::int64_t> epoch = {};
   Range read = {};  // the entries whose images are wanted
 
@@ -254,12 +269,19 @@ struct Buffer {
     images.resize(static_cast<std::size_t>(count * image));
     labels.resize(static_cast<std::size_t>(count));
     samples.resize(static_cast<std::size_t>(count));
+    other_labels.resize(static_cast<std::size_t>(count));
+    partners.resize(static_cast<std::size_t>(count));
   }
 
+  [[nodiscard]] bool is_mixed() const noexcept { return share < 1.0; }
+
   [[nodiscard]] Batch batch(std::int64_t count, std::int64_t image) const {
+    const auto samples_here = static_cast<std::size_t>(count);
     return {.samples = count,
             .images = std::span(images).first(static_cast<std::size_t>(count * image)),
-            .labels = std::span(labels).first(static_cast<std::size_t>(count))};
+            .labels = std::span(labels).first(samples_here),
+            .other_labels = std::span(other_labels).first(is_mixed() ? samples_here : 0),
+            .share = share};
   }
 };
 
@@ -275,20 +297,24 @@ class BatchQueue {
         list_(std::move(list)),
         // One more than the ranges ahead: the caller holds the last one that it took.
         buffers_(options.ahead + 1),
-        pixels_(options.workers) {
+        workers_(options.workers) {
     // All memory is made here, before a thread uses it.
     for (Buffer& buffer : buffers_) buffer.resize(largest, stream.image());
-    for (auto& memory : pixels_) memory.resize(static_cast<std::size_t>(stream.image()));
+    for (Worker& worker : workers_) {
+      worker.pixels.resize(static_cast<std::size_t>(stream.image()));
+      if (stream.mixer() != nullptr) worker.partner.resize(worker.pixels.size());
+    }
     queue_.emplace(
-        PrefetchQueue::Work{
-            .begin =
-                [this](const SampleRange& range, std::size_t buffer) {
-                  buffers_[buffer].read = part_of(range.last - range.first);
-                  list_(range, buffers_[buffer]);
-                  return range.last - range.first;
-                },
-            .prepare = [this](std::size_t buffer, std::int64_t part,
-                              std::size_t worker) { prepare(buffers_[buffer], part, worker); }},
+        PrefetchQueue::Work{.begin =
+                                [this](const SampleRange& range, std::size_t buffer) {
+                                  buffers_[buffer].read = part_of(range.last - range.first);
+                                  list_(range, buffers_[buffer]);
+                                  return range.last - range.first;
+                                },
+                            .prepare =
+                                [this](std::size_t buffer, std::int64_t part, std::size_t worker) {
+                                  prepare(buffers_[buffer], part, workers_[worker]);
+                                }},
         options);
   }
 
@@ -310,23 +336,40 @@ class BatchQueue {
     return found == parts_.end() ? Range{0, samples} : found->second;
   }
 
-  void prepare(Buffer& buffer, std::int64_t part, std::size_t worker) {
+  // The memory of a thread.
+  struct Worker {
+    std::vector<std::uint8_t> pixels = {};
+    std::vector<float> partner = {};  // normalised
+  };
+
+  void prepare(Buffer& buffer, std::int64_t part, Worker& worker) {
     const auto entry = static_cast<std::size_t>(part);
     // On a grid the ranks of a replica need all labels, but only the images of their own part.
     if (part < buffer.read.first || part >= buffer.read.last) {
       buffer.labels[entry] = stream_.label_of(buffer.samples[entry]);
+      if (buffer.is_mixed()) buffer.other_labels[entry] = stream_.label_of(buffer.partners[entry]);
       return;
     }
-    buffer.labels[entry] = stream_.write(buffer.samples[entry], buffer.epoch, pixels_[worker],
-                                         buffer.images.data() + part * stream_.image());
+    float* const image = buffer.images.data() + part * stream_.image();
+    buffer.labels[entry] = stream_.write(buffer.samples[entry], buffer.epoch, worker.pixels, image);
+    if (!buffer.is_mixed()) return;
+    buffer.other_labels[entry] =
+        stream_.write(buffer.partners[entry], buffer.epoch, worker.pixels, worker.partner.data());
+    mix(worker.partner, static_cast<float>(buffer.share), image);
+  }
+
+  static void mix(std::span<const float> partner, float share, float* image) {
+    for (std::size_t i = 0; i < partner.size(); ++i) {
+      image[i] = share * image[i] + (1.0F - share) * partner[i];
+    }
   }
 
   ImageStream& stream_;
   List list_;
   std::map<std::int64_t, Range> parts_;  // by the number of a range's samples
   std::vector<Buffer> buffers_;
-  std::vector<std::vector<std::uint8_t>> pixels_;  // of each thread
-  std::optional<PrefetchQueue> queue_;             // last: its threads end before what they use
+  std::vector<Worker> workers_;
+  std::optional<PrefetchQueue> queue_;  // last: its threads end before what they use
 };
 
 }  // namespace
@@ -410,10 +453,22 @@ class Loader::Impl {
     // Does nothing while the epoch is the same.
     order_.begin(range.epoch);
     const std::int64_t start = range.step * options_.global_batch;
+    const std::int64_t count = samples(range.step);
     for (std::int64_t i = range.first; i < range.last; ++i) {
-      buffer.samples[static_cast<std::size_t>(i - range.first)] = order_[start + i];
+      const auto entry = static_cast<std::size_t>(i - range.first);
+      buffer.samples[entry] = order_[start + i];
+      buffer.partners[entry] = order_[start + count - 1 - i];
     }
     buffer.epoch = range.epoch;
+    buffer.share = share_of(range);
+  }
+
+  // The same for all ranges of a step.
+  [[nodiscard]] double share_of(const SampleRange& range) const {
+    const Augmentation* const mixer = training_.mixer();
+    if (mixer == nullptr) return 1.0;
+    SampleRandom random(options_.seed, range.epoch, range.step, stream_of(mixer->name));
+    return mixer->mix(random);
   }
 
   // On the calling thread: images in memory need no threads, and an evaluation no prefetching.

@@ -4,6 +4,10 @@
 // which one runs at a time: a step allocates nothing. For each batch size there is a plan, which
 // has the kernels and the shapes of all values. Evaluation runs the kernels for training where
 // there are some for as many images; the last batch of a data set gets kernels of its own.
+//
+// Files: executor.hpp declares both halves; program.cpp says what a rank runs and makes the
+// kernels; graph.cpp says in which buffer each gradient lies. An Executor belongs to one thread at
+// a time; its kernels use the engine's team.
 
 #include "executor/executor.hpp"
 
@@ -27,6 +31,7 @@ tensor::AnyTensor make(tensor::Engine& engine, std::int64_t elements, tensor::Da
   return tensor::AnyTensor({1, 1, 1, std::max<std::int64_t>(elements, 1)}, type, engine.memory());
 }
 
+// 0 for an executor that does not train.
 std::int64_t largest_training_batch(const ExecutorOptions& options) {
   const std::vector<std::int64_t>& batches = options.training_batches;
   return batches.empty() ? 0 : *std::ranges::max_element(batches);
@@ -77,7 +82,9 @@ std::vector<std::string> names_of_nodes(const Program& program, const Model& mod
   return names;
 }
 
-/// While it lives, layers are made in `memory`, for another user than those before.
+/// While it lives, layers are made in `memory`, for another user than those before. The engine is
+/// told where layers allocate. Packed weights and workspaces of one batch size are not needed while
+/// another runs, so all sizes get the same blocks.
 class LayerMemory {
  public:
   LayerMemory(tensor::Engine& engine, ReusedMemory& memory) : engine_(engine) {
@@ -104,6 +111,8 @@ Activations::Activations(tensor::Engine& engine, tensor::DataType type,
                          const std::vector<std::int64_t>& sizes, const BackwardPlan& backward,
                          const std::vector<std::string>& writers)
     : type_(type) {
+  // Value 0 is the batch, whose memory is the caller's. The scope names the layer if the limit is
+  // exceeded.
   for (std::size_t value = 1; value < sizes.size(); ++value) {
     const MemoryScope scope(engine.memory(), "the output of " + writers[value - 1]);
     values_.push_back(make(engine, sizes[value], type));
@@ -130,12 +139,14 @@ Executor::Impl::Impl(tensor::Engine& engine, const Model& model, std::unique_ptr
       kernel_memory_(engine.memory()) {
   check_state();
   prepare_nodes();
+  // Training plans first: where evaluation has as many images, it finds one of these.
   for (const std::int64_t images : options_.training_batches)
     add_plan(images, KernelPurpose::training);
   add_plan(options_.evaluation_batch, KernelPurpose::evaluation);
   fixed_plans_ = plans_.size();
   const bool narrow = options_.precision != tensor::DataType::f32;
   if (plans_.front().input || narrow) input_ = make(engine, sizes_.front(), options_.precision);
+  // The loss wants fp32, and so its gradient comes as fp32, too.
   if (narrow) logits_ = tensor::Tensor({1, 1, 1, sizes_.back()}, engine.memory());
 }
 
@@ -159,6 +170,7 @@ void Executor::Impl::prepare_nodes() {
   std::size_t most = 0;
   for (const GraphNode& node : program_->graph().nodes) {
     most = std::max(most, node.inputs.size());
+    // By name, so that dropout draws the same where other layers are added in front.
     random_layers_.push_back(node.layer ? layer_seed(options_.seed, model_.layers[*node.layer].name)
                                         : 0);
   }
@@ -171,6 +183,9 @@ void Executor::Impl::check_batch(const Batch& batch) const {
   check_span("batch.images", batch.images.size(),
              samples * static_cast<std::size_t>(model_.input.image()));
   check_span("batch.labels", batch.labels.size(), samples);
+  if (!batch.other_labels.empty()) {
+    check_span("batch.other_labels", batch.other_labels.size(), samples);
+  }
 }
 
 const BatchPlan& Executor::Impl::training_plan(std::int64_t images) const {
@@ -255,6 +270,7 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
   check_span("parameters", parameters.size(), program_->layout().parameter_count);
   check_span("statistics", statistics.size(), program_->layout().statistic_count);
   evaluated_ = 0;
+  // Evaluation packs other weights: infer() has to pack its own again.
   packed_for_ = 0;
   if (batch.samples == 0) return {};
   const BatchPlan& plan = run_inference(batch, {parameters, statistics});
@@ -266,6 +282,7 @@ const BatchPlan& Executor::Impl::run_inference(const Batch& batch,
   const BatchPlan& plan = evaluation_plan(batch.samples);
   const void* input = input_of(plan, batch);
   for (std::size_t i = 0; i < spans_.size(); ++i) {
+    // infer() is called for the same weights again and again, so it packs them once.
     const bool packs = spans_[i].block && !weights.packed;
     if (packs) plan.kernels[i]->load(spans_[i].parameters_of(weights.parameters));
     plan.kernels[i]->forward_inference(forward_operands(i, plan, input, weights.parameters),
@@ -291,28 +308,37 @@ std::span<const float> Executor::Impl::infer(std::span<const float> images, std:
 // This rank has the logits of some images; where several ranks hold the same, one reports them.
 tensor::Loss Executor::Impl::loss_of(const BatchPlan& plan, const Batch& batch, Range counted,
                                      float smoothing, tensor::AnyView gradient) {
+  // An evaluation batch may be filled up with images that another rank counts.
   const Range own = intersection(plan.scored, counted);
   tensor::View<const float> logits = logits_of(plan);
   logits = {logits.image(own.first - plan.scored.first), logits.shape.with_n(own.size())};
-  const auto labels = batch.labels.subspan(static_cast<std::size_t>(own.first),
-                                           static_cast<std::size_t>(own.size()));
+  const auto own_of = [&](std::span<const std::int32_t> labels) {
+    if (labels.empty()) return labels;
+    return labels.subspan(static_cast<std::size_t>(own.first),
+                          static_cast<std::size_t>(own.size()));
+  };
   // The gradient may replace the logits that it comes from.
   const bool narrow = gradient.type != tensor::DataType::f32;
+  // fp32 logits of a bf16 executor become their own gradient, in place, and are rounded from there.
   const tensor::View<float> wide =
       narrow ? tensor::View<float>(logits_.data(), gradient.shape) : gradient.as<float>();
-  const tensor::Loss loss = tensor::softmax_cross_entropy(engine_, logits, labels, smoothing, wide);
+  const tensor::Loss loss =
+      tensor::softmax_cross_entropy(engine_, logits, own_of(batch.labels), smoothing, wide,
+                                    {.others = own_of(batch.other_labels), .share = batch.share});
   if (narrow) tensor::convert(engine_, wide, gradient);
   return plan.counts ? loss : tensor::Loss{};
 }
 
 std::span<const float> Executor::Impl::logits() const noexcept {
   if (logits_.data() != nullptr) return logits_.span().first(evaluated_);
+  // The address is the same for all plans; only the number of elements differs.
   const auto logits = activations_.read(spans_.size(), nullptr, plans_.front());
   return {logits.as<float>().data, evaluated_};
 }
 
 Range Executor::Impl::samples_read(std::int64_t samples) const {
   const BatchPlan* const plan = find(plans_, samples);
+  // A rank whose part is cut along samples needs the images of its own part only.
   return plan != nullptr && plan->input ? plan->input->n : Range{0, samples};
 }
 

@@ -126,7 +126,7 @@ class Lowerer {
   [[noreturn]] void refuse_parts(const LayerSpec& layer, int a, int b) const {
     refuse(layer, "a split in " + std::to_string(a) + " x " + std::to_string(b) +
                       " parts does not give each of " + std::to_string(grid_.pr) +
-                      " ranks of a group one");
+                      " ranks of a replica one");
   }
 
   const Model& model_;
@@ -192,11 +192,11 @@ class Slicer {
 
 // A change of layout sends what ranks need and do not hold, and the gradient the opposite way.
 LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
-  const auto words = [](const Partition& from, const Partition& to) {
-    return static_cast<std::uint64_t>(words_moved(from, to));
+  const auto elements = [](const Partition& from, const Partition& to) {
+    return static_cast<std::uint64_t>(elements_moved(from, to));
   };
-  return {.forward = words(layout.x, layout.y),
-          .backward = input_gradient ? words(layout.y, layout.x) : 0};
+  return {.forward = elements(layout.x, layout.y),
+          .backward = input_gradient ? elements(layout.y, layout.x) : 0};
 }
 
 }  // namespace
@@ -234,8 +234,8 @@ ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& spl
 // The ranks of a replica hold other samples or pixels where the layer's input is cut along them.
 // Where channels are cut, each rank holds other parameters; where nothing is cut, all compute the
 // same.
-std::vector<bool> adds_up_in_group(const Model& model, const std::vector<LayerSplit>& splits,
-                                   int ranks) {
+std::vector<bool> adds_up_in_replica(const Model& model, const std::vector<LayerSplit>& splits,
+                                     int ranks) {
   const Lowering lowering = lower(model, splits, ranks, 1);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<bool> adds_up;
@@ -275,8 +275,8 @@ std::vector<std::uint64_t> activation_bytes(const Model& model,
                                             const std::vector<LayerSplit>& splits, ProcessGrid grid,
                                             std::int64_t images, tensor::DataType type) {
   std::vector<std::uint64_t> bytes(model.layers.size());
-  for (int group = 0; group < grid.pc; ++group) {
-    const std::int64_t own = even_range(images, grid.pc, group).size();
+  for (int replica = 0; replica < grid.pc; ++replica) {
+    const std::int64_t own = even_range(images, grid.pc, replica).size();
     const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
     for (std::size_t i = 0; i < layers.size(); ++i) bytes[i] += layers[i].bytes(type);
   }
@@ -284,24 +284,25 @@ std::vector<std::uint64_t> activation_bytes(const Model& model,
 }
 
 // A ring allreduce over g ranks sends 2 (g-1)/g of the slice from each of them, so 2 (g-1) slices.
-std::vector<std::uint64_t> gradient_words(const Model& model, const std::vector<LayerSplit>& splits,
-                                          ProcessGrid grid) {
-  const std::vector<bool> adds_up = adds_up_in_group(model, splits, grid.pr);
-  std::vector<std::uint64_t> words(adds_up.size());
+std::vector<std::uint64_t> gradient_elements(const Model& model,
+                                             const std::vector<LayerSplit>& splits,
+                                             ProcessGrid grid) {
+  const std::vector<bool> adds_up = adds_up_in_replica(model, splits, grid.pr);
+  std::vector<std::uint64_t> elements(adds_up.size());
   for (int position = 0; position < grid.pr; ++position) {
     const ParameterLayout held = layout_of(model, splits, grid.pr, position);
-    for (std::size_t i = 0; i < words.size(); ++i) {
+    for (std::size_t i = 0; i < elements.size(); ++i) {
       if (adds_up[i] && position > 0) continue;  // one slice, of all ranks
       const int holders = adds_up[i] ? grid.ranks() : grid.pc;
-      words[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.blocks[i].size;
+      elements[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.blocks[i].size;
     }
   }
-  return words;
+  return elements;
 }
 
 tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                     const Lowering& lowering, std::size_t node, int rank,
-                                    BatchNormGroup statistics, tensor::DataType type) {
+                                    BatchNormScope statistics, tensor::DataType type) {
   const GraphNode& at = lowering.graph.nodes[node];
   const NodeLayout& layout = lowering.layouts[node];
   if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank, type)};

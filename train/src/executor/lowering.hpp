@@ -55,15 +55,15 @@ struct Lowering {
 
 /// Elements that all ranks of a grid send for each parameter block when its gradients meet over
 /// everybody: 2 (g-1)/g of a slice by each of the g ranks that hold it.
-[[nodiscard]] std::vector<std::uint64_t> gradient_words(const Model& model,
-                                                        const std::vector<LayerSplit>& splits,
-                                                        ProcessGrid grid);
+[[nodiscard]] std::vector<std::uint64_t> gradient_elements(const Model& model,
+                                                           const std::vector<LayerSplit>& splits,
+                                                           ProcessGrid grid);
 
 /// What the kernel of node `node` allocates on rank `rank` of a replica that trains together, with
 /// what it keeps for messages.
 [[nodiscard]] tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                                   const Lowering& lowering, std::size_t node,
-                                                  int rank, BatchNormGroup statistics,
+                                                  int rank, BatchNormScope statistics,
                                                   tensor::DataType type);
 
 }  // namespace rondo::train

@@ -16,7 +16,7 @@ constexpr std::size_t block_alignment = 64;
 
 }  // namespace
 
-void MemoryAccount::take(std::size_t bytes) {
+void MemoryAccount::add(std::size_t bytes) {
   const bool fits = limit_ == 0 || (bytes <= limit_ && in_use_ <= limit_ - bytes);
   if (!fits) {
     throw ConfigError("train.memory_limit: " + purpose_ + " wants " + std::to_string(bytes) +
@@ -30,18 +30,18 @@ void MemoryAccount::take(std::size_t bytes) {
 }
 
 void* AccountedMemory::do_allocate(std::size_t bytes, std::size_t alignment) {
-  account_.take(bytes);
+  account_.add(bytes);
   try {
     return upstream_->allocate(bytes, alignment);
   } catch (...) {
-    account_.give_back(bytes);
+    account_.remove(bytes);
     throw;
   }
 }
 
 void AccountedMemory::do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) {
   upstream_->deallocate(memory, bytes, alignment);
-  account_.give_back(bytes);
+  account_.remove(bytes);
 }
 
 MemoryScope::MemoryScope(std::pmr::memory_resource* memory, const std::string& purpose) {

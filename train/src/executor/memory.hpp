@@ -16,10 +16,10 @@ class MemoryAccount {
   /// `limit` in bytes; 0: none.
   explicit MemoryAccount(std::size_t limit = 0) : limit_(limit) {}
 
-  /// Throws ConfigError, and takes nothing, where the limit would be exceeded: it names what the
+  /// Throws ConfigError, and adds nothing, where the limit would be exceeded: it names what the
   /// bytes are for, and says how to need fewer.
-  void take(std::size_t bytes);
-  void give_back(std::size_t bytes) noexcept { in_use_ -= bytes; }
+  void add(std::size_t bytes);
+  void remove(std::size_t bytes) noexcept { in_use_ -= bytes; }
 
   /// For messages, what the next bytes are for; returns what they were for until now.
   std::string set_purpose(std::string purpose) {
@@ -37,7 +37,7 @@ class MemoryAccount {
   std::string purpose_ = "an array";
 };
 
-/// Memory of another resource, booked in an account. Both are lent.
+/// Memory of another resource, counted in an account. Both are lent.
 class AccountedMemory final : public std::pmr::memory_resource {
  public:
   explicit AccountedMemory(MemoryAccount& account, std::pmr::memory_resource* upstream =
@@ -57,8 +57,8 @@ class AccountedMemory final : public std::pmr::memory_resource {
   std::pmr::memory_resource* upstream_;
 };
 
-/// While it lives, what is taken from `memory` is for `purpose`, as in "layer conv1"; only
-/// AccountedMemory takes notice.
+/// While it lives, what is allocated from `memory` is for `purpose`, as in "layer conv1"; only
+/// AccountedMemory notes it.
 class MemoryScope {
  public:
   MemoryScope(std::pmr::memory_resource* memory, const std::string& purpose);
@@ -67,14 +67,14 @@ class MemoryScope {
   ~MemoryScope();
 
  private:
-  MemoryAccount* account_ = nullptr;  // null: nobody takes notice
+  MemoryAccount* account_ = nullptr;  // null: nobody notes it
   std::string before_ = {};
 };
 
 /// Memory for several users that are never active at the same time, such as the kernels of several
-/// batch sizes: each is made between two calls of rewind(), and all are given the same blocks.
+/// batch sizes: each is made between two calls of rewind(), and all get the same blocks.
 ///
-/// What one user has left in a block another one may overwrite. Nothing is given back before the
+/// What one user has left in a block another one may overwrite. Nothing is freed before the
 /// end: users may go in any order.
 class ReusedMemory final : public std::pmr::memory_resource {
  public:

@@ -6,9 +6,11 @@
 // communication. Reductions of gradients so travel behind the layers that come later.
 //
 // When a loss is NaN or Inf, the forward pass runs once more, to find the first value that is.
+//
+// Nothing here allocates: plans, buffers and operand lists were made by the constructor. Where the
+// observer has a profile, each part of a step is timed; without one that costs a comparison.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -32,6 +34,8 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
   }
 
   profile_ = observer.profile();
+  // A size that was not announced is an error: making kernels in the middle of a run would take
+  // long, and memory that was not planned.
   const BatchPlan& plan = training_plan(batch.samples);
   const void* input = input_of(plan, batch);
   forward(plan, input, observer);
@@ -54,6 +58,7 @@ void Executor::Impl::prepare_weights(std::size_t node, const BatchPlan& plan,
     observer.make_ready(*spans.block);
   }
   const StepProfile::Part part(profile_, "pack", names_[node]);
+  // In every step, because the parameters have changed since the last one.
   plan.kernels[node]->load(spans.parameters_of(state_.parameters));
 }
 
@@ -75,6 +80,7 @@ std::span<const tensor::AnyView> Executor::Impl::gradients_of_all(const Backward
                                                                   const BatchPlan& plan) {
   input_gradients_.clear();
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    // An input without a gradient still has a shape, by which kernels count their way through dy.
     const ValueId value = program_->graph().nodes[step.node].inputs[i];
     const std::optional<BufferId>& dx = step.inputs[i].dx;
     input_gradients_.push_back(
@@ -121,6 +127,7 @@ void Executor::Impl::backward_layer(const BatchPlan& plan, const void* input,
     const StepProfile::Part part(profile_, "backward_input", name);
     kernel.backward_input(operands);
   }
+  // Most values have one reader: its gradient is the value's, and nothing is added.
   if (!step.add_dx_to && !step.add_residual_to && step.inputs.empty()) return;
   const StepProfile::Part part(profile_, "add", name);
   const std::vector<ValueId>& inputs = program_->graph().nodes[step.node].inputs;
@@ -159,6 +166,7 @@ void Executor::Impl::train_nothing(StepObserver& observer) {
     const LayerSpans& spans = spans_[step.node];
     if (spans.block) {
       std::ranges::fill(spans.parameters_of(state_.gradients), 0.0F);
+      // Zeros are this rank's part of the sum.
       observer.gradients_final(*spans.block);
     }
     observer.between_layers();
@@ -169,18 +177,12 @@ void Executor::Impl::train_nothing(StepObserver& observer) {
 
 namespace {
 
-bool is_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
 bool is_finite(const tensor::ConstAnyView& values) {
   const auto size = static_cast<std::size_t>(values.shape.size());
   if (values.type == tensor::DataType::f32) {
-    return is_finite(std::span(values.as<float>().data, size));
+    return tensor::all_finite(std::span(values.as<float>().data, size));
   }
-  return std::ranges::all_of(
-      std::span(values.as<tensor::Bfloat16>().data, size),
-      [](tensor::Bfloat16 value) { return std::isfinite(tensor::to_float(value)); });
+  return tensor::all_finite(std::span(values.as<tensor::Bfloat16>().data, size));
 }
 
 }  // namespace
@@ -191,7 +193,7 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   if (batch.samples == 0 && !program_->runs_empty_batches()) return {};
   const BatchPlan& plan = training_plan(batch.samples);
   const void* input = input_of(plan, batch);
-  std::string first = is_finite(batch.images) ? "" : "the images";
+  std::string first = tensor::all_finite(batch.images) ? "" : "the images";
   const auto note = [&](bool finite, const char* what, std::size_t node) {
     if (finite || !first.empty()) return;
     const GraphNode& at = program_->graph().nodes[node];
@@ -200,7 +202,8 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   };
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const auto parameters = spans_[i].parameters_of(std::span<const float>(state_.parameters));
-    note(is_finite(parameters), "the parameters of ", i);
+    // Parameters before the output: broken parameters explain a broken output, and not the reverse.
+    note(tensor::all_finite(parameters), "the parameters of ", i);
     if (spans_[i].block) plan.kernels[i]->load(parameters);
     plan.kernels[i]->forward_training(forward_operands(i, plan, input, state_.parameters),
                                       spans_[i].statistics_of(state_.statistics));

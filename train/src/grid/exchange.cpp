@@ -188,8 +188,8 @@ Exchange::Exchange(transport::Communicator& communicator, Redistribution plan, B
       held_(held),
       wanted_(wanted),
       arrival_(arrival),
-      sent_(make_buffer(plan_.words_sent(), type, memory)),
-      received_(make_buffer(plan_.words_received(), type, memory)) {
+      sent_(make_buffer(plan_.elements_sent(), type, memory)),
+      received_(make_buffer(plan_.elements_received(), type, memory)) {
   if (!silent()) travel_ = communicator.plan_sendrecv(neighbours_of(plan_, sent_, received_));
 }
 
@@ -218,7 +218,7 @@ void Exchange::finish(void* to) {
 }
 
 std::size_t Exchange::bytes(const Redistribution& plan, tensor::DataType type) noexcept {
-  return static_cast<std::size_t>(plan.words_sent() + plan.words_received()) *
+  return static_cast<std::size_t>(plan.elements_sent() + plan.elements_received()) *
          tensor::size_of(type);
 }
 

@@ -122,7 +122,7 @@ class ChannelExchange {
   /// (p - 1) / p of |all| where channels are even.
   [[nodiscard]] transport::Request allgather(tensor::ConstAnyView own, tensor::AnyView all);
 
-  /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many words.
+  /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many elements.
   [[nodiscard]] transport::Request reduce_scatter(tensor::View<const float> all,
                                                   tensor::View<float> own);
 

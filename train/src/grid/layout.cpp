@@ -18,7 +18,7 @@ int turned_block(int position, int turn, int pr) {
 // Which block of its replica's samples a position holds; 0 where the replica holds them together.
 int block_within(const ValueLayout& layout, const ProcessGrid& grid, int position) {
   switch (layout.kind) {
-    case SplitKind::group:
+    case SplitKind::replica:
       return 0;
     case SplitKind::channel:
       return turned_block(position, layout.turn, grid.pr);
@@ -45,7 +45,7 @@ Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
   switch (layout.kind) {
     case SplitKind::sample:
       return {.n = grid.ranks()};
-    case SplitKind::group:
+    case SplitKind::replica:
       return {.n = grid.pc};
     case SplitKind::space:
       return {.n = grid.pc, .h = layout.h, .w = layout.w};

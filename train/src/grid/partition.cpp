@@ -70,7 +70,7 @@ void check_grid(const ProcessGrid& grid, const Parts& within) {
                                 std::to_string(grid.pc) + " has no ranks");
   }
   if (within.blocks() < 1 || grid.pr % within.blocks() != 0) {
-    throw std::invalid_argument("process grid: groups of " + std::to_string(grid.pr) +
+    throw std::invalid_argument("process grid: replicas of " + std::to_string(grid.pr) +
                                 " ranks cannot share " + std::to_string(within.blocks()) +
                                 " blocks evenly");
   }
@@ -167,7 +167,7 @@ Partition by_sample(tensor::Shape extents, int ranks) {
   return on_grid(extents, {.pc = ranks}, {});
 }
 
-Partition by_group(tensor::Shape extents, ProcessGrid grid) { return on_grid(extents, grid, {}); }
+Partition by_replica(tensor::Shape extents, ProcessGrid grid) { return on_grid(extents, grid, {}); }
 
 Partition by_channel(tensor::Shape extents, ProcessGrid grid) {
   return on_grid(extents, grid, {.c = grid.pr});
@@ -175,7 +175,7 @@ Partition by_channel(tensor::Shape extents, ProcessGrid grid) {
 
 Partition by_space(tensor::Shape extents, ProcessGrid grid, int h_parts, int w_parts) {
   if (h_parts < 1 || w_parts < 1 || h_parts * w_parts != grid.pr) {
-    throw std::invalid_argument("process grid: groups of " + std::to_string(grid.pr) +
+    throw std::invalid_argument("process grid: replicas of " + std::to_string(grid.pr) +
                                 " ranks cannot split images into " + std::to_string(h_parts) +
                                 " x " + std::to_string(w_parts) + " parts");
   }
@@ -202,7 +202,7 @@ Partition output_of(const Partition& x, ChannelGrid grid, tensor::Shape y) {
   return {y, x.parts(), block_of_rank};
 }
 
-// All channels of the rank's group: what it convolves.
+// The channels of all ranks that share the rank's block of channels: what it convolves.
 Box gathered_input(const Partition& x, ChannelGrid grid, int rank) {
   Box box = x.box_of(rank);
   box.c = even_range(x.extents().c, grid.channels, position_of(x, grid, rank).channel);

@@ -65,10 +65,10 @@ void sort_from(std::vector<Transfer>& transfers, int rank, int ranks, int step) 
   });
 }
 
-std::int64_t words_of(const std::vector<Transfer>& transfers) noexcept {
-  std::int64_t words = 0;
-  for (const Transfer& transfer : transfers) words += transfer.box.size();
-  return words;
+std::int64_t elements_of(const std::vector<Transfer>& transfers) noexcept {
+  std::int64_t elements = 0;
+  for (const Transfer& transfer : transfers) elements += transfer.box.size();
+  return elements;
 }
 
 void expect_alike(const Partition& from, const Partition& to) {
@@ -78,8 +78,8 @@ void expect_alike(const Partition& from, const Partition& to) {
 
 }  // namespace
 
-std::int64_t Redistribution::words_sent() const noexcept { return words_of(sends); }
-std::int64_t Redistribution::words_received() const noexcept { return words_of(receives); }
+std::int64_t Redistribution::elements_sent() const noexcept { return elements_of(sends); }
+std::int64_t Redistribution::elements_received() const noexcept { return elements_of(receives); }
 
 // Sends begin with the next rank, receives with the previous one: at any time ranks are busy with
 // different peers.
@@ -103,24 +103,24 @@ Redistribution redistribution(const Partition& from, const Partition& to, int ra
 }
 
 // What the rank holds already is not sent, whoever else holds it.
-std::int64_t words_received(const Partition& from, const Partition& to, int rank) {
+std::int64_t elements_received(const Partition& from, const Partition& to, int rank) {
   expect_alike(from, to);
   const Box target = to.box_of(rank);
   return target.size() - intersection(from.box_of(rank), target).size();
 }
 
-std::int64_t words_moved(const Partition& from, const Partition& to) {
-  std::int64_t words = 0;
-  for (int rank = 0; rank < from.ranks(); ++rank) words += words_received(from, to, rank);
-  return words;
+std::int64_t elements_moved(const Partition& from, const Partition& to) {
+  std::int64_t elements = 0;
+  for (int rank = 0; rank < from.ranks(); ++rank) elements += elements_received(from, to, rank);
+  return elements;
 }
 
-std::int64_t words_moved(const Partition& from, std::span<const Box> wanted) {
-  std::int64_t words = 0;
+std::int64_t elements_moved(const Partition& from, std::span<const Box> wanted) {
+  std::int64_t elements = 0;
   for (int rank = 0; rank < from.ranks(); ++rank) {
-    words += redistribution(from, wanted, rank).words_sent();
+    elements += redistribution(from, wanted, rank).elements_sent();
   }
-  return words;
+  return elements;
 }
 
 // The holders of one block have computed the same sums, so the i-th holder of a block deals with

@@ -1,7 +1,8 @@
 // Models that have been trained: exported, evaluated on a test set, and asked what is on an image.
 //
 // What all three need is a model with the weights of a file, and what the images of the model are
-// normalised with. Files that Rondo has written say the latter; for others the data set is read.
+// normalised with. Files that Rondo has written say the latter; for others, and for checkpoints,
+// the data set is read.
 
 #include <rondo/train/inference.hpp>
 
@@ -12,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <rondo/tensor/engine.hpp>
@@ -20,10 +22,12 @@
 #include <rondo/train/image.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
+#include <rondo/train/predictor.hpp>
 #include <rondo/train/weights.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "checkpoint/resume.hpp"
 #include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
 #include "data/prefetch_queue.hpp"
@@ -56,8 +60,18 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
   return dataset;
 }
 
-LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& file,
-                       TestSet test_set) {
+// A checkpoint is of one configuration: with another one its numbers would mean something else.
+LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  expect_same_training(manifest, experiment);
+  PreparedRun run = load_run(experiment);
+  LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
+  trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
+  return trained;
+}
+
+LoadedModel load_file(const Experiment& experiment, const std::filesystem::path& file,
+                      TestSet test_set) {
   // The data set first: a model takes its input and its classes from it.
   LoadedModel trained{.dataset = dataset_for(experiment, SafetensorsFile(file), test_set)};
   trained.model = load_run(experiment, &trained.dataset).model;
@@ -66,6 +80,14 @@ LoadedModel load_model(const Experiment& experiment, const std::filesystem::path
   trained.weights.statistics.resize(layout.statistic_count);
   load_weights(file, layout, trained.weights.parameters, trained.weights.statistics);
   return trained;
+}
+
+LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& source,
+                       TestSet test_set) {
+  std::error_code ignored;
+  const bool is_checkpoint = std::filesystem::is_directory(source, ignored);
+  return is_checkpoint ? load_checkpoint(experiment, source)
+                       : load_file(experiment, source, test_set);
 }
 
 ModelState state_of(ModelWeights& weights) {
@@ -114,34 +136,38 @@ std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
 // One image at a time: whoever has many in a row can make them a data set.
 class Classifier::Impl {
  public:
-  Impl(const Experiment& experiment, const std::filesystem::path& weights, int threads)
-      : trained_(load_model(experiment, weights, TestSet::left)),
-        writer_(trained_.dataset.mean, trained_.dataset.stddev),
+  Impl(const LoadedModel& trained, int threads)
+      : model_(trained.model),
+        writer_(trained.dataset.mean, trained.dataset.stddev),
         engine_(threads),
-        executor_(engine_, trained_.model, state_of(trained_.weights), {.evaluation_batch = 1}),
-        image_(static_cast<std::size_t>(trained_.model.input.image())) {}
+        predictor_(engine_,
+                   {.model = trained.model,
+                    .parameters = trained.weights.parameters,
+                    .statistics = trained.weights.statistics},
+                   1),
+        image_(static_cast<std::size_t>(trained.model.input.image())) {}
 
-  [[nodiscard]] const Model& model() const noexcept { return trained_.model; }
+  [[nodiscard]] const Model& model() const noexcept { return model_; }
 
   std::vector<float> logits(const std::filesystem::path& file) {
-    const tensor::Shape& input = trained_.model.input;
+    const tensor::Shape& input = model_.input;
     const std::vector<std::uint8_t> pixels = pixels_for(file, input);
     writer_.write(pixels.data(), input.h * input.w, image_.data());
-    const std::span<const float> logits = executor_.infer(image_, 1);
+    const std::span<const float> logits = predictor_.logits(image_, 1);
     return {logits.begin(), logits.end()};
   }
 
  private:
-  LoadedModel trained_;
+  Model model_;  // as it was trained; it runs with fewer layers
   ImageWriter writer_;
   tensor::Engine engine_;
-  Executor executor_;
+  Predictor predictor_;
   std::vector<float> image_;  // normalised
 };
 
 Classifier::Classifier(const Experiment& experiment, const std::filesystem::path& weights,
                        int threads)
-    : impl_(std::make_unique<Impl>(experiment, weights, threads)) {}
+    : impl_(std::make_unique<Impl>(load_model(experiment, weights, TestSet::left), threads)) {}
 
 Classifier::~Classifier() = default;
 
@@ -158,7 +184,7 @@ std::string digest_of_images(const Images& images) {
   return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
 }
 
-// Ranks that judged with other weights, or other images, would give a mean of nothing.
+// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
 void agree_on_files(transport::World& world, const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const std::vector<Fact> facts = {
@@ -186,8 +212,8 @@ LoaderOptions test_options(const Experiment::Data& data) {
           .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
 }
 
-LossSums judge(LoadedModel& trained, const Experiment& experiment, Range share, std::int64_t batch,
-               int threads) {
+LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Range share,
+                        std::int64_t batch, int threads) {
   LossSums sums;
   if (share.size() == 0) return sums;
   tensor::Engine engine(threads);
@@ -215,8 +241,8 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   LossSums own;
   agree_on(world, [&] {
-    own = judge(trained, experiment, share, evaluation_batch(experiment, world.size(), share),
-                threads);
+    own = evaluate_share(trained, experiment, share,
+                         evaluation_batch(experiment, world.size(), share), threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   // The evaluation has taken as long as its slowest rank.

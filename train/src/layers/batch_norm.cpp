@@ -75,8 +75,8 @@ class BatchNormKernel final : public LayerKernel {
 /// The ranks that share statistics: of one channel block, of one replica, and of one replica or
 /// all.
 transport::Communicator& sharing(GridCommunicators& communicators, const Partition& x,
-                                 BatchNormGroup statistics) {
-  const bool by_replica = statistics == BatchNormGroup::group;
+                                 BatchNormScope statistics) {
+  const bool by_replica = statistics == BatchNormScope::replica;
   std::vector<int> colors;
   std::vector<int> keys;
   for (int rank = 0; rank < x.ranks(); ++rank) {
@@ -93,15 +93,15 @@ transport::Communicator& sharing(GridCommunicators& communicators, const Partiti
 }
 
 tensor::SumOverRanks sum_over(const KernelContext& context, const Partition& x,
-                              BatchNormGroup statistics) {
-  if (statistics == BatchNormGroup::rank) return {};
+                              BatchNormScope statistics) {
+  if (statistics == BatchNormScope::rank) return {};
   // A communicator of one rank would only cost a call.
   const auto of_several = [](transport::Communicator* ranks) {
     return ranks != nullptr && ranks->size() > 1 ? ranks : nullptr;
   };
   transport::Communicator* const here = of_several(&sharing(context.communicators, x, statistics));
   transport::Communicator* const elsewhere =
-      statistics == BatchNormGroup::all ? of_several(context.across) : nullptr;
+      statistics == BatchNormScope::all ? of_several(context.across) : nullptr;
   if (here == nullptr && elsewhere == nullptr) return {};
   return [here, elsewhere](std::span<double> sums) {
     // Within the replica first, then over the replicas: after both every rank has the sum of all.
@@ -125,7 +125,7 @@ tensor::Shape box_of(const Partition& x, int rank) {
 class BatchNormOnGrid final : public LayerKernel {
  public:
   BatchNormOnGrid(const KernelContext& context, const BatchNormLayer& layer,
-                  const NodeLayout& layout, BatchNormGroup statistics)
+                  const NodeLayout& layout, BatchNormScope statistics)
       : box_(box_of(layout.x, context.communicators.rank())),
         type_(context.type),
         residual_(layer.residual) {
@@ -224,7 +224,7 @@ class BatchNorm final : public LayerType {
     // As the constructor of BatchNormOnGrid decides it.
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
-    const bool shared = kernel.statistics != BatchNormGroup::rank;
+    const bool shared = kernel.statistics != BatchNormScope::rank;
     return kernel.kernels.of(spec_of(layer_, x.shape(), kernel.type), shared);
   }
 
@@ -237,7 +237,7 @@ class BatchNorm final : public LayerType {
 std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const KernelContext& context,
                                                      const BatchNormLayer& layer,
                                                      const NodeLayout& layout,
-                                                     BatchNormGroup statistics) {
+                                                     BatchNormScope statistics) {
   return std::make_unique<BatchNormOnGrid>(context, layer, layout, statistics);
 }
 

@@ -125,8 +125,9 @@ class Convolution final : public LayerType {
   LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
     if (layout.by_channel()) return traffic_by_channel(layout, input_gradient);
     const Windows windows = windows_of(layer_);
-    return {words_sent(layout.x, forward_needs(layout.x, layout.y, windows)),
-            input_gradient ? words_sent(layout.y, backward_needs(layout.x, layout.y, windows)) : 0};
+    return {
+        elements_sent(layout.x, forward_needs(layout.x, layout.y, windows)),
+        input_gradient ? elements_sent(layout.y, backward_needs(layout.x, layout.y, windows)) : 0};
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {

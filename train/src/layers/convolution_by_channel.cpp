@@ -97,8 +97,8 @@ Members members_of(const NodeLayout& layout, bool reducing) {
   Members members;
   for (int rank = 0; rank < layout.x.ranks(); ++rank) {
     const ChannelPosition at = position_of(layout.x, grid, rank);
-    // Ranks that hold copies of the same block form groups of their own, each of which does all of
-    // the work.
+    // Ranks that hold copies of the same block form process groups of their own, each of which does
+    // all the work.
     const int samples =
         layout.x.block_of(rank) / grid.ranks() * layout.x.holders() + layout.x.holder_index(rank);
     if (reducing) {

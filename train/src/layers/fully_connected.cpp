@@ -37,13 +37,13 @@ tensor::FullyConnectedSpec spec_of(const FullyConnectedLayer& layer, const tenso
 }
 
 void require_fit(const NodeLayout& layout, ProcessGrid grid) {
-  if (layout.x == by_group(layout.x.extents(), grid) &&
-      layout.y == by_group(layout.y.extents(), grid)) {
+  if (layout.x == by_replica(layout.x.extents(), grid) &&
+      layout.y == by_replica(layout.y.extents(), grid)) {
     return;
   }
 
   throw std::invalid_argument(
-      "fully connected by output: all ranks of a group must hold the same input and output");
+      "fully connected by output: all ranks of a replica must hold the same input and output");
 }
 
 /// The 1.5D algorithm. A rank without outputs adds zeros and communicates as the others.
@@ -52,12 +52,12 @@ class ConnectedByOutput final : public OneForwardKernel {
   ConnectedByOutput(const KernelContext& context, const FullyConnectedLayer& layer,
                     const NodeLayout& layout, bool input_gradient)
       : engine_(context.engine),
-        group_(context.communicators.replica()),
+        replica_(context.communicators.replica()),
         activation_(layer.activation),
         input_gradient_(input_gradient),
-        outputs_(group_, shares(layer.outputs, group_.size(), 0, group_.size())) {
+        outputs_(replica_, shares(layer.outputs, replica_.size(), 0, replica_.size())) {
     require_fit(layout, context.communicators.grid());
-    const Range own = even_range(layer.outputs, group_.size(), group_.rank());
+    const Range own = even_range(layer.outputs, replica_.size(), replica_.rank());
     const tensor::Shape input = layout.x.box_of(context.communicators.rank()).shape();
     // A rank beyond the number of outputs holds none, but it takes part in both exchanges.
     first_output_ = own.first;
@@ -101,8 +101,8 @@ class ConnectedByOutput final : public OneForwardKernel {
     }
     // Each rank has what its own outputs contribute to dx; x has the same layout as dx, on all
     // ranks.
-    if (group_.size() > 1) {
-      group_.allreduce(std::span(sums.data, static_cast<std::size_t>(sums.shape.size()))).wait();
+    if (replica_.size() > 1) {
+      replica_.allreduce(std::span(sums.data, static_cast<std::size_t>(sums.shape.size()))).wait();
     }
     if (narrow) tensor::convert(engine_, sums, operands.dx);
   }
@@ -137,7 +137,7 @@ class ConnectedByOutput final : public OneForwardKernel {
   }
 
   tensor::Engine& engine_;
-  transport::Communicator& group_;
+  transport::Communicator& replica_;
   tensor::Activation activation_;
   bool input_gradient_;
   std::int64_t first_output_ = 0;

@@ -148,10 +148,10 @@ ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
                            const ValueLayout& now) {
   if (!has_weights(layer)) {
     const bool cut = layer.kind->traits().joins_channels && now.kind == SplitKind::channel;
-    return cut ? ValueLayout{.kind = SplitKind::group} : now;
+    return cut ? ValueLayout{.kind = SplitKind::replica} : now;
   }
   if (split.kind != SplitKind::channel) return {.kind = split.kind, .h = split.h, .w = split.w};
-  if (is_fully_connected(layer)) return {.kind = SplitKind::group};
+  if (is_fully_connected(layer)) return {.kind = SplitKind::replica};
   return now.kind == SplitKind::channel ? now : ValueLayout{.kind = SplitKind::channel};
 }
 
@@ -159,7 +159,7 @@ ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
 ValueLayout layout_written_by(const LayerSpec& layer, const LayerSplit& split,
                               const ValueLayout& x) {
   const bool in_space = x.kind == SplitKind::space;
-  if (layer.kind->traits().averages_images && in_space) return {.kind = SplitKind::group};
+  if (layer.kind->traits().averages_images && in_space) return {.kind = SplitKind::replica};
   const bool by_channel = split.kind == SplitKind::channel && is_convolution(layer);
   return by_channel ? turned(x, split.channels) : x;
 }

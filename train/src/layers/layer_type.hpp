@@ -65,7 +65,7 @@ void check_windows(const Windows& windows, const tensor::Shape& input);
 // The two rules by which values get their layouts, for planner and executor alike.
 
 /// How a layer that is split so reads its input, which lies as `now`: as it lies, or in another
-/// layout, to which it must be brought first.
+/// layout, to which it must be redistributed first.
 [[nodiscard]] ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
                                          const ValueLayout& now);
 /// How it leaves its output after reading `x`.

@@ -251,7 +251,7 @@ class Pooling final : public LayerType {
   // The gradients of a halo return the way that it came.
   LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
     const std::uint64_t halo =
-        words_sent(layout.x, forward_needs(layout.x, layout.y, windows_of(layer_)));
+        elements_sent(layout.x, forward_needs(layout.x, layout.y, windows_of(layer_)));
     return {halo, input_gradient ? halo : 0};
   }
 
@@ -377,7 +377,7 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& co
   const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
   if (parts.c > 1 || parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
     throw std::invalid_argument(
-        "a global average of images split in space needs all channels of its group's samples "
+        "a global average of images split in space needs all channels of its replica's samples "
         "on every rank; bring its input into another layout first");
   }
 

@@ -17,15 +17,15 @@ namespace rondo::train {
 /// `layout.y`, dense; parameters and gradients are this rank's slice of the layer's, weights (oihw,
 /// or outputs x inputs) in front of the bias.
 ///
-///     sample, group, space   all weights, all of the bias
+///     sample, replica, space all weights, all of the bias
 ///     channel, convolution   filters partial_output() and channels gathered_input() of the
 ///                            weights; of the bias what belongs to this rank's box of y
 ///     channel, connected     the outputs of this rank's part by even_range(outputs, pr, position),
-///                            weights and bias; y lies by_group()
+///                            weights and bias; y lies by_replica()
 ///     batch norm             the channels of this rank's box
 ///
 /// Gradients of the parameters are sums over what this rank has computed: over its own samples and
-/// pixels, which are all of its replica's samples where the split is `channel` or `group`.
+/// pixels, which are all of its replica's samples where the split is `channel` or `replica`.
 ///
 /// Made by all ranks together, in the same order. Boxes may be empty of samples, rows or columns,
 /// of channels only where the split is `channel` and for batch norm; every call communicates all
@@ -50,7 +50,7 @@ namespace rondo::train {
 [[nodiscard]] std::unique_ptr<LayerKernel> make_batch_norm_on_grid(const KernelContext& context,
                                                                    const BatchNormLayer& layer,
                                                                    const NodeLayout& layout,
-                                                                   BatchNormGroup statistics);
+                                                                   BatchNormScope statistics);
 
 /// Brings a value from one layout to another, and its gradient back.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
@@ -91,8 +91,9 @@ class NeededPart {
 };
 
 /// Elements that all ranks send where rank r needs `needs[r]`.
-[[nodiscard]] inline std::uint64_t words_sent(const Partition& held, std::span<const Box> needs) {
-  return static_cast<std::uint64_t>(words_moved(held, needs));
+[[nodiscard]] inline std::uint64_t elements_sent(const Partition& held,
+                                                 std::span<const Box> needs) {
+  return static_cast<std::uint64_t>(elements_moved(held, needs));
 }
 
 [[nodiscard]] tensor::ConvolutionSpec spec_of(const ConvolutionLayer& layer, tensor::Shape input);

@@ -31,7 +31,7 @@ GridJob job_of(const Model& model, const PlanOptions& options, ProcessGrid grid)
 // Layers that follow are counted with the one that decided how their input lies; in front of all
 // splits, with the first.
 std::vector<std::size_t> owners_of(const Model& model) {
-  std::vector<std::size_t> owner(model.layers.size() + 1, 0);  // by value, the place in the plan
+  std::vector<std::size_t> owner(model.layers.size() + 1, 0);  // by value, the index in the plan
   std::size_t next = 0;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const bool splits = has_weights(model.layers[i]);
@@ -109,7 +109,7 @@ class GridPlanner {
   BestPlan run() {
     // A state packs the number of a layout into a few bits (layout_search.hpp).
     if (layouts_.size() > most_layouts) {
-      return refused(fmt::format("a group of {} ranks can be split in more than {} ways",
+      return refused(fmt::format("a replica of {} ranks can be split in more than {} ways",
                                  job_.grid.pr, most_layouts));
     }
     const std::uint64_t limit = job_.options.memory_limit;
@@ -141,7 +141,8 @@ class GridPlanner {
         .model = job_.model, .options = options, .grid = job_.grid, .shapes = job_.shapes};
     const auto found = search_within_memory(job, layouts_, costs_);
     if (!found) return std::nullopt;
-    Candidate candidate{.plan = {.grid = job_.grid}, .searched_bytes = word_bytes * found->words};
+    Candidate candidate{.plan = {.grid = job_.grid},
+                        .searched_bytes = element_bytes * found->elements};
     describe(job_, found->layouts, candidate.plan);
     candidate.plan.overlapped_seconds = overlapped_seconds(job_, found->layouts, costs_);
     candidate.plan.bytes_per_rank = rank_bytes(
@@ -175,7 +176,7 @@ class GridPlanner {
         static_cast<double>(limit) / static_cast<double>(found.plan.bytes_per_rank);
     const auto by_share = static_cast<std::uint64_t>(static_cast<double>(counted) * share);
     const std::uint64_t by_excess = counted > excess ? counted - excess : 0;
-    const std::uint64_t less = counted > word_bytes ? counted - word_bytes : 0;
+    const std::uint64_t less = counted > element_bytes ? counted - element_bytes : 0;
     return std::min(less, std::max(by_share, by_excess));
   }
 
@@ -214,12 +215,13 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
     const JobLayer layer = layer_of(job, i);
     split[i + 1] = layer.has_split() ? plan.layers[next++].split : split[model.layers[i].inputs[0]];
     const bool joins = layer.spec.kind->traits().joins_channels;
-    if (joins && split[i + 1].kind == SplitKind::channel) split[i + 1] = {.kind = SplitKind::group};
+    if (joins && split[i + 1].kind == SplitKind::channel)
+      split[i + 1] = {.kind = SplitKind::replica};
     work.push_back(local_work(job, layer, split[i + 1]));
-    // Where sums or outputs are brought together, those behind follow that.
+    // Where sums or outputs are gathered, those behind follow that.
     const bool gathers = layer.averages_images() && split[i + 1].kind == SplitKind::space;
     const bool connects = layer.is_fully_connected() && split[i + 1].kind == SplitKind::channel;
-    if (gathers || connects) split[i + 1] = {.kind = SplitKind::group};
+    if (gathers || connects) split[i + 1] = {.kind = SplitKind::replica};
   }
   return work;
 }

@@ -29,8 +29,8 @@
 namespace rondo::train {
 namespace {
 
-double message_seconds(double words, const LinkCost& link) {
-  return link.alpha_seconds + words * word_bytes / link.bandwidth;
+double message_seconds(double elements, const LinkCost& link) {
+  return link.alpha_seconds + elements * element_bytes / link.bandwidth;
 }
 
 // ceil(log2 ranks)
@@ -38,45 +38,45 @@ int rounds_of(int ranks) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1U));
 }
 
-// Of an allgather or a reduce-scatter: ceil(log2 p) rounds, and (p - 1) / p of the words. An
+// Of an allgather or a reduce-scatter: ceil(log2 p) rounds, and (p - 1) / p of the elements. An
 // allreduce is both, so callers count it twice.
-double flat_seconds(double words, int ranks, const LinkCost& link) {
-  const double moved = words * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-  return link.alpha_seconds * rounds_of(ranks) + moved * word_bytes / link.bandwidth;
+double flat_seconds(double elements, int ranks, const LinkCost& link) {
+  const double moved = elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return link.alpha_seconds * rounds_of(ranks) + moved * element_bytes / link.bandwidth;
 }
 
-// How many ranks of the group share a node. A group takes every stride-th rank. Where the ranks of
+// How many ranks of the process group share a node. It has every stride-th rank. Where the ranks of
 // a node are no multiple of the stride, its members lie on different nodes.
-int ranks_on_node(Group group, int ranks_per_node) {
+int ranks_on_node(ProcessGroup group, int ranks_per_node) {
   if (ranks_per_node % group.stride != 0) return 1;
   return std::gcd(group.size, ranks_per_node / group.stride);
 }
 
-const LinkCost& link_within(Group group, const PlanOptions& options) {
+const LinkCost& link_within(ProcessGroup group, const PlanOptions& options) {
   const bool inside = ranks_on_node(group, options.ranks_per_node) == group.size;
   return inside ? options.node : options.fabric;
 }
 
 }  // namespace
 
-double collective_seconds(double words, Group group, const PlanOptions& options) {
+double collective_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
-  return flat_seconds(words, local, options.node) +
-         flat_seconds(words / local, group.size / local, options.fabric);
+  return flat_seconds(elements, local, options.node) +
+         flat_seconds(elements / local, group.size / local, options.fabric);
 }
 
 // One message each way between neighbours; they are sent at the same time.
-double halo_seconds(double words, Group group, const PlanOptions& options) {
-  if (group.size == 1 || words == 0.0) return 0.0;
-  return message_seconds(words, link_within(group, options));
+double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+  if (group.size == 1 || elements == 0.0) return 0.0;
+  return message_seconds(elements, link_within(group, options));
 }
 
-double messages_seconds(Messages messages, Group group, const PlanOptions& options) {
+double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions& options) {
   if (messages.count == 0) return 0.0;
   const LinkCost& link = link_within(group, options);
-  const auto words = static_cast<double>(messages.words);
+  const auto elements = static_cast<double>(messages.elements);
   return static_cast<double>(messages.count) * link.alpha_seconds +
-         words * word_bytes / link.bandwidth;
+         elements * element_bytes / link.bandwidth;
 }
 
 namespace {
@@ -99,8 +99,8 @@ void check(const PlanOptions& options) {
   require(options.ranks >= 1, "needs at least one rank");
   require(options.batch >= 1, "needs at least one sample in a step");
   require(options.flops >= 0.0, "flops must be at least 0");
-  require(options.optimizer_words >= 0, "optimizer_words must be at least 0");
-  require(options.pieces >= 1, "needs at least one piece of a batch");
+  require(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
+  require(options.micro_batches >= 1, "needs at least one micro-batch");
   require(options.threads >= 1, "needs at least one thread of a rank");
   require(options.ranks_per_node >= 1, "needs at least one rank per node");
   require(options.ranks % options.ranks_per_node == 0,
@@ -136,21 +136,21 @@ double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
-// Words of so many activations.
-double words_of(double elements, const PlanOptions& options) {
-  return elements * static_cast<double>(tensor::size_of(options.type)) / word_bytes;
+// Elements of fp32 that take as many bytes as so many activations.
+double in_f32(double elements, const PlanOptions& options) {
+  return elements * static_cast<double>(tensor::size_of(options.type)) / element_bytes;
 }
 
 // Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others; both are
 // sums, and fp32.
 double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
-  const Group rows{.size = split.pr, .stride = 1};
-  const Group columns{.size = split.pc, .stride = split.pr};
+  const ProcessGroup rows{.size = split.pr, .stride = 1};
+  const ProcessGroup columns{.size = split.pc, .stride = split.pr};
   const double samples = samples_of(split, options);
   const auto elements = [&](std::int64_t per_sample) {
     return samples * static_cast<double>(per_sample);
   };
-  const double gathered = words_of(elements(layer.outputs), options);
+  const double gathered = in_f32(elements(layer.outputs), options);
   double seconds = collective_seconds(gathered, rows, options);
   if (!layer.first) seconds += 2.0 * collective_seconds(elements(layer.inputs), rows, options);
   const double weights = static_cast<double>(layer.weights) / split.pr;
@@ -160,14 +160,14 @@ double grid_seconds(const WeightLayer& layer, const FormSplit& split, const Plan
 // Halos of x before forward, of dy before backward-data; dW over all ranks.
 double domain_seconds(const WeightLayer& layer, const FormSplit& split,
                       const PlanOptions& options) {
-  const Group rows{.size = split.pr, .stride = 1};
+  const ProcessGroup rows{.size = split.pr, .stride = 1};
   const double samples = samples_of(split, options);
   const auto halo = [&](const tensor::Shape& shape) {
-    return words_of(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)), options);
+    return in_f32(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)), options);
   };
   double seconds = halo_seconds(halo(layer.x), rows, options);
   if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);
-  const Group all{.size = options.ranks, .stride = 1};
+  const ProcessGroup all{.size = options.ranks, .stride = 1};
   return seconds + 2.0 * collective_seconds(static_cast<double>(layer.weights), all, options);
 }
 
@@ -355,7 +355,7 @@ void rank(std::vector<GridPlan>& plans) {
   });
 }
 
-int optimizer_words(const Experiment::Optimizer& optimizer) {
+int optimizer_elements(const Experiment::Optimizer& optimizer) {
   return optimizer.name == "sgd" ? 1 : 2;
 }
 

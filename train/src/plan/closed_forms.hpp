@@ -9,36 +9,38 @@
 
 namespace rondo::train {
 
-// The planner counts words: numbers in fp32.
-inline constexpr int word_bytes = 4;
+// The planner counts elements: numbers in fp32.
+inline constexpr int element_bytes = 4;
 
 // Ranks of one collective: `size` of them, numbers `stride` apart.
-struct Group {
+struct ProcessGroup {
   int size = 1;
   int stride = 1;
 };
 
-// Seconds of an allgather or a reduce-scatter that leaves or takes `words` on every rank; an
+// Seconds of an allgather or a reduce-scatter that leaves or takes `elements` on every rank; an
 // allreduce is two of them. The two levels are those of plan.hpp.
-[[nodiscard]] double collective_seconds(double words, Group group, const PlanOptions& options);
+[[nodiscard]] double collective_seconds(double elements, ProcessGroup group,
+                                        const PlanOptions& options);
 
-// Seconds of a message of `words` to the neighbour in the group.
-[[nodiscard]] double halo_seconds(double words, Group group, const PlanOptions& options);
+// Seconds of a message of `elements` to the neighbour in the process group.
+[[nodiscard]] double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options);
 
-// Messages between ranks of a group.
+// Messages between ranks of a process group.
 struct Messages {
   std::int64_t count = 0;
-  std::int64_t words = 0;  // of all of them together
+  std::int64_t elements = 0;  // of all of them together
 };
 
-// Seconds of messages that a rank receives one after another from others of the group.
-[[nodiscard]] double messages_seconds(Messages messages, Group group, const PlanOptions& options);
+// Seconds of messages that a rank receives one after another from others of the process group.
+[[nodiscard]] double messages_seconds(Messages messages, ProcessGroup group,
+                                      const PlanOptions& options);
 
 // Throws std::invalid_argument where an option is impossible.
 void check(const PlanOptions& options);
 
 // A convolution or a fully connected layer (k = 1, X and Y of one pixel), as the cost model sees
-// it: words of one sample, of weights without biases.
+// it: elements of one sample, of weights without biases.
 struct WeightLayer {
   std::string name = {};
   bool fully_connected = false;

@@ -1,6 +1,6 @@
-// What it costs on one grid to bring a value of the model from one layout to another. The rank that
-// receives most decides, because the others wait for it. A few positions of a replica are looked
-// at: the boxes of the others are alike.
+// What it costs on one grid to redistribute a value of the model. The rank that receives most
+// decides, because the others wait for it. A few positions of a replica are looked at: the boxes of
+// the others are alike.
 
 #include "plan/grid_job.hpp"
 
@@ -11,7 +11,7 @@
 namespace rondo::train {
 namespace {
 
-constexpr int all_positions = 16;  // up to here all ranks of a group are looked at
+constexpr int all_positions = 16;  // up to here all ranks of a replica are looked at
 
 // How many of the parts of [0, total) have something of `range`.
 std::int64_t parts_met(std::int64_t total, int parts, Range range) {
@@ -45,9 +45,9 @@ Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
     const Box wanted = box_of(to, extents, grid, rank);
     const Box kept = intersection(box_of(from, extents, grid, rank), wanted);
     const Messages messages = {.count = blocks_met(parts, extents, wanted) - (kept.empty() ? 0 : 1),
-                               .words = wanted.size() - kept.size()};
+                               .elements = wanted.size() - kept.size()};
     most.count = std::max(most.count, messages.count);
-    most.words = std::max(most.words, messages.words);
+    most.elements = std::max(most.elements, messages.elements);
   }
   return most;
 }
@@ -57,8 +57,8 @@ namespace {
 double seconds_of(const GridJob& job, const ValueLayout& from, const ValueLayout& to,
                   const tensor::Shape& extents) {
   Messages messages = redistribution_of(from, to, extents, job.grid);
-  messages.words = std::llround(job.words(static_cast<double>(messages.words)));
-  return messages_seconds(messages, job.group(), job.options);
+  messages.elements = std::llround(job.in_f32(static_cast<double>(messages.elements)));
+  return messages_seconds(messages, job.replica(), job.options);
 }
 
 std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>& layouts,
@@ -79,9 +79,9 @@ std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>&
 RelayoutTable::RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts)
     : layouts_(layouts.size()) {
   for (const tensor::Shape& shape : job.shapes) {
-    const auto [place, is_new] = by_extents_.try_emplace({shape.h, shape.w, shape.c});
-    if (is_new) place->second = table_of(job, layouts, shape);
-    tables_.push_back(&place->second);
+    const auto [entry, is_new] = by_extents_.try_emplace({shape.h, shape.w, shape.c});
+    if (is_new) entry->second = table_of(job, layouts, shape);
+    tables_.push_back(&entry->second);
   }
 }
 

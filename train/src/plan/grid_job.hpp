@@ -20,7 +20,7 @@
 namespace rondo::train {
 
 // What the rank that receives most receives when a value changes its layout. A few ranks of the
-// last group stand for all: it has most samples.
+// last replica stand for all: it has most samples.
 [[nodiscard]] Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                                          const tensor::Shape& extents, const ProcessGrid& grid);
 
@@ -31,13 +31,15 @@ struct GridJob {
   ProcessGrid grid = {};
   std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
 
-  // Words that so many elements of activations take: in bf16 half as many.
-  [[nodiscard]] double words(double elements) const noexcept {
-    return elements * static_cast<double>(tensor::size_of(options.type)) / word_bytes;
+  // Elements of fp32 that take as many bytes as so many activations: in bf16 half as many.
+  [[nodiscard]] double in_f32(double elements) const noexcept {
+    return elements * static_cast<double>(tensor::size_of(options.type)) / element_bytes;
   }
-  [[nodiscard]] Group group() const noexcept { return {.size = grid.pr, .stride = 1}; }
-  [[nodiscard]] Group across() const noexcept { return {.size = grid.pc, .stride = grid.pr}; }
-  [[nodiscard]] Group all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
+  [[nodiscard]] ProcessGroup replica() const noexcept { return {.size = grid.pr, .stride = 1}; }
+  [[nodiscard]] ProcessGroup across() const noexcept {
+    return {.size = grid.pc, .stride = grid.pr};
+  }
+  [[nodiscard]] ProcessGroup all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
 };
 
 // One layer of it.
@@ -81,17 +83,17 @@ struct JobLayer {
   return layer.spec.kind->windows();
 }
 
-// Words that a rank holds at once of a value that lies so.
-[[nodiscard]] inline std::uint64_t held_words(const GridJob& job, const ValueLayout& layout,
-                                              const tensor::Shape& extents) {
+// Elements that a rank holds at once of a value that lies so.
+[[nodiscard]] inline std::uint64_t held_elements(const GridJob& job, const ValueLayout& layout,
+                                                 const tensor::Shape& extents) {
   tensor::Shape box = largest_box(layout, extents, job.grid);
-  box.n = (box.n + job.options.pieces - 1) / job.options.pieces;
+  box.n = (box.n + job.options.micro_batches - 1) / job.options.micro_batches;
   const auto elements = static_cast<std::uint64_t>(box.size());
-  return (elements * tensor::size_of(job.options.type) + word_bytes - 1) / word_bytes;
+  return (elements * tensor::size_of(job.options.type) + element_bytes - 1) / element_bytes;
 }
 
-// Seconds of bringing values from one layout to another and their gradients back, by the numbers
-// of the layouts; the model's input has no gradient. Values of equal extents share a table.
+// Seconds of redistributing values from one layout to another and their gradients back, by the
+// numbers of the layouts; the model's input has no gradient. Values of equal extents share a table.
 class RelayoutTable {
  public:
   RelayoutTable(const GridJob& job, const std::vector<ValueLayout>& layouts);

@@ -22,7 +22,7 @@ std::int64_t inputs_for(std::int64_t outputs, const Window& window) {
   return std::max<std::int64_t>((outputs - 1) * window.stride + window.kernel - padding, 1);
 }
 
-void take_part_of_image(const JobLayer& layer, const LayerSplit& split, tensor::Shape& input) {
+void keep_part_of_image(const JobLayer& layer, const LayerSplit& split, tensor::Shape& input) {
   const std::optional<Windows> windows = windows_if_any(layer);
   if (!windows) {
     input.h = largest_part(layer.x.h, split.h);
@@ -43,7 +43,7 @@ LocalWork local_work(const GridJob& job, const JobLayer& layer, const LayerSplit
                  .input_gradient = layer.input_gradient};
   const bool by_sample = split.kind == SplitKind::sample;
   work.input.n = largest_part(layer.x.n, by_sample ? job.grid.ranks() : job.grid.pc);
-  if (split.kind == SplitKind::space) take_part_of_image(layer, split, work.input);
+  if (split.kind == SplitKind::space) keep_part_of_image(layer, split, work.input);
   if (split.kind != SplitKind::channel) return work;
   const std::optional<LayerKind> part =
       layer.spec.kind->part_by_channel(split.channels, job.grid.pr, work.input);
@@ -96,7 +96,7 @@ Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns
     for (const Need& w : columns) {
       // A rank in the middle has eight neighbours, the corners among them.
       most.count = std::max(most.count, (h.sides + 1) * (w.sides + 1) - 1);
-      most.words = std::max(most.words, depth * (h.all * w.all - h.own * w.own));
+      most.elements = std::max(most.elements, depth * (h.all * w.all - h.own * w.own));
     }
   }
   return most;
@@ -109,8 +109,8 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
     const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
     const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
     Messages halo = halo_of(rows, columns, samples * channels);
-    halo.words = std::llround(job.words(static_cast<double>(halo.words)));
-    return messages_seconds(halo, job.group(), job.options);
+    halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
+    return messages_seconds(halo, job.replica(), job.options);
   };
   const double forward = seconds(Direction::forward, layer.x.c);
   return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
@@ -124,8 +124,8 @@ bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t hal
 
 double halo_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (layer.averages_images()) {
-    const double words = static_cast<double>(layer.y.size()) / job.grid.pc;
-    return 2.0 * collective_seconds(words, job.group(), job.options);
+    const double elements = static_cast<double>(layer.y.size()) / job.grid.pc;
+    return 2.0 * collective_seconds(elements, job.replica(), job.options);
   }
   const std::optional<Windows> windows = windows_if_any(layer);
   return windows ? window_seconds(job, layer, split, *windows) : 0.0;
@@ -148,13 +148,13 @@ double elements_of(const GridJob& job, const tensor::Shape& value) {
 
 double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid channels) {
   // Those that share a block of channels are adjacent, where blocks are in order.
-  const Group gathering{.size = channels.filters, .stride = 1};
-  const Group scattering{.size = channels.channels, .stride = channels.filters};
+  const ProcessGroup gathering{.size = channels.filters, .stride = 1};
+  const ProcessGroup scattering{.size = channels.channels, .stride = channels.filters};
   const double x = elements_of(job, layer.x) / channels.channels;
   const double y = elements_of(job, layer.y) / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
-  const double gathered = collective_seconds(job.words(x), gathering, job.options) +
-                          collective_seconds(job.words(y), scattering, job.options);
+  const double gathered = collective_seconds(job.in_f32(x), gathering, job.options) +
+                          collective_seconds(job.in_f32(y), scattering, job.options);
   const double summed = collective_seconds(y, scattering, job.options);
   if (!layer.input_gradient) return gathered + summed;
   return gathered + summed + collective_seconds(x, gathering, job.options);
@@ -162,9 +162,9 @@ double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid
 
 double by_output_seconds(const GridJob& job, const JobLayer& layer) {
   const double y =
-      collective_seconds(job.words(elements_of(job, layer.y)), job.group(), job.options);
+      collective_seconds(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options);
   if (!layer.input_gradient) return y;
-  return y + 2.0 * collective_seconds(elements_of(job, layer.x), job.group(), job.options);
+  return y + 2.0 * collective_seconds(elements_of(job, layer.x), job.replica(), job.options);
 }
 
 }  // namespace
@@ -180,20 +180,20 @@ double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSp
 // pixels, over the replicas where the ranks of one hold slices, or the same samples.
 double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (!layer.has_split()) return 0.0;
-  const auto words = static_cast<double>(weights_of(layer)) / weight_parts(job, split);
-  const bool repeated = split.kind == SplitKind::group || split.kind == SplitKind::channel;
-  return 2.0 * collective_seconds(words, repeated ? job.across() : job.all(), job.options);
+  const auto elements = static_cast<double>(weights_of(layer)) / weight_parts(job, split);
+  const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
+  return 2.0 * collective_seconds(elements, repeated ? job.across() : job.all(), job.options);
 }
 
 // The two buffers of a convolution by channel.
-std::int64_t gathered_words(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (split.kind != SplitKind::channel || !layer.is_convolution()) return 0;
-  const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.pieces;
+  const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.micro_batches;
   const std::int64_t samples = (layer.x.n + parts - 1) / parts;
-  std::int64_t words = 0;
-  if (split.channels.filters > 1) words += samples * layer.x.image() / split.channels.channels;
-  if (split.channels.channels > 1) words += samples * layer.y.image() / split.channels.filters;
-  return words;
+  std::int64_t elements = 0;
+  if (split.channels.filters > 1) elements += samples * layer.x.image() / split.channels.channels;
+  if (split.channels.channels > 1) elements += samples * layer.y.image() / split.channels.filters;
+  return elements;
 }
 
 int weight_parts(const GridJob& job, const LayerSplit& split) {
@@ -216,7 +216,7 @@ std::vector<LayerSplit> splits_of(const GridJob& job, const JobLayer& layer) {
   const int pr = job.grid.pr;
   if (job.grid.ranks() <= job.options.batch) splits.push_back({.kind = SplitKind::sample});
   if (pr == 1) return splits;
-  splits.push_back({.kind = SplitKind::group});
+  splits.push_back({.kind = SplitKind::replica});
   if (layer.is_fully_connected()) {
     splits.push_back({.kind = SplitKind::channel, .channels = {1, pr}});
     return splits;
@@ -251,19 +251,19 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
          are_enough(layer.y.c, split.channels.filters);
 }
 
-std::uint64_t words_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
-                       std::int64_t all_parameters, const ValueLayout& y) {
+std::uint64_t elements_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
+                          std::int64_t all_parameters, const ValueLayout& y) {
   const std::int64_t parameters = largest_part(all_parameters, weight_parts(job, split));
-  const std::int64_t words =
-      (2 + job.options.optimizer_words) * parameters + gathered_words(job, layer, split);
-  return static_cast<std::uint64_t>(words) + held_words(job, y, layer.y);
+  const std::int64_t elements =
+      (2 + job.options.optimizer_elements) * parameters + gathered_elements(job, layer, split);
+  return static_cast<std::uint64_t>(elements) + held_elements(job, y, layer.y);
 }
 
 // Of the larger gradient: of what the layer writes, or of what it reads, which may be a copy.
 std::uint64_t gradient_of(const GridJob& job, const JobLayer& layer, const ValueLayout& x,
                           const ValueLayout& y) {
-  const std::uint64_t of_y = held_words(job, y, layer.y);
-  return layer.input_gradient ? std::max(of_y, held_words(job, x, layer.x)) : of_y;
+  const std::uint64_t of_y = held_elements(job, y, layer.y);
+  return layer.input_gradient ? std::max(of_y, held_elements(job, x, layer.x)) : of_y;
 }
 
 // The number of a layout, if it is one that values can have.
@@ -297,7 +297,7 @@ class OptionList {
       if (!number) continue;
       option.x = x;
       option.y = *number;
-      option.words = words_of(job_, layer_, split, parameters_, y);
+      option.elements = elements_of(job_, layer_, split, parameters_, y);
       option.gradient = gradient_of(job_, layer_, lies, y);
       options_.push_back(option);
     }
@@ -333,8 +333,8 @@ LayerSplit split_like(const ValueLayout& layout) {
 
 std::optional<int> closing_layout(int logits, const std::vector<ValueLayout>& layouts) {
   const SplitKind kind = layouts[static_cast<std::size_t>(logits)].kind;
-  if (kind == SplitKind::sample || kind == SplitKind::group) return std::nullopt;
-  return number_of({.kind = SplitKind::group}, layouts);
+  if (kind == SplitKind::sample || kind == SplitKind::replica) return std::nullopt;
+  return number_of({.kind = SplitKind::replica}, layouts);
 }
 
 // Every layout that some split of the grid reads or writes; their order gives them their numbers.
@@ -342,7 +342,7 @@ std::vector<ValueLayout> possible_layouts(const GridJob& job) {
   std::vector<ValueLayout> layouts;
   if (job.grid.ranks() <= job.options.batch) layouts.push_back({.kind = SplitKind::sample});
   if (job.grid.pr == 1) return layouts;
-  layouts.push_back({.kind = SplitKind::group});
+  layouts.push_back({.kind = SplitKind::replica});
   for (const int d : divisors_of(job.grid.pr)) {
     layouts.push_back({.kind = SplitKind::space, .h = d, .w = job.grid.pr / d});
     const ValueLayout channels = turned({.kind = SplitKind::channel}, {d, job.grid.pr / d});

@@ -38,14 +38,14 @@ constexpr std::int64_t least_channels = 16;
 [[nodiscard]] double reduction_seconds(const GridJob& job, const JobLayer& layer,
                                        const LayerSplit& split);
 
-// Words that a rank keeps of gathered inputs and partial outputs.
-[[nodiscard]] std::int64_t gathered_words(const GridJob& job, const JobLayer& layer,
-                                          const LayerSplit& split);
+// Elements that a rank keeps of gathered inputs and partial outputs.
+[[nodiscard]] std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer,
+                                             const LayerSplit& split);
 
 // Into how many parts the layer's parameters are cut.
 [[nodiscard]] int weight_parts(const GridJob& job, const LayerSplit& split);
 
-// One way in which a layer can run: where it reads x so, it writes y so, at this price.
+// One way in which a layer can run: its input layout, its output layout and its cost.
 struct LayerOption {
   int x = 0;  // numbers of layouts
   int y = 0;
@@ -53,17 +53,17 @@ struct LayerOption {
   double compute = 0.0;   // seconds, as the next two
   double exchange = 0.0;
   double reduction = 0.0;
-  std::uint64_t words = 0;     // of a rank's memory, but for gradients of values
+  std::uint64_t elements = 0;  // of a rank's memory, but for gradients of values
   std::uint64_t gradient = 0;  // of the largest of those
 
   [[nodiscard]] double seconds() const noexcept { return compute + exchange + reduction; }
 };
 
-// All layouts that a value can have on a grid; a layout's number is its place here.
+// All layouts that a value can have on a grid; a layout's number is its index here.
 [[nodiscard]] std::vector<ValueLayout> possible_layouts(const GridJob& job);
 
 // Every rank needs whole logits of its samples: the layout to which those that lie otherwise are
-// brought.
+// redistributed.
 [[nodiscard]] std::optional<int> closing_layout(int logits,
                                                 const std::vector<ValueLayout>& layouts);
 

@@ -1,11 +1,11 @@
 // The fastest split of every layer on one grid, by dynamic programming over the layers in order. A
 // state is how all values that are still to be read are laid out; two ways that lead to the same
 // state have the same future, so only the faster one is kept. With a limit of memory a way may also
-// be better because it takes fewer words: then each state keeps a pareto front of seconds and
-// words.
+// be better because it needs fewer elements: then each state keeps a pareto front of seconds and
+// elements.
 //
 // Behind the search: what one rank needs of memory for a choice of splits, and the fastest choice
-// that fits into a limit. The words that the search may use are limited step by step, until the
+// that fits into a limit. The elements that the search may use are limited step by step, until the
 // bytes fit.
 
 #include "plan/layout_search.hpp"
@@ -31,21 +31,22 @@ constexpr std::size_t most_labels = 64;
 
 }  // namespace
 
-bool LabelFront::wants(double seconds, std::uint64_t words, bool words_matter) const noexcept {
+bool ParetoFront::wants(double seconds, std::uint64_t elements,
+                        bool elements_matter) const noexcept {
   return std::ranges::none_of(labels_, [&](const Label& label) {
-    return label.seconds <= seconds && (!words_matter || label.words <= words);
+    return label.seconds <= seconds && (!elements_matter || label.elements <= elements);
   });
 }
 
-void LabelFront::insert(const Label& label, bool words_matter) {
+void ParetoFront::insert(const Label& label, bool elements_matter) {
   std::erase_if(labels_, [&](const Label& other) {
-    return label.seconds <= other.seconds && (!words_matter || label.words <= other.words);
+    return label.seconds <= other.seconds && (!elements_matter || label.elements <= other.elements);
   });
   labels_.insert(std::ranges::upper_bound(labels_, label.seconds, {}, &Label::seconds), label);
   if (labels_.size() > most_labels) thin_out();
 }
 
-void LabelFront::thin_out() {
+void ParetoFront::thin_out() {
   std::vector<Label> thinned;
   for (std::size_t i = 0; i + 1 < labels_.size(); i += 2) thinned.push_back(labels_[i]);
   thinned.push_back(labels_.back());
@@ -54,7 +55,7 @@ void LabelFront::thin_out() {
 
 namespace {
 
-// By value: the last layer that reads it; of the last value none does, so that it stays open.
+// By value: the last layer that reads it; of the last value none does, so that it stays live.
 std::vector<std::size_t> last_readers(const Model& model) {
   std::vector<std::size_t> last(model.layers.size() + 1, 0);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -64,55 +65,55 @@ std::vector<std::size_t> last_readers(const Model& model) {
   return last;
 }
 
-std::size_t slot_of(ValueId value, const std::vector<ValueId>& open) {
-  return static_cast<std::size_t>(std::ranges::find(open, value) - open.begin());
+std::size_t slot_of(ValueId value, const std::vector<ValueId>& live) {
+  return static_cast<std::size_t>(std::ranges::find(live, value) - live.begin());
 }
 
 }  // namespace
 
-OpenLayouts OpenStep::apply(OpenLayouts state, int y) const noexcept {
-  OpenLayouts after = 0;
+LiveLayouts LayerStep::apply(LiveLayouts state, int y) const noexcept {
+  LiveLayouts after = 0;
   for (std::size_t slot = 0; slot < next.size(); ++slot) {
     const std::optional<std::size_t>& from = next[slot];
-    after |= from ? open_value(layout_in(state, *from), copy_in(state, *from), slot)
-                  : open_value(y, no_copy, slot);
+    after |= from ? live_value(layout_in(state, *from), copy_in(state, *from), slot)
+                  : live_value(y, no_copy, slot);
   }
   return after;
 }
 
-// Which values are open behind each layer, and in which slot of a state each lies. A value is open
-// from its writer to its last reader; shortcuts keep theirs open over a whole block.
-std::vector<OpenStep> open_steps(const Model& model) {
+// Which values are live behind each layer, and in which slot of a state each lies. A value is live
+// from its writer to its last reader; shortcuts keep theirs live over a whole block.
+std::vector<LayerStep> steps_of(const Model& model) {
   const std::vector<std::size_t> last = last_readers(model);
-  std::vector<OpenStep> steps;
-  std::vector<ValueId> open = {0};
+  std::vector<LayerStep> steps;
+  std::vector<ValueId> live = {0};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::vector<ValueId>& inputs = model.layers[i].inputs;
-    OpenStep step;
-    for (const ValueId value : inputs) step.inputs.push_back(slot_of(value, open));
+    LayerStep step;
+    for (const ValueId value : inputs) step.inputs.push_back(slot_of(value, live));
     std::vector<ValueId> after;
-    for (const ValueId value : open) {
+    for (const ValueId value : live) {
       if (last[value] <= i) continue;
-      step.next.emplace_back(slot_of(value, open));
+      step.next.emplace_back(slot_of(value, live));
       after.push_back(value);
     }
     if (last[i + 1] > i) {
       step.next.emplace_back(std::nullopt);
       after.push_back(i + 1);
     }
-    if (after.size() > most_open_values) {
+    if (after.size() > most_live_values) {
       throw std::invalid_argument("plan: behind " + model.layers[i].name +
                                   " more than 4 values are still to be read");
     }
     steps.push_back(std::move(step));
-    open = std::move(after);
+    live = std::move(after);
   }
   return steps;
 }
 
 namespace {
 
-constexpr int as_wanted = 0xFF;  // the layout of the model's input: what its readers wish
+constexpr int as_wanted = 0xFF;  // the layout of the model's input: what its readers want
 
 // One decision; those before it follow from `before`.
 struct Step {
@@ -123,68 +124,68 @@ struct Step {
 
 // What reading its inputs costs a layer, and how they lie afterwards.
 struct Reading {
-  OpenLayouts state = 0;
+  LiveLayouts state = 0;
   double seconds = 0.0;
-  std::uint64_t words = 0;
+  std::uint64_t elements = 0;
 };
 
-using Front = std::map<OpenLayouts, LabelFront>;
+using ParetoFronts = std::map<LiveLayouts, ParetoFront>;
 
 class Search {
  public:
   Search(const GridJob& job, const std::vector<ValueLayout>& layouts,
          const RelayoutTable& relayouts, const std::vector<std::vector<LayerOption>>& options,
-         std::uint64_t most_words)
+         std::uint64_t most_elements)
       : job_(job),
         layouts_(layouts),
         relayouts_(relayouts),
         options_(options),
-        most_words_(most_words),
-        steps_(open_steps(job.model)) {}
+        most_elements_(most_elements),
+        steps_(steps_of(job.model)) {}
 
   std::optional<FoundLayouts> run() {
     ways_.push_back({});
-    Front front;
-    front[open_value(as_wanted, no_copy, 0)].insert({}, false);
-    for (std::size_t layer = 0; layer < steps_.size(); ++layer) front = advance(layer, front);
-    return best_of(front);
+    ParetoFronts fronts;
+    fronts[live_value(as_wanted, no_copy, 0)].insert({}, false);
+    for (std::size_t layer = 0; layer < steps_.size(); ++layer) fronts = advance(layer, fronts);
+    return best_of(fronts);
   }
 
  private:
-  [[nodiscard]] bool words_matter() const noexcept { return most_words_ > 0; }
+  [[nodiscard]] bool elements_matter() const noexcept { return most_elements_ > 0; }
 
-  Front advance(std::size_t layer, const Front& front) {
-    Front next;
-    for (const auto& [state, labels] : front) {
+  ParetoFronts advance(std::size_t layer, const ParetoFronts& fronts) {
+    ParetoFronts next;
+    for (const auto& [state, labels] : fronts) {
       for (std::size_t i = 0; i < options_[layer].size(); ++i) {
-        take(layer, i, state, labels, next);
+        extend(layer, i, state, labels, next);
       }
     }
     return next;
   }
 
   // Goes on with one option from one state, if it may follow there.
-  void take(std::size_t layer, std::size_t index, OpenLayouts state, const LabelFront& labels,
-            Front& next) {
+  void extend(std::size_t layer, std::size_t index, LiveLayouts state, const ParetoFront& labels,
+              ParetoFronts& next) {
     const LayerOption& option = options_[layer][index];
-    const OpenStep& step = steps_[layer];
+    const LayerStep& step = steps_[layer];
     const LayerSpec& spec = job_.model.layers[layer];
     if (!may_read(layer, option, layout_in(state, step.inputs[0]))) return;
     Reading reading{.state = state};
     for (std::size_t i = 0; i < step.inputs.size(); ++i) {
       reading = read(reading, step.inputs[i], spec.inputs[i], option.x);
     }
-    LabelFront& reached = next[step.apply(reading.state, option.y)];
+    ParetoFront& reached = next[step.apply(reading.state, option.y)];
     for (const Label& label : labels.labels()) {
       const double seconds = label.seconds + option.seconds() + reading.seconds;
-      const std::uint64_t all_words = label.words + option.words + reading.words;
-      // Words only grow along a way, so one that is over the limit already is given up.
-      if (words_matter() && all_words > most_words_) continue;
-      if (!reached.wants(seconds, all_words, words_matter())) continue;
+      const std::uint64_t all_elements = label.elements + option.elements + reading.elements;
+      // Elements only grow along a way, so one that is over the limit already is given up.
+      if (elements_matter() && all_elements > most_elements_) continue;
+      if (!reached.wants(seconds, all_elements, elements_matter())) continue;
       // Decisions are kept in one list and refer to the one before, so that labels stay small; the
       // chosen way is followed back at the end.
       ways_.push_back({label.step, index, reading.seconds});
-      reached.insert({seconds, all_words, ways_.size() - 1}, words_matter());
+      reached.insert({seconds, all_elements, ways_.size() - 1}, elements_matter());
     }
   }
 
@@ -214,7 +215,7 @@ class Search {
     const int now = layout_in(before.state, slot);
     if (now == as || copy_in(before.state, slot) == as) return before;
     Reading after = before;
-    after.words += words_of(value, as);
+    after.elements += elements_of(value, as);
     if (now == as_wanted) {
       after.state = replaced(before.state, slot, as, no_copy);
     } else {
@@ -224,8 +225,8 @@ class Search {
     return after;
   }
 
-  [[nodiscard]] std::uint64_t words_of(ValueId value, int layout) const {
-    return held_words(job_, layouts_[static_cast<std::size_t>(layout)], job_.shapes[value]);
+  [[nodiscard]] std::uint64_t elements_of(ValueId value, int layout) const {
+    return held_elements(job_, layouts_[static_cast<std::size_t>(layout)], job_.shapes[value]);
   }
 
   // The last step: whole logits.
@@ -233,21 +234,22 @@ class Search {
     const std::optional<int> as = closing_layout(layout, layouts_);
     if (!as) return {};
     const ValueId logits = job_.model.layers.size();
-    return {.seconds = relayouts_.seconds(logits, layout, *as), .words = words_of(logits, *as)};
+    return {.seconds = relayouts_.seconds(logits, layout, *as),
+            .elements = elements_of(logits, *as)};
   }
 
-  [[nodiscard]] std::optional<FoundLayouts> best_of(const Front& front) const {
+  [[nodiscard]] std::optional<FoundLayouts> best_of(const ParetoFronts& fronts) const {
     FoundLayouts found{.seconds = std::numeric_limits<double>::infinity()};
     std::size_t last = 0;
-    for (const auto& [state, labels] : front) {
+    for (const auto& [state, labels] : fronts) {
       const Reading closing = close(layout_in(state, 0));
       for (const Label& label : labels.labels()) {
-        const std::uint64_t words = label.words + closing.words;
-        if (words_matter() && words > most_words_) continue;
+        const std::uint64_t elements = label.elements + closing.elements;
+        if (elements_matter() && elements > most_elements_) continue;
         if (label.seconds + closing.seconds >= found.seconds) continue;
         found.seconds = label.seconds + closing.seconds;
         found.closing = closing.seconds;
-        found.words = words;
+        found.elements = elements;
         last = label.step;
       }
     }
@@ -270,9 +272,9 @@ class Search {
   const std::vector<ValueLayout>& layouts_;
   const RelayoutTable& relayouts_;
   const std::vector<std::vector<LayerOption>>& options_;
-  std::uint64_t most_words_;
-  std::vector<OpenStep> steps_;
-  std::vector<Step> ways_;  // all decisions ever taken; the first is none
+  std::uint64_t most_elements_;
+  std::vector<LayerStep> steps_;
+  std::vector<Step> ways_;  // all decisions so far; the first is none
 };
 
 }  // namespace
@@ -281,8 +283,8 @@ std::optional<FoundLayouts> search_layouts(const GridJob& job,
                                            const std::vector<ValueLayout>& layouts,
                                            const RelayoutTable& relayouts,
                                            const std::vector<std::vector<LayerOption>>& options,
-                                           std::uint64_t most_words) {
-  return Search(job, layouts, relayouts, options, most_words).run();
+                                           std::uint64_t most_elements) {
+  return Search(job, layouts, relayouts, options, most_elements).run();
 }
 
 namespace {
@@ -291,21 +293,21 @@ constexpr int positions_looked_at = 16;
 
 std::int64_t ceiling(std::int64_t count, std::int64_t parts) { return (count + parts - 1) / parts; }
 
-std::uint64_t sum_of_words(const std::vector<std::int64_t>& words) {
-  return static_cast<std::uint64_t>(std::reduce(words.begin(), words.end()));
+std::uint64_t sum_of_elements(const std::vector<std::int64_t>& elements) {
+  return static_cast<std::uint64_t>(std::reduce(elements.begin(), elements.end()));
 }
 
-// A batch of the group as it is loaded: two buffers for training, one for the test set.
+// A batch of the replica as it is loaded: two buffers for training, one for the test set.
 std::uint64_t batch_bytes(const Model& model, std::int64_t images) {
-  return static_cast<std::uint64_t>(3 * images * (model.input.image() + 1)) * word_bytes;
+  return static_cast<std::uint64_t>(3 * images * (model.input.image() + 1)) * element_bytes;
 }
 
-// Parameters, gradients, the copy for evaluation, the optimizer's state, the sum over pieces; the
-// statistics and their copy.
+// Parameters, gradients, the copy for evaluation, the optimizer's state, the sum over
+// micro-batches; the statistics and their copy.
 std::uint64_t array_bytes(const ParameterLayout& layout, const PlanOptions& options) {
-  const auto copies =
-      static_cast<std::uint64_t>(3 + options.optimizer_words) + (options.pieces > 1 ? 1U : 0U);
-  return word_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count);
+  const auto copies = static_cast<std::uint64_t>(3 + options.optimizer_elements) +
+                      (options.micro_batches > 1 ? 1U : 0U);
+  return element_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count);
 }
 
 // Of every value, of the rank in one position; a value has memory even where it has no element.
@@ -324,11 +326,12 @@ std::vector<std::int64_t> value_sizes(const Lowering& lowering, int position, st
 std::uint64_t activation_bytes(const Lowering& lowering, int position, std::int64_t images,
                                tensor::DataType type) {
   std::vector<std::int64_t> sizes = value_sizes(lowering, position, images);
-  const std::uint64_t gradients = sum_of_words(plan_backward(lowering.graph, sizes).elements);
+  const std::uint64_t gradients = sum_of_elements(plan_backward(lowering.graph, sizes).elements);
   const bool narrow = type != tensor::DataType::f32;
   if (lowering.values.front().blocks() == 1 && !narrow) sizes.front() = 0;
-  const std::uint64_t logits = narrow ? word_bytes * static_cast<std::uint64_t>(sizes.back()) : 0;
-  return tensor::size_of(type) * (sum_of_words(sizes) + gradients) + logits;
+  const std::uint64_t logits =
+      narrow ? element_bytes * static_cast<std::uint64_t>(sizes.back()) : 0;
+  return tensor::size_of(type) * (sum_of_elements(sizes) + gradients) + logits;
 }
 
 std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lowering& lowering,
@@ -338,7 +341,7 @@ std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lo
   std::size_t reorder_buffer = 0;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const tensor::KernelMemory memory =
-        memory_of_node(kernels, model, lowering, node, position, BatchNormGroup::rank, type);
+        memory_of_node(kernels, model, lowering, node, position, BatchNormScope::rank, type);
     // Each kernel has its own memory; scratchpad and reorder buffer are those of the engine.
     own += memory.own;
     scratchpad = std::max(scratchpad, memory.scratchpad);
@@ -361,7 +364,7 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
                          const std::vector<LayerSplit>& splits, ProcessGrid grid,
                          const PlanOptions& options) {
   // The executor's memory is that of the largest micro-batch of the largest share.
-  const std::int64_t images = ceiling(ceiling(options.batch, grid.pc), options.pieces);
+  const std::int64_t images = ceiling(ceiling(options.batch, grid.pc), options.micro_batches);
   const Lowering lowering = lower(model, splits, grid.pr, images);
   std::uint64_t most = 0;
   for (const int position : positions_of(grid.pr)) {
@@ -383,7 +386,7 @@ void count_closing(const GridJob& job, const std::vector<ValueLayout>& layouts,
     const std::optional<int> as = closing_layout(option.y, layouts);
     if (!as) continue;
     const ValueLayout& layout = layouts[static_cast<std::size_t>(*as)];
-    option.gradient = std::max(option.gradient, held_words(job, layout, job.shapes.back()));
+    option.gradient = std::max(option.gradient, held_elements(job, layout, job.shapes.back()));
   }
 }
 
@@ -397,13 +400,13 @@ Options all_options(const GridJob& job, const std::vector<ValueLayout>& layouts,
   return options;
 }
 
-// Words that a buffer may have, the most first.
+// Elements that a buffer may have, the most first.
 std::set<std::uint64_t, std::greater<>> gradients_of(const Options& options) {
-  std::set<std::uint64_t, std::greater<>> words;
+  std::set<std::uint64_t, std::greater<>> elements;
   for (const std::vector<LayerOption>& layer : options) {
-    for (const LayerOption& option : layer) words.insert(option.gradient);
+    for (const LayerOption& option : layer) elements.insert(option.gradient);
   }
-  return words;
+  return elements;
 }
 
 void remove_larger(Options& options, std::uint64_t gradient) {
@@ -429,7 +432,7 @@ class MemorySearch {
         relayouts_(job, layouts),
         options_(all_options(job, layouts, costs)),
         buffers_(plan_backward(job.model).elements.size()),
-        limit_(job.options.memory_limit / word_bytes) {}
+        limit_(job.options.memory_limit / element_bytes) {}
 
   std::optional<FittingLayouts> run() {
     if (job_.options.memory_limit == 0) return search(0);
@@ -443,7 +446,7 @@ class MemorySearch {
       std::optional<FittingLayouts> found = search(0);
       // Fewer options make nothing faster.
       if (!found || (best && best->layouts.seconds <= found->layouts.seconds)) return best;
-      if (found->words <= limit_) return found;
+      if (found->elements <= limit_) return found;
       found = search(limit_ - buffers_ * gradient);
       if (found && (!best || found->layouts.seconds < best->layouts.seconds)) {
         best = std::move(found);
@@ -453,14 +456,14 @@ class MemorySearch {
   }
 
  private:
-  [[nodiscard]] std::optional<FittingLayouts> search(std::uint64_t most_words) const {
+  [[nodiscard]] std::optional<FittingLayouts> search(std::uint64_t most_elements) const {
     std::optional<FoundLayouts> found =
-        search_layouts(job_, layouts_, relayouts_, options_, most_words);
+        search_layouts(job_, layouts_, relayouts_, options_, most_elements);
     if (!found) return std::nullopt;
-    // Words that the search has added up by itself, and the buffers of gradients that all layers
+    // Elements that the search has added up by itself, and the buffers of gradients that all layers
     // share.
-    const std::uint64_t words = found->words + buffers_ * largest_gradient(*found);
-    return FittingLayouts{.layouts = std::move(*found), .words = words};
+    const std::uint64_t elements = found->elements + buffers_ * largest_gradient(*found);
+    return FittingLayouts{.layouts = std::move(*found), .elements = elements};
   }
 
   const GridJob& job_;

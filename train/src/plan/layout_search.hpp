@@ -19,21 +19,22 @@ namespace rondo::train {
 // A way to reach a state of the search.
 struct Label {
   double seconds = 0.0;
-  std::uint64_t words = 0;
+  std::uint64_t elements = 0;
   std::size_t step = 0;  // its last step, by which the way is found again
 };
 
-// The ways to reach one state of which none has both fewer seconds and fewer words than another:
-// seconds rise, words fall. Where words do not matter only the fastest is kept.
+// The ways to reach one state of which none has both fewer seconds and fewer elements than another:
+// seconds rise, elements fall. Where elements do not matter only the fastest is kept.
 //
 // At most 64 are kept; of more every second one is left out, but never the fastest nor the
 // smallest.
-class LabelFront {
+class ParetoFront {
  public:
   // Would a way with these numbers be kept?
-  [[nodiscard]] bool wants(double seconds, std::uint64_t words, bool words_matter) const noexcept;
+  [[nodiscard]] bool wants(double seconds, std::uint64_t elements,
+                           bool elements_matter) const noexcept;
   // A way that is wanted.
-  void insert(const Label& label, bool words_matter);
+  void insert(const Label& label, bool elements_matter);
 
   [[nodiscard]] const std::vector<Label>& labels() const noexcept { return labels_; }
 
@@ -43,45 +44,45 @@ class LabelFront {
   std::vector<Label> labels_;
 };
 
-// The layouts of all values that are still to be read, by their numbers: a state of the search. Two
-// bytes for each value, in order: how it was written, and how it lies besides since a reader wanted
-// it otherwise (of several such copies, the last).
-using OpenLayouts = std::uint64_t;
+// The layouts of all live values, which a later layer reads, by their numbers: a state of the
+// search. Two bytes for each value, in order: how it was written, and how it lies besides since a
+// reader wanted it otherwise (of several such copies, the last).
+using LiveLayouts = std::uint64_t;
 
-constexpr std::size_t most_open_values = 4;
+constexpr std::size_t most_live_values = 4;
 constexpr int no_copy = 0xFE;
 constexpr std::size_t most_layouts = 0xFE;  // two more numbers mean something else
 
-[[nodiscard]] constexpr int layout_in(OpenLayouts state, std::size_t slot) noexcept {
+[[nodiscard]] constexpr int layout_in(LiveLayouts state, std::size_t slot) noexcept {
   return static_cast<int>((state >> (16 * slot)) & 0xFFU);
 }
-[[nodiscard]] constexpr int copy_in(OpenLayouts state, std::size_t slot) noexcept {
+[[nodiscard]] constexpr int copy_in(LiveLayouts state, std::size_t slot) noexcept {
   return static_cast<int>((state >> (16 * slot + 8)) & 0xFFU);
 }
 
 // One value's part of a state.
-[[nodiscard]] constexpr OpenLayouts open_value(int layout, int copy, std::size_t slot) noexcept {
-  return static_cast<OpenLayouts>(layout | (copy << 8)) << (16 * slot);
+[[nodiscard]] constexpr LiveLayouts live_value(int layout, int copy, std::size_t slot) noexcept {
+  return static_cast<LiveLayouts>(layout | (copy << 8)) << (16 * slot);
 }
 
-[[nodiscard]] constexpr OpenLayouts replaced(OpenLayouts state, std::size_t slot, int layout,
+[[nodiscard]] constexpr LiveLayouts replaced(LiveLayouts state, std::size_t slot, int layout,
                                              int copy) noexcept {
-  return (state & ~(OpenLayouts{0xFFFF} << (16 * slot))) | open_value(layout, copy, slot);
+  return (state & ~(LiveLayouts{0xFFFF} << (16 * slot))) | live_value(layout, copy, slot);
 }
 
 // What a layer does to a state.
-struct OpenStep {
+struct LayerStep {
   std::vector<std::size_t> inputs = {};  // the slots of what it reads
   // Where the values of the next state come from: a slot, or (none) from this layer.
   std::vector<std::optional<std::size_t>> next = {};
 
   // The next state, where the layer has written `y`.
-  [[nodiscard]] OpenLayouts apply(OpenLayouts state, int y) const noexcept;
+  [[nodiscard]] LiveLayouts apply(LiveLayouts state, int y) const noexcept;
 };
 
-// A step for each layer. At first value 0 is open, at last the model's last value alone. Throws
-// std::invalid_argument where more than 4 are open.
-[[nodiscard]] std::vector<OpenStep> open_steps(const Model& model);
+// A step for each layer. At first value 0 is live, at last the model's last value alone. Throws
+// std::invalid_argument where more than 4 are live.
+[[nodiscard]] std::vector<LayerStep> steps_of(const Model& model);
 
 // How one layer runs in the best way that was found.
 struct ChosenOption {
@@ -91,27 +92,27 @@ struct ChosenOption {
 
 struct FoundLayouts {
   std::vector<ChosenOption> layers = {};
-  double closing = 0.0;     // seconds of bringing the logits together
-  double seconds = 0.0;     // of all
-  std::uint64_t words = 0;  // of all options, the model's input and redistributed values
+  double closing = 0.0;        // seconds of gathering the logits
+  double seconds = 0.0;        // of all
+  std::uint64_t elements = 0;  // of all options, the model's input and redistributed values
 };
 
-// The fastest choice of an option for each layer whose words are at most `most_words` (0: any
+// The fastest choice of an option for each layer whose elements are at most `most_elements` (0: any
 // number); none if there is no such choice. Dynamic programming over the layers in order.
 [[nodiscard]] std::optional<FoundLayouts> search_layouts(
     const GridJob& job, const std::vector<ValueLayout>& layouts, const RelayoutTable& relayouts,
-    const std::vector<std::vector<LayerOption>>& options, std::uint64_t most_words);
+    const std::vector<std::vector<LayerOption>>& options, std::uint64_t most_elements);
 
 // The bytes of plan.hpp for one split of all layers: of the rank that needs most, among the first
-// 16 of a group, its middle and its last. Everything is counted as the trainer takes it from the
-// memory that train.memory_limit limits.
+// 16 of a replica, its middle and its last. Everything is counted as the trainer allocates it from
+// the memory that train.memory_limit limits.
 [[nodiscard]] std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
                                        const std::vector<LayerSplit>& splits, ProcessGrid grid,
                                        const PlanOptions& options);
 
 struct FittingLayouts {
   FoundLayouts layouts = {};
-  std::uint64_t words = 0;  // of a rank, with the executor's buffers for gradients
+  std::uint64_t elements = 0;  // of a rank, with the executor's buffers for gradients
 };
 
 // The fastest layouts on a grid that fit into options.memory_limit; none if nothing does.

@@ -3,12 +3,15 @@
 // of each layer are final, what an allreduce takes, and how long the optimizer works. No formula
 // counts what ranks wait for slow ones, so a prediction is optimistic.
 
-#include "plan/scaling.hpp"
+#include <rondo/train/scaling.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -18,7 +21,9 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
-#include <rondo/train/scaling.hpp>
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/model.hpp>
 
 #include "config/combinations.hpp"
 #include "layers/layer_type.hpp"
@@ -27,6 +32,32 @@
 #include "schemes/lazy.hpp"
 
 namespace rondo::train {
+namespace {
+
+// When the gradients of a layer's parameters are final in a step of one rank.
+struct FinalGradients {
+  double seconds = 0.0;      // from the begin of forward
+  std::size_t elements = 0;  // parameters
+};
+
+// A step without communication: by parameter block, and the end of backward.
+struct Backward {
+  std::vector<FinalGradients> blocks = {};
+  double end = 0.0;
+};
+
+// Seconds of an allreduce of so many elements.
+using Allreduce = std::function<double(double elements)>;
+
+// What a step's time depends on.
+struct SchemeJob {
+  const Model& model;
+  const Experiment::Update& update;
+  const ScalingOptions& options;
+  const Backward& backward;
+  int ranks = 1;
+  double update_seconds = 0.0;  // U
+};
 
 Backward backward_of(const Model& model, std::int64_t samples, const ComputeCosts& costs) {
   const std::vector<LocalWork> work = unsplit_work(model, samples);
@@ -36,19 +67,19 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
     seconds.push_back(costs.seconds(layer));
     backward.end += seconds.back().forward;
   }
-  const std::vector<ParameterBlock> groups = layout_of(model).blocks;
+  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   // From the last layer to the first, as backward goes.
-  std::size_t group = groups.size();
-  backward.groups.resize(group);
+  std::size_t block = blocks.size();
+  backward.blocks.resize(block);
   for (std::size_t i = work.size(); i-- > 0;) {
-    const bool learns = group > 0 && groups[group - 1].name == work[i].layer;
+    const bool learns = block > 0 && blocks[block - 1].name == work[i].layer;
     // Batch norm has one pass for both.
     const bool at_once = work[i].kind->traits().batch_statistics;
     backward.end += seconds[i].backward_weights;
     if (at_once) backward.end += seconds[i].backward_data;
     if (learns) {
-      --group;
-      backward.groups[group] = {backward.end, groups[group].size};
+      --block;
+      backward.blocks[block] = {backward.end, blocks[block].size};
     }
     if (!at_once) backward.end += seconds[i].backward_data;
   }
@@ -57,41 +88,43 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
 
 // One reduction at a time: a bucket begins when its gradients are final and the one before has
 // ended.
-double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_words,
+// When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
+// if there are none.
+double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_elements,
                       const Allreduce& allreduce) {
   double end = 0.0;
-  std::size_t words = 0;  // that wait for more to go with
-  for (std::size_t group = backward.groups.size(); group-- > first;) {
-    words += backward.groups[group].words;
-    if (words < bucket_words && group > first) continue;
-    end = std::max(end, backward.groups[group].seconds) + allreduce(static_cast<double>(words));
-    words = 0;
+  std::size_t elements = 0;  // that wait for more to go with
+  for (std::size_t block = backward.blocks.size(); block-- > first;) {
+    elements += backward.blocks[block].elements;
+    if (elements < bucket_elements && block > first) continue;
+    end = std::max(end, backward.blocks[block].seconds) + allreduce(static_cast<double>(elements));
+    elements = 0;
   }
   return end;
 }
 
-namespace {
-
 // All ranks of a job that is smaller than a node are on one.
-double allreduce_seconds(const SchemeJob& job, double words, int ranks) {
+double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
   const bool one_node = job.ranks <= job.options.ranks_per_node;
   const PlanOptions links{.fabric = job.options.fabric,
                           .node = job.options.node,
                           .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
-  return 2.0 * collective_seconds(words, {.size = ranks, .stride = 1}, links);
+  return 2.0 * collective_seconds(elements, {.size = ranks, .stride = 1}, links);
 }
 
 double parameters_of(const SchemeJob& job) {
-  double words = 0.0;
-  for (const FinalGradients& group : job.backward.groups) words += static_cast<double>(group.words);
-  return words;
+  double elements = 0.0;
+  for (const FinalGradients& block : job.backward.blocks)
+    elements += static_cast<double>(block.elements);
+  return elements;
 }
 
-// When everything from group `first` on has been reduced.
+// When everything from block `first` on has been reduced.
 double reduced_from(const SchemeJob& job, std::size_t first) {
-  const auto bucket_words = static_cast<std::size_t>(job.update.bucket_bytes / 4);
-  return reductions_end(job.backward, first, bucket_words,
-                        [&](double words) { return allreduce_seconds(job, words, job.ranks); });
+  const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
+  return reductions_end(job.backward, first, bucket_elements, [&](double elements) {
+    return allreduce_seconds(job, elements, job.ranks);
+  });
 }
 
 // What backward does not hide is added to the step.
@@ -102,9 +135,9 @@ double synchronous_seconds(const SchemeJob& job) {
 LazyPlan lazy_plan(const SchemeJob& job) {
   std::vector<double> left;
   std::vector<double> reduction;
-  for (const FinalGradients& group : job.backward.groups) {
-    left.push_back(job.backward.end - group.seconds);
-    reduction.push_back(allreduce_seconds(job, static_cast<double>(group.words), job.ranks));
+  for (const FinalGradients& block : job.backward.blocks) {
+    left.push_back(job.backward.end - block.seconds);
+    reduction.push_back(allreduce_seconds(job, static_cast<double>(block.elements), job.ranks));
   }
   Experiment experiment;
   experiment.update = job.update;
@@ -114,11 +147,11 @@ LazyPlan lazy_plan(const SchemeJob& job) {
 
 // When the gradients are final of which this is a part.
 double final_seconds(const SchemeJob& job, const sync::Probe& probe) {
-  std::size_t group = 0;
-  for (std::size_t offset = 0; offset < probe.offset; ++group) {
-    offset += job.backward.groups[group].words;
+  std::size_t block = 0;
+  for (std::size_t offset = 0; offset < probe.offset; ++block) {
+    offset += job.backward.blocks[block].elements;
   }
-  return job.backward.groups[group].seconds;
+  return job.backward.blocks[block].seconds;
 }
 
 // When the probes that the controller looks at have been reduced, where `end` is when all before
@@ -126,23 +159,23 @@ double final_seconds(const SchemeJob& job, const sync::Probe& probe) {
 double probes_end(const SchemeJob& job, const LazyPlan& plan, double end) {
   const bool every = job.update.controller == "every_layer";
   const std::size_t first = every ? 0 : plan.probes.size() - 1;
-  double words = 0.0;
+  double elements = 0.0;
   for (std::size_t probe = first; probe < plan.probes.size(); ++probe) {
-    words += static_cast<double>(plan.probes[probe].size);
+    elements += static_cast<double>(plan.probes[probe].size);
   }
   return std::max(end, final_seconds(job, plan.probes[first])) +
-         allreduce_seconds(job, words, job.ranks);
+         allreduce_seconds(job, elements, job.ranks);
 }
 
 // The iteration that ends a window.
 double window_end_seconds(const SchemeJob& job, const LazyPlan& plan, double rest) {
-  const double all_final = job.backward.groups.front().seconds;
+  const double all_final = job.backward.blocks.front().seconds;
   double end = job.options.tau > 1.0 ? probes_end(job, plan, rest) : rest;
-  double lazy_words = 0.0;
-  for (std::size_t group = 0; group < plan.layers; ++group) {
-    lazy_words += static_cast<double>(job.backward.groups[group].words);
+  double lazy_elements = 0.0;
+  for (std::size_t block = 0; block < plan.layers; ++block) {
+    lazy_elements += static_cast<double>(job.backward.blocks[block].elements);
   }
-  end = std::max(end, all_final) + allreduce_seconds(job, lazy_words, job.ranks);
+  end = std::max(end, all_final) + allreduce_seconds(job, lazy_elements, job.ranks);
   return std::max(job.backward.end, end);
 }
 
@@ -158,33 +191,33 @@ double lazy_seconds(const SchemeJob& job) {
 }
 
 // What an average is of.
-double averaged_words(const SchemeJob& job) {
+double averaged_elements(const SchemeJob& job) {
   const bool state = job.update.optimizer_state == "average";
-  return parameters_of(job) * (state ? 1 + job.options.optimizer_words : 1);
+  return parameters_of(job) * (state ? 1 + job.options.optimizer_elements : 1);
 }
 
 // Nothing is reduced within a period; the average at its end is hidden by nothing.
 double k_step_seconds(const SchemeJob& job) {
-  const double average = allreduce_seconds(job, averaged_words(job), job.ranks);
+  const double average = allreduce_seconds(job, averaged_elements(job), job.ranks);
   return job.backward.end + job.update_seconds + average / static_cast<double>(job.update.period);
 }
 
 double hierarchical_seconds(const SchemeJob& job) {
-  const double words = averaged_words(job);
-  double averages = allreduce_seconds(job, words, job.ranks);
+  const double elements = averaged_elements(job);
+  double averages = allreduce_seconds(job, elements, job.ranks);
   std::int64_t period = job.update.local_period;
-  double group = static_cast<double>(
+  double ranks_averaged = static_cast<double>(
       job.update.group > 0 ? job.update.group : std::int64_t{job.options.ranks_per_node});
   // The averages of a level on which no slower one falls.
   const auto add_level = [&](std::int64_t slower) {
     const auto times = static_cast<double>(job.update.period / period - job.update.period / slower);
-    const int ranks = static_cast<int>(std::min(group, static_cast<double>(job.ranks)));
-    averages += times * allreduce_seconds(job, words, ranks);
+    const int ranks = static_cast<int>(std::min(ranks_averaged, static_cast<double>(job.ranks)));
+    averages += times * allreduce_seconds(job, elements, ranks);
   };
   for (const auto& [slower, ranks] : job.update.levels) {
     add_level(slower);
     period = slower;
-    group = ranks;
+    ranks_averaged = ranks;
   }
   add_level(job.update.period);
   return job.backward.end + job.update_seconds + averages / static_cast<double>(job.update.period);
@@ -195,9 +228,9 @@ double handover_seconds(const SchemeJob& job) {
   const ScalingOptions& options = job.options;
   const int nodes = (job.ranks - 1) / options.ranks_per_node + 1;
   if (nodes == 1) return job.ranks * options.node.alpha_seconds;
-  const double store = (1 + options.optimizer_words) * parameters_of(job);
+  const double store = (1 + options.optimizer_elements) * parameters_of(job);
   const double between =
-      2.0 * options.fabric.alpha_seconds + store * word_bytes / options.fabric.bandwidth;
+      2.0 * options.fabric.alpha_seconds + store * element_bytes / options.fabric.bandwidth;
   return (job.ranks - nodes) * options.node.alpha_seconds + nodes * between;
 }
 
@@ -232,14 +265,16 @@ constexpr std::array costs_of_schemes{
     SchemeCost{sync::cyclic_scheme, cyclic_seconds},
 };
 
-}  // namespace
-
+// The seconds of scaling.hpp for the scheme that update.scheme names, in which a rank trains its
+// samples once. Throws std::invalid_argument for a name that is none.
 double step_seconds(const SchemeJob& job) {
   for (const auto& [scheme, seconds] : costs_of_schemes) {
     if (job.update.scheme == scheme.name) return seconds(job);
   }
   throw std::invalid_argument("scaling: no scheme is called " + job.update.scheme);
 }
+
+}  // namespace
 
 double mean_window(const std::filesystem::path& metrics) {
   std::ifstream file(metrics);
@@ -271,7 +306,7 @@ void check(const ScalingOptions& options) {
                   "ranks must begin with at least one, and not behind their end");
   require_scaling(options.ranks_per_node >= 1, "needs at least one rank per node");
   require_scaling(options.tau >= 1.0, "a window has at least one iteration");
-  require_scaling(options.optimizer_words >= 0, "optimizer_words must be at least 0");
+  require_scaling(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
   require_scaling(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
                   "the batch of all ranks has no sample for each of the fewest ranks");
 }

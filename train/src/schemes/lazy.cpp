@@ -24,12 +24,12 @@
 namespace rondo::train {
 namespace {
 
-/// A convolution that can be lazy, and how many groups are so if it is the last one.
+/// A convolution that can be lazy, and how many blocks are so if it is the last one.
 struct Candidate {
   std::string name = {};
   sync::Probe weights = {};
-  std::size_t group = 0;
-  std::size_t groups = 0;
+  std::size_t block = 0;
+  std::size_t blocks = 0;
 };
 
 sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) {
@@ -44,18 +44,18 @@ sync::Probe weights_of(const ParameterLayout& layout, const std::string& layer) 
 /// hide their reduction. A batch norm goes with its convolution.
 std::vector<Candidate> candidates_of(const Model& model, const ParameterLayout& layout) {
   std::vector<Candidate> candidates;
-  std::size_t group = 0;
-  for (std::size_t i = 0; i < model.layers.size() && group < layout.blocks.size(); ++i) {
+  std::size_t block = 0;
+  for (std::size_t i = 0; i < model.layers.size() && block < layout.blocks.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
-    if (layout.blocks[group].name != layer.name) continue;  // it learns nothing
+    if (layout.blocks[block].name != layer.name) continue;  // it learns nothing
     if (is_convolution(layer)) {
-      candidates.push_back({layer.name, weights_of(layout, layer.name), group, group + 1});
+      candidates.push_back({layer.name, weights_of(layout, layer.name), block, block + 1});
     } else if (layer.kind->traits().batch_statistics && !candidates.empty()) {
-      candidates.back().groups = group + 1;
+      candidates.back().blocks = block + 1;
     } else {
       break;
     }
-    ++group;
+    ++block;
   }
   return candidates;
 }
@@ -74,7 +74,7 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
       break;
   }
   const auto among = std::ranges::count_if(
-      candidates, [&](const Candidate& candidate) { return candidate.group < unhidden; });
+      candidates, [&](const Candidate& candidate) { return candidate.block < unhidden; });
   // Who chose the scheme wants at least one lazy layer.
   return std::max<std::size_t>(1, static_cast<std::size_t>(among));
 }
@@ -96,7 +96,7 @@ LazyPlan plan_lazy_layers(const Model& model, const ParameterLayout& layout,
   }
   LazyPlan plan;
   for (std::size_t i = 0; i < count; ++i) {
-    plan.layers = candidates[i].groups;
+    plan.layers = candidates[i].blocks;
     plan.probes.push_back(candidates[i].weights);
     plan.names.push_back(candidates[i].name);
   }
@@ -113,48 +113,48 @@ double seconds_between(Clock::time_point earlier, Clock::time_point later) {
   return std::chrono::duration<double>(later - earlier).count();
 }
 
-/// Notes when the gradients of each group are final.
+/// Notes when the gradients of each block are final.
 class Stopwatch final : public StepObserver {
  public:
-  explicit Stopwatch(std::size_t groups) : final_(groups) {}
+  explicit Stopwatch(std::size_t blocks) : final_(blocks) {}
 
-  void make_ready(std::size_t /*group*/) override {}
-  void gradients_final(std::size_t group) override { final_[group] = Clock::now(); }
+  void make_ready(std::size_t /*block*/) override {}
+  void gradients_final(std::size_t block) override { final_[block] = Clock::now(); }
   void between_layers() override {}
 
-  [[nodiscard]] Clock::time_point final_at(std::size_t group) const { return final_[group]; }
+  [[nodiscard]] Clock::time_point final_at(std::size_t block) const { return final_[block]; }
 
  private:
   std::vector<Clock::time_point> final_;
 };
 
-/// By group: the shortest time from its gradients being final to the end of backward.
-std::vector<double> backward_left(Executor& executor, const Batch& batch, std::size_t groups) {
-  std::vector<double> left(groups, std::numeric_limits<double>::max());
-  Stopwatch stopwatch(groups);
+/// By block: the shortest time from its gradients being final to the end of backward.
+std::vector<double> backward_left(Executor& executor, const Batch& batch, std::size_t blocks) {
+  std::vector<double> left(blocks, std::numeric_limits<double>::max());
+  Stopwatch stopwatch(blocks);
   for (int i = 0; i < repetitions; ++i) {
     static_cast<void>(executor.train(batch, stopwatch));
     const Clock::time_point end = Clock::now();
-    for (std::size_t group = 0; i > 0 && group < groups; ++group) {
-      left[group] = std::min(left[group], seconds_between(stopwatch.final_at(group), end));
+    for (std::size_t block = 0; i > 0 && block < blocks; ++block) {
+      left[block] = std::min(left[block], seconds_between(stopwatch.final_at(block), end));
     }
   }
   return left;
 }
 
-/// By group: the shortest time of its allreduce, once all ranks are there.
+/// By block: the shortest time of its allreduce, once all ranks are there.
 std::vector<double> reduction_times(transport::World& world, std::span<const sync::Layer> layers,
                                     std::span<float> gradients) {
   transport::Communicator& all = world.communicator();
   std::vector<double> times(layers.size(), std::numeric_limits<double>::max());
   for (int i = 0; i < repetitions; ++i) {
-    for (std::size_t group = 0; group < times.size(); ++group) {
-      const sync::Layer& layer = layers[group];
+    for (std::size_t block = 0; block < times.size(); ++block) {
+      const sync::Layer& layer = layers[block];
       // Else the time would be that of waiting for the slowest rank.
       all.barrier().wait();
       const Clock::time_point began = Clock::now();
       layer.groups.slice->allreduce(gradients.subspan(layer.offset, layer.size)).wait();
-      if (i > 0) times[group] = std::min(times[group], seconds_between(began, Clock::now()));
+      if (i > 0) times[block] = std::min(times[block], seconds_between(began, Clock::now()));
     }
   }
   return times;

@@ -23,7 +23,7 @@ namespace rondo::train {
 /// Which layers of a model are lazy: convolutions from the input on, each with its bias and the
 /// batch norm behind it.
 struct LazyPlan {
-  std::size_t layers = 0;                ///< parameter groups from the input side
+  std::size_t layers = 0;                ///< parameter blocks from the input side
   std::vector<sync::Probe> probes = {};  ///< the weights of the convolutions
   std::vector<std::string> names = {};   ///< of the convolutions
 };
@@ -31,7 +31,7 @@ struct LazyPlan {
 /// The plan for a count or a fraction of the model's convolutions, where the latter is rounded,
 /// but not to none. Throws ConfigError when there are not so many.
 ///
-/// For "auto", the convolutions among the first `unhidden` parameter groups, one at least.
+/// For "auto", the convolutions among the first `unhidden` parameter blocks, one at least.
 [[nodiscard]] LazyPlan plan_lazy_layers(const Model& model, const LazyLayers& choice,
                                         std::size_t unhidden = 0);
 
@@ -39,8 +39,8 @@ struct LazyPlan {
 [[nodiscard]] LazyPlan plan_lazy_layers(const Model& model, const ParameterLayout& layout,
                                         const LazyLayers& choice, std::size_t unhidden = 0);
 
-/// Measures how many parameter groups, from the input side, backward cannot hide the reduction
-/// of: a few passes over `batch`, and a few allreduces of each group. Rank 0's times decide for
+/// Measures how many parameter blocks, from the input side, backward cannot hide the reduction
+/// of: a few passes over `batch`, and a few allreduces of each block. Rank 0's times decide for
 /// all. Parameters and statistics are as before afterwards, gradients are zero. Collective.
 [[nodiscard]] std::size_t measure_unhidden_layers(transport::World& world, Executor& executor,
                                                   const Batch& batch,

@@ -30,32 +30,33 @@ std::vector<int> nodes_of(std::span<const transport::RankInfo> ranks) {
   return groups;
 }
 
-std::vector<int> consecutive(std::size_t ranks, std::int64_t group) {
+std::vector<int> consecutive(std::size_t ranks, std::int64_t ranks_of_group) {
   std::vector<int> groups;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    groups.push_back(static_cast<int>(static_cast<std::int64_t>(rank) / group));
+    groups.push_back(static_cast<int>(static_cast<std::int64_t>(rank) / ranks_of_group));
   }
   return groups;
 }
 
-// Each group of the faster level must lie in one group of the slower one.
-void expect_nested(const RankGroups& inner, const RankGroups& outer) {
-  std::map<int, int> home;  // of each inner group
+// Each averaging group of the faster level must lie in one of the slower one.
+void expect_nested(const AveragingGroups& inner, const AveragingGroups& outer) {
+  std::map<int, int> home;  // of each inner averaging group
   for (std::size_t rank = 0; rank < inner.group_of.size(); ++rank) {
     const auto [entry, is_new] = home.try_emplace(inner.group_of[rank], outer.group_of[rank]);
     if (entry->second == outer.group_of[rank]) continue;
-    throw ConfigError("update.levels: the groups of period " + std::to_string(outer.period) +
-                      " cut through one of period " + std::to_string(inner.period) + ", at rank " +
-                      std::to_string(rank) + "; choose a multiple of the smaller group's ranks");
+    throw ConfigError("update.levels: the averaging groups of period " +
+                      std::to_string(outer.period) + " cut through one of period " +
+                      std::to_string(inner.period) + ", at rank " + std::to_string(rank) +
+                      "; choose a multiple of the smaller averaging group's ranks");
   }
 }
 
 }  // namespace
 
-std::vector<RankGroups> rank_groups(const Experiment& experiment,
-                                    std::span<const transport::RankInfo> ranks) {
+std::vector<AveragingGroups> averaging_groups(const Experiment& experiment,
+                                              std::span<const transport::RankInfo> ranks) {
   const Experiment::Update& update = experiment.update;
-  std::vector<RankGroups> levels{
+  std::vector<AveragingGroups> levels{
       {update.local_period,
        update.group == 0 ? nodes_of(ranks) : consecutive(ranks.size(), update.group)}};
   for (const auto& [period, group] : update.levels) {

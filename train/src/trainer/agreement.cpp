@@ -304,8 +304,8 @@ bool are_equal(const RankHashes& hashes, int a, int b) {
 std::string difference_at(int position, ProcessGrid grid, const RankHashes& hashes) {
   const int first = grid.rank_at(0, position);
   std::string differing;
-  for (int group = 1; group < grid.pc; ++group) {
-    const int rank = grid.rank_at(group, position);
+  for (int replica = 1; replica < grid.pc; ++replica) {
+    const int rank = grid.rank_at(replica, position);
     if (are_equal(hashes, first, rank)) continue;
     differing += (differing.empty() ? "" : ", ") + std::to_string(rank);
   }

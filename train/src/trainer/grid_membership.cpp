@@ -27,18 +27,18 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
     : world_(world),
       choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
-      adds_up_(adds_up_in_group(model, choice_.splits, choice_.grid.pr)),
+      adds_up_(adds_up_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {
   count_held(model);
   count_once(model);
 }
 
-int GridMembership::group() const noexcept { return choice_.grid.replica_of(world_.rank()); }
+int GridMembership::replica() const noexcept { return choice_.grid.replica_of(world_.rank()); }
 
 int GridMembership::position() const noexcept { return choice_.grid.position_of(world_.rank()); }
 
 bool GridMembership::is_whole() const noexcept {
-  return choice_.grid.pr == 1 && choice_.batch_norm != BatchNormGroup::all;
+  return choice_.grid.pr == 1 && choice_.batch_norm != BatchNormScope::all;
 }
 
 std::vector<transport::RankInfo> GridMembership::leaders() const {
@@ -53,8 +53,8 @@ std::vector<transport::RankInfo> GridMembership::leaders() const {
 
 void GridMembership::count_held(const Model& model) {
   const ProcessGrid grid = choice_.grid;
-  for (int place = 0; place < grid.pr; ++place) {
-    const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, place);
+  for (int other = 0; other < grid.pr; ++other) {
+    const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, other);
     held_by_all_ += held.parameter_count * static_cast<std::uint64_t>(grid.pc);
   }
 }
@@ -63,8 +63,8 @@ void GridMembership::count_held(const Model& model) {
 // first of them does.
 void GridMembership::count_once(const Model& model) {
   std::vector<bool> counts(layout_.parameters.size(), true);
-  for (int place = 0; place < position(); ++place) {
-    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, place);
+  for (int other = 0; other < position(); ++other) {
+    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, other);
     for (std::size_t i = 0; i < counts.size(); ++i) {
       if (is_same_slice(held.parameters[i], layout_.parameters[i])) counts[i] = false;
     }
@@ -78,7 +78,7 @@ void GridMembership::count_once(const Model& model) {
 std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images,
                                           tensor::DataType type) const {
   std::uint64_t bytes = 0;
-  for (const std::uint64_t gradient : gradient_words(model, choice_.splits, choice_.grid)) {
+  for (const std::uint64_t gradient : gradient_elements(model, choice_.splits, choice_.grid)) {
     bytes += gradient * sizeof(float);
   }
   for (const std::uint64_t activation :
@@ -91,42 +91,42 @@ std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t image
 void GridMembership::join() {
   if (is_whole()) return;
   transport::Communicator& all = world_.communicator();
-  group_.emplace(all.split(group(), position()));
-  across_.emplace(all.split(position(), group()));
+  own_replica_.emplace(all.split(replica(), position()));
+  across_.emplace(all.split(position(), replica()));
   // A communicator of the kernels' own: their operations would else have to be posted in the same
   // order as those of the update scheme.
-  kernels_across_.emplace(all.split(position(), group()));
+  kernels_across_.emplace(all.split(position(), replica()));
 }
 
 GridPart GridMembership::part(std::pmr::memory_resource* memory) {
-  return {.replica = &own_group(),
+  return {.replica = &own_replica(),
           .across = &*kernels_across_,
           .splits = choice_.splits,
           .batch_norm = choice_.batch_norm,
           .memory = memory};
 }
 
-sync::Groups GridMembership::groups_of(std::size_t group) {
+sync::Groups GridMembership::groups_of(std::size_t block) {
   transport::Communicator& all = world_.communicator();
   if (choice_.grid.pr == 1) return {nullptr, &all, &all};
   // Gradients of such a block are sums over the ranks of the replica, too.
-  if (adds_up_[group]) return {&own_group(), &replicas(), &all};
+  if (adds_up_[block]) return {&own_replica(), &replicas(), &all};
   return {nullptr, &replicas(), &replicas()};
 }
 
 sync::Slices GridMembership::slices() {
   if (choice_.grid.pr == 1) return {};
-  return {&own_group(), counted_};
+  return {&own_replica(), counted_};
 }
 
 transport::Communicator& GridMembership::replicas() {
   return choice_.grid.pr == 1 ? world_.communicator() : *across_;
 }
 
-transport::Communicator& GridMembership::own_group() { return *group_; }
+transport::Communicator& GridMembership::own_replica() { return *own_replica_; }
 
 void GridMembership::average_statistics(std::span<float> statistics) {
-  if (shared_statistics_.size() > 0) shared_statistics_.average(own_group(), statistics);
+  if (shared_statistics_.size() > 0) shared_statistics_.average(own_replica(), statistics);
 }
 
 namespace {
@@ -142,12 +142,13 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
   if (choice.grid.pr == 1) return {};
   const std::vector<std::uint64_t> activations =
       activation_bytes(model, choice.splits, choice.grid, global_batch, type);
-  const std::vector<std::uint64_t> gradients = gradient_words(model, choice.splits, choice.grid);
-  const std::vector<ParameterBlock> groups = layout_of(model).blocks;
-  std::vector<std::string> lines{fmt::format("grid {} groups of {} ranks, which split every layer",
-                                             choice.grid.pc, choice.grid.pr),
-                                 fmt::format("{:<24} {:<20} {:>16} {:>15}", "layer", "split",
-                                             "activations KiB", "gradients KiB")};
+  const std::vector<std::uint64_t> gradients = gradient_elements(model, choice.splits, choice.grid);
+  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
+  std::vector<std::string> lines{
+      fmt::format("grid {} replicas of {} ranks, which split every layer", choice.grid.pc,
+                  choice.grid.pr),
+      fmt::format("{:<24} {:<20} {:>16} {:>15}", "layer", "split", "activations KiB",
+                  "gradients KiB")};
   std::uint64_t all_activations = 0;
   std::uint64_t since_last = 0;  // of layers without weights, told with the next that has some
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -155,15 +156,15 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
     all_activations += activations[i];
     const LayerSpec& layer = model.layers[i];
     if (!has_weights(layer)) continue;
-    const auto group = std::ranges::find(groups, layer.name, &ParameterBlock::name);
-    const auto index = static_cast<std::size_t>(group - groups.begin());
+    const auto block = std::ranges::find(blocks, layer.name, &ParameterBlock::name);
+    const auto index = static_cast<std::size_t>(block - blocks.begin());
     lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
                                 to_text(choice.splits[i]), kib_of(since_last),
                                 kib_of(gradients[index] * sizeof(float))));
     since_last = 0;
   }
   std::uint64_t all_gradients = 0;
-  for (const std::uint64_t words : gradients) all_gradients += words * sizeof(float);
+  for (const std::uint64_t elements : gradients) all_gradients += elements * sizeof(float);
   lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", "all, by all ranks, a step", "",
                               kib_of(all_activations), kib_of(all_gradients)));
   return lines;

@@ -17,12 +17,12 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/grid_choice.hpp"
-#include "trainer/meters.hpp"
+#include "executor/shared_statistics.hpp"
 
 namespace rondo::train {
 
-/// Where one rank stands on the grid of a run: a group is one replica of the model, and has samples
-/// of its own; its ranks split the layers.
+/// Where one rank stands on the grid of a run: its replica has samples of its own, and the ranks
+/// of the replica split the layers.
 class GridMembership {
  public:
   /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. What grid.plan =
@@ -34,13 +34,13 @@ class GridMembership {
 
   [[nodiscard]] const GridChoice& choice() const noexcept { return choice_; }
   [[nodiscard]] ProcessGrid grid() const noexcept { return choice_.grid; }
-  [[nodiscard]] int group() const noexcept;
+  [[nodiscard]] int replica() const noexcept;
   [[nodiscard]] int position() const noexcept;
   /// Does this rank run all layers by itself, so that no other takes part in its steps?
   [[nodiscard]] bool is_whole() const noexcept;
-  /// What all ranks of a group know alike is told and counted by one of them.
+  /// What all ranks of a replica know alike is told and counted by one of them.
   [[nodiscard]] bool speaks() const noexcept { return position() == 0; }
-  /// The first rank of every group.
+  /// The first rank of every replica.
   [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
   /// The parameters that this rank holds.
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
@@ -52,20 +52,20 @@ class GridMembership {
 
   /// Of the executor; what travels comes from `memory`.
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
-  /// Of parameter group `group`.
-  [[nodiscard]] sync::Groups groups_of(std::size_t group);
-  /// What this rank counts of its group's model.
+  /// Of parameter block `block`.
+  [[nodiscard]] sync::Groups groups_of(std::size_t block);
+  /// What this rank counts of its replica's model.
   [[nodiscard]] sync::Slices slices();
-  /// The ranks that hold the same parameters and statistics as this one, one per group of the grid.
+  /// The ranks that hold the same parameters and statistics as this one, one per replica.
   [[nodiscard]] transport::Communicator& replicas();
-  /// The ranks of this rank's group.
-  [[nodiscard]] transport::Communicator& own_group();
+  /// The ranks of this rank's replica.
+  [[nodiscard]] transport::Communicator& own_replica();
 
-  /// What stands behind the statistics of layout() where ranks of a group measure the same ones.
+  /// What stands behind the statistics of layout() where ranks of a replica measure the same ones.
   [[nodiscard]] const SharedStatistics& shared_statistics() const noexcept {
     return shared_statistics_;
   }
-  /// Takes their means over the group. Collective over the group.
+  /// Takes their means over the replica. Collective over the replica.
   void average_statistics(std::span<float> statistics);
 
  private:
@@ -75,16 +75,16 @@ class GridMembership {
   transport::World& world_;
   GridChoice choice_;
   ParameterLayout layout_;
-  std::vector<bool> adds_up_;  // by parameter group
+  std::vector<bool> adds_up_;  // by parameter block
   SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
   std::uint64_t held_by_all_ = 0;
-  std::optional<transport::Communicator> group_;
+  std::optional<transport::Communicator> own_replica_;
   std::optional<transport::Communicator> across_;
   std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another
 };
 
-/// What a user is told of a grid before the run, line by line: groups and ranks; then, for every
+/// What a user is told of a grid before the run, line by line: replicas and ranks; then, for every
 /// layer with weights, its split and what all ranks send for it in a step of `global_batch`
 /// samples. Empty where every rank is a replica of its own.
 [[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,

@@ -1,10 +1,5 @@
 // The figures of an epoch: the loss over its samples, and where the time went. Both are added up on
 // each rank without communication, and summed over the ranks only where something is reported.
-//
-// Then the running statistics of batch norm, where several ranks of a replica measure the same
-// channels of other pixels. Each keeps its own running values; where those of the whole are needed,
-// as for an evaluation, they are averaged, weighted by how much of the initial values each rank has
-// left behind.
 
 #include "trainer/meters.hpp"
 
@@ -19,8 +14,6 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
-
-#include "executor/lowering.hpp"
 
 namespace rondo::train {
 
@@ -99,94 +92,6 @@ Traffic TrafficMeter::read() const {
               before_.communicating + seconds_of(now.communicating - at_start_.communicating),
           .waiting = before_.waiting + seconds_of(now.waiting - at_start_.waiting),
           .bytes = before_.bytes + static_cast<double>(moved)};
-}
-
-namespace {
-
-double initial_value(const Parameter& statistic) {
-  return statistic.initial == Initial::ones ? 1.0 : 0.0;
-}
-
-std::vector<Parameter> statistics_of(const ParameterLayout& layout, const std::string& layer) {
-  std::vector<Parameter> statistics;
-  std::ranges::copy_if(layout.statistics, std::back_inserter(statistics),
-                       [&](const Parameter& statistic) { return statistic.layer() == layer; });
-  return statistics;
-}
-
-}  // namespace
-
-SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
-                                   const ParameterLayout& layout, int position)
-    : layout_size_(layout.statistic_count) {
-  if (choice.batch_norm != BatchNormGroup::rank) return;  // they measure together
-  const int ranks = choice.grid.pr;
-  const Lowering lowering = lower(model, choice.splits, ranks, ranks);  // an image for every part
-  for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
-    if (!lowering.graph.nodes[node].batch_norm) continue;
-    const Partition& x = lowering.layouts[node].x;
-    const Parts& parts = x.parts();
-    if (parts.n * parts.h * parts.w == 1) continue;
-    const LayerSpec& layer = model.layers[*lowering.graph.nodes[node].layer];
-    layers_.push_back({.statistics = statistics_of(layout, layer.name),
-                       .kept = 1.0F - layer.kind->traits().momentum,
-                       .has_pixels = !x.box_of(position).empty(),
-                       .parts = parts.n,
-                       .part = x.block_of(position) / (parts.h * parts.w * parts.c)});
-  }
-}
-
-void SharedStatistics::start(std::span<float> statistics) const {
-  std::ranges::fill(statistics.subspan(layout_size_), 1.0F);
-}
-
-void SharedStatistics::count(std::int64_t images, std::span<float> statistics) const {
-  auto left = statistics.begin() + static_cast<std::ptrdiff_t>(layout_size_);
-  for (const Layer& layer : layers_) {
-    const Range own = even_range(images, layer.parts, layer.part);
-    if (layer.has_pixels && !own.empty()) *left *= layer.kept;
-    ++left;
-  }
-}
-
-// Of every layer how much it is, then the values.
-std::vector<double> SharedStatistics::measured(std::span<const float> statistics) const {
-  std::vector<double> measured;
-  auto next = statistics.subspan(layout_size_).begin();
-  for (const Layer& layer : layers_) {
-    // `left` is the share of the initial value that is still in the running one: (1 - momentum) to
-    // the power of the batches seen. What was measured is the value without that share.
-    const double left = *next++;
-    measured.push_back(1.0 - left);
-    for (const Parameter& statistic : layer.statistics) {
-      const double initial = left * initial_value(statistic);
-      for (const float value : statistics.subspan(statistic.offset, statistic.size())) {
-        measured.push_back(value - initial);
-      }
-    }
-  }
-  return measured;
-}
-
-void SharedStatistics::average(transport::Communicator& group, std::span<float> statistics) const {
-  std::vector<double> sums = measured(statistics);
-  group.allreduce(std::span(sums)).wait();
-  const std::span<float> least = statistics.subspan(layout_size_);
-  group.allreduce(least, transport::ReduceOp::min).wait();
-
-  auto next = sums.begin();
-  auto next_left = least.begin();
-  for (const Layer& layer : layers_) {
-    const double left = *next_left++;
-    const double weight = *next++;
-    for (const Parameter& statistic : layer.statistics) {
-      for (float& value : statistics.subspan(statistic.offset, statistic.size())) {
-        const double sum = *next++;
-        if (weight == 0.0) continue;  // nobody has measured
-        value = static_cast<float>(left * initial_value(statistic) + (1.0 - left) * sum / weight);
-      }
-    }
-  }
 }
 
 }  // namespace rondo::train

@@ -128,46 +128,4 @@ class TrafficMeter {
   std::uint64_t bookkeeping_bytes_ = 0;
 };
 
-/// Running statistics of the channels that several ranks of a group hold, where each measures them
-/// by itself (BatchNormGroup::rank).
-///
-/// A rank whose part of a batch is empty leaves them as they are, so some have measured more often
-/// than others, and some never. Behind the statistics of the ParameterLayout there is therefore a
-/// number for every such layer: how much of the initial values is left in its statistics, 1 in the
-/// beginning. Whoever averages statistics over groups averages it alike, and so it remains true.
-class SharedStatistics {
- public:
-  /// `layout` is of the rank in this position of a group.
-  SharedStatistics(const Model& model, const GridChoice& choice, const ParameterLayout& layout,
-                   int position);
-
-  /// Numbers behind the statistics; 0 where no two ranks of a group measure the same.
-  [[nodiscard]] std::size_t size() const noexcept { return layers_.size(); }
-
-  // `statistics` are those of the layout, then these numbers.
-
-  void start(std::span<float> statistics) const;
-
-  /// This rank has trained its part of `images` images of its group.
-  void count(std::int64_t images, std::span<float> statistics) const;
-
-  /// Takes means over the ranks of a group, of what they have measured; of the initial values there
-  /// remains what the rank has that has measured most. Collective.
-  void average(transport::Communicator& group, std::span<float> statistics) const;
-
- private:
-  struct Layer {
-    std::vector<Parameter> statistics = {};
-    float kept = 1.0F;        ///< of the values before, by every measurement
-    bool has_pixels = false;  ///< of the images of its part
-    int parts = 1;            ///< in which a batch is cut
-    int part = 0;
-  };
-
-  [[nodiscard]] std::vector<double> measured(std::span<const float> statistics) const;
-
-  std::vector<Layer> layers_;
-  std::size_t layout_size_;
-};
-
 }  // namespace rondo::train

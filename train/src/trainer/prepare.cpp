@@ -247,8 +247,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .node = within_a_node,
           .ranks_per_node = ranks_per_node(world),
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
-          .optimizer_words = optimizer_words(experiment.optimizer),
-          .pieces = static_cast<int>(experiment.train.accumulate),
+          .optimizer_elements = optimizer_elements(experiment.optimizer),
+          .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
           .type = precision_of(experiment)};
 }

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -73,13 +74,17 @@ StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
   buckets_.reserve(layout.blocks.size());
 }
 
-void StepLink::gradients_final(std::size_t group) {
-  if (sum_) add_up(layout_.blocks[group]);
+// The gradient is still in the cache, and no other rank's has been added to it.
+void StepLink::gradients_final(std::size_t block) {
+  const ParameterBlock& at = layout_.blocks[block];
+  const std::span<const float> gradient = gradients_.subspan(at.offset, at.size);
+  if (!not_finite_ && !tensor::all_finite(gradient)) not_finite_ = block;
+  if (sum_) add_up(at);
   if (!last_) return;
   if (scheme_.wants_inner_sums()) {
-    collect(group);
+    collect(block);
   } else {
-    scheme_.gradients_final(group);
+    scheme_.gradients_final(block);
   }
 }
 
@@ -101,24 +106,24 @@ void StepLink::end_step() {
   passed_on_ = 0;
 }
 
-void StepLink::add_up(const ParameterBlock& group) {
-  const std::span<float> part = gradients_.subspan(group.offset, group.size);
+void StepLink::add_up(const ParameterBlock& block) {
+  const std::span<float> part = gradients_.subspan(block.offset, block.size);
   if (last_) {
-    sum_->move_to(group.offset, part);
+    sum_->move_to(block.offset, part);
   } else {
-    sum_->add(group.offset, part);
+    sum_->add(block.offset, part);
   }
 }
 
-// Groups become final from the last one on, so a bucket grows towards the first.
-void StepLink::collect(std::size_t group) {
-  transport::Communicator* const inner = grid_.groups_of(group).inner;
+// Blocks become final from the last one on, so a bucket grows towards the first.
+void StepLink::collect(std::size_t block) {
+  transport::Communicator* const inner = grid_.groups_of(block).inner;
   // A bucket is reduced as one array, over one communicator.
   if (is_open_ && buckets_.back().inner != inner) post_open();
   if (is_open_) {
-    buckets_.back().first = group;
+    buckets_.back().first = block;
   } else {
-    buckets_.push_back({.first = group, .last = group + 1, .inner = inner});
+    buckets_.push_back({.first = block, .last = block + 1, .inner = inner});
     is_open_ = true;
   }
   if (inner == nullptr || gradients_of(buckets_.back()).size_bytes() >= bucket_bytes_) post_open();
@@ -133,7 +138,7 @@ void StepLink::post_open() {
 
 void StepLink::pass_on() {
   const Bucket& bucket = buckets_[passed_on_++];
-  for (std::size_t group = bucket.last; group-- > bucket.first;) scheme_.gradients_final(group);
+  for (std::size_t block = bucket.last; block-- > bucket.first;) scheme_.gradients_final(block);
 }
 
 std::span<float> StepLink::gradients_of(const Bucket& bucket) const {

@@ -57,7 +57,7 @@ class SlowRank {
 };
 
 /// Hands the executor's progress through a step on to the update scheme and the transport. Layer
-/// l of the scheme is group l of the model's parameters.
+/// l of the scheme is block l of the model's parameters.
 ///
 /// Where a step is computed in several micro-batches, the scheme sees one: layers are made ready in
 /// the first micro-batch, and final in the last, with the gradients of all.
@@ -77,32 +77,37 @@ class StepLink final : public StepObserver {
   /// The next pass is micro-batch `micro_batch` of `micro_batches`.
   void begin_micro_batch(std::int64_t micro_batch, std::int64_t micro_batches) noexcept {
     first_ = micro_batch == 0;
+    if (first_) not_finite_.reset();
     last_ = micro_batch + 1 == micro_batches;
   }
 
-  void make_ready(std::size_t group) override {
-    if (first_) scheme_.make_ready(group);
+  void make_ready(std::size_t block) override {
+    if (first_) scheme_.make_ready(block);
   }
-  void gradients_final(std::size_t group) override;
+  void gradients_final(std::size_t block) override;
   void between_layers() override;
   [[nodiscard]] StepProfile* profile() override { return profile_; }
   /// Where the executor notes times; lent, null: nowhere.
   void set_profile(StepProfile* profile) noexcept { profile_ = profile; }
 
+  /// The first parameter block of this step whose own gradient, before any sum, has an element that
+  /// is NaN or infinite. Backward goes from the last layer to the first.
+  [[nodiscard]] std::optional<std::size_t> not_finite() const noexcept { return not_finite_; }
+
   /// The last micro-batch has been computed: waits for sums that are still under way.
   void end_step();
 
  private:
-  /// Adjacent groups, the last one first, that are summed over the same ranks.
+  /// Adjacent parameter blocks, the last one first, that are summed over the same ranks.
   struct Bucket {
-    std::size_t first = 0;                     ///< group
+    std::size_t first = 0;                     ///< parameter block
     std::size_t last = 0;                      ///< behind it
     transport::Communicator* inner = nullptr;  ///< none: nothing is to be summed
     transport::Request request = {};
   };
 
-  void add_up(const ParameterBlock& group);
-  void collect(std::size_t group);
+  void add_up(const ParameterBlock& block);
+  void collect(std::size_t block);
   void post_open();
   /// The scheme is told of the oldest bucket, which has been summed.
   void pass_on();
@@ -119,6 +124,7 @@ class StepLink final : public StepObserver {
   std::size_t passed_on_ = 0;    // of them, by now
   bool is_open_ = false;         // the last one: more may follow
   std::optional<sync::GradientSum> sum_ = {};
+  std::optional<std::size_t> not_finite_ = {};
   StepProfile* profile_ = nullptr;
   bool first_ = true;
   bool last_ = true;

@@ -64,6 +64,8 @@ void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error)
 
 EpochMetrics train(transport::World& world, const Experiment& experiment,
                    const TrainerOptions& options) {
+  // Each of these steps may fail on one rank: then all throw here, before anything communicates
+  // that only some take part in.
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
   agree_on(world, [&] { log.emplace(options, world.rank()); });
@@ -72,6 +74,8 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   try {
     end_together(world, [&] {
       run(*trainer);
+      // Written as the last thing: a file without an end event is of a run that was killed, or goes
+      // on.
       log->end(trainer->summary(reason_of_end(*trainer)), trainer->stopped());
     });
   } catch (const std::exception& error) {
@@ -86,6 +90,7 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
 }
 
 const EpochMetrics& Trainer::run_epoch() {
+  // The run was resumed within an epoch: its figures go on from the checkpoint's.
   if (epoch_open_) {  // goes on within it
     traffic_.start(epoch_traffic_);
   } else {
@@ -101,6 +106,7 @@ const EpochMetrics& Trainer::run_epoch() {
   } else {
     run_steps();
   }
+  // Stopped within the epoch: the checkpoint has been taken, and nothing is evaluated.
   if (stopped_) return last_epoch_;
   report_epoch();
   epoch_open_ = false;
@@ -123,6 +129,7 @@ void Trainer::run_steps() {
   }
 }
 
+// Steps 1 to 6 of train/README.md.
 void Trainer::run_step() {
   const StepProfile::Step profiled(profile_, step_ + 1);
   const std::int64_t mine = batches_.own_samples(step_);
@@ -131,6 +138,7 @@ void Trainer::run_step() {
                   .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
                   .learning_rate = learning_rate_.at(step_)});
   const tensor::Loss loss = compute(batches_, step_);
+  // Before the update, so that a loss that is not finite changes no parameter.
   meet_in_step(loss);
   finish_step();
   ++step_;
@@ -142,7 +150,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   tensor::Loss whole;
   // Ranks that go each at a pace of their own count their mini-batches, not samples of a step.
   const std::int64_t others =
-      &batches == own_batches_.get() ? grid_.group() * experiment_.train.global_batch : 0;
+      &batches == own_batches_.get() ? grid_.replica() * experiment_.train.global_batch : 0;
   for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
     const Batch batch = [&] {
       const StepProfile::Part part(profile_, "load");
@@ -160,9 +168,11 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   }
   const StepProfile::Part part(profile_, "sums");
   link_->end_step();
+  if (link_->not_finite() && not_finite_.empty()) explain_gradient(step, *link_->not_finite());
   return whole;
 }
 
+// Waits for the reductions that backward has not hidden, and updates the parameters.
 void Trainer::finish_step() {
   const StepProfile::Part part(profile_, "finish");
   scheme_->finish();
@@ -178,11 +188,14 @@ std::int64_t Trainer::paced_samples() const noexcept {
   return pace ? pace->samples : 0;
 }
 
+// Paced ranks count samples; as steps of the global batch these choose the learning rate and the
+// end.
 std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
   const std::int64_t steps = paced_samples / experiment_.train.global_batch;
   return std::min(warm_up_steps_ + steps, total_steps_);
 }
 
+// Until the scheme has parked this rank: then an epoch's samples have been trained by all together.
 void Trainer::run_paced_steps() {
   do {
     run_paced_step();
@@ -216,6 +229,7 @@ void Trainer::run_paced_step() {
 }
 
 void Trainer::report_pushes() {
+  // All ranks of a replica take the same turns.
   if (!grid_.speaks()) traces_.pushes.clear();
   traffic_.begin_bookkeeping();
   log_.pushes(gather_pushes(world_, traces_.pushes));
@@ -228,6 +242,7 @@ void Trainer::finish() {
   if (evaluated_step_ < 0) copy_for_evaluation();
   const sync::SchemeCounters before = scheme_->counters();
   traffic_.start();
+  // What a scheme still holds back, such as an open window, goes into the parameters.
   scheme_->flush();
   static_cast<void>(work_since(before));
   report_traces();
@@ -253,22 +268,24 @@ std::vector<float> receive_some(transport::Communicator& replica, std::size_t si
 // folder, it alone knows.
 void Trainer::save_model() {
   const bool wanted = world_.rank() == 0 && !run_folder_.empty();
+  // All ranks ask, because those of rank 0's replica have to send.
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
-  if (wants == 0.0 || grid_.group() != 0) return;
+  if (wants == 0.0 || grid_.replica() != 0) return;
   const auto statistics = std::span<const float>(evaluated_statistics_);
   const auto own = statistics.first(layout_.statistic_count);
   if (world_.rank() != 0) {
-    send_some(grid_.own_group(), evaluated_parameters_);
-    send_some(grid_.own_group(), own);
+    send_some(grid_.own_replica(), evaluated_parameters_);
+    send_some(grid_.own_replica(), own);
     return;
   }
   const ParameterLayout whole = layout_of(model_);
   ModelWeights weights;
   add_part(layout_, evaluated_parameters_, own, whole, weights);
   for (int rank = 1; rank < grid_.grid().pr; ++rank) {
+    // What another rank holds is computed here: no rank tells where its slices belong.
     const ParameterLayout part = layout_of(model_, grid_.choice().splits, grid_.grid().pr, rank);
-    const auto parameters = receive_some(grid_.own_group(), part.parameter_count, rank);
-    const auto others = receive_some(grid_.own_group(), part.statistic_count, rank);
+    const auto parameters = receive_some(grid_.own_replica(), part.parameter_count, rank);
+    const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
     add_part(part, parameters, others, whole, weights);
   }
   save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
@@ -287,21 +304,22 @@ namespace {
 /// Samples [first, first + size) of the test set, and which of them count, from the first on.
 struct TestBatch {
   std::int64_t first = 0;
-  Range judged = {};
+  Range counted = {};
 };
 
 // All batches have the same size, for which there are kernels. Where the share ends within one, the
 // batch has samples of neighbours besides, which are not counted.
 TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std::int64_t all) {
+  // At the end of the test set the batch reaches back instead of beyond.
   const std::int64_t first = std::min(next, all - size);
   const std::int64_t last = std::min(share.last, first + size);
-  return {.first = first, .judged = {next - first, last - first}};
+  return {.first = first, .counted = {next - first, last - first}};
 }
 
 }  // namespace
 
 Range Trainer::test_share() const {
-  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.group());
+  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.replica());
 }
 
 void Trainer::copy_for_evaluation() {
@@ -312,6 +330,8 @@ void Trainer::copy_for_evaluation() {
 
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
+  // What must be equal on all replicas; a scheme whose replicas differ by design names nothing, or
+  // less.
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
   copy_for_evaluation();
 
@@ -320,11 +340,11 @@ Trainer::Evaluation Trainer::evaluate() {
   const Range share = test_share();
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
-    const auto [first, judged] = test_batch_from(next, share, size, dataset_->test.shape.n);
+    const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
     const Batch batch = batches_.load_test(first, first + size);
-    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, judged),
-            grid_.speaks() ? judged.size() : 0);
-    next = first + judged.last;
+    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
+            grid_.speaks() ? counted.size() : 0);
+    next = first + counted.last;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =

@@ -33,8 +33,8 @@
 
 namespace rondo::train {
 
-/// One rank of a run: everything it owns, and the loops over epochs and steps. train() is its
-/// front; tests look at the parameters in between.
+/// One rank of a run: everything it owns, and the loops over epochs and steps. train\(\) runs
+/// it; tests look at the parameters in between.
 class Trainer {
  public:
   /// Makes everything that a step needs but the scheme. Communicates nothing, so that a rank that
@@ -68,7 +68,7 @@ class Trainer {
   /// Waits until the last checkpoint is complete. Collective.
   void complete_checkpoints();
 
-  /// Brings what the scheme still holds back into the parameters. Collective.
+  /// Adds what the scheme has still pending to the parameters. Collective.
   void finish();
 
   /// Leaves the model that was evaluated last as model.safetensors in rank 0's run folder, if it
@@ -82,7 +82,7 @@ class Trainer {
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
 
  private:
-  /// The test set as the ranks judged it together.
+  /// The test set as the ranks evaluated it together.
   struct Evaluation {
     LossSums sums;
     double seconds = 0.0;  ///< mean over the ranks
@@ -98,16 +98,16 @@ class Trainer {
     std::uint64_t bytes_sent = 0;        ///< sum over the ranks
   };
 
-  [[nodiscard]] Range test_share() const;  // of this rank's group
+  [[nodiscard]] Range test_share() const;  // of this rank's replica
   [[nodiscard]] std::int64_t evaluation_batch() const;
   [[nodiscard]] ExecutorOptions executor_options() const;
   [[nodiscard]] sync::Replica replica();
   [[nodiscard]] std::int64_t total_steps() const;
   [[nodiscard]] std::int64_t steps_of_schedule() const;
-  void make_groups();
+  void make_averaging_groups();
   [[nodiscard]] ModelState model_state();
   void make_executor();
-  void book_others();
+  void count_others();
   void choose_lazy_layers();
   [[nodiscard]] std::string scheme_name() const;
   [[nodiscard]] StartEvent start_event() const;
@@ -138,6 +138,7 @@ class Trainer {
   [[nodiscard]] int asked() const;
   void meet_in_step(const tensor::Loss& loss);
   void explain(std::int64_t step, const Batch& batch);
+  void explain_gradient(std::int64_t step, std::size_t block);
   [[noreturn]] void end_not_finite();
   void hear_late_flags();
   void end_step();
@@ -181,14 +182,14 @@ class Trainer {
   BatchIterator batches_;
   std::unique_ptr<BatchIterator> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;
-  std::optional<Executor> executor_;  // made by the group together where it splits layers
+  std::optional<Executor> executor_;  // made by the replica together where it splits layers
   std::int64_t total_steps_;
   std::int64_t warm_up_steps_;
   sync::LearningRate learning_rate_;
   std::vector<sync::Turn> script_;
   LazyPlan lazy_;
-  std::vector<RankGroups> rank_groups_;
-  std::vector<transport::Communicator> groups_;  // one per level
+  std::vector<AveragingGroups> levels_;
+  std::vector<transport::Communicator> averaging_groups_;  // one per level
   Traces traces_;
   MakeScheme make_own_scheme_;
   std::unique_ptr<sync::UpdateScheme> scheme_;

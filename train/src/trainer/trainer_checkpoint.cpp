@@ -15,6 +15,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,10 +55,10 @@ void copy_back(const std::filesystem::path& checkpoint, const CheckpointFile& fi
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
 }
 
-std::string not_finite_text(std::int64_t step, const std::string& where) {
+std::string not_finite_text(std::string_view what, std::int64_t step, std::string_view where = {}) {
   return fmt::format(
-      "the loss became NaN or Inf in step {}{}; a smaller learning rate or a warm-up may help",
-      step, where.empty() ? "" : ", first in " + where);
+      "{} became NaN or Inf in step {}{}{}; a smaller learning rate or a warm-up may help", what,
+      step, where.empty() ? "" : ", first in ", where);
 }
 
 // Values, in the order in which `visit` is given them, written or read.
@@ -278,7 +279,8 @@ void Trainer::restore_progress(std::span<const std::byte> state, bool own) {
 int Trainer::asked() const { return static_cast<int>(request_ ? request_() : RunRequest::none); }
 
 void Trainer::meet_in_step(const tensor::Loss& loss) {
-  const StepFlags mine{.request = asked(), .not_finite = std::isfinite(loss.sum) ? 0 : 1};
+  const StepFlags mine{.request = asked(),
+                       .not_finite = std::isfinite(loss.sum) && !link_->not_finite() ? 0 : 1};
   const bool apart = scheme_of(experiment_.update).steps_alone() && step_ >= warm_up_steps_;
   agreed_ = apart ? flags_->exchange_late(mine) : flags_->exchange(mine);
   traffic_.leave_out(flags_->bytes());
@@ -295,19 +297,24 @@ void Trainer::explain(std::int64_t step, const Batch& batch) {
     where = executor_->first_not_finite(batch);
     if (where.empty()) where = "the loss itself";
   }
-  not_finite_ = not_finite_text(step + 1, where);
+  not_finite_ = not_finite_text("the loss", step + 1, where);
+}
+
+// The loss is finite, but backward went wrong.
+void Trainer::explain_gradient(std::int64_t step, std::size_t block) {
+  not_finite_ = not_finite_text("the gradient of layer " + layout_.blocks[block].name, step + 1);
 }
 
 // All ranks come here in the same step.
 void Trainer::end_not_finite() {
   if (!grid_.is_whole()) {
     const std::string where = executor_->first_not_finite(batches_.load(step_, 0));
-    if (!where.empty()) not_finite_ = not_finite_text(not_finite_step_, where);
+    if (!where.empty()) not_finite_ = not_finite_text("the loss", not_finite_step_, where);
   }
   agree_on(world_, [&] {
     if (!not_finite_.empty()) throw NumericError(not_finite_);
   });
-  throw NumericError(not_finite_text(not_finite_step_, ""));
+  throw NumericError(not_finite_text("the loss", not_finite_step_));
 }
 
 // What replicas that step by themselves have said in the last step.

@@ -82,7 +82,7 @@ void Trainer::announce() const {
   }
   log_.note("batch " + std::to_string(event.global_batch) + " in all, " +
             (smallest == largest ? smallest : smallest + " or " + largest) +
-            (grid_.grid().pr > 1 ? " per group; " : " per rank; ") +
+            (grid_.grid().pr > 1 ? " per replica; " : " per rank; ") +
             counted(event.steps_per_epoch, "step") + " per epoch, " +
             std::to_string(event.total_steps) + " in all");
   announce_updates();
@@ -215,19 +215,19 @@ void Trainer::report_epoch() {
   static_cast<void>(reduce_losses());
   const Work work = work_since(epoch_before_);
   const std::uint64_t evaluated_before = scheme_->counters().evaluation_reductions;
-  const Evaluation judged = evaluate();
+  const Evaluation evaluation = evaluate();
   report_broken_images();
   const LossSums& losses = losses_.total();
   trained_samples_ += losses.samples;
   last_epoch_ = {
       .epoch = epoch_,
       .loss = losses.mean_loss(),
-      .accuracy = judged.sums.accuracy(),
+      .accuracy = evaluation.sums.accuracy(),
       .training_accuracy = losses.accuracy(),
-      .test_loss = judged.sums.mean_loss(),
+      .test_loss = evaluation.sums.mean_loss(),
       .images_per_second = images_per_second(losses.samples, work.seconds),
       .seconds = work.seconds,
-      .evaluation_seconds = judged.seconds,
+      .evaluation_seconds = evaluation.seconds,
       .communication_share = work.communicating / work.seconds,
       .wait_share = work.waiting / work.seconds,
       .global_reductions = work.counters.global_reductions,
@@ -237,7 +237,7 @@ void Trainer::report_epoch() {
       .evaluation_reductions = scheme_->counters().evaluation_reductions - evaluated_before,
       .bytes_sent = work.bytes_sent,
       .injected = !injections_.empty(),
-      .parameter_hash = judged.parameter_hash};
+      .parameter_hash = evaluation.parameter_hash};
   log_.epoch(last_epoch_);
 }
 

@@ -5,6 +5,10 @@
 // executor of a model that is split over ranks, the averaging groups and the scheme. It also finds
 // the checkpoint to go on from. What others allocate for the run is counted too, so that
 // train.memory_limit refuses a run before its first step.
+//
+// Members are made in the order of their declaration, which is an order of needs: the grid before
+// the arrays, whose sizes it says; the account before all that it counts; batches before the
+// executor, which has a plan for each of their sizes.
 
 #include <algorithm>
 #include <cstdio>
@@ -58,9 +62,10 @@ BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& 
                  .broken =
                      experiment.data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
                  .on_broken = tell_of_broken_image},
-      .rank = grid.group(),
+      .rank = grid.replica(),
       .ranks = grid.grid().pc,
       .micro_batches = experiment.train.accumulate,
+      // Of a program's own scheme it is not known here whether its replicas step by themselves.
       .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
                        options.make_scheme != nullptr};
 }
@@ -70,6 +75,7 @@ BatchIteratorOptions own_iterator_options(const Dataset& dataset, const Experime
                                           const GridMembership& grid,
                                           const TrainerOptions& trainer) {
   BatchIteratorOptions options = iterator_options(dataset, experiment, grid, trainer);
+  // A seed of its own: each rank goes through the training set in another order.
   options.loader.seed = worker_seed(options.loader.seed, options.rank);
   options.loader.global_batch =
       even_range(options.loader.global_batch, options.ranks, options.rank).size();
@@ -92,10 +98,10 @@ std::pmr::vector<float> array(AccountedMemory& memory, const char* name, std::si
   return std::pmr::vector<float>(elements, 0.0F, &memory);
 }
 
-/// Books what others take from ordinary memory, for the whole run.
-void book(AccountedMemory& memory, const char* name, std::size_t bytes) {
+/// Counts what others allocate in ordinary memory, for the whole run.
+void count_allocation(AccountedMemory& memory, const char* name, std::size_t bytes) {
   const MemoryScope scope(&memory, name);
-  memory.account().take(bytes);
+  memory.account().add(bytes);
 }
 
 std::size_t batch_bytes(const tensor::Shape& image, std::int64_t samples) {
@@ -134,6 +140,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
       batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options)),
       own_batches_(make_own_batches(*dataset_, experiment_, grid_, options)),
+      // On a grid activations travel between ranks, so they lie in shared memory.
       engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
@@ -144,7 +151,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
   if (grid_.is_whole()) make_executor();
-  book_others();
+  // Drawn also where a file of weights follows: what model.skip leaves out keeps these.
+  count_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
   if (!experiment_.model.weights.empty()) {
@@ -156,7 +164,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
     lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
   }
   if (scheme_of(experiment_.update).levels) {
-    rank_groups_ = rank_groups(experiment_, grid_.leaders());
+    levels_ = averaging_groups(experiment_, grid_.leaders());
   }
   if (is_paced(experiment_) && !experiment_.update.replay.empty()) {
     script_ = read_token_trace(experiment_.update.replay, grid_.grid().pc);
@@ -165,19 +173,21 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
 
 // What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
 // batches: each stream has one that is computed and some that are prepared, and so has evaluation.
-void Trainer::book_others() {
+void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
-  const auto arrays = static_cast<std::size_t>(optimizer_words(experiment_.optimizer));
-  book(memory_, "the optimizer's state", arrays * gradients);
+  // The writer's thread has a copy of the parameters and of what the scheme keeps while training
+  // goes on.
+  const auto arrays = static_cast<std::size_t>(optimizer_elements(experiment_.optimizer));
+  count_allocation(memory_, "the optimizer's state", arrays * gradients);
   if (experiment_.checkpoint.wanted()) {
-    book(memory_, "the copy for a checkpoint",
-         (1 + arrays) * gradients + statistics_.size() * sizeof(float));
+    count_allocation(memory_, "the copy for a checkpoint",
+                     (1 + arrays) * gradients + statistics_.size() * sizeof(float));
   }
   if (batches_.micro_batches() > 1)
-    book(memory_, "the sum of gradients over micro-batches", gradients);
+    count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
   if (own_batches_) samples += own_batches_->buffered_samples(0);
-  book(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
+  count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
 }
 
 std::int64_t Trainer::total_steps() const {
@@ -211,6 +221,7 @@ ExecutorOptions Trainer::executor_options() const {
   }
   if (batches_.has_empty_micro_batches() ||
       (own_batches_ && own_batches_->has_empty_micro_batches())) {
+    // On a grid a rank without samples still takes part in exchanges, and needs kernels for that.
     options.training_batches.push_back(0);
   }
   options.evaluation_batch = evaluation_batch();
@@ -233,6 +244,7 @@ void Trainer::make_executor() {
   }
 }
 
+// What a scheme sees of a model: flat arrays, and for each parameter block who reduces it.
 sync::Replica Trainer::replica() {
   sync::Replica result{.world = &world_,
                        .parameters = parameters_,
@@ -242,16 +254,17 @@ sync::Replica Trainer::replica() {
                        .statistics_over = &grid_.replicas(),
                        .slices = grid_.slices()};
   for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
-    const ParameterBlock& group = layout_.blocks[i];
-    result.layers.push_back({group.name, group.offset, group.size, grid_.groups_of(i)});
+    const ParameterBlock& block = layout_.blocks[i];
+    result.layers.push_back({block.name, block.offset, block.size, grid_.groups_of(i)});
   }
   return result;
 }
 
-void Trainer::make_groups() {
-  for (const RankGroups& level : rank_groups_) {
-    const int group = level.group_of[static_cast<std::size_t>(grid_.group())];
-    groups_.push_back(grid_.replicas().split(group));
+// Splitting is collective: all ranks make the groups of all levels in the same order.
+void Trainer::make_averaging_groups() {
+  for (const AveragingGroups& level : levels_) {
+    const int averaging_group = level.group_of[static_cast<std::size_t>(grid_.replica())];
+    averaging_groups_.push_back(grid_.replicas().split(averaging_group));
   }
 }
 
@@ -269,12 +282,16 @@ void Trainer::choose_lazy_layers() {
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 
+// In this order on all ranks, because most of it is collective. The checkpoint is found before the
+// scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
+// last, when everything is there to take it.
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
+  // The executor knows which images of a range this rank reads.
   batches_.read_for(*executor_, evaluation_batch());
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
-  make_groups();
+  make_averaging_groups();
   find_checkpoint();
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
@@ -285,8 +302,8 @@ void Trainer::join() {
                     .epoch_samples = batches_.epoch_samples(),
                     .script = std::move(script_),
                     .traces = &traces_};
-  for (std::size_t level = 0; level < groups_.size(); ++level) {
-    parts.levels.push_back({rank_groups_[level].period, &groups_[level]});
+  for (std::size_t level = 0; level < averaging_groups_.size(); ++level) {
+    parts.levels.push_back({levels_[level].period, &averaging_groups_[level]});
   }
   const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
   parts.total_samples = paced_steps * experiment_.train.global_batch;

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -28,6 +29,7 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
+#include "weights/durable_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -50,43 +52,6 @@ std::size_t bytes_of_type(std::string_view type) {
   if (type == "I8" || type == "U8" || type == "BOOL") return 1;
   return 0;
 }
-
-// A file that is open for writing; closed at the end.
-class OutputFile {
- public:
-  explicit OutputFile(std::filesystem::path path)
-      : path_(std::move(path)),
-        descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0) fail("cannot be written");
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  ~OutputFile() { ::close(descriptor_); }
-
-  void write(const void* data, std::size_t bytes) {
-    const char* next = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, next, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("cannot be written");
-      next += written;
-      bytes -= static_cast<std::size_t>(written);
-    }
-  }
-
-  void sync() {
-    if (::fsync(descriptor_) != 0) fail("cannot be synced");
-  }
-
- private:
-  [[noreturn]] void fail(const char* problem) const {
-    fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)),
-                 "give a folder that can be written, with enough space");
-  }
-
-  std::filesystem::path path_;
-  int descriptor_;
-};
 
 // The format's own library sorts by the size of an element and then by name; all of ours are fp32.
 std::vector<const NamedTensor*> in_file_order(const std::vector<NamedTensor>& tensors) {
@@ -152,12 +117,10 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
   std::filesystem::path aside = file;
   aside += ".part";
   {
-    OutputFile output(aside);
-    output.write(&length, sizeof(length));
-    output.write(header.data(), header.size());
-    for (const NamedTensor* tensor : order) {
-      output.write(tensor->values.data(), tensor->values.size_bytes());
-    }
+    DurableFile output(aside, "give a folder that can be written, with enough space");
+    output.write(std::as_bytes(std::span(&length, 1)));
+    output.write(std::as_bytes(std::span(header)));
+    for (const NamedTensor* tensor : order) output.write(std::as_bytes(tensor->values));
     output.sync();
   }
   std::error_code error;

@@ -2,7 +2,7 @@
 //
 // A rank's memory and its process are descriptors, and only a UNIX socket passes those on. They are
 // all that is needed to read and write the rank's memory, so the kernel is asked for the user at
-// the other end before anything is sent or taken. Everything here ends at the deadline, and the
+// the other end before anything is sent or received. Everything here ends at the deadline, and the
 // error names who is missing.
 
 #include "bootstrap/node_connector.hpp"

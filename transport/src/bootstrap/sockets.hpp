@@ -90,7 +90,7 @@ void make_nonblocking(int socket) noexcept;
 /// keeps the frames that came before its end. Belongs to one thread at a time.
 class Connection {
  public:
-  /// `cap` bounds the payloads that are taken.
+  /// `cap` bounds the payloads that are received.
   Connection(shm::Descriptor socket, std::size_t cap);
 
   [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
@@ -100,7 +100,7 @@ class Connection {
 
   void send(const Frame& frame);
 
-  /// Sends what was kept, and takes in what came, as far as neither waits. No more is taken in than
+  /// Sends what was kept, and receives what came, as far as neither waits. No more is received than
   /// one frame of the cap: the rest stays with the kernel until next() has made room.
   void exchange();
 
@@ -112,7 +112,7 @@ class Connection {
   /// Nothing more will be sent than what is kept. The other side learns it after that.
   void finish_sending();
 
-  /// Closes the socket, and forgets what was not sent and what was not taken.
+  /// Closes the socket, and forgets what was not sent and what was not read.
   void close();
 
   /// The other side has ended, or the line to it.

@@ -36,7 +36,7 @@ struct StoreStatistics {
 
 /// The store, in rank 0's process: gathers the blobs of allgather() and passes status messages on.
 ///
-/// - **Unverified connections.** Nothing but a handshake is taken from a connection that has not
+/// - **Unverified connections.** Nothing but a handshake is received from a connection that has not
 ///   proved to know the secret, 1 KiB at a time. It has 5 s for that. At most 128 more of them are
 ///   open than the job has ranks, so that all ranks may come at once; the oldest is closed for a
 ///   new one, so that silent ones keep no rank out. None can delay a member: nothing here waits.

@@ -209,8 +209,8 @@ class StoreClient::Line final : public ServiceTask {
 
  private:
   void send_posted();
-  void take(const Frame& frame);
-  void take(StatusMessage message);
+  void receive(const Frame& frame);
+  void receive(StatusMessage message);
   void close(const std::string& why);
   void deliver();
   [[noreturn]] void throw_failure() const;
@@ -299,7 +299,7 @@ void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_poin
   if (!closed_) {
     send_posted();
     if (entries.front().revents != 0) connection_.exchange();
-    while (const auto frame = connection_.next()) take(*frame);
+    while (const auto frame = connection_.next()) receive(*frame);
     if (connection_.ended()) close(connection_.end());
   }
   deliver();
@@ -315,9 +315,9 @@ void StoreClient::Line::send_posted() {
   for (const Frame& frame : posted) connection_.send(frame);
 }
 
-void StoreClient::Line::take(const Frame& frame) {
+void StoreClient::Line::receive(const Frame& frame) {
   if (frame.type == Frame::Type::status) {
-    if (auto message = decode_status(frame.payload)) take(std::move(*message));
+    if (auto message = decode_status(frame.payload)) receive(std::move(*message));
     return;
   }
   const std::scoped_lock lock(mutex_);
@@ -332,7 +332,7 @@ void StoreClient::Line::take(const Frame& frame) {
   changed_.notify_all();
 }
 
-void StoreClient::Line::take(StatusMessage message) {
+void StoreClient::Line::receive(StatusMessage message) {
   const std::scoped_lock lock(mutex_);
   if (failure_.empty()) failure_ = consequence(message);
   if (message.kind == StatusMessage::Kind::left && message.rank == 0) store_left_ = true;
@@ -351,9 +351,9 @@ void StoreClient::Line::close(const std::string& why) {
     expected = expected || store_left_;
   }
   if (expected) return;
-  take(StatusMessage{.kind = StatusMessage::Kind::lost,
-                     .rank = 0,
-                     .text = "rank 0 on host " + host_ + ": " + why});
+  receive(StatusMessage{.kind = StatusMessage::Kind::lost,
+                        .rank = 0,
+                        .text = "rank 0 on host " + host_ + ": " + why});
 }
 
 // No lock is held while the handler runs: it may tell.

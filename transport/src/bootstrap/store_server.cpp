@@ -1,9 +1,9 @@
 // The store of rank 0: who may join, allgather, and what ranks tell each other.
 //
-// One thread serves all ranks, so nothing here waits: each turn takes what has come and sends what
-// the sockets accept. Anybody on the network may connect. A connection is unverified until it has
-// proved to know the secret; then it becomes a member or is refused with the reason. Members are
-// served first, so that unverified connections cannot delay them.
+// One thread serves all ranks, so nothing here waits: each turn receives what has come and sends
+// what the sockets accept. Anybody on the network may connect. A connection is unverified until it
+// has proved to know the secret; then it becomes a member or is refused with the reason. Members
+// are served first, so that unverified connections cannot delay them.
 
 #include "bootstrap/store.hpp"
 

@@ -5,6 +5,7 @@
 #include "collective/algorithms.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <stdexcept>
@@ -22,10 +23,16 @@ constexpr std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
 
 std::string quoted(std::string_view part) { return "\"" + std::string(part) + "\""; }
 
+/// By AllreduceAlgorithm.
+constexpr std::array<std::string_view, 2> names = {"rd", "ring"};
+
 AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
-  if (name == "rd") return AllreduceAlgorithm::doubling;
-  if (name == "ring") return AllreduceAlgorithm::ring;
-  reject(text, "no algorithm " + quoted(name) + ", there are rd and ring");
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<AllreduceAlgorithm>(found - names.begin());
+  std::string known;
+  for (const std::string_view each : names)
+    known += (known.empty() ? "" : " and ") + std::string(each);
+  reject(text, "no algorithm " + quoted(name) + ", there are " + known);
 }
 
 // 0: no such suffix.
@@ -108,7 +115,8 @@ std::string AlgorithmTable::print() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Range& range = ranges_[i];
     if (i > 0) text += ";";
-    text += range.algorithm == AllreduceAlgorithm::doubling ? "rd:" : "ring:";
+    text += names[static_cast<std::size_t>(range.algorithm)];
+    text += ":";
     text += print_bytes(begin);
     text += "-";
     text += print_bytes(range.end);

@@ -28,7 +28,7 @@ class Channel;
 class Team;
 struct Hierarchy;
 
-/// How an allreduce runs over links.
+/// How an allreduce runs over links. Their names in a table of sizes are in algorithms.cpp.
 enum class AllreduceAlgorithm : std::uint8_t {
   doubling,  ///< "rd": recursive doubling; few messages
   ring,      ///< "ring": few bytes

@@ -106,7 +106,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// As poison(), and tells ranks of other nodes what only this one may have seen.
   void fail(const Error& error);
   /// A rank of another node found that this communicator's ranks posted different operations.
-  void handle_divergence(const bootstrap::StatusMessage& news);
+  void handle_divergence(const bootstrap::StatusMessage& status);
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Why a peer of this node, which `record` needs, has given up the communicator.
   [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;

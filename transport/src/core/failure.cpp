@@ -59,11 +59,11 @@ void CommunicatorCore::fail(const Error& error) {
   poison(error);
 }
 
-void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& news) {
-  if (news.context != context_ || failure_ || !multi_node_) return;
-  const auto found = std::ranges::find(group_.members, news.rank, &Member::world_rank);
+void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& status) {
+  if (status.context != context_ || failure_ || !multi_node_) return;
+  const auto found = std::ranges::find(group_.members, status.rank, &Member::world_rank);
   if (found == group_.members.end()) return;
-  poison(Error(Errc::mismatch, news.text, world_->detail_of(news.rank)));
+  poison(Error(Errc::mismatch, status.text, world_->detail_of(status.rank)));
 }
 
 // In this order: peers can no longer reach the buffers, and only then records end and the caller

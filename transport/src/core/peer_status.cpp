@@ -24,33 +24,34 @@ std::vector<LastCollective> decode_last_collectives(std::string_view text) {
 
 // Called by the side channel's thread. A rank ends once: what is told later of it, for example that
 // its connection broke after it had left, changes nothing.
-void PeerStatus::update(const StatusMessage& news) {
-  if (news.rank < 0 || static_cast<std::size_t>(news.rank) >= departures_.size()) return;
-  switch (news.kind) {
+void PeerStatus::update(const StatusMessage& status) {
+  if (status.rank < 0 || static_cast<std::size_t>(status.rank) >= departures_.size()) return;
+  switch (status.kind) {
     case StatusMessage::Kind::left:
     case StatusMessage::Kind::lost: {
-      auto& state = departures_[static_cast<std::size_t>(news.rank)];
-      if (news.kind == StatusMessage::Kind::left) {
+      auto& state = departures_[static_cast<std::size_t>(status.rank)];
+      if (status.kind == StatusMessage::Kind::left) {
         const std::scoped_lock lock(mutex_);
-        last_collectives_[static_cast<std::size_t>(news.rank)] = decode_last_collectives(news.text);
+        last_collectives_[static_cast<std::size_t>(status.rank)] =
+            decode_last_collectives(status.text);
       }
       // Only this thread writes; release: whoever sees the state sees all that was told before.
       if (state.load(std::memory_order_relaxed) == 0) {
         const std::uint32_t position = departed_.fetch_add(1, std::memory_order_relaxed) + 1;
-        state.store(2 * position + (news.kind == StatusMessage::Kind::left ? 1 : 0),
+        state.store(2 * position + (status.kind == StatusMessage::Kind::left ? 1 : 0),
                     std::memory_order_release);
       }
       return;
     }
     case StatusMessage::Kind::aborted: {
       const std::scoped_lock lock(mutex_);
-      if (!aborted_) aborted_ = news;
+      if (!aborted_) aborted_ = status;
       has_aborted_.store(true, std::memory_order_release);
       return;
     }
     case StatusMessage::Kind::diverged: {
       const std::scoped_lock lock(mutex_);
-      diverged_.push_back(news);
+      diverged_.push_back(status);
       has_diverged_.store(true, std::memory_order_release);
       return;
     }

@@ -37,7 +37,7 @@ class PeerStatus {
 
   explicit PeerStatus(std::size_t ranks) : departures_(ranks), last_collectives_(ranks) {}
 
-  void update(const StatusMessage& news);
+  void update(const StatusMessage& status);
 
   /// Has the rank left, or was it lost?
   [[nodiscard]] bool has_ended(int rank) const noexcept;

@@ -65,7 +65,7 @@ void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
     if (part.sends) facts.bytes += part.out.bytes();
     if (part.receives) received += part.in.bytes();
   }
-  // What is sent counts; a pure receive tells how much it may take.
+  // What is sent counts; a pure receive tells how much it may receive.
   if (facts.bytes == 0) facts.bytes = received;
   if (record.parts.size() > 0) {
     const Part& first = record.parts[0];

@@ -39,8 +39,8 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
   }
   // From here on the side channel's thread calls. The ring wakes this rank if it sleeps in a wait.
   if (!my_.side_channel) return;
-  my_.side_channel->watch([this](const bootstrap::StatusMessage& news) {
-    peer_status_.update(news);
+  my_.side_channel->watch([this](const bootstrap::StatusMessage& status) {
+    peer_status_.update(status);
     shm::ring(header());
   });
 }
@@ -95,9 +95,9 @@ bool WorldCore::progress() {
 // A divergence may be about a communicator that this rank has not made yet, so it is also kept.
 void WorldCore::handle_divergences() {
   if (!my_.side_channel) return;
-  for (const bootstrap::StatusMessage& news : peer_status_.take_diverged()) {
-    for (CommunicatorCore* communicator : communicators_) communicator->handle_divergence(news);
-    divergences_.push_back(news);
+  for (const bootstrap::StatusMessage& status : peer_status_.take_diverged()) {
+    for (CommunicatorCore* communicator : communicators_) communicator->handle_divergence(status);
+    divergences_.push_back(status);
   }
 }
 
@@ -190,7 +190,7 @@ std::optional<Error> WorldCore::aborted() const {
     if (theirs.aborted.load(std::memory_order_acquire) == 0) continue;
     return abort_error(static_cast<int>(r), theirs.abort_reason.data());
   }
-  if (const auto news = peer_status_.aborted()) return abort_error(news->rank, news->text);
+  if (const auto status = peer_status_.aborted()) return abort_error(status->rank, status->text);
   return std::nullopt;
 }
 

@@ -89,7 +89,7 @@ struct KStepOptions {
 /// fewer reductions than synchronous. K = 1 with plain SGD is synchronous SGD, to rounding,
 /// whatever the shares; with momentum it is if optimizer states are averaged.
 ///
-/// - **Parameters** are equal on all ranks when the first begin() is called; W is taken there, and
+/// - **Parameters** are equal on all ranks when the first begin() is called; W is copied there, and
 ///   rounds count from there on, whatever Step::index is, across epochs. Averages run on copies
 ///   of the displacements in the arena: parameters change after a reduction has succeeded.
 /// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.

@@ -96,8 +96,8 @@ RONDO_SYNC_API void write_counters(ByteWriter& writer, const SchemeCounters& cou
 
 /// The plain mean of the statistics of the ranks that hold the same, for evaluation.
 ///
-/// Summed in double, where sums of equal floats are exact: ranks that agree get back what they
-/// gave.
+/// Summed in double, where sums of equal floats are exact: ranks that agree get what they
+/// had.
 class RONDO_SYNC_API StatisticsMean {
  public:
   explicit StatisticsMean(const Replica& replica);
@@ -134,7 +134,7 @@ class RONDO_SYNC_API PackedMean {
   /// Has any of the ranks a weight? Else there is neither a displacement nor a mean of states.
   [[nodiscard]] bool has_weight() const noexcept { return packed_.back() > 0.0F; }
 
-  /// Of what was packed: what reduce() gives into the reduction.
+  /// Of what was packed: what a rank contributes to the reduction.
   [[nodiscard]] std::size_t bytes() const noexcept { return packed_.size_bytes(); }
 
   [[nodiscard]] std::span<float> displacement() noexcept {

@@ -86,8 +86,8 @@ struct SchemeCounters {
   std::uint64_t global_reductions = 0;  ///< over all replicas, whatever level asked; in training
   std::uint64_t lazy_reductions = 0;    ///< those of them with the lazy layers (make_lazy)
   std::uint64_t local_reductions = 0;   ///< over a part of the replicas
-  std::uint64_t global_bytes = 0;       ///< that this rank gave into global ones
-  std::uint64_t local_bytes = 0;        ///< into local ones
+  std::uint64_t global_bytes = 0;       ///< that this rank contributed to global ones
+  std::uint64_t local_bytes = 0;        ///< to local ones
   std::uint64_t collectives = 0;        ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above
 };
@@ -144,7 +144,7 @@ class RONDO_SYNC_API UpdateScheme {
   virtual void finish() = 0;
 
   /// Fills `parameters` and `statistics` (sizes of the Replica's) with the model that evaluation
-  /// should judge: flushed or averaged where the scheme needs it, statistics averaged over the
+  /// should use: flushed or averaged where the scheme needs it, statistics averaged over the
   /// ranks. Collective; leaves all training state untouched.
   virtual void copy_for_evaluation(std::span<float> parameters, std::span<float> statistics) = 0;
 

@@ -28,10 +28,20 @@ RONDO_TENSOR_API void add_bias(Engine& engine, std::span<const float> bias, Acti
 /// double, pixel after pixel: bits depend on nothing but the values.
 RONDO_TENSOR_API void sum_pixels(Engine& engine, ConstAnyView from, std::span<float> sums);
 
+/// Is no element NaN or infinite? Runs on the calling thread, at the speed of memory.
+[[nodiscard]] RONDO_TENSOR_API bool all_finite(std::span<const float> values) noexcept;
+[[nodiscard]] RONDO_TENSOR_API bool all_finite(std::span<const Bfloat16> values) noexcept;
+
 /// The summed loss of a batch, and how many of its images had the label's class on top.
 struct Loss {
   double sum = 0.0;
   std::int64_t correct = 0;
+};
+
+/// Where an image is a mixture of two: the label of the other one, and the share of the first.
+struct MixedLabels {
+  std::span<const std::int32_t> others = {};  ///< one for each label, or none: nothing is mixed
+  double share = 1.0;
 };
 
 /// Softmax cross-entropy with label smoothing: the target puts 1 - smoothing on the label and
@@ -40,8 +50,11 @@ struct Loss {
 /// `logits` is [N,1,1,classes]; `labels` has N entries in [0, classes). Both the loss and the
 /// gradient are sums over the batch, not means: ranks add them up and divide once. `gradient`
 /// may be the same memory as `logits`; data == nullptr: not wanted.
+///
+/// Of a mixture the target is that of the label times `mixed.share` and that of the other label
+/// times the rest; it counts as correct when the label of the larger share is on top.
 RONDO_TENSOR_API Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
                                             std::span<const std::int32_t> labels, float smoothing,
-                                            View<float> gradient);
+                                            View<float> gradient, const MixedLabels& mixed = {});
 
 }  // namespace rondo::tensor

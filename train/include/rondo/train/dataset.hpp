@@ -21,6 +21,9 @@ struct Batch {
   std::int64_t samples = 0;
   std::span<const float> images = {};         ///< samples * height * width * channels
   std::span<const std::int32_t> labels = {};  ///< samples
+  /// Where images are mixtures of two (mixup): the labels of the others, and the first ones' share.
+  std::span<const std::int32_t> other_labels = {};
+  double share = 1.0;
 };
 
 /// A data file is missing, truncated, or holds what it must not; what() is one line that names

@@ -132,8 +132,8 @@ struct Experiment {
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     double outer_rate = 1.0;                            ///< of diloco
     std::string optimizer_state = "keep";               ///< at an average: keep, average, reset
-    std::int64_t local_period = 4;  ///< hierarchical: steps between averages of a group
-    std::int64_t group = 0;         ///< hierarchical: ranks of a group; 0: those of a node
+    std::int64_t local_period = 4;  ///< hierarchical: steps between averages of an averaging group
+    std::int64_t group = 0;  ///< hierarchical: ranks of an averaging group; 0: those of a node
     std::map<std::int64_t, double> levels = {};  ///< hierarchical: more, {period = group}
     std::string delay = "dynamic";               ///< cyclic: dynamic, fixed
     std::string scaling = "per_sample";          ///< cyclic: per_sample, mean, sum
@@ -142,19 +142,19 @@ struct Experiment {
     std::string when_empty = "wait";             ///< cyclic: wait, skip
     std::filesystem::path replay = {};           ///< cyclic: a recorded token trace
   } update;
-  /// How ranks share the work of a step. Groups split the samples; the ranks of a group, channel *
-  /// filter * height * width of them, split what a layer does for the group's samples.
+  /// How ranks share the work of a step. Replicas split the samples; the ranks of a replica,
+  /// channel * filter * height * width of them, split what a layer does for the replica's samples.
   struct Grid {
-    std::int64_t sample = 0;          ///< groups; 0: what the other numbers leave
-    std::int64_t channel = 1;         ///< of a group's convolutions: parts of the channels
+    std::int64_t sample = 0;          ///< replicas; 0: what the other numbers leave
+    std::int64_t channel = 1;         ///< of a replica's convolutions: parts of the channels
     std::int64_t filter = 1;          ///< parts of the filters
     std::int64_t height = 1;          ///< parts of the rows
     std::int64_t width = 1;           ///< parts of the columns
     std::string plan = "given";       ///< given: by these keys; auto: the planner chooses; chosen:
                                       ///< by these keys, which the planner has chosen
-    std::string batch_norm = "rank";  ///< who shares statistics: rank, group, all
+    std::string batch_norm = "rank";  ///< who shares statistics: rank, replica, all
     /// Of layers whose name matches, by the first pattern that does (* any characters, ? any one):
-    /// "sample", "group", "height=A width=B" or "channel=A filter=B".
+    /// "sample", "replica", "height=A width=B" or "channel=A filter=B".
     TextTable layers = {};
 
     [[nodiscard]] bool operator==(const Grid&) const = default;

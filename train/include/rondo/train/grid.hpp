@@ -19,10 +19,10 @@ namespace rondo::train {
 struct GridPart {
   transport::Communicator* replica = nullptr;
   /// The ranks of this position in all replicas, of which kernels use this communicator alone. Only
-  /// for BatchNormGroup::all.
+  /// for BatchNormScope::all.
   transport::Communicator* across = nullptr;
   std::vector<LayerSplit> splits = {};  ///< one per layer of the model
-  BatchNormGroup batch_norm = BatchNormGroup::rank;
+  BatchNormScope batch_norm = BatchNormScope::rank;
   /// For what travels between ranks: the World's arena.
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();
 };
@@ -37,7 +37,7 @@ struct GridPart {
 /// For every parameter block: do the ranks of a replica hold the same parameters, and gradients
 /// that are sums over samples or pixels of their own, so that they add up over the replica?
 /// Otherwise each holds other parameters, or the same gradients as the others.
-[[nodiscard]] RONDO_TRAIN_API std::vector<bool> adds_up_in_group(
+[[nodiscard]] RONDO_TRAIN_API std::vector<bool> adds_up_in_replica(
     const Model& model, const std::vector<LayerSplit>& splits, int ranks);
 
 }  // namespace rondo::train

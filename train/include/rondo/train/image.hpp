@@ -37,7 +37,7 @@ class RONDO_TRAIN_API ImageSource {
   virtual ~ImageSource() = default;
 
   /// Writes image `image` into `out`, {1, height, width, channels}. `frame` chooses the wanted part
-  /// of the original; resample() brings it to the size of `out`. A source whose images are all of
+  /// of the original; resample() scales it to the size of `out`. A source whose images are all of
   /// that size may copy them and leave `frame` alone. Throws DataError when the image is broken.
   /// Called by several threads at once.
   virtual void read(std::int64_t image, const Framing& frame,
@@ -71,7 +71,7 @@ struct Image {
 /// pixels.
 [[nodiscard]] RONDO_TRAIN_API Image read_image(const std::filesystem::path& file);
 
-/// The same of a file's bytes, reduced: decodes what `frame` chooses, and brings it to the size of
+/// The same of a file's bytes, reduced: decodes what `frame` chooses, and scales it to the size of
 /// `out`, which has three channels. A JPEG is decoded at a half, a quarter or an eighth of its size
 /// where that is enough. `name` is what messages call it.
 RONDO_TRAIN_API void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,

@@ -15,12 +15,12 @@ class World;
 
 namespace rondo::train {
 
-/// A model with weights from a file, which tells what is on an image. It has kernels for evaluation
-/// only: no gradients, no optimizer, no buffers for either.
+/// A Predictor for files of images: a model with weights from a file, which tells what is on an
+/// image.
 ///
 /// Images are normalised with the mean and deviation that the file says; if it says none, as a file
-/// of PyTorch's, with those of the data of `experiment`, which are then read. Belongs to one thread
-/// at a time.
+/// of PyTorch's, with those of the data of `experiment`, which are then read. The weights may be
+/// those of a checkpoint, as export_weights() takes them. Belongs to one thread at a time.
 class RONDO_TRAIN_API Classifier {
  public:
   /// Throws DataError or ConfigError when the file, or the data, cannot be read, or are not of the
@@ -42,7 +42,7 @@ class RONDO_TRAIN_API Classifier {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A test set as a model with given weights judges it.
+/// A test set as a model with given weights classifies it.
 struct TestResult {
   std::int64_t images = 0;
   double loss = 0.0;      ///< mean over the test set
@@ -51,8 +51,9 @@ struct TestResult {
 };
 
 /// Loss and accuracy of the model of `experiment` on the test set of its data, with the weights of
-/// a file. The ranks of `world` share out the test set; each holds the whole model, whatever [grid]
-/// says. The same on every rank. Collective; throws DataError or ConfigError on all ranks alike.
+/// a file, or of a checkpoint as export_weights() takes them. The ranks of `world` share out the
+/// test set; each holds the whole model, whatever [grid] says. The same on every rank. Collective;
+/// throws DataError or ConfigError on all ranks alike.
 [[nodiscard]] RONDO_TRAIN_API TestResult evaluate(transport::World& world,
                                                   const Experiment& experiment,
                                                   const std::filesystem::path& weights,

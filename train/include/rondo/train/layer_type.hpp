@@ -87,11 +87,11 @@ struct KernelContext {
   GridCommunicators& communicators;
   std::pmr::memory_resource* memory = nullptr;  ///< for what travels: the World's arena
   /// Null, or the ranks of this rank's position in other replicas, whose batch norm shares
-  /// statistics with this one's where they are BatchNormGroup::all.
+  /// statistics with this one's where they are BatchNormScope::all.
   transport::Communicator* across = nullptr;
   /// For evaluation kernels have no backward, and take no memory for it.
   KernelPurpose purpose = KernelPurpose::training;
-  BatchNormGroup statistics = BatchNormGroup::rank;
+  BatchNormScope statistics = BatchNormScope::rank;
   tensor::DataType type = tensor::DataType::f32;  ///< of activations; sums over ranks are fp32
 
   [[nodiscard]] bool trains() const noexcept { return purpose == KernelPurpose::training; }
@@ -115,9 +115,9 @@ struct LayerTraffic {
   /// of activations.
   std::uint64_t sums = 0;
 
-  [[nodiscard]] std::uint64_t words() const noexcept { return forward + backward; }
+  [[nodiscard]] std::uint64_t elements() const noexcept { return forward + backward; }
   [[nodiscard]] std::uint64_t bytes(tensor::DataType type) const noexcept {
-    return (words() - sums) * tensor::size_of(type) + sums * sizeof(float);
+    return (elements() - sums) * tensor::size_of(type) + sums * sizeof(float);
   }
 };
 
@@ -127,7 +127,7 @@ struct PlannedKernel {
   const NodeLayout& layout;
   int rank = 0;
   bool input_gradient = true;
-  BatchNormGroup statistics = BatchNormGroup::rank;
+  BatchNormScope statistics = BatchNormScope::rank;
   tensor::DataType type = tensor::DataType::f32;  ///< of activations
 };
 

@@ -46,8 +46,8 @@ class RONDO_TRAIN_API SampleRandom {
 };
 
 /// A random change of a training image: make_augmentation() has the usual ones, a user of the
-/// library adds others. It has one of the two functions. They run on the loader's threads, several
-/// at once, and not on the one that trains.
+/// library adds others. It has one of the three functions. They run on the loader's threads,
+/// several at once, and not on the one that trains.
 struct Augmentation {
   /// Two augmentations of one run have different names; the name keys the random numbers.
   std::string name = {};
@@ -57,11 +57,16 @@ struct Augmentation {
   /// before all that change pixels, and a list has at most one.
   std::function<ImageWindow(std::int64_t height, std::int64_t width, SampleRandom& random)> frame =
       {};
+  /// Chooses a share in [0, 1], once for every global batch of a step: image i of its n becomes so
+  /// much of itself, and for the rest image n - 1 - i, each varied and normalised as it would be by
+  /// itself; labels likewise. Drawn with the step in place of the sample. A list has at most one.
+  std::function<double(SampleRandom& random)> mix = {};
 };
 
 /// What an entry of data.augment says: "crop:4", "flip", "random_resized_crop:0.08,1",
-/// "color_jitter:0.4,0.4,0.4", "cutout:8"; numbers that are left out have these values. `mean` is
-/// the data set's, in [0, 1]: what cutout paints with. Throws std::invalid_argument.
+/// "color_jitter:0.4,0.4,0.4", "cutout:8", "mixup:0.2"; numbers that are left out have these
+/// values. `mean` is the data set's, in [0, 1]: what cutout paints with. Throws
+/// std::invalid_argument.
 [[nodiscard]] RONDO_TRAIN_API Augmentation make_augmentation(std::string_view text,
                                                              std::span<const float> mean);
 

@@ -160,7 +160,7 @@ class RONDO_TRAIN_API Partition {
 
 /// Samples over the replicas; the ranks of a replica hold the same. What a fully connected layer of
 /// the 1.5D algorithm reads, and what it has written after its allgather.
-[[nodiscard]] RONDO_TRAIN_API Partition by_group(tensor::Shape extents, ProcessGrid grid);
+[[nodiscard]] RONDO_TRAIN_API Partition by_replica(tensor::Shape extents, ProcessGrid grid);
 
 /// Samples over the replicas, channels over the ranks of a replica: stationary-X and -Y, and the
 /// first input of a chain of stationary-W layers.
@@ -235,7 +235,7 @@ struct ChannelPosition {
 /// the layout of what they read.
 enum class SplitKind : std::uint8_t {
   sample,   ///< samples over all ranks of the grid
-  group,    ///< samples over the replicas; all ranks of a replica do the same
+  replica,  ///< samples over the replicas; all ranks of a replica do the same
   space,    ///< samples over the replicas, rows and columns of the image within a replica
   channel,  ///< samples over the replicas, channels and filters within a replica; of a fully
             ///< connected layer its outputs (the 1.5D algorithm)
@@ -252,6 +252,6 @@ struct LayerSplit {
 };
 
 /// Which ranks share the statistics of batch norm.
-enum class BatchNormGroup : std::uint8_t { rank, group, all };
+enum class BatchNormScope : std::uint8_t { rank, replica, all };
 
 }  // namespace rondo::train

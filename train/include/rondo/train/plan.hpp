@@ -21,7 +21,8 @@ namespace rondo::train {
 // Layers are the convolutions and fully connected layers of the model, in order, i = 1, 2, ...:
 // d_i = outputs per sample (before pooling), e_i = inputs per sample (after pooling), |W_i| =
 // k k C_in C_out; biases and batch norm count as nothing. B = samples of a step, alpha = seconds
-// per message, beta = seconds per word = 4 bytes / bandwidth. A collective of n words over g ranks:
+// per message, beta = seconds per element = 4 bytes / bandwidth. A collective of n elements over g
+// ranks:
 //
 //     c(n, g) = alpha ceil(log2 g) + beta n (g-1)/g                   c(n, 1) = 0
 //
@@ -35,14 +36,14 @@ namespace rondo::train {
 //               P <= B, beyond that by domain over P_r, with B/P_c samples and c(|W_i|, P)
 //
 // With R > 1 ranks per node a collective runs on two levels. Ranks are numbered so that those of a
-// P_r group are adjacent, and nodes take R ranks in turn. A group of g ranks that are q apart has
-// s = gcd(g, R/q) ranks on a node where q divides R, else 1; then
+// replica are adjacent, and nodes take R ranks in turn. A process group of g ranks that are q apart
+// has s = gcd(g, R/q) ranks on a node where q divides R, else 1; then
 //
 //     c(n, g) = alpha_node ceil(log2 s) + beta_node n (s-1)/s
 //               + alpha ceil(log2 g/s) + beta (n/s) (g/s-1)/(g/s)
 //
 // and a halo costs what the node does if s = g. Bandwidth is that of one rank. With equal levels
-// the words are those of the flat form, and the messages at least as many.
+// the elements are those of the flat form, and the messages at least as many.
 
 enum class Strategy : std::uint8_t { batch, model, grid, domain, integrated };
 
@@ -63,9 +64,9 @@ struct PlanOptions {
   int ranks_per_node = 1;
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
-  int optimizer_words = 1;         ///< that the optimizer keeps for a parameter: 1 is momentum
-  int pieces = 1;   ///< in which a rank computes its part of a batch; only memory follows it
-  int threads = 1;  ///< of a rank; only memory follows them
+  int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum
+  int micro_batches = 1;  ///< in which a rank computes its part of a batch; only memory follows it
+  int threads = 1;        ///< of a rank; only memory follows them
   /// Of activations: their exchanges and memory. Sums over ranks, parameters and gradients are
   /// fp32.
   tensor::DataType type = tensor::DataType::f32;
@@ -90,14 +91,14 @@ struct LayerPlan {
 /// those of the form (fully connected layers by samples where it has a domain), synchronously, with
 /// every step's batch as large as the first:
 ///   - its part of every parameter: the parameters, their gradients, the copy for evaluation,
-///     optimizer_words of the optimizer and, of several pieces, their sum;
-///   - three batches of its group's input: two for training, one for the test set;
+///     optimizer_elements of the optimizer and, of several micro-batches, their sum;
+///   - three batches of its replica's input: two for training, one for the test set;
 ///   - what every layer writes, redistributed values again, and the executor's buffers for
 ///   gradients;
 ///   - what kernels keep: weights in the layouts that oneDNN chooses on this machine, halos,
 ///   gathered
 ///     channels, what is packed for messages; a scratchpad as large as the largest.
-/// Of several pieces it is the largest that counts. Buffers of the transport come on top.
+/// Of several micro-batches it is the largest that counts. Buffers of the transport come on top.
 struct GridPlan {
   Strategy strategy = Strategy::batch;
   int pr = 1;
@@ -107,7 +108,7 @@ struct GridPlan {
   std::uint64_t bytes_per_rank = 0;
   /// Why nobody should use it; empty: usable. A rank would have no sample; fewer than 16 of a
   /// layer's filters, which starves the kernels; fewer rows of the image than the halo (fully
-  /// connected layers are not judged, the form counts them as 1x1); or too little memory.
+  /// connected layers are not checked, the form counts them as 1x1); or too little memory.
   std::string refused = {};
   std::vector<LayerPlan> layers = {};
 
@@ -124,8 +125,8 @@ struct GridPlan {
 /// Brings usable grids before refused ones, and the fastest first; equal ones by strategy and P_r.
 RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 
-/// Words that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd", whose
+/// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd", whose
 /// momenta are kept without momentum, too, and 2 of "adam" and "adamw".
-[[nodiscard]] RONDO_TRAIN_API int optimizer_words(const Experiment::Optimizer& optimizer);
+[[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
 
 }  // namespace rondo::train

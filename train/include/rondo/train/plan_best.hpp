@@ -25,21 +25,21 @@ namespace rondo::train {
 // On a grid of P = P_r x P_c every convolution and fully connected layer has a LayerSplit:
 //
 //     sample     P <= B
-//     group      all ranks of a group do the same
+//     replica    all ranks of a replica do the same
 //     space      h x w = P_r; convolutions
 //     channel    p_C x p_F = P_r for convolutions: P_r x 1 is stationary-X, 1 x P_r stationary-Y;
 //                outputs over P_r for fully connected layers
 //
-// Other layers follow the layout of their first input; a second one is brought to it. Where a layer
+// Other layers follow the layout of their first input; a second one gets it, too. Where a layer
 // reads another layout than its input has, the value is redistributed, and its gradient back: once
 // where two readers want the same. The model's input is loaded as it is wanted; logits lie by
-// sample or by group.
+// sample or by replica.
 //
-// Seconds of a layer on one rank, n = B / P_c samples of a group, p = P_r, with the collective
+// Seconds of a layer on one rank, n = B / P_c samples of a replica, p = P_r, with the collective
 // c(n, g) of plan.hpp (ceil(log2 g) messages, on two levels), which is half an allreduce:
 //
 //     sample     2 c(|W|, P)
-//     group      2 c(|W|, P_c)
+//     replica    2 c(|W|, P_c)
 //     space      h(x) + h(dy) + 2 c(|W|, P), of pooling layers h(x) + h(dy); global average
 //                pooling 2 c(n C, p)
 //     X          c(n |Y|, p) + c(n |Y|, p) + 2 c(|W|/p, P_c)
@@ -47,12 +47,12 @@ namespace rondo::train {
 //     W          2 c(n |X|/p_C, p_F) + 2 c(n |Y|/p_F, p_C) + 2 c(|W|/p, P_c)
 //     1.5D       c(n |Y|, p) + 2 c(n |X|, p) + 2 c(|W|/p, P_c)
 //
-// |X| and |Y| are words of a sample; biases and batch norm count as nothing. What computes or moves
-// dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo h and
-// a redistribution take alpha for each message that a rank receives and beta for each word, of the
-// rank that receives most, by the cuts of partition.hpp; for a redistribution among the first 16
-// ranks of a group, its middle and its last. Messages travel one after another, and nothing is
-// hidden behind computation.
+// |X| and |Y| are elements of a sample; biases and batch norm count as nothing. What computes or
+// moves dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo
+// h and a redistribution take alpha for each message that a rank receives and beta for each
+// element, of the rank that receives most, by the cuts of partition.hpp; for a redistribution among
+// the first 16 ranks of a replica, its middle and its last. Messages travel one after another, and
+// nothing is hidden behind computation.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
@@ -94,18 +94,19 @@ struct BestPlan {
 /// Dynamic programming over the model's layers in order. Its state is the layout of every value
 /// that is still to be read (two in a residual block), so branches are searched together. Without a
 /// memory limit no other splits have fewer seconds, but for values with more than two readers: of
-/// the layouts to which such a one is brought, the search remembers the last. With a limit the
+/// the layouts to which such a one is moved, the search remembers the last. With a limit the
 /// search is repeated for every size that the buffers for gradients may have, as far as that can
 /// still pay, and a state keeps trade-offs of seconds against bytes, at most 64 of them: where
 /// there are more, something faster that fits may be missed. While it searches it counts only what
-/// layers add one by one: (2 + optimizer_words) x parameters, values as they lie, gradients. What
-/// is found is held against the limit as a whole, and searched again with less where it exceeds it.
+/// layers add one by one: (2 + optimizer_elements) x parameters, values as they lie, gradients.
+/// What is found is held against the limit as a whole, and searched again with less where it
+/// exceeds it.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
 /// before it is split may still be split over its filters); images split into parts thinner than
 /// the halo, or into none; by sample with P > B.
 ///
-/// Refused: what does not fit into memory_limit, and groups that can be split in more than 254
+/// Refused: what does not fit into memory_limit, and replicas that can be split in more than 254
 /// ways.
 ///
 /// Where P_r is no power of a prime, chains of stationary-W layers are considered only as long as
@@ -122,8 +123,8 @@ struct BestPlan {
 [[nodiscard]] RONDO_TRAIN_API std::vector<LayerSplit> layer_splits(const Model& model,
                                                                    const BestPlan& plan);
 
-/// As a configuration says it: "sample", "group", "height=A width=B" or "channel=A filter=B", where
-/// one part is left out.
+/// As a configuration says it: "sample", "replica", "height=A width=B" or "channel=A filter=B",
+/// where one part is left out.
 [[nodiscard]] RONDO_TRAIN_API std::string split_text(const LayerSplit& split);
 
 /// The keys of [grid] that train by `plan`, with a split for each layer.

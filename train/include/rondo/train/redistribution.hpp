@@ -29,8 +29,8 @@ struct RONDO_TRAIN_API Redistribution {
   Box kept = {};  ///< held before and needed after; possibly empty
 
   /// Elements.
-  [[nodiscard]] std::int64_t words_sent() const noexcept;
-  [[nodiscard]] std::int64_t words_received() const noexcept;
+  [[nodiscard]] std::int64_t elements_sent() const noexcept;
+  [[nodiscard]] std::int64_t elements_received() const noexcept;
 };
 
 /// What `rank` does where array and ranks are `from`'s, and rank r needs `wanted[r]`, a box of any
@@ -51,14 +51,15 @@ struct RONDO_TRAIN_API Redistribution {
 
 /// Elements that `rank` receives, without making lists: what it needs less what it keeps,
 /// |to(rank)| - |from(rank) and to(rank)|.
-[[nodiscard]] RONDO_TRAIN_API std::int64_t words_received(const Partition& from,
-                                                          const Partition& to, int rank);
+[[nodiscard]] RONDO_TRAIN_API std::int64_t elements_received(const Partition& from,
+                                                             const Partition& to, int rank);
 
 /// Elements that all ranks send together: the sum of the above.
-[[nodiscard]] RONDO_TRAIN_API std::int64_t words_moved(const Partition& from, const Partition& to);
+[[nodiscard]] RONDO_TRAIN_API std::int64_t elements_moved(const Partition& from,
+                                                          const Partition& to);
 
 /// The same where rank r needs `wanted[r]`.
-[[nodiscard]] RONDO_TRAIN_API std::int64_t words_moved(const Partition& from,
-                                                       std::span<const Box> wanted);
+[[nodiscard]] RONDO_TRAIN_API std::int64_t elements_moved(const Partition& from,
+                                                          std::span<const Box> wanted);
 
 }  // namespace rondo::train

@@ -19,7 +19,7 @@ namespace rondo::train {
 // Layers are counted from the input on. A rank computes b samples: forward of all layers, then
 // backward from the last, weights before data. t_l is when layer l's gradients are final, E when
 // backward ends, U the optimizer's pass, w_l the parameters of a layer, M of all. A(n, g) is an
-// allreduce of n words over g ranks, 2 c(n, g) of plan.hpp, on two levels. Reductions travel one
+// allreduce of n elements over g ranks, 2 c(n, g) of plan.hpp, on two levels. Reductions travel one
 // after another, each from when its gradients are final; those of adjacent layers go together until
 // they are update.bucket_bytes. Let S(L) be the end of backward or, if that is later, of the
 // reductions of layers L.
@@ -32,8 +32,9 @@ namespace rondo::train {
 //                   final, and then one of all lazy layers
 //     k_step        E + U + A(M, P) / period
 //     hierarchical  E + U + (sum_i n_i A(M, g_i) + A(M, P)) / period over the levels: one of
-//                   local_period and its group, and those of update.levels. The level of period k
-//                   below one of k', or below the last, averages n = period / k - period / k' times
+//                   local_period and its averaging group, and those of update.levels. The level of
+//                   period k below one of k', or below the last, averages
+//                   n = period / k - period / k' times
 //     cyclic        a turn is U, in the memory of the worker's node. Then the token goes on: in
 //                   alpha of the node to a worker there; to another node with the store, in
 //                   2 alpha + 4 (M + S) / bandwidth, where S is what the optimizer keeps. Over N
@@ -43,8 +44,8 @@ namespace rondo::train {
 //                   update.delay = "fixed", (R - U) / E under "dynamic", at most minibatch_cap of
 //                   them. On one rank E + U
 //
-// Under update.optimizer_state = "average" averages are of M + S words instead of M. Statistics of
-// batch norm, which are averaged too, and copying parameters out of the store are not counted.
+// Under update.optimizer_state = "average" averages are of M + S elements instead of M. Statistics
+// of batch norm, which are averaged too, and copying parameters out of the store are not counted.
 //
 // Ranks that are no more than ranks_per_node are on one node.
 
@@ -62,8 +63,8 @@ struct ScalingOptions {
   LinkCost fabric = {};
   LinkCost node = {};
   int ranks_per_node = 1;
-  double tau = 1.0;         ///< lazy: mean iterations of a window, at most update.max_interval
-  int optimizer_words = 1;  ///< that the optimizer keeps for a parameter: S / M
+  double tau = 1.0;            ///< lazy: mean iterations of a window, at most update.max_interval
+  int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
 };
 
 struct ScalingPoint {

@@ -44,12 +44,19 @@ struct WeightsSummary {
 /// read, or breaks a rule of the format.
 [[nodiscard]] RONDO_TRAIN_API WeightsSummary summarize_weights(const std::filesystem::path& file);
 
+/// The checkpoint of the run in `run_folder` that `which` means: "newest", "best" (the one with the
+/// highest test accuracy), the number of its step, or a path. Throws DataError where there is none.
+[[nodiscard]] RONDO_TRAIN_API std::filesystem::path find_checkpoint(
+    const std::filesystem::path& run_folder, const std::string& which);
+
 /// Writes the weights of `from`, which must be those of the model of `experiment`, all of them, to
 /// `to`: named and shaped as in torchvision, sorted by name, fp32, with metadata that say the
 /// model, the shape of its images, the classes, and the mean and deviation that images are
 /// normalised with. The same weights and metadata give the same bytes. What `from` does not say of
 /// its images, as a file of PyTorch's, is taken from the data of `experiment`, which are then read.
-/// Throws DataError or ConfigError.
+///
+/// `from` may also be a checkpoint, which is a folder: of a run with this experiment. Its weights
+/// are means over its replicas. Throws DataError or ConfigError.
 RONDO_TRAIN_API void export_weights(const Experiment& experiment, const std::filesystem::path& from,
                                     const std::filesystem::path& to);
 

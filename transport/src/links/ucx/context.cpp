@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t log_bytes = 512;
-// Counted at every call of the link: found without a call, at the price of 4 of the bytes that
+// Counted at every call of the link: found without a call, at the cost of 4 of the bytes that
 // libraries loaded late have for such variables.
 [[gnu::tls_model("initial-exec")]] thread_local int depth = 0;
 thread_local char logged[log_bytes] = "";

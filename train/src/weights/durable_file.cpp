@@ -1,0 +1,62 @@
+// Files that survive a crash of the machine: models and checkpoints.
+//
+// close() leaves the bytes to the kernel, and rename() only the name, so that after a crash a file
+// could have its name and no bytes. Who writes a file aside, syncs it, gives it its name and syncs
+// the folder finds the old file afterwards or the new one, and never a part.
+
+#include "weights/durable_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <rondo/train/dataset.hpp>
+
+#include "data/dataset_type.hpp"
+
+namespace rondo::train {
+
+DurableFile::DurableFile(std::filesystem::path path, const char* remedy)
+    : path_(std::move(path)),
+      remedy_(remedy),
+      descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) fail("cannot be written");
+}
+
+// An error of close() is no loss: what has to be on disk has been synced before.
+DurableFile::~DurableFile() { ::close(descriptor_); }
+
+// A write may write a part of the bytes, or be interrupted by a signal.
+void DurableFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void DurableFile::sync() {
+  if (::fsync(descriptor_) != 0) fail("cannot be synced");
+}
+
+void DurableFile::fail(const char* problem) const {
+  fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)), remedy_);
+}
+
+// A new name is on disk when the folder that has it was synced.
+void sync_folder(const std::filesystem::path& folder, const char* remedy) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!synced) {
+    fail_on_file(folder, fmt::format("cannot be synced ({})", error_text(error)), remedy);
+  }
+}
+
+}  // namespace rondo::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace rondo::train {
+
+/// A file that is written and, after sync(), on the disk. What fails throws DataError, which names
+/// the file and the reason, and ends with `remedy`. Closed at the end.
+class DurableFile {
+ public:
+  /// An empty file; one that there was is overwritten. `remedy` is lent.
+  DurableFile(std::filesystem::path path, const char* remedy);
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+  ~DurableFile();
+
+  void write(std::span<const std::byte> bytes);
+  /// Waits until the disk has all that was written.
+  void sync();
+
+ private:
+  [[noreturn]] void fail(const char* problem) const;
+
+  std::filesystem::path path_;
+  const char* remedy_;
+  int descriptor_;
+};
+
+/// Waits until the disk has the names of all files in `folder`, and its own.
+void sync_folder(const std::filesystem::path& folder, const char* remedy);
+
+}  // namespace rondo::train
