@@ -51,6 +51,8 @@ struct Descriptions {
   explicit Descriptions(const ConvolutionSpec& spec)
       : x(activation_layout(spec.input, spec.type)),
         y(activation_layout(spec.output(), spec.type)),
+        result(activation_layout(spec.output(), spec.output_type())),
+        dx(activation_layout(spec.input, spec.input_gradient_type())),
         weights(shape(spec), onednn_type(spec.type), memory::format_tag::any),
         // Gradients of weights are in fp32 whatever the activations are: they go to the flat array
         // of the optimizer.
@@ -68,7 +70,7 @@ struct Descriptions {
             spec.kernel_w};
   }
 
-  memory::desc x, y, weights, weight_gradient, bias;
+  memory::desc x, y, result, dx, weights, weight_gradient, bias;
   memory::dims strides, before, after;
 };
 
@@ -81,7 +83,7 @@ memory::desc plain_weights(const ConvolutionSpec& spec) {
 dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, const Engine::Impl& on,
                                                      const dnnl::primitive_attr& attributes) {
   return {{dnnl::prop_kind::forward_training, algorithm::convolution_direct, d.x, d.weights, d.bias,
-           d.y, d.strides, d.before, d.after},
+           d.result, d.strides, d.before, d.after},
           attributes,
           on.cpu()};
 }
@@ -141,7 +143,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
     kernels.backward_data_reads = WeightsKind::mirrored;
   } else if (with_data) {
     kernels.backward_data = dnnl::convolution_backward_data::primitive_desc(
-        {algorithm::convolution_direct, d.x, d.weights, d.y, d.strides, d.before, d.after},
+        {algorithm::convolution_direct, d.dx, d.weights, d.y, d.strides, d.before, d.after},
         attributes, on.cpu(), hint);
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
@@ -176,6 +178,8 @@ class Convolution::Impl {
                .input = spec.input,
                .output = spec.output(),
                .type = spec.type,
+               .output_type = spec.output_type(),
+               .input_gradient_type = spec.input_gradient_type(),
                .bias = spec.bias,
                .input_gradient = spec.input_gradient == InputGradient::wanted,
                .weight_gradient = spec.weight_gradient == WeightGradient::wanted},

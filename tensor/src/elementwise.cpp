@@ -41,12 +41,13 @@ void require_channels(const char* call, std::size_t given, const Shape& shape) {
 }
 
 // One loop for each combination, so that the compiler can use vectors. NaN stays NaN.
-template <bool biased, bool rectified>
-void finish(const float* bias, std::size_t channels, float* y, std::size_t count) {
-  for (float* pixel = y; pixel != y + count; pixel += channels) {
+template <bool biased, bool rectified, typename T>
+void finish(const float* bias, std::size_t channels, T* y, std::size_t count) {
+  for (T* pixel = y; pixel != y + count; pixel += channels) {
     for (std::size_t c = 0; c < channels; ++c) {
-      const float sum = biased ? pixel[c] + bias[c] : pixel[c];
-      pixel[c] = rectified && sum < 0.0F ? 0.0F : sum;
+      const float given = to_float(pixel[c]);
+      const float sum = biased ? given + bias[c] : given;
+      pixel[c] = from_float<T>(rectified && sum < 0.0F ? 0.0F : sum);
     }
   }
 }
@@ -55,15 +56,15 @@ void finish(const float* bias, std::size_t channels, float* y, std::size_t count
 constexpr std::int64_t channels_at_once = 16;
 
 // In the order of the pixels, so that the bits depend on the values alone.
-void sum_channels(const View<const float>& from, std::int64_t first, std::int64_t count,
-                  float* sums) {
+template <typename T>
+void sum_channels(const View<const T>& from, std::int64_t first, std::int64_t count, float* sums) {
   std::array<double, channels_at_once> total{};
   const std::int64_t pixels = from.shape.h * from.shape.w;
   for (std::int64_t n = 0; n < from.shape.n; ++n) {
-    const float* pixel = from.image(n) + first;
+    const T* pixel = from.image(n) + first;
     for (std::int64_t i = 0; i < pixels; ++i, pixel += from.shape.c) {
       for (std::int64_t c = 0; c < count; ++c) {
-        total[static_cast<std::size_t>(c)] += static_cast<double>(pixel[c]);
+        total[static_cast<std::size_t>(c)] += static_cast<double>(to_float(pixel[c]));
       }
     }
   }
@@ -122,27 +123,30 @@ void convert(Engine& engine, ConstAnyView from, AnyView into) {
   }
 }
 
-void add_bias(Engine& engine, std::span<const float> bias, Activation activation, View<float> y) {
-  require_shape("add_bias", "y", y, y.shape);
+void add_bias(Engine& engine, std::span<const float> bias, Activation activation, AnyView y) {
+  require_shape("add_bias", "y", y, y.shape, y.type);
   if (!bias.empty()) require_channels("add_bias", bias.size(), y.shape);
   const bool rectified = activation == Activation::relu;
   if (bias.empty() && !rectified) return;
   // Without a bias and without a ReLU there is nothing to do, so three loops are enough.
-  const auto loop = bias.empty() ? finish<false, true>
-                    : rectified  ? finish<true, true>
-                                 : finish<true, false>;
   Engine::Impl& on = engine.impl();
   on.enter();
-  for_each_part(on.threads(), [&](int part) {
-    for_each_image(y.shape, part, on.threads(), Order::forward, [&](const Pixels& pixels) {
-      loop(bias.data(), static_cast<std::size_t>(y.shape.c), y.data + pixels.first, pixels.count);
+  with_type(y.type, [&]<typename T>(T /*of*/) {
+    const auto loop = bias.empty() ? finish<false, true, T>
+                      : rectified  ? finish<true, true, T>
+                                   : finish<true, false, T>;
+    T* const into = y.as<T>().data;
+    for_each_part(on.threads(), [&](int part) {
+      for_each_image(y.shape, part, on.threads(), Order::forward, [&](const Pixels& pixels) {
+        loop(bias.data(), static_cast<std::size_t>(y.shape.c), into + pixels.first, pixels.count);
+      });
     });
   });
 }
 
 // Threads take channels, not pixels: so no sums of threads need be added.
-void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums) {
-  require_shape("sum_pixels", "from", from, from.shape);
+void sum_pixels(Engine& engine, ConstAnyView from, std::span<float> sums) {
+  require_shape("sum_pixels", "from", from, from.shape, from.type);
   require_channels("sum_pixels", sums.size(), from.shape);
   const std::int64_t channels = from.shape.c;
   // A thread reads all pixels, but only its blocks of channels of each: whole cache lines, so that
@@ -150,12 +154,15 @@ void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums) {
   const std::int64_t blocks = (channels + channels_at_once - 1) / channels_at_once;
   Engine::Impl& on = engine.impl();
   on.enter();
-  for_each_part(on.threads(), [&](int part) {
-    const Cut mine = cut(blocks, part, on.threads());
-    for (std::int64_t block = mine.first; block < mine.last; ++block) {
-      const std::int64_t first = block * channels_at_once;
-      sum_channels(from, first, std::min(channels_at_once, channels - first), sums.data() + first);
-    }
+  with_type(from.type, [&]<typename T>(T /*of*/) {
+    for_each_part(on.threads(), [&](int part) {
+      const Cut mine = cut(blocks, part, on.threads());
+      for (std::int64_t block = mine.first; block < mine.last; ++block) {
+        const std::int64_t first = block * channels_at_once;
+        sum_channels(from.as<T>(), first, std::min(channels_at_once, channels - first),
+                     sums.data() + first);
+      }
+    });
   });
 }
 

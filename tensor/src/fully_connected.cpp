@@ -71,7 +71,8 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
       forward, scratchpad_attributes(spec.activation), on.cpu());
   if (spec.input_gradient == InputGradient::wanted) {
     kernels.backward_data = dnnl::inner_product_backward_data::primitive_desc(
-        {x, weights, y}, attributes, on.cpu(), hint);
+        {input_layout(spec.input, spec.input_gradient_type()), weights, y}, attributes, on.cpu(),
+        hint);
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
@@ -101,6 +102,8 @@ class FullyConnected::Impl {
                .input = spec.input,
                .output = spec.output(),
                .type = spec.type,
+               .output_type = spec.type,
+               .input_gradient_type = spec.input_gradient_type(),
                .bias = spec.bias,
                .input_gradient = spec.input_gradient == InputGradient::wanted,
                .weight_gradient = spec.weight_gradient == WeightGradient::wanted},

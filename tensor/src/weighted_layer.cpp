@@ -188,7 +188,7 @@ void WeightedLayer::pack_weights(std::span<const float> plain) {
 
 void WeightedLayer::forward(ConstAnyView x, std::span<const float> bias, AnyView y) {
   require_shape(extents_.name, "forward: x", x, extents_.input, extents_.type);
-  require_shape(extents_.name, "forward: y", y, extents_.output, extents_.type);
+  require_shape(extents_.name, "forward: y", y, extents_.output, extents_.output_type);
   require_bias("forward", bias.size());
   // A layer for an empty batch has no kernels: y has no elements to write.
   if (!forward_) return;
@@ -205,7 +205,8 @@ void WeightedLayer::backward_data(ConstAnyView dy, AnyView dx) {
                                 "::backward_data: the layer was made without an input gradient");
   }
   require_shape(extents_.name, "backward_data: dy", dy, extents_.output, extents_.type);
-  require_shape(extents_.name, "backward_data: dx", dx, extents_.input, extents_.type);
+  require_shape(extents_.name, "backward_data: dx", dx, extents_.input,
+                extents_.input_gradient_type);
   if (backward_data_) backward_data_.run(shared_, {dy.data, dx.data});
 }
 

@@ -75,6 +75,8 @@ class WeightedLayer {
     Shape input = {};
     Shape output = {};
     DataType type = DataType::f32;
+    DataType output_type = DataType::f32;
+    DataType input_gradient_type = DataType::f32;
     bool bias = false;
     bool input_gradient = true;
     bool weight_gradient = true;

@@ -7,13 +7,16 @@
 // models without kinks take large ones.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/grid.hpp>
@@ -135,7 +138,8 @@ struct Reference {
 /// One rank of a grid, with plain SGD in place of an update scheme.
 class GridRank {
  public:
-  GridRank(transport::World& world, const Model& model, const GridChoice& choice)
+  GridRank(transport::World& world, const Model& model, const GridChoice& choice,
+           tensor::DataType precision = tensor::DataType::f32)
       : all_(world.communicator()),
         choice_(choice),
         group_(all_.split(choice.grid.replica_of(all_.rank()))),
@@ -153,11 +157,20 @@ class GridRank {
                    .batch_norm = choice.batch_norm,
                    .memory = &world.arena()},
                   {parameters_, gradients_, statistics_},
-                  {.training_batches = {share().size()}, .evaluation_batch = share().size()}) {
+                  {.training_batches = {share().size()},
+                   .evaluation_batch = share().size(),
+                   .precision = precision}) {
     begin(layout_, parameters_, statistics_);
   }
 
   double train(const test::Samples& samples, float rate) {
+    const double loss = add_up_gradients(samples);
+    descend(rate, parameters_, gradients_);
+    return loss;
+  }
+
+  /// One step without its update: the loss, and gradients of all samples.
+  double add_up_gradients(const test::Samples& samples) {
     test::Silent silent;
     const Batch batch = samples.part(share().first, share().size());
     const double loss = executor_.train(batch, silent, {.first_sample = share().first}).sum;
@@ -166,8 +179,24 @@ class GridRank {
       const auto part = std::span(gradients_).subspan(block.offset, block.size);
       (adds_up_[i] ? all_ : across_).allreduce(part).wait();
     }
-    descend(rate, parameters_, gradients_);
     return sum(loss);
+  }
+
+  /// Of this rank's part of every gradient, the largest ||a - b|| / ||b||.
+  [[nodiscard]] double farthest_gradient(const test::Network& network) const {
+    double farthest = 0.0;
+    for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
+      const Parameter& whole = network.layout.parameters[i];
+      const auto expected = std::span(network.gradients).subspan(whole.offset, whole.size());
+      farthest = std::max(farthest, distance(gradients_, layout_.parameters[i], expected) /
+                                        std::max(test::norm(expected), 1e-6));
+    }
+    return farthest;
+  }
+
+  /// Replaces the parameters, each element by itself.
+  void change_parameters(float (*change)(float)) {
+    std::ranges::transform(parameters_, parameters_.begin(), change);
   }
 
   double evaluate(const test::Samples& samples) {
@@ -181,7 +210,8 @@ class GridRank {
       const Parameter& part = layout_.parameters[i];
       const Parameter& whole = network.layout.parameters[i];
       const auto expected = std::span(network.parameters).subspan(whole.offset, whole.size());
-      EXPECT_LE(distance(part, expected) / test::norm(expected), tolerance) << part.name;
+      EXPECT_LE(distance(parameters_, part, expected) / test::norm(expected), tolerance)
+          << part.name;
     }
   }
 
@@ -195,8 +225,9 @@ class GridRank {
     return mine;
   }
 
-  /// ||a - b|| over the part that this rank holds.
-  [[nodiscard]] double distance(const Parameter& part, std::span<const float> whole) const {
+  /// ||a - b|| over the part that this rank holds, whose elements lie in `mine`.
+  [[nodiscard]] static double distance(std::span<const float> mine, const Parameter& part,
+                                       std::span<const float> whole) {
     const bool cut = !part.whole.empty();
     const std::vector<std::int64_t>& extents = cut ? part.whole : part.shape;
     std::vector<float> difference;
@@ -211,7 +242,7 @@ class GridRank {
         left /= extent;
         stride *= static_cast<std::size_t>(extents[d]);
       }
-      difference.push_back(parameters_[part.offset + i] - whole[place]);
+      difference.push_back(mine[part.offset + i] - whole[place]);
     }
     return test::norm(difference);
   }
@@ -299,6 +330,100 @@ TEST_P(GridTrainingTest, LayersWithSeveralInputsEndWhereOneRankEnds) {
 
 TEST_P(SmoothGridTrainingTest, LayersWithSeveralInputsEndWhereOneRankEndsInLargeSteps) {
   train_on_all_grids(smooth(joined()), large);
+}
+
+// In bf16.
+
+class Bf16GridTrainingTest : public testing::Test {
+ protected:
+  static constexpr int ranks = 4;
+
+  void SetUp() override {
+    if (!tensor::computes_bf16()) GTEST_SKIP() << "this CPU does not compute bf16";
+  }
+
+  /// The grids of 4 ranks, and one on which `layer` is split in another way than its neighbours.
+  static std::vector<Experiment::Grid> grids(const std::string& layer) {
+    std::vector<Experiment::Grid> all = grids_of(ranks);
+    all.push_back({.channel = 2,
+                   .filter = 2,
+                   .batch_norm = "all",
+                   .layers = {{layer, "height=2 width=2"}, {"fc", "sample"}}});
+    return all;
+  }
+};
+
+// Partial sums are fp32 and rounded once, but halos' gradients of pooling are rounded before they
+// are added, and moments of a batch are summed otherwise. Each may move a rounding of an
+// activation, by at most 1/256 of it, and batch norm over few pixels enlarges that.
+TEST_F(Bf16GridTrainingTest, GradientsAreThoseOfOneRankButForRounding) {
+  constexpr double of_gradients = 0.1;
+  constexpr double of_losses = 0.01;
+  Model alexnet = smooth(small_alexnet());
+  alexnet.layers.back().name = "fc";
+  const std::pair<Model, std::string> cases[] = {
+      {smooth(make_model("resnet8", {1, 16, 16, 3})), "layer1*"},
+      {alexnet, "features.3"},
+      {smooth(joined()), "next"}};
+  for (const auto& [model, layer] : cases) {
+    test::Network one(model, {.training_batches = {images}, .precision = tensor::DataType::bf16});
+    const test::Samples samples = test::make_samples(model, images);
+    begin(one.layout, one.parameters, one.statistics);
+    const double loss = one.train(samples.batch()).sum;
+    for (const Experiment::Grid& grid : grids(layer)) {
+      if (model.name == "joined" && grid.channel * grid.filter > 1) continue;
+      const GridChoice choice = choose_grid(model, grid, ranks, images);
+      rondo::test::World{ranks}.run([&](transport::World& world) {
+        SCOPED_TRACE(model.name + ": " + name_of(grid));
+        GridRank rank(world, model, choice, tensor::DataType::bf16);
+        EXPECT_NEAR(rank.add_up_gradients(samples), loss, of_losses * loss);
+        EXPECT_LE(rank.farthest_gradient(one), of_gradients);
+      });
+      if (HasFailure()) return;
+    }
+  }
+}
+
+/// No batch norm: whole numbers remain whole, but for means over 64 pixels.
+Model whole_numbers() {
+  const auto relu = tensor::Activation::relu;
+  ModelBuilder builder("whole numbers", {1, 8, 8, 3}, 10);
+  ValueId x = builder.add("conv1", ConvolutionLayer{.filters = 16, .activation = relu},
+                          ModelBuilder::input);
+  x = builder.add("conv2", ConvolutionLayer{.filters = 16, .bias = true, .activation = relu}, x);
+  x = builder.add("conv3", ConvolutionLayer{.filters = 32, .kernel = 1, .padding = 0}, x);
+  x = builder.add("pool", GlobalAveragePoolingLayer{}, x);
+  builder.add("fc", FullyConnectedLayer{.outputs = 10}, x);
+  return builder.finish();
+}
+
+float whole_weight(float drawn) { return std::clamp(std::round(4.0F * drawn), -2.0F, 2.0F); }
+
+// All sums are exact in fp32, and every activation is rounded once, on whichever grid. Logits are
+// so far apart that probabilities are 0 and 1, and their gradients -1, 0 and 1.
+TEST_F(Bf16GridTrainingTest, WholeNumbersAreExactOnEveryGrid) {
+  const Model model = whole_numbers();
+  test::Network one(model, {.training_batches = {images}, .precision = tensor::DataType::bf16});
+  test::Samples samples = test::make_samples(model, images);
+  for (float& value : samples.images) value = std::clamp(std::round(8.0F * value), -8.0F, 8.0F);
+  begin(one.layout, one.parameters, one.statistics);
+  std::ranges::transform(one.parameters, one.parameters.begin(), whole_weight);
+  const double loss = one.train(samples.batch()).sum;
+  for (const float gradient : one.parameter("fc.bias", one.gradients)) {
+    ASSERT_EQ(gradient, std::round(gradient)) << "logits are too near to each other";
+  }
+  ASSERT_GT(test::norm(one.parameter("conv1.weight", one.gradients)), 0.0);
+  for (const Experiment::Grid& grid : grids("conv2")) {
+    const GridChoice choice = choose_grid(model, grid, ranks, images);
+    rondo::test::World{ranks}.run([&](transport::World& world) {
+      SCOPED_TRACE(name_of(grid));
+      GridRank rank(world, model, choice, tensor::DataType::bf16);
+      rank.change_parameters(whole_weight);
+      EXPECT_EQ(rank.add_up_gradients(samples), loss);
+      EXPECT_EQ(rank.farthest_gradient(one), 0.0);
+    });
+    if (HasFailure()) return;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GridTrainingTest, testing::Values(2, 4, 6, 8));

@@ -12,12 +12,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "config/combinations.hpp"
 #include "executor/memory.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
@@ -105,7 +107,8 @@ PlanOptions options_of(int ranks, const Experiment& experiment) {
   return {.ranks = ranks,
           .batch = experiment.train.global_batch,
           .optimizer_elements = optimizer_elements(experiment.optimizer),
-          .micro_batches = static_cast<int>(experiment.train.accumulate)};
+          .micro_batches = static_cast<int>(experiment.train.accumulate),
+          .type = precision_of(experiment)};
 }
 
 void expect_agreement(std::uint64_t planned, const Used& used, const std::string& what) {
@@ -205,6 +208,17 @@ TEST(PlannedMemoryTest, OfABatchInPiecesAndOfAdam) {
   experiment.train.accumulate = 4;
   experiment.optimizer.name = "adam";
   expect_agreement_on_one_rank(experiment);
+}
+
+TEST(PlannedMemoryTest, OfBf16) {
+  if (!tensor::computes_bf16()) GTEST_SKIP() << "this CPU does not compute bf16";
+  // Twice the batch of the other tests: oneDNN's own objects are as large as in fp32.
+  Experiment experiment = short_run("resnet20", 128);
+  experiment.train.precision = "bf16";
+  expect_agreement_on_one_rank(experiment);
+  expect_agreement_on_grids(4, experiment);
+  expect_agreement_on_grid(4, experiment, Strategy::grid, 2,
+                           {.filter = 2, .layers = {{"*", "filter=2"}}});
 }
 
 // A short last batch has kernels of its own, in the memory of the full one.

@@ -144,6 +144,20 @@ TEST(PlanBestTest, CountsHalos) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
 }
 
+TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
+  const Model model = two_convolutions(8, 8, 16);
+  PlanOptions options = job(2, 1);
+  options.type = tensor::DataType::bf16;
+
+  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), 2);
+
+  const double halo = alpha + beta / 2 * 16 * 8;
+  const double mean = 2 * (alpha + beta * 8 / 2);
+  EXPECT_EQ(plan.layers[1].split.kind, SplitKind::space);
+  EXPECT_NEAR(plan.layers[0].exchange_seconds, halo, rounding * halo);
+  EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);
+}
+
 // As it will run: the pooling takes the input by sample, and what it writes is redistributed.
 TEST(PlanBestTest, APoolingInFrontReadsSamples) {
   const Model model = {.name = "pooled",

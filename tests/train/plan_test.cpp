@@ -91,6 +91,23 @@ TEST(PlanTest, DividesSamplesAndWeightsOnAGrid) {
   expect_near(seconds(Strategy::grid, 2, job(6, 16)), forward + backward + weights);
 }
 
+// What is gathered and halos are halved, sums over ranks are not.
+TEST(PlanTest, SendsHalfOfTheActivationsInBf16) {
+  PlanOptions options = job(4, 16);
+  options.type = tensor::DataType::bf16;
+  const double forward = (alpha * 2 + beta / 2 * 16 * 3 / 4 * conv_outputs) +  //
+                         (alpha * 2 + beta / 2 * 16 * 3 / 4 * fc_outputs);
+  const double backward = 2 * (alpha * 2 + beta * 16 * 3 / 4 * fc_inputs);
+  expect_near(seconds(Strategy::model, 4, options), forward + backward);
+
+  options = job(2, 16);
+  options.type = tensor::DataType::bf16;
+  const double halo = alpha + beta / 2 * 16 * 8 * 2 * 1;
+  const double weights =
+      2 * (alpha * 1 + beta / 2 * conv_weights) + 2 * (alpha * 1 + beta / 2 * fc_weights);
+  expect_near(seconds(Strategy::domain, 2, options), halo + weights);
+}
+
 // The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
 TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;

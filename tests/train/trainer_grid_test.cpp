@@ -367,6 +367,11 @@ TEST(TrainerGridTest, RanksWithoutImagesLeaveEvaluationAlone) {
   EXPECT_NEAR(grid, alone, 0.002 * alone);
 }
 
+std::vector<tensor::DataType> types() {
+  if (!tensor::computes_bf16()) return {tensor::DataType::f32};
+  return {tensor::DataType::f32, tensor::DataType::bf16};
+}
+
 // By ring collectives: small ones are made by every rank reading all others.
 TEST(TrainerGridTest, SendsWhatTheReportSays) {
   transport::WorldOptions options = rondo::test::quick_options();
@@ -377,18 +382,23 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
   for (const Experiment::Grid& grid :
        {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
     const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
-    std::uint64_t elements = 0;
-    for (const std::uint64_t layer : activation_elements(model, choice.splits, choice.grid, 24)) {
-      elements += layer;
-    }
-    for (const std::uint64_t gradient : gradient_elements(model, choice.splits, choice.grid)) {
-      elements += gradient;
-    }
+    for (const tensor::DataType type : types()) {
+      std::uint64_t bytes = 0;
+      for (const std::uint64_t layer :
+           activation_bytes(model, choice.splits, choice.grid, 24, type)) {
+        bytes += layer;
+      }
+      for (const std::uint64_t gradient : gradient_elements(model, choice.splits, choice.grid)) {
+        bytes += gradient * sizeof(float);
+      }
+      experiment.train.precision = type == tensor::DataType::bf16 ? "bf16" : "fp32";
 
-    const Outcome outcome = train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
+      const Outcome outcome =
+          train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
 
-    EXPECT_EQ(outcome.summaries[0].bytes_sent, elements * sizeof(float));
-    EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, elements * sizeof(float));
+      EXPECT_EQ(outcome.summaries[0].bytes_sent, bytes) << tensor::name_of(type);
+      EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, bytes) << tensor::name_of(type);
+    }
   }
 }
 
@@ -462,12 +472,14 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
 
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
-  const auto lines = grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24);
+  const auto lines =
+      grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24, tensor::DataType::f32);
   EXPECT_THAT(lines.at(0), HasSubstr("2 replicas of 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
-  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24), testing::IsEmpty());
+  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24, tensor::DataType::f32),
+              testing::IsEmpty());
 }
 
 }  // namespace

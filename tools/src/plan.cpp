@@ -277,6 +277,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.optimizer_elements = train::optimizer_elements(job.experiment.optimizer);
   job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
+  if (job.experiment.train.precision == "bf16") job.plan.type = tensor::DataType::bf16;
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
@@ -316,7 +317,8 @@ void plan_by_forms(const Job& job) {
 
 // Measured times of kernels; those that are in the file are not measured again.
 train::ComputeTable table_of(const Job& job) {
-  return train::ComputeTable(measured_threads(job.request, job.experiment), times_file());
+  return train::ComputeTable(measured_threads(job.request, job.experiment), times_file(),
+                             job.plan.type);
 }
 
 // Costs of kernels from a rate, or measured where the search needs them.

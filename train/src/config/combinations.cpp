@@ -131,20 +131,6 @@ void check_grid(const Experiment::Grid& grid) {
   }
 }
 
-// Ranks that split layers exchange parts of activations, and their exchanges move floats. What
-// "auto" chooses is seen too late.
-void check_precision(const Experiment& experiment) {
-  if (precision_of(experiment) == tensor::DataType::f32) return;
-  const Experiment::Grid& grid = experiment.grid;
-  const bool by_sample = grid.channel * grid.filter * grid.height * grid.width == 1 &&
-                         grid.layers.empty() && grid.plan != "auto" && grid.batch_norm != "all";
-  if (by_sample) return;
-  refuse_key("train.precision",
-             "\"bf16\" is for ranks that split samples alone; leave channel, filter, height, width "
-             "and layers of [grid] out, and plan = \"auto\" and batch_norm = \"all\", or set "
-             "train.precision = \"fp32\"");
-}
-
 // All of the text, not only its beginning.
 template <typename Number>
 bool reads_as(std::string_view text, Number& number) {
@@ -200,7 +186,6 @@ void check_combinations(const Experiment& experiment) {
     refuse_key("model.skip",
                "leaves out what model.weights would set, which names no file; give both");
   }
-  check_precision(experiment);
   if (update.warmup_epochs < 0.0 && update.warmup_epochs != -1.0) {
     refuse_key("update.warmup_epochs",
                "{} is impossible; give 0 or more, or -1 for the scheme's own",

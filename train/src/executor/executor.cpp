@@ -47,13 +47,6 @@ ExecutorOptions completed(ExecutorOptions options) {
   throw std::invalid_argument("Executor: evaluation_batch must be positive");
 }
 
-// Ranks of a grid exchange parts of activations as floats.
-const ExecutorOptions& in_f32(const ExecutorOptions& options) {
-  if (options.precision == tensor::DataType::f32) return options;
-  throw std::invalid_argument(
-      "Executor: a rank's part of a grid that splits layers computes in fp32 alone");
-}
-
 void check_span(const char* what, std::size_t given, std::size_t wanted) {
   if (given == wanted) return;
   throw std::invalid_argument(std::string("Executor: ") + what + " has " + std::to_string(given) +
@@ -220,14 +213,14 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
 // batch is fp32, and rounded once for all readers.
 const void* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
   const tensor::Shape images = model_.input.with_n(plan.images);
-  if (options_.precision != tensor::DataType::f32) {
-    tensor::convert(engine_, tensor::View<const float>(batch.images.data(), images),
-                    {input_.data(), images, options_.precision});
+  if (plan.input) {
+    copy_box(*plan.input, {batch.images.data(), whole(images)},
+             {input_.data(), *plan.input, options_.precision});
     return input_.data();
   }
-  if (!plan.input) return batch.images.data();
-  copy_box(*plan.input, {batch.images.data(), whole(images)},
-           {static_cast<float*>(input_.data()), *plan.input});
+  if (options_.precision == tensor::DataType::f32) return batch.images.data();
+  tensor::convert(engine_, tensor::View<const float>(batch.images.data(), images),
+                  {input_.data(), images, options_.precision});
   return input_.data();
 }
 
@@ -371,8 +364,9 @@ Executor::Executor(tensor::Engine& engine, const Model& model, const ModelState&
 
 Executor::Executor(tensor::Engine& engine, const Model& model, const GridPart& part,
                    const ModelState& state, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(engine, model, make_split_program(engine, model, part), state,
-                                   in_f32(options))) {}
+    : impl_(std::make_unique<Impl>(engine, model,
+                                   make_split_program(engine, model, part, options.precision),
+                                   state, options)) {}
 
 Executor::~Executor() = default;
 

@@ -195,7 +195,8 @@ LayerTraffic of_change(const NodeLayout& layout, bool input_gradient) {
   const auto elements = [](const Partition& from, const Partition& to) {
     return static_cast<std::uint64_t>(elements_moved(from, to));
   };
-  return {elements(layout.x, layout.y), input_gradient ? elements(layout.y, layout.x) : 0};
+  return {.forward = elements(layout.x, layout.y),
+          .backward = input_gradient ? elements(layout.y, layout.x) : 0};
 }
 
 }  // namespace
@@ -264,21 +265,22 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
     LayerTraffic& sum = layers[node.layer.value_or(std::min(layer, layers.size() - 1))];
     sum.forward += traffic.forward;
     sum.backward += traffic.backward;
+    sum.sums += traffic.sums;
     if (node.layer) layer = *node.layer + 1;
   }
   return layers;
 }
 
-std::vector<std::uint64_t> activation_elements(const Model& model,
-                                               const std::vector<LayerSplit>& splits,
-                                               ProcessGrid grid, std::int64_t images) {
-  std::vector<std::uint64_t> elements(model.layers.size());
+std::vector<std::uint64_t> activation_bytes(const Model& model,
+                                            const std::vector<LayerSplit>& splits, ProcessGrid grid,
+                                            std::int64_t images, tensor::DataType type) {
+  std::vector<std::uint64_t> bytes(model.layers.size());
   for (int replica = 0; replica < grid.pc; ++replica) {
     const std::int64_t own = even_range(images, grid.pc, replica).size();
     const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
-    for (std::size_t i = 0; i < layers.size(); ++i) elements[i] += layers[i].elements();
+    for (std::size_t i = 0; i < layers.size(); ++i) bytes[i] += layers[i].bytes(type);
   }
-  return elements;
+  return bytes;
 }
 
 // A ring allreduce over g ranks sends 2 (g-1)/g of the slice from each of them, so 2 (g-1) slices.
@@ -300,16 +302,17 @@ std::vector<std::uint64_t> gradient_elements(const Model& model,
 
 tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                     const Lowering& lowering, std::size_t node, int rank,
-                                    BatchNormScope statistics) {
+                                    BatchNormScope statistics, tensor::DataType type) {
   const GraphNode& at = lowering.graph.nodes[node];
   const NodeLayout& layout = lowering.layouts[node];
-  if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank)};
+  if (!at.layer) return {.own = redistribution_bytes(layout.x, layout.y, rank, type)};
   return model.layers[*at.layer].kind->memory(
       {.kernels = kernels,
        .layout = layout,
        .rank = rank,
        .input_gradient = has_gradient(lowering.graph, at.inputs[0]),
-       .statistics = statistics});
+       .statistics = statistics,
+       .type = type});
 }
 
 }  // namespace rondo::train

@@ -46,11 +46,12 @@ struct Lowering {
 /// C channels 2 C + 1 doubles forward and 2 C backward.
 [[nodiscard]] std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowering);
 
-/// Elements that all ranks of a grid send for each layer in a step of `images`: traffic_of() of all
-/// replicas.
-[[nodiscard]] std::vector<std::uint64_t> activation_elements(const Model& model,
-                                                             const std::vector<LayerSplit>& splits,
-                                                             ProcessGrid grid, std::int64_t images);
+/// Bytes that all ranks of a grid send for each layer in a step of `images`: traffic_of() of all
+/// replicas, where activations are of `type`.
+[[nodiscard]] std::vector<std::uint64_t> activation_bytes(const Model& model,
+                                                          const std::vector<LayerSplit>& splits,
+                                                          ProcessGrid grid, std::int64_t images,
+                                                          tensor::DataType type);
 
 /// Elements that all ranks of a grid send for each parameter block when its gradients meet over
 /// everybody: 2 (g-1)/g of a slice by each of the g ranks that hold it.
@@ -62,6 +63,7 @@ struct Lowering {
 /// what it keeps for messages.
 [[nodiscard]] tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                                   const Lowering& lowering, std::size_t node,
-                                                  int rank, BatchNormScope statistics);
+                                                  int rank, BatchNormScope statistics,
+                                                  tensor::DataType type);
 
 }  // namespace rondo::train

@@ -57,8 +57,10 @@ class WholeModel final : public Program {
 class SplitModel final : public Program {
  public:
   /// `engine` is lent, and what `part` points to.
-  SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part)
+  SplitModel(tensor::Engine& engine, const Model& model, const GridPart& part,
+             tensor::DataType type)
       : model_(model),
+        type_(type),
         part_(part),
         communicators_(*part.replica, {.pr = part.replica->size(), .pc = 1}),
         engine_(engine),
@@ -77,7 +79,8 @@ class SplitModel final : public Program {
                                 .memory = &message_memory_,
                                 .across = part_.across,
                                 .purpose = purpose,
-                                .statistics = part_.batch_norm};
+                                .statistics = part_.batch_norm,
+                                .type = type_};
     const Lowering lowering = lowered(images);
     const int rank = communicators_.rank();
     BatchPlan plan{.images = images};
@@ -125,6 +128,7 @@ class SplitModel final : public Program {
   }
 
   Model model_;
+  tensor::DataType type_;
   GridPart part_;
   GridCommunicators communicators_;
   tensor::Engine& engine_;
@@ -141,8 +145,8 @@ std::unique_ptr<Program> make_whole_program(tensor::Engine& engine, const Model&
 }
 
 std::unique_ptr<Program> make_split_program(tensor::Engine& engine, const Model& model,
-                                            const GridPart& part) {
-  return std::make_unique<SplitModel>(engine, model, part);
+                                            const GridPart& part, tensor::DataType type) {
+  return std::make_unique<SplitModel>(engine, model, part, type);
 }
 
 // Statistics of a layer are adjacent, and in the layout in the same order as the layers.

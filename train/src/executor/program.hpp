@@ -60,7 +60,8 @@ class Program {
 /// A rank's part of a model that its replica runs together. Made by all ranks of the replica
 /// together, as are its plans. `engine` is lent, and what `part` points to.
 [[nodiscard]] std::unique_ptr<Program> make_split_program(tensor::Engine& engine,
-                                                          const Model& model, const GridPart& part);
+                                                          const Model& model, const GridPart& part,
+                                                          tensor::DataType type);
 
 /// Where one layer's numbers lie in the flat arrays of the ParameterLayout.
 struct LayerSpans {

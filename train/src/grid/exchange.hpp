@@ -43,17 +43,20 @@ class GridCommunicators {
 };
 
 /// Dense memory that holds a box of a whole array. Not owning; null where the box is empty.
-template <typename T>
-struct BoxView {
-  T* data = nullptr;
+template <typename Void>
+struct BasicBoxView {
+  Void* data = nullptr;
   Box box = {};
+  tensor::DataType type = tensor::DataType::f32;
 };
+using BoxView = BasicBoxView<void>;
+using ConstBoxView = BasicBoxView<const void>;
 
-/// Copies `box`, which lies within both.
-void copy_box(const Box& box, BoxView<const float> from, BoxView<float> into);
+/// Copies `box`, which lies within both, and rounds or widens where the types differ.
+void copy_box(const Box& box, const ConstBoxView& from, const BoxView& into);
 
-/// Adds `box` of `from` to that of `into`.
-void add_box(const Box& box, BoxView<const float> from, BoxView<float> into);
+/// Adds `box` of `from` to that of `into`, which is of the same type; sums are rounded to it.
+void add_box(const Box& box, const ConstBoxView& from, const BoxView& into);
 
 /// What becomes of elements that arrive where others are.
 enum class Arrival : std::uint8_t { replaces, adds };
@@ -67,12 +70,15 @@ enum class Arrival : std::uint8_t { replaces, adds };
 class Exchange {
  public:
   /// `communicator` numbers ranks as `plan` does; `held` and `wanted` are the boxes that this
-  /// rank's memory holds before and after. Buffers come from `memory`.
+  /// rank's memory holds before and after, with elements of `type`, which are sent as they are.
+  /// Buffers come from `memory`.
   Exchange(transport::Communicator& communicator, Redistribution plan, Box held, Box wanted,
-           std::pmr::memory_resource* memory, Arrival arrival = Arrival::replaces);
+           std::pmr::memory_resource* memory, Arrival arrival = Arrival::replaces,
+           tensor::DataType type = tensor::DataType::f32);
 
   /// What the buffers for `plan` take.
-  [[nodiscard]] static std::size_t bytes(const Redistribution& plan) noexcept;
+  [[nodiscard]] static std::size_t bytes(const Redistribution& plan,
+                                         tensor::DataType type) noexcept;
 
   /// Does this rank neither send nor receive?
   [[nodiscard]] bool silent() const noexcept {
@@ -81,20 +87,20 @@ class Exchange {
 
   /// Sends from `from`, which holds `held`, then copies what is kept into `to`, which holds
   /// `wanted`. The two must not overlap. Elements of `to` that are not kept stay as they are.
-  void start(const float* from, float* to);
+  void start(const void* from, void* to);
   /// As above, where nothing is wanted that this rank has itself, or it is there already.
-  void start(const float* from);
+  void start(const void* from);
 
   /// Waits for what others send and puts it into `to`, in the order of the plan's receives.
-  void finish(float* to);
+  void finish(void* to);
 
  private:
   Redistribution plan_;
   Box held_;
   Box wanted_;
   Arrival arrival_;
-  std::pmr::vector<float> sent_;
-  std::pmr::vector<float> received_;
+  tensor::AnyTensor sent_;
+  tensor::AnyTensor received_;
   std::optional<transport::Plan> travel_;
   transport::Request request_;  ///< behind the buffers, so that it ends before they go
 };
@@ -114,8 +120,7 @@ class ChannelExchange {
 
   /// `all` of every rank from every rank's `own`. Each sends its own to the others:
   /// (p - 1) / p of |all| where channels are even.
-  [[nodiscard]] transport::Request allgather(tensor::View<const float> own,
-                                             tensor::View<float> all);
+  [[nodiscard]] transport::Request allgather(tensor::ConstAnyView own, tensor::AnyView all);
 
   /// `own` of every rank from the sum of all ranks' `all`, which is not changed; as many elements.
   [[nodiscard]] transport::Request reduce_scatter(tensor::View<const float> all,

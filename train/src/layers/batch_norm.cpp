@@ -23,11 +23,13 @@
 namespace rondo::train {
 namespace {
 
-tensor::BatchNormSpec spec_of(const BatchNormLayer& layer, const tensor::Shape& input) {
+tensor::BatchNormSpec spec_of(const BatchNormLayer& layer, const tensor::Shape& input,
+                              tensor::DataType type = tensor::DataType::f32) {
   return {.input = input,
           .activation = layer.activation,
           .residual = layer.residual,
-          .momentum = layer.momentum};
+          .momentum = layer.momentum,
+          .type = type};
 }
 
 /// Batch norm: its parameter block is scale, then shift; its statistics are running mean, then
@@ -124,10 +126,12 @@ class BatchNormOnGrid final : public LayerKernel {
  public:
   BatchNormOnGrid(const KernelContext& context, const BatchNormLayer& layer,
                   const NodeLayout& layout, BatchNormScope statistics)
-      : box_(box_of(layout.x, context.communicators.rank())), residual_(layer.residual) {
+      : box_(box_of(layout.x, context.communicators.rank())),
+        type_(context.type),
+        residual_(layer.residual) {
     // Made by all ranks, for it may split a communicator.
     tensor::SumOverRanks sum = sum_over(context, layout.x, statistics);
-    if (box_.c > 0) kernel_.emplace(context.engine, spec_of(layer, box_), std::move(sum));
+    if (box_.c > 0) kernel_.emplace(context.engine, spec_of(layer, box_, type_), std::move(sum));
   }
 
   void forward_training(const ForwardOperands& operands, std::span<float> statistics) override {
@@ -149,7 +153,7 @@ class BatchNormOnGrid final : public LayerKernel {
  private:
   [[nodiscard]] ForwardOperands without_images(const ForwardOperands& operands) const {
     return {.x = nothing(),
-            .residual = residual_ ? nothing() : tensor::View<float>(),
+            .residual = residual_ ? nothing() : tensor::AnyView(),
             .y = nothing(),
             .parameters = operands.parameters};
   }
@@ -163,9 +167,10 @@ class BatchNormOnGrid final : public LayerKernel {
             .gradients = operands.gradients};
   }
 
-  [[nodiscard]] tensor::View<float> nothing() const { return {nullptr, box_}; }
+  [[nodiscard]] tensor::AnyView nothing() const { return {nullptr, box_, type_}; }
 
   tensor::Shape box_;  ///< without elements: no images of one pixel
+  tensor::DataType type_;
   bool residual_;
   std::optional<BatchNormKernel> kernel_;  ///< none where there are no channels
 };
@@ -206,9 +211,8 @@ class BatchNorm final : public LayerType {
   std::unique_ptr<LayerKernel> bf16_kernel(tensor::Engine& engine, const tensor::Shape& input,
                                            bool /*input_gradient*/,
                                            KernelPurpose /*purpose*/) const override {
-    tensor::BatchNormSpec spec = spec_of(layer_, input);
-    spec.type = tensor::DataType::bf16;
-    return std::make_unique<BatchNormKernel>(engine, spec);
+    return std::make_unique<BatchNormKernel>(engine,
+                                             spec_of(layer_, input, tensor::DataType::bf16));
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
@@ -221,7 +225,7 @@ class BatchNorm final : public LayerType {
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
     const bool shared = kernel.statistics != BatchNormScope::rank;
-    return kernel.kernels.of(spec_of(layer_, x.shape()), shared);
+    return kernel.kernels.of(spec_of(layer_, x.shape(), kernel.type), shared);
   }
 
  private:

@@ -37,8 +37,11 @@ LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
     // An allgather sends x to the others that share its channels; a reduce-scatter sends all
     // partial sums but the own ones. Backward has the same two, the opposite way.
     traffic.forward += x * static_cast<std::uint64_t>(grid.filters - 1) + (partial - y);
+    traffic.sums += partial - y;
     traffic.backward += y * static_cast<std::uint64_t>(grid.channels - 1);
-    if (input_gradient) traffic.backward += gathered - x;
+    if (!input_gradient) continue;
+    traffic.backward += gathered - x;
+    traffic.sums += gathered - x;
   }
 
   return traffic;
@@ -131,6 +134,7 @@ class Convolution final : public LayerType {
     if (kernel.layout.by_channel()) return memory_by_channel(layer_, kernel);
     if (kernel.layout.split.kind == SplitKind::space) return memory_in_space(layer_, kernel);
     tensor::ConvolutionSpec whole = spec_of(layer_, kernel.layout.x.box_of(kernel.rank).shape());
+    whole.type = kernel.type;
     if (!kernel.input_gradient) whole.input_gradient = tensor::InputGradient::unused;
     return kernel.kernels.of(whole);
   }

@@ -16,6 +16,10 @@
 // dx take its place; the partial sums of y are last read in 1., and the gathered dy takes theirs.
 // A step therefore is 1., 2., 3., with nothing in between.
 //
+// In bf16 what is gathered is bf16, half the bytes. Partial sums are fp32, as the kernel has them,
+// are added in fp32, and only then rounded: so a split value is rounded once, as an unsplit one is,
+// however many ranks add to it.
+//
 // A rank without channels or filters computes nothing, adds zeros and communicates as the others.
 // Whether the gradient of the input is wanted is told when the kernel is made, not by dx.
 
@@ -54,13 +58,24 @@ void require_fit(const NodeLayout& layout) {
 
 // Of the part of the convolution that a rank computes. Bias and activation follow the sum over
 // channels: they are this kernel's only where that sum is whole.
-tensor::ConvolutionSpec spec_of_part(const ConvolutionLayer& layer, tensor::Shape input,
-                                     std::int64_t filters, bool is_partial, bool input_gradient) {
-  tensor::ConvolutionSpec spec = spec_of(layer, input);
-  spec.filters = filters;
+struct PartOfConvolution {
+  tensor::Shape input = {};
+  std::int64_t filters = 0;
+  ChannelGrid grid = {};
+  bool input_gradient = true;
+  tensor::DataType type = tensor::DataType::f32;
+};
+
+tensor::ConvolutionSpec spec_of_part(const ConvolutionLayer& layer, const PartOfConvolution& part) {
+  const bool is_partial = part.grid.channels > 1;
+  tensor::ConvolutionSpec spec = spec_of(layer, part.input);
+  spec.filters = part.filters;
+  spec.type = part.type;
+  spec.f32_output = is_partial;
+  spec.f32_input_gradient = part.grid.filters > 1;
   spec.bias = layer.bias && !is_partial;
   if (is_partial) spec.activation = tensor::Activation::none;
-  if (!input_gradient) spec.input_gradient = tensor::InputGradient::unused;
+  if (!part.input_gradient) spec.input_gradient = tensor::InputGradient::unused;
   return spec;
 }
 
@@ -96,13 +111,22 @@ Members members_of(const NodeLayout& layout, bool reducing) {
   return members;
 }
 
-void clear(const tensor::View<float>& view) { std::fill_n(view.data, view.shape.size(), 0.0F); }
+// Elements of the own part of x and y that a rank keeps as fp32 sums before it rounds them.
+std::int64_t own_sums(const NodeLayout& layout, int rank, bool input_gradient,
+                      tensor::DataType type) {
+  if (type == tensor::DataType::f32) return 0;  // sums are put where they belong at once
+  const ChannelGrid grid = layout.split.channels;
+  const bool of_x = grid.filters > 1 && input_gradient;
+  return std::max(grid.channels > 1 ? layout.y.box_of(rank).size() : 0,
+                  of_x ? layout.x.box_of(rank).size() : 0);
+}
 
 class ConvolutionByChannel final : public OneForwardKernel {
  public:
   ConvolutionByChannel(const KernelContext& context, const ConvolutionLayer& layer,
                        const NodeLayout& layout, bool input_gradient)
       : engine_(context.engine),
+        type_(context.type),
         activation_(layer.activation),
         bias_(layer.bias),
         input_gradient_(input_gradient) {
@@ -128,7 +152,12 @@ class ConvolutionByChannel final : public OneForwardKernel {
                        shares(y.c, grid.ranks(), at.filter * grid.channels, grid.channels));
       all_outputs_ = tensor::Tensor(output, context.memory);
     }
-    if (input.c > 0 && output.c > 0) make_convolution(layer, input, output, context.trains());
+    if (const auto sums = own_sums(layout, rank, input_gradient, type_); sums > 0) {
+      sums_ = tensor::Tensor({1, 1, 1, sums}, context.memory);
+    }
+    if (input.c > 0 && output.c > 0) {
+      make_convolution(layer, {input, output.c, grid, input_gradient, type_}, context.trains());
+    }
   }
 
   void load(std::span<const float> parameters) override {
@@ -142,29 +171,31 @@ class ConvolutionByChannel final : public OneForwardKernel {
     const auto bias_gradient = operands.gradients.subspan(weights_);
     transport::Request gathering;
     if (outputs_) {
-      const tensor::View<float> dy = operands.dy.as<float>();
       // Posted before the sum over pixels, which needs the own dy alone.
-      gathering = outputs_->allgather(dy, all_outputs_.view());
-      if (bias_) tensor::sum_pixels(engine_, dy, bias_gradient);
+      gathering = outputs_->allgather(operands.dy, gathered(all_outputs_));
+      if (bias_) tensor::sum_pixels(engine_, operands.dy, bias_gradient);
     }
     gathering.wait();
     if (!convolution_) return;
     // The gathered x is still there from forward: nothing of it is sent a second time.
-    convolution_->backward_weights(inputs_ ? all_inputs_.view() : operands.x.as<float>(),
-                                   outputs_ ? all_outputs_.view() : operands.dy.as<float>(),
+    convolution_->backward_weights(inputs_ ? gathered(all_inputs_) : operands.x,
+                                   outputs_ ? gathered(all_outputs_) : operands.dy,
                                    outputs_ ? std::span<float>() : bias_gradient);
     convolution_->unpack_gradients(operands.gradients.first(weights_));
   }
 
   void backward_input(const BackwardOperands& operands) override {
     if (!input_gradient_) return;
-    const tensor::View<float> dx = inputs_ ? all_inputs_.view() : operands.dx.as<float>();
+    const tensor::AnyView dx = inputs_ ? tensor::AnyView(all_inputs_.view()) : operands.dx;
     if (convolution_) {
-      convolution_->backward_data(outputs_ ? all_outputs_.view() : operands.dy.as<float>(), dx);
+      convolution_->backward_data(outputs_ ? gathered(all_outputs_) : operands.dy, dx);
     } else {
       clear(dx);
     }
-    if (inputs_) inputs_->reduce_scatter(dx, operands.dx.as<float>()).wait();
+    if (!inputs_) return;
+    const tensor::View<float> sums = sums_for(operands.dx);
+    inputs_->reduce_scatter(all_inputs_.view(), sums).wait();
+    round(sums, operands.dx);
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -172,37 +203,52 @@ class ConvolutionByChannel final : public OneForwardKernel {
   }
 
  private:
-  void make_convolution(const ConvolutionLayer& layer, tensor::Shape input, tensor::Shape output,
-                        bool trains) {
-    tensor::ConvolutionSpec spec =
-        spec_of_part(layer, input, output.c, outputs_.has_value(), input_gradient_);
+  void make_convolution(const ConvolutionLayer& layer, const PartOfConvolution& part, bool trains) {
+    tensor::ConvolutionSpec spec = spec_of_part(layer, part);
     if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
     convolution_.emplace(engine_, spec);
     weights_ = static_cast<std::size_t>(spec.weights());
   }
 
   void forward(const ForwardOperands& operands) override {
-    tensor::View<const float> x = operands.x.as<float>();
+    tensor::ConstAnyView x = operands.x;
     if (inputs_) {
-      inputs_->allgather(x, all_inputs_.view()).wait();
-      x = std::as_const(all_inputs_).view();
+      inputs_->allgather(x, gathered(all_inputs_)).wait();
+      x = gathered(all_inputs_);
     }
     const auto bias = operands.parameters.subspan(weights_);
-    const tensor::View<float> y = outputs_ ? all_outputs_.view() : operands.y.as<float>();
+    const tensor::AnyView y = outputs_ ? tensor::AnyView(all_outputs_.view()) : operands.y;
     if (convolution_) {
       convolution_->forward(x, outputs_ ? std::span<const float>() : bias, y);
     } else {
       clear(y);
     }
     if (!outputs_) return;
-    const tensor::View<float> own = operands.y.as<float>();
+    const tensor::View<float> own = sums_for(operands.y);
     // A bias that was added before the sum would count once per rank, and a ReLU before it would be
     // wrong.
-    outputs_->reduce_scatter(y, own).wait();
+    outputs_->reduce_scatter(all_outputs_.view(), own).wait();
     tensor::add_bias(engine_, bias, activation_, own);
+    round(own, operands.y);
+  }
+
+  // What was gathered lies in the front of a buffer that has room for as many sums.
+  [[nodiscard]] tensor::AnyView gathered(tensor::Tensor& buffer) const {
+    return {buffer.data(), buffer.shape(), type_};
+  }
+
+  // Where the sums of `own` go: there, if that is fp32.
+  [[nodiscard]] tensor::View<float> sums_for(const tensor::AnyView& own) {
+    if (type_ == tensor::DataType::f32) return own.as<float>();
+    return {sums_.data(), own.shape};
+  }
+
+  void round(const tensor::View<float>& sums, const tensor::AnyView& own) {
+    if (type_ != tensor::DataType::f32) tensor::convert(engine_, sums, own);
   }
 
   tensor::Engine& engine_;
+  tensor::DataType type_;
   tensor::Activation activation_;
   bool bias_;
   bool input_gradient_;
@@ -212,6 +258,7 @@ class ConvolutionByChannel final : public OneForwardKernel {
   std::optional<tensor::Convolution> convolution_;
   tensor::Tensor all_inputs_;
   tensor::Tensor all_outputs_;
+  tensor::Tensor sums_;  ///< of the own part of y, then of dx; none in fp32
 };
 
 }  // namespace
@@ -233,9 +280,10 @@ tensor::KernelMemory memory_by_channel(const ConvolutionLayer& layer, const Plan
   tensor::KernelMemory memory;
   if (grid.filters > 1) memory.own += float_bytes(input.size());
   if (grid.channels > 1) memory.own += float_bytes(output.size());
+  memory.own += float_bytes(own_sums(layout, kernel.rank, kernel.input_gradient, kernel.type));
   if (input.c == 0 || output.c == 0) return memory;
-  add_memory(memory, kernel.kernels.of(spec_of_part(layer, input, output.c, grid.channels > 1,
-                                                    kernel.input_gradient)));
+  add_memory(memory, kernel.kernels.of(spec_of_part(
+                         layer, {input, output.c, grid, kernel.input_gradient, kernel.type})));
   return memory;
 }
 

@@ -31,7 +31,8 @@ namespace {
 
 /// What one rank computes of a convolution whose images are split in space.
 struct SpaceGeometry {
-  SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank);
+  SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank,
+                tensor::DataType activations);
 
   /// Of the kernel for forward and backward-weights, where this rank has an output: without a
   /// gradient of the input.
@@ -41,6 +42,7 @@ struct SpaceGeometry {
   /// Do both compute on the same images, so that one kernel will do?
   [[nodiscard]] bool has_one_kernel(const ConvolutionLayer& layer) const;
 
+  tensor::DataType type;
   Windows windows;
   Box x;
   std::int64_t height;  ///< of whole images
@@ -52,8 +54,10 @@ struct SpaceGeometry {
   Box reached;  ///< of dx: the rest is zero
 };
 
-SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank)
-    : windows(windows_of(layer)),
+SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank,
+                             tensor::DataType activations)
+    : type(activations),
+      windows(windows_of(layer)),
       x(layout.x.box_of(rank)),
       height(layout.x.extents().h),
       forward(forward_halo(layout.x, layout.y, windows, rank)),
@@ -68,12 +72,14 @@ SpaceGeometry::SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& la
 tensor::ConvolutionSpec SpaceGeometry::forward_spec(const ConvolutionLayer& layer) const {
   // Padding is left at the borders of the image alone; inside, the halo stands in its place.
   auto spec = within(spec_of(layer, reads.shape()), forward_local);
+  spec.type = type;
   spec.input_gradient = tensor::InputGradient::unused;
   return spec;
 }
 
 tensor::ConvolutionSpec SpaceGeometry::data_spec(const ConvolutionLayer& layer) const {
   auto spec = within(spec_of(layer, reached.shape()), backward_local);
+  spec.type = type;
   spec.bias = false;
   spec.activation = tensor::Activation::none;
   spec.weight_gradient = tensor::WeightGradient::unused;
@@ -92,8 +98,9 @@ class ConvolutionInSpace final : public OneForwardKernel {
  public:
   ConvolutionInSpace(const KernelContext& context, const ConvolutionLayer& layer,
                      const NodeLayout& layout, bool input_gradient)
-      : ConvolutionInSpace(context, layer, layout, input_gradient,
-                           SpaceGeometry(layer, layout, context.communicators.rank())) {}
+      : ConvolutionInSpace(
+            context, layer, layout, input_gradient,
+            SpaceGeometry(layer, layout, context.communicators.rank(), context.type)) {}
 
   void load(std::span<const float> parameters) override {
     std::optional<tensor::Convolution>& any = forward_ ? forward_ : data_;
@@ -104,31 +111,31 @@ class ConvolutionInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& operands) override {
     const bool relu = forward_ && forward_->spec().activation == tensor::Activation::relu;
     if (relu) tensor::backward_relu(engine_, operands.y, operands.dy);
-    if (dy_) dy_->start(operands.dy.as<float>());
+    if (dy_) dy_->start(operands.dy);
     if (!forward_) {
       std::ranges::fill(operands.gradients, 0.0F);
       return;
     }
     // Forward has left x with its halo in a copy, which backward uses again.
-    const auto x = x_.reads_own() ? operands.x.as<float>() : x_.read();
+    const tensor::ConstAnyView x = x_.reads_own() ? operands.x : x_.read();
     forward_->backward_weights(x, operands.dy, operands.gradients.subspan(weights_));
     forward_->unpack_gradients(operands.gradients.first(weights_));
   }
 
   void backward_input(const BackwardOperands& operands) override {
     if (!dy_) return;
-    const tensor::View<const float> dy = dy_->finish();
+    const tensor::ConstAnyView dy = dy_->finish();
     // With a stride some inputs at the end are read by no window: their gradient is zero, and the
     // kernel's result is smaller than dx.
     if (reached_ == own_) {
       if (!own_.empty()) data_kernel_->backward_data(dy, operands.dx);
       return;
     }
-    float* const dx = operands.dx.as<float>().data;
-    std::fill_n(dx, own_.size(), 0.0F);
+    clear(operands.dx);
     if (reached_.empty()) return;
     data_kernel_->backward_data(dy, reached_dx_.view());
-    copy_box(reached_, {reached_dx_.data(), reached_}, {dx, own_});
+    copy_box(reached_, {reached_dx_.data(), reached_, reached_dx_.type()},
+             {operands.dx.data, own_, operands.dx.type});
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -168,7 +175,9 @@ class ConvolutionInSpace final : public OneForwardKernel {
   }
 
   void make_data(const ConvolutionLayer& layer, const SpaceGeometry& geometry) {
-    if (reached_ != own_) reached_dx_ = tensor::Tensor(reached_.shape(), engine_.layer_memory());
+    if (reached_ != own_) {
+      reached_dx_ = tensor::AnyTensor(reached_.shape(), geometry.type, engine_.layer_memory());
+    }
     if (forward_ && forward_->spec().input_gradient == tensor::InputGradient::wanted) {
       data_kernel_ = &*forward_;
       return;
@@ -178,15 +187,15 @@ class ConvolutionInSpace final : public OneForwardKernel {
   }
 
   void forward(const ForwardOperands& operands) override {
-    x_.start(operands.x.as<float>());
+    x_.start(operands.x);
     const auto bias = operands.parameters.subspan(weights_);
     if (interior_first_) {
       // The messages of the halo are on their way; finish() completes them.
-      interior_first_->inner(operands.x.as<float>(), bias, operands.y.as<float>());
+      interior_first_->inner(operands.x, bias, operands.y);
     }
     const auto x = x_.finish();
     if (interior_first_) {
-      interior_first_->border(x, bias, operands.y.as<float>());
+      interior_first_->border(x, bias, operands.y);
     } else if (forward_) {
       forward_->forward(x, bias, operands.y);
     }
@@ -202,7 +211,7 @@ class ConvolutionInSpace final : public OneForwardKernel {
   std::optional<InteriorFirst> interior_first_;  ///< forward instead, where that pays
   std::optional<tensor::Convolution> data_;      ///< none: forward_ does it, or nobody
   tensor::Convolution* data_kernel_ = nullptr;   ///< the one that does it
-  tensor::Tensor reached_dx_;                    ///< where that is not all of dx
+  tensor::AnyTensor reached_dx_;                 ///< where that is not all of dx
 };
 
 // It shares its weights with the forward kernel, and its own forward is never run, but made.
@@ -231,21 +240,21 @@ std::unique_ptr<LayerKernel> make_convolution_in_space(const KernelContext& cont
   }
   return make_layer_kernel(context.engine, layer,
                            layout.x.box_of(context.communicators.rank()).shape(), input_gradient,
-                           context.purpose);
+                           context.purpose, context.type);
 }
 
 // The same decisions as in the constructors above, without making the kernels.
 tensor::KernelMemory memory_in_space(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
-  const auto& [kernels, layout, rank, data, statistics] = kernel;
-  const SpaceGeometry geometry(layer, layout, rank);
+  const auto& [kernels, layout, rank, data, statistics, type] = kernel;
+  const SpaceGeometry geometry(layer, layout, rank, type);
   tensor::KernelMemory memory{
       .own = NeededPart::bytes(layout.x, forward_needs(layout.x, layout.y, geometry.windows),
-                               geometry.reads, rank)};
+                               geometry.reads, rank, type)};
   if (data) {
     memory.own += NeededPart::bytes(layout.y, backward_needs(layout.x, layout.y, geometry.windows),
-                                    geometry.backward.needed, rank);
+                                    geometry.backward.needed, rank, type);
     if (!geometry.reached.empty() && geometry.reached != geometry.x) {
-      memory.own += float_bytes(geometry.reached.size());
+      memory.own += bytes_of(geometry.reached.size(), type);
     }
   }
   const bool one = data && geometry.has_one_kernel(layer);

@@ -7,7 +7,8 @@
 //
 // - forward: the own outputs, activation included, then an allgather of y over the replica;
 // - backward_parameters: the own columns of dy, masked, give the own weights' gradients;
-// - backward_input: partial sums of dx, then an allreduce of dx over the replica.
+// - backward_input: partial sums of dx, then an allreduce of dx over the replica, in fp32 even
+//   where activations are bf16: so dx is rounded once.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,6 +20,7 @@
 
 #include <fmt/format.h>
 
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/fully_connected.hpp>
 #include <rondo/tensor/tensor.hpp>
 
@@ -49,7 +51,8 @@ class ConnectedByOutput final : public OneForwardKernel {
  public:
   ConnectedByOutput(const KernelContext& context, const FullyConnectedLayer& layer,
                     const NodeLayout& layout, bool input_gradient)
-      : replica_(context.communicators.replica()),
+      : engine_(context.engine),
+        replica_(context.communicators.replica()),
         activation_(layer.activation),
         input_gradient_(input_gradient),
         outputs_(replica_, shares(layer.outputs, replica_.size(), 0, replica_.size())) {
@@ -58,10 +61,15 @@ class ConnectedByOutput final : public OneForwardKernel {
     const tensor::Shape input = layout.x.box_of(context.communicators.rank()).shape();
     // A rank beyond the number of outputs holds none, but it takes part in both exchanges.
     first_output_ = own.first;
-    own_outputs_ = tensor::Tensor({input.n, 1, 1, own.size()}, context.memory);
+    own_outputs_ = tensor::AnyTensor({input.n, 1, 1, own.size()}, context.type, context.memory);
+    if (context.type != tensor::DataType::f32 && input_gradient) {
+      sums_ = tensor::Tensor(input, context.memory);
+    }
     if (own.empty()) return;
     tensor::FullyConnectedSpec spec = spec_of(layer, input);
     spec.outputs = own.size();
+    spec.type = context.type;
+    spec.f32_input_gradient = true;  // a part of a sum, which is rounded once
     if (!input_gradient) spec.input_gradient = tensor::InputGradient::unused;
     if (!context.trains()) spec.weight_gradient = tensor::WeightGradient::unused;
     connected_.emplace(context.engine, spec);
@@ -73,7 +81,9 @@ class ConnectedByOutput final : public OneForwardKernel {
   }
 
   void backward_parameters(const BackwardOperands& operands) override {
-    take_own(operands.y.as<float>(), operands.dy.as<float>());
+    tensor::with_type(operands.dy.type, [&]<typename T>(T /*of*/) {
+      take_own<T>(operands.y.as<T>(), operands.dy.as<T>());
+    });
     if (!connected_) return;
     connected_->backward_weights(operands.x, own_outputs_.view(),
                                  operands.gradients.subspan(weights_));
@@ -82,16 +92,19 @@ class ConnectedByOutput final : public OneForwardKernel {
 
   void backward_input(const BackwardOperands& operands) override {
     if (!input_gradient_) return;
-    const std::span dx(operands.dx.as<float>().data,
-                       static_cast<std::size_t>(operands.dx.shape.size()));
+    const bool narrow = operands.dx.type != tensor::DataType::f32;
+    const tensor::View<float> sums = narrow ? sums_.view() : operands.dx.as<float>();
     if (connected_) {
-      connected_->backward_data(own_outputs_.view(), operands.dx);
+      connected_->backward_data(own_outputs_.view(), sums);
     } else {
-      std::ranges::fill(dx, 0.0F);
+      clear(sums);
     }
     // Each rank has what its own outputs contribute to dx; x has the same layout as dx, on all
     // ranks.
-    if (replica_.size() > 1) replica_.allreduce(dx).wait();
+    if (replica_.size() > 1) {
+      replica_.allreduce(std::span(sums.data, static_cast<std::size_t>(sums.shape.size()))).wait();
+    }
+    if (narrow) tensor::convert(engine_, sums, operands.dx);
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -103,25 +116,27 @@ class ConnectedByOutput final : public OneForwardKernel {
     if (connected_) {
       connected_->forward(operands.x, operands.parameters.subspan(weights_), own_outputs_.view());
     }
-    outputs_.allgather(own_outputs_.view(), operands.y.as<float>()).wait();
+    outputs_.allgather(own_outputs_.view(), operands.y).wait();
   }
 
   /// Own columns of dy into own_outputs_.
-  void take_own(const tensor::View<const float>& y, const tensor::View<const float>& dy) {
+  template <typename T>
+  void take_own(const tensor::View<const T>& y, const tensor::View<const T>& dy) {
     const tensor::Shape& own = own_outputs_.shape();
     for (std::int64_t n = 0; n < own.n; ++n) {
-      const float* from = dy.image(n) + first_output_;
-      float* into = own_outputs_.data() + n * own.c;
+      const T* from = dy.image(n) + first_output_;
+      T* into = static_cast<T*>(own_outputs_.data()) + n * own.c;
       if (activation_ == tensor::Activation::none) {
         std::copy_n(from, own.c, into);
       } else {
         std::transform(
             from, from + own.c, y.image(n) + first_output_, into,
-            [](float gradient, float output) { return output <= 0.0F ? 0.0F : gradient; });
+            [](T gradient, T output) { return tensor::to_float(output) <= 0.0F ? T() : gradient; });
       }
     }
   }
 
+  tensor::Engine& engine_;
   transport::Communicator& replica_;
   tensor::Activation activation_;
   bool input_gradient_;
@@ -129,7 +144,8 @@ class ConnectedByOutput final : public OneForwardKernel {
   std::size_t weights_ = 0;
   ChannelExchange outputs_;
   std::optional<tensor::FullyConnected> connected_;
-  tensor::Tensor own_outputs_;  ///< of y, then of dy
+  tensor::AnyTensor own_outputs_;  ///< of y, then of dy
+  tensor::Tensor sums_;            ///< of dx; none where that is fp32
 };
 
 // The layer, as the rest of the library sees it.
@@ -192,18 +208,23 @@ class FullyConnected final : public LayerType {
     };
     // Forward: every rank sends its part of y to all others. Backward: an allreduce of dx sends
     // each element twice from all ranks but one, as reduce-scatter and allgather.
-    return {others * all(layout.y), input_gradient ? 2 * others * all(layout.x) : 0};
+    const std::uint64_t sums = input_gradient ? 2 * others * all(layout.x) : 0;
+    return {.forward = others * all(layout.y), .backward = sums, .sums = sums};
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const NodeLayout& layout = kernel.layout;
     tensor::FullyConnectedSpec spec = spec_of(layer_, layout.x.box_of(kernel.rank).shape());
+    spec.type = kernel.type;
     if (!kernel.input_gradient) spec.input_gradient = tensor::InputGradient::unused;
     if (!layout.by_channel()) return kernel.kernels.of(spec);
     spec.outputs = even_range(layer_.outputs, layout.x.ranks(), kernel.rank).size();
-    if (spec.outputs == 0) return {};
+    const bool narrow = kernel.type != tensor::DataType::f32 && kernel.input_gradient;
+    const std::size_t sums = narrow ? float_bytes(spec.input.size()) : 0;
+    if (spec.outputs == 0) return {.own = sums};
+    spec.f32_input_gradient = true;
     tensor::KernelMemory memory = kernel.kernels.of(spec);
-    memory.own += float_bytes(spec.input.n * spec.outputs);
+    memory.own += bytes_of(spec.input.n * spec.outputs, kernel.type) + sums;
     return memory;
   }
 

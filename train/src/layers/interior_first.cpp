@@ -7,10 +7,14 @@
 namespace rondo::train {
 namespace {
 
-template <typename T>
-tensor::View<T> rows_of(const tensor::View<T>& image, Range rows) {
-  const tensor::Shape& shape = image.shape;
-  return {image.data + rows.first * shape.w * shape.c, {1, rows.size(), shape.w, shape.c}};
+template <typename View>
+View rows_of(View image, Range rows) {
+  const auto [n, h, w, c] = image.shape;
+  tensor::with_type(image.type, [&]<typename T>(T /*of*/) {
+    image.data = image.template as<T>().data + rows.first * w * c;
+  });
+  image.shape = {1, rows.size(), w, c};
+  return image;
 }
 
 Range from(std::int64_t origin, Range range) { return {range.first - origin, range.last - origin}; }
@@ -56,18 +60,18 @@ InteriorFirst::InteriorFirst(tensor::Convolution& whole, const Halo& halo, const
   maker.make({halo.inner.h.last, halo.own.h.last}, reads.h.first, border_);
 }
 
-void InteriorFirst::Rows::run(tensor::View<const float> x, std::span<const float> bias,
-                              tensor::View<float> y) {
+void InteriorFirst::Rows::run(const tensor::ConstAnyView& x, std::span<const float> bias,
+                              const tensor::AnyView& y) {
   kernel.forward(rows_of(x, inputs), bias, rows_of(y, outputs));
 }
 
-void InteriorFirst::inner(tensor::View<const float> held, std::span<const float> bias,
-                          tensor::View<float> y) {
+void InteriorFirst::inner(const tensor::ConstAnyView& held, std::span<const float> bias,
+                          const tensor::AnyView& y) {
   for (Rows& rows : inner_) rows.run(held, bias, y);
 }
 
-void InteriorFirst::border(tensor::View<const float> read, std::span<const float> bias,
-                           tensor::View<float> y) {
+void InteriorFirst::border(const tensor::ConstAnyView& read, std::span<const float> bias,
+                           const tensor::AnyView& y) {
   for (Rows& rows : border_) rows.run(read, bias, y);
 }
 

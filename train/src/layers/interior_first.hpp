@@ -33,9 +33,11 @@ class InteriorFirst {
                 std::int64_t height, const Box& held, const Box& reads);
 
   /// From the rank's own part of x.
-  void inner(tensor::View<const float> held, std::span<const float> bias, tensor::View<float> y);
+  void inner(const tensor::ConstAnyView& held, std::span<const float> bias,
+             const tensor::AnyView& y);
   /// From x with its halo.
-  void border(tensor::View<const float> read, std::span<const float> bias, tensor::View<float> y);
+  void border(const tensor::ConstAnyView& read, std::span<const float> bias,
+              const tensor::AnyView& y);
 
  private:
   struct Rows {
@@ -43,7 +45,7 @@ class InteriorFirst {
     Range outputs = {};
     tensor::Convolution kernel;
 
-    void run(tensor::View<const float> x, std::span<const float> bias, tensor::View<float> y);
+    void run(const tensor::ConstAnyView& x, std::span<const float> bias, const tensor::AnyView& y);
   };
   struct Maker;
 

@@ -43,6 +43,8 @@ tensor::KernelMemory KernelMemories::of(const tensor::ConvolutionSpec& spec) {
                   spec.pad_bottom, spec.pad_left, spec.pad_right, spec.groups});
   append_to(key, {static_cast<int>(spec.bias), static_cast<int>(spec.activation),
                   static_cast<int>(spec.input_gradient), static_cast<int>(spec.weight_gradient)});
+  append_to(key, {static_cast<int>(spec.type), static_cast<int>(spec.f32_output),
+                  static_cast<int>(spec.f32_input_gradient)});
   return known(key, spec);
 }
 
@@ -51,14 +53,16 @@ tensor::KernelMemory KernelMemories::of(const tensor::FullyConnectedSpec& spec) 
   append_to(key, {spec.outputs});
   append_to(key, {static_cast<int>(spec.bias), static_cast<int>(spec.activation),
                   static_cast<int>(spec.input_gradient), static_cast<int>(spec.weight_gradient)});
+  append_to(key, {static_cast<int>(spec.type), static_cast<int>(spec.f32_input_gradient)});
   return known(key, spec);
 }
 
 tensor::KernelMemory KernelMemories::of(const tensor::PoolingSpec& spec) {
   std::vector<std::int64_t> key = key_of_kernel(2, spec.input);
-  append_to(key, {static_cast<std::int64_t>(spec.kind), spec.window_h, spec.window_w, spec.stride,
-                  spec.pad_top, spec.pad_bottom, spec.pad_left, spec.pad_right,
-                  static_cast<std::int64_t>(spec.input_gradient)});
+  append_to(key,
+            {static_cast<std::int64_t>(spec.kind), spec.window_h, spec.window_w, spec.stride,
+             spec.pad_top, spec.pad_bottom, spec.pad_left, spec.pad_right,
+             static_cast<std::int64_t>(spec.input_gradient), static_cast<std::int64_t>(spec.type)});
   return known(key, spec);
 }
 

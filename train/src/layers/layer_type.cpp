@@ -64,6 +64,15 @@ double flops_of(const Spec& spec) {
   }
 }
 
+std::unique_ptr<LayerKernel> typed_kernel(const LayerType& layer, tensor::Engine& engine,
+                                          const tensor::Shape& input, bool input_gradient,
+                                          KernelPurpose purpose, tensor::DataType type) {
+  if (type == tensor::DataType::f32) return layer.kernel(engine, input, input_gradient, purpose);
+  if (auto kernel = layer.bf16_kernel(engine, input, input_gradient, purpose)) return kernel;
+  throw std::invalid_argument("the layer \"" + layer.text() +
+                              "\" has no kernel for bf16; set train.precision = \"fp32\"");
+}
+
 }  // namespace
 
 LayerType::~LayerType() = default;
@@ -98,7 +107,8 @@ std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context
   // Right for layers whose kernel may run on the rank's box as if that were the whole value; the
   // others override it.
   const tensor::Shape own = layout.x.box_of(context.communicators.rank()).shape();
-  return kernel(context.engine, own, input_gradient && context.trains(), context.purpose);
+  return typed_kernel(*this, context.engine, own, input_gradient && context.trains(),
+                      context.purpose, context.type);
 }
 
 ParameterSlice LayerType::slice(const NodeLayout& layout, int rank) const {
@@ -168,10 +178,7 @@ std::unique_ptr<LayerKernel> make_layer_kernel(tensor::Engine& engine, const Lay
                                                tensor::Shape input, bool input_gradient,
                                                KernelPurpose purpose, tensor::DataType type) {
   const bool wanted = input_gradient && purpose == KernelPurpose::training;
-  if (type == tensor::DataType::f32) return layer->kernel(engine, input, wanted, purpose);
-  if (auto kernel = layer->bf16_kernel(engine, input, wanted, purpose)) return kernel;
-  throw std::invalid_argument("the layer \"" + layer->text() +
-                              "\" has no kernel for bf16; set train.precision = \"fp32\"");
+  return typed_kernel(*layer, engine, input, wanted, purpose, type);
 }
 
 }  // namespace rondo::train

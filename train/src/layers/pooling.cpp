@@ -89,7 +89,7 @@ class PoolingInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    float* dx = operands.dx.as<float>().data;
+    void* const dx = operands.dx.data;
     if (dx == nullptr) return;
     // Gradients of the halo are computed here and go home; those that come are added to the own
     // ones.
@@ -98,7 +98,7 @@ class PoolingInSpace final : public OneForwardKernel {
       home_->start(dx);
     } else {
       if (kernel_) kernel_->backward(operands.dy, gradient_.view());
-      std::fill_n(dx, own_.size(), 0.0F);
+      clear(operands.dx);
       home_->start(gradient_.data(), dx);
     }
     home_->finish(dx);
@@ -118,21 +118,22 @@ class PoolingInSpace final : public OneForwardKernel {
       // Made by ranks without outputs, too: others return gradients to them.
       home_.emplace(context.communicators.all(),
                     halo_return(layout.x, needs, context.communicators.rank()), reads_, own_,
-                    context.memory, Arrival::adds);
+                    context.memory, Arrival::adds, context.type);
     }
     if (halo.own.empty()) return;
     auto spec =
         within(spec_of(layer, reads_.shape()), forward_windows(halo, windows_of(layer), own_));
+    spec.type = context.type;
     if (!context.trains()) {
       spec.input_gradient = tensor::InputGradient::unused;
     } else if (!x_.reads_own()) {
-      gradient_ = tensor::Tensor(reads_.shape(), context.engine.layer_memory());
+      gradient_ = tensor::AnyTensor(reads_.shape(), context.type, context.engine.layer_memory());
     }
     kernel_.emplace(context.engine, spec);
   }
 
   void forward(const ForwardOperands& operands) override {
-    x_.start(operands.x.as<float>());
+    x_.start(operands.x);
     const auto x = x_.finish();
     if (kernel_) kernel_->forward(x, operands.y);
   }
@@ -141,7 +142,7 @@ class PoolingInSpace final : public OneForwardKernel {
   Box reads_;
   NeededPart x_;
   std::optional<Exchange> home_;           ///< none: no gradient is wanted
-  tensor::Tensor gradient_;                ///< of x with its halo
+  tensor::AnyTensor gradient_;             ///< of x with its halo
   std::optional<tensor::Pooling> kernel_;  ///< none: no output is ours
 };
 
@@ -161,25 +162,34 @@ class GlobalAverageInSpace final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
 
   void backward_input(const BackwardOperands& operands) override {
-    float* dx = operands.dx.as<float>().data;
-    if (dx == nullptr) return;
-    const std::int64_t channels = own_.c.size();
-    for (std::int64_t n = 0; n < own_.n.size(); ++n) {
-      const float* dy = operands.dy.as<float>().data + n * channels;
-      for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
-        for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / pixels_;
-        dx += channels;
-      }
-    }
+    if (operands.dx.data == nullptr) return;
+    tensor::with_type(operands.dx.type, [&]<typename T>(T /*of*/) {
+      spread(operands.dy.as<T>().data, operands.dx.as<T>().data);
+    });
   }
 
  private:
-  void add_pixels(const float* x) {
+  template <typename T>
+  void spread(const T* dy, T* dx) const {
+    const std::int64_t channels = own_.c.size();
+    for (std::int64_t n = 0; n < own_.n.size(); ++n) {
+      for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
+        for (std::int64_t c = 0; c < channels; ++c) {
+          dx[c] = tensor::from_float<T>(tensor::to_float(dy[c]) / pixels_);
+        }
+        dx += channels;
+      }
+      dy += channels;
+    }
+  }
+
+  template <typename T>
+  void add_pixels(const T* x) {
     const std::int64_t channels = own_.c.size();
     float* sums = sums_.data();
     for (std::int64_t n = 0; n < own_.n.size(); ++n) {
       for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
-        for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[c];
+        for (std::int64_t c = 0; c < channels; ++c) sums[c] += tensor::to_float(x[c]);
         x += channels;
       }
       sums += channels;
@@ -188,10 +198,12 @@ class GlobalAverageInSpace final : public OneForwardKernel {
 
   void forward(const ForwardOperands& operands) override {
     std::ranges::fill(sums_, 0.0F);
-    if (counts_) add_pixels(operands.x.as<float>().data);
-    meet_.start().wait();
-    std::ranges::transform(sums_, operands.y.as<float>().data,
-                           [this](float sum) { return sum / pixels_; });
+    tensor::with_type(operands.x.type, [&]<typename T>(T /*of*/) {
+      if (counts_) add_pixels(operands.x.as<T>().data);
+      meet_.start().wait();
+      std::ranges::transform(sums_, operands.y.as<T>().data,
+                             [this](float sum) { return tensor::from_float<T>(sum / pixels_); });
+    });
   }
 
   Box own_;  ///< of x
@@ -246,17 +258,22 @@ class Pooling final : public LayerType {
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const NodeLayout& layout = kernel.layout;
     const Box x = layout.x.box_of(kernel.rank);
-    if (!layout.in_space()) return kernel.kernels.of(spec_of(layer_, x.shape()));
+    const auto typed = [&](tensor::PoolingSpec spec) {
+      spec.type = kernel.type;
+      return kernel.kernels.of(spec);
+    };
+    if (!layout.in_space()) return typed(spec_of(layer_, x.shape()));
     const Windows windows = windows_of(layer_);
     const Halo halo = forward_halo(layout.x, layout.y, windows, kernel.rank);
     const std::vector<Box> needs = forward_needs(layout.x, layout.y, windows);
     const LocalWindows local = forward_windows(halo, windows, x);
     const Box reads = local.inputs_of(x);
-    tensor::KernelMemory memory{.own = NeededPart::bytes(layout.x, needs, reads, kernel.rank) +
-                                       Exchange::bytes(halo_return(layout.x, needs, kernel.rank))};
+    tensor::KernelMemory memory{
+        .own = NeededPart::bytes(layout.x, needs, reads, kernel.rank, kernel.type) +
+               Exchange::bytes(halo_return(layout.x, needs, kernel.rank), kernel.type)};
     if (halo.own.empty()) return memory;
-    if (reads != x) memory.own += float_bytes(reads.size());
-    add_memory(memory, kernel.kernels.of(within(spec_of(layer_, reads.shape()), local)));
+    if (reads != x) memory.own += bytes_of(reads.size(), kernel.type);
+    add_memory(memory, typed(within(spec_of(layer_, reads.shape()), local)));
     return memory;
   }
 
@@ -301,13 +318,16 @@ class GlobalAverage final : public LayerType {
     const auto others = static_cast<std::uint64_t>(layout.x.ranks() - 1);
     // An allreduce of the sums. Backward sends nothing: every rank has dy, and spreads it over its
     // own pixels.
-    return {2 * others * static_cast<std::uint64_t>(layout.y.extents().size()), 0};
+    const std::uint64_t sums = 2 * others * static_cast<std::uint64_t>(layout.y.extents().size());
+    return {.forward = sums, .sums = sums};
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (kernel.layout.in_space()) return {.own = float_bytes(x.n.size() * x.c.size())};
-    return kernel.kernels.of(spec_of(GlobalAveragePoolingLayer(), x.shape()));
+    tensor::PoolingSpec spec = spec_of(GlobalAveragePoolingLayer(), x.shape());
+    spec.type = kernel.type;
+    return kernel.kernels.of(spec);
   }
 };
 
@@ -338,7 +358,7 @@ std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
   }
 
   const tensor::Shape x = layout.x.box_of(context.communicators.rank()).shape();
-  return make_layer_kernel(context.engine, layer, x, true, context.purpose);
+  return make_layer_kernel(context.engine, layer, x, true, context.purpose, context.type);
 }
 
 // Of an image that is split, every rank of the replica gets the means: they are the same for all,
@@ -349,7 +369,7 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& co
   const int rank = context.communicators.rank();
   if (parts.h * parts.w == 1) {
     return make_layer_kernel(context.engine, GlobalAveragePoolingLayer(),
-                             layout.x.box_of(rank).shape(), true, context.purpose);
+                             layout.x.box_of(rank).shape(), true, context.purpose, context.type);
   }
 
   const Box x = layout.x.box_of(rank);

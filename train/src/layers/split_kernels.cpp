@@ -5,15 +5,22 @@
 #include "layers/split_kernels.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <utility>
 
 namespace rondo::train {
 namespace {
 
 Exchange exchange_of(const KernelContext& context, const Partition& from, const Partition& to) {
   const int rank = context.communicators.rank();
-  return {context.communicators.all(), redistribution(from, to, rank), from.box_of(rank),
-          to.box_of(rank), context.memory};
+  return {context.communicators.all(),
+          redistribution(from, to, rank),
+          from.box_of(rank),
+          to.box_of(rank),
+          context.memory,
+          Arrival::replaces,
+          context.type};
 }
 
 /// Gradients go back as values came: a rank that holds a copy of a value holds its whole gradient,
@@ -28,16 +35,14 @@ class RedistributionKernel final : public OneForwardKernel {
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;  // the model's input: nobody wants its gradient
-    float* const dx = operands.dx.as<float>().data;
-    back_->start(operands.dy.as<float>().data, dx);
-    back_->finish(dx);
+    back_->start(operands.dy.data, operands.dx.data);
+    back_->finish(operands.dx.data);
   }
 
  private:
   void forward(const ForwardOperands& operands) override {
-    float* const y = operands.y.as<float>().data;
-    there_.start(operands.x.as<float>().data, y);
-    there_.finish(y);
+    there_.start(operands.x.data, operands.y.data);
+    there_.finish(operands.y.data);
   }
 
   Exchange there_;
@@ -52,9 +57,10 @@ std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
 }
 
 // There and back: in training the gradient goes the opposite way.
-std::size_t redistribution_bytes(const Partition& from, const Partition& to, int rank) {
-  return Exchange::bytes(redistribution(from, to, rank)) +
-         Exchange::bytes(redistribution(to, from, rank));
+std::size_t redistribution_bytes(const Partition& from, const Partition& to, int rank,
+                                 tensor::DataType type) {
+  return Exchange::bytes(redistribution(from, to, rank), type) +
+         Exchange::bytes(redistribution(to, from, rank), type);
 }
 
 NeededPart::NeededPart(const KernelContext& context, const Partition& held,
@@ -62,30 +68,39 @@ NeededPart::NeededPart(const KernelContext& context, const Partition& held,
     : reads_own_(reads == held.box_of(context.communicators.rank())),
       exchange_(context.communicators.all(),
                 redistribution(held, needs, context.communicators.rank()),
-                held.box_of(context.communicators.rank()), reads, context.memory) {
-  if (!reads_own_) copy_ = tensor::Tensor(reads.shape(), context.engine.layer_memory());
+                held.box_of(context.communicators.rank()), reads, context.memory, Arrival::replaces,
+                context.type) {
+  if (!reads_own_) {
+    copy_ = tensor::AnyTensor(reads.shape(), context.type, context.engine.layer_memory());
+  }
 }
 
-void NeededPart::start(tensor::View<const float> own) {
+void NeededPart::start(const tensor::ConstAnyView& own) {
   if (reads_own_) {
     exchange_.start(own.data);
     read_ = own;
   } else {
     exchange_.start(own.data, copy_.data());
-    read_ = copy_.view();
+    read_ = std::as_const(copy_).view();
   }
 }
 
-tensor::View<const float> NeededPart::finish() {
+tensor::ConstAnyView NeededPart::finish() {
   // Without a copy nothing arrives: the rank reads what it holds, and only sends.
   exchange_.finish(copy_.data());
   return read_;
 }
 
 std::size_t NeededPart::bytes(const Partition& held, std::span<const Box> needs, const Box& reads,
-                              int rank) {
-  const std::size_t copy = reads == held.box_of(rank) ? 0 : float_bytes(reads.size());
-  return copy + Exchange::bytes(redistribution(held, needs, rank));
+                              int rank, tensor::DataType type) {
+  const std::size_t copy = reads == held.box_of(rank) ? 0 : bytes_of(reads.size(), type);
+  return copy + Exchange::bytes(redistribution(held, needs, rank), type);
+}
+
+// Zero has the same bits in all types.
+void clear(const tensor::AnyView& view) {
+  std::fill_n(static_cast<std::byte*>(view.data), bytes_of(view.shape.size(), view.type),
+              std::byte{0});
 }
 
 void add_memory(tensor::KernelMemory& sum, const tensor::KernelMemory& more) noexcept {

@@ -57,8 +57,8 @@ namespace rondo::train {
                                                                const Partition& from,
                                                                const Partition& to);
 /// What that allocates on `rank`.
-[[nodiscard]] std::size_t redistribution_bytes(const Partition& from, const Partition& to,
-                                               int rank);
+[[nodiscard]] std::size_t redistribution_bytes(const Partition& from, const Partition& to, int rank,
+                                               tensor::DataType type);
 
 /// What a rank's kernel reads of an array that is split in space: its own part where it needs no
 /// more, else a copy of it with the halo around.
@@ -71,23 +71,23 @@ class NeededPart {
 
   /// What the constructor allocates on `rank`.
   [[nodiscard]] static std::size_t bytes(const Partition& held, std::span<const Box> needs,
-                                         const Box& reads, int rank);
+                                         const Box& reads, int rank, tensor::DataType type);
 
   /// Sends what others need of `own`, and copies what this rank needs of it. Where reads_own()
   /// `own` must stay as it is for as long as it is read.
-  void start(tensor::View<const float> own);
+  void start(const tensor::ConstAnyView& own);
   /// Waits for what others send. What the kernel reads, until the next start().
-  [[nodiscard]] tensor::View<const float> finish();
+  [[nodiscard]] tensor::ConstAnyView finish();
   /// What finish() gave last.
-  [[nodiscard]] tensor::View<const float> read() const noexcept { return read_; }
+  [[nodiscard]] const tensor::ConstAnyView& read() const noexcept { return read_; }
   /// Does the kernel read the memory that start() was given?
   [[nodiscard]] bool reads_own() const noexcept { return reads_own_; }
 
  private:
   bool reads_own_;
   Exchange exchange_;
-  tensor::Tensor copy_;
-  tensor::View<const float> read_;
+  tensor::AnyTensor copy_;
+  tensor::ConstAnyView read_;
 };
 
 /// Elements that all ranks send where rank r needs `needs[r]`.
@@ -105,9 +105,14 @@ class NeededPart {
 [[nodiscard]] tensor::KernelMemory memory_in_space(const ConvolutionLayer& layer,
                                                    const PlannedKernel& kernel);
 
-[[nodiscard]] inline std::size_t float_bytes(std::int64_t elements) noexcept {
-  return static_cast<std::size_t>(elements) * sizeof(float);
+[[nodiscard]] inline std::size_t bytes_of(std::int64_t elements, tensor::DataType type) noexcept {
+  return static_cast<std::size_t>(elements) * tensor::size_of(type);
 }
+[[nodiscard]] inline std::size_t float_bytes(std::int64_t elements) noexcept {
+  return bytes_of(elements, tensor::DataType::f32);
+}
+/// Makes all elements zero.
+void clear(const tensor::AnyView& view);
 /// Of two kernels of one layer, which never run at the same time.
 void add_memory(tensor::KernelMemory& sum, const tensor::KernelMemory& more) noexcept;
 

@@ -136,7 +136,13 @@ double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
-// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others.
+// Elements of fp32 that take as many bytes as so many activations.
+double in_f32(double elements, const PlanOptions& options) {
+  return elements * static_cast<double>(tensor::size_of(options.type)) / element_bytes;
+}
+
+// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others; both are
+// sums, and fp32.
 double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
   const ProcessGroup rows{.size = split.pr, .stride = 1};
   const ProcessGroup columns{.size = split.pc, .stride = split.pr};
@@ -144,7 +150,8 @@ double grid_seconds(const WeightLayer& layer, const FormSplit& split, const Plan
   const auto elements = [&](std::int64_t per_sample) {
     return samples * static_cast<double>(per_sample);
   };
-  double seconds = collective_seconds(elements(layer.outputs), rows, options);
+  const double gathered = in_f32(elements(layer.outputs), options);
+  double seconds = collective_seconds(gathered, rows, options);
   if (!layer.first) seconds += 2.0 * collective_seconds(elements(layer.inputs), rows, options);
   const double weights = static_cast<double>(layer.weights) / split.pr;
   return seconds + 2.0 * collective_seconds(weights, columns, options);
@@ -156,7 +163,7 @@ double domain_seconds(const WeightLayer& layer, const FormSplit& split,
   const ProcessGroup rows{.size = split.pr, .stride = 1};
   const double samples = samples_of(split, options);
   const auto halo = [&](const tensor::Shape& shape) {
-    return samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2));
+    return in_f32(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)), options);
   };
   double seconds = halo_seconds(halo(layer.x), rows, options);
   if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);

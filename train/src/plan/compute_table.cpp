@@ -171,11 +171,11 @@ WorkSeconds sum_of(const std::vector<KernelTime>& kernels) {
   return seconds;
 }
 
-WorkSeconds run(tensor::Engine& engine, const LocalWork& work) {
+WorkSeconds run(tensor::Engine& engine, const LocalWork& work, tensor::DataType type) {
   const LayerSpec spec{
       .name = work.layer, .kind = work.kind, .inputs = {work.input_gradient ? 1U : 0U}};
   try {
-    return sum_of(measure_layer(engine, spec, work.input));
+    return sum_of(measure_layer(engine, spec, work.input, type));
   } catch (const std::runtime_error&) {
     // oneDNN has no fast kernel for such a part: a plan that has it is never the fastest.
     constexpr double forever = std::numeric_limits<double>::infinity();
@@ -185,15 +185,17 @@ WorkSeconds run(tensor::Engine& engine, const LocalWork& work) {
 
 }  // namespace
 
-ComputeTable::ComputeTable(int threads, std::filesystem::path file)
-    : threads_(threads), file_(std::move(file)), machine_(machine_key(threads)) {
+ComputeTable::ComputeTable(int threads, std::filesystem::path file, tensor::DataType type)
+    : threads_(threads), type_(type), file_(std::move(file)), machine_(machine_key(threads)) {
+  tensor::require_computable(type);
   if (!file_.empty()) times_ = read_times(file_);
 }
 
 ComputeTable::~ComputeTable() = default;
 
 std::string ComputeTable::key_of(const LocalWork& work) const {
-  return machine_ + train::key_of(sample_of(work));
+  const char* const type = type_ == tensor::DataType::f32 ? "" : "bf16 ";
+  return machine_ + type + train::key_of(sample_of(work));
 }
 
 std::string ComputeTable::update_key() const { return machine_ + "sgd"; }
@@ -221,7 +223,7 @@ void ComputeTable::measure(const LocalWork& work) {
   if (work.input.size() == 0) return;
   if (!knows(work)) {
     if (!engine_) engine_ = std::make_unique<tensor::Engine>(threads_);
-    times_[key_of(work)] = run(*engine_, sample_of(work));
+    times_[key_of(work)] = run(*engine_, sample_of(work), type_);
     ++measurements_;
   }
   const WorkSeconds rate = scaled(seconds(work), 1 / amount_of(work));

@@ -5,6 +5,7 @@
 #include "plan/grid_job.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace rondo::train {
@@ -55,7 +56,8 @@ namespace {
 
 double seconds_of(const GridJob& job, const ValueLayout& from, const ValueLayout& to,
                   const tensor::Shape& extents) {
-  const Messages messages = redistribution_of(from, to, extents, job.grid);
+  Messages messages = redistribution_of(from, to, extents, job.grid);
+  messages.elements = std::llround(job.in_f32(static_cast<double>(messages.elements)));
   return messages_seconds(messages, job.replica(), job.options);
 }
 

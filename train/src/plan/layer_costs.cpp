@@ -6,6 +6,7 @@
 #include "plan/layer_costs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <optional>
 #include <vector>
@@ -107,7 +108,9 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
   const auto seconds = [&](Direction direction, std::int64_t channels) {
     const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
     const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
-    return messages_seconds(halo_of(rows, columns, samples * channels), job.replica(), job.options);
+    Messages halo = halo_of(rows, columns, samples * channels);
+    halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
+    return messages_seconds(halo, job.replica(), job.options);
   };
   const double forward = seconds(Direction::forward, layer.x.c);
   return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
@@ -149,13 +152,17 @@ double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid
   const ProcessGroup scattering{.size = channels.channels, .stride = channels.filters};
   const double x = elements_of(job, layer.x) / channels.channels;
   const double y = elements_of(job, layer.y) / channels.filters;
-  const double of_x = collective_seconds(x, gathering, job.options);
-  const double of_y = collective_seconds(y, scattering, job.options);
-  return (layer.input_gradient ? 2.0 : 1.0) * of_x + 2.0 * of_y;
+  // What is gathered has the type of activations; what is summed and scattered is fp32.
+  const double gathered = collective_seconds(job.in_f32(x), gathering, job.options) +
+                          collective_seconds(job.in_f32(y), scattering, job.options);
+  const double summed = collective_seconds(y, scattering, job.options);
+  if (!layer.input_gradient) return gathered + summed;
+  return gathered + summed + collective_seconds(x, gathering, job.options);
 }
 
 double by_output_seconds(const GridJob& job, const JobLayer& layer) {
-  const double y = collective_seconds(elements_of(job, layer.y), job.replica(), job.options);
+  const double y =
+      collective_seconds(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options);
   if (!layer.input_gradient) return y;
   return y + 2.0 * collective_seconds(elements_of(job, layer.x), job.replica(), job.options);
 }

@@ -321,22 +321,27 @@ std::vector<std::int64_t> value_sizes(const Lowering& lowering, int position, st
   return sizes;
 }
 
-// The input is the loaded batch where the rank reads all of it.
-std::uint64_t activation_bytes(const Lowering& lowering, int position, std::int64_t images) {
+// The input is the loaded batch where the rank reads all of it in fp32. In bf16 the logits are kept
+// in fp32, too.
+std::uint64_t activation_bytes(const Lowering& lowering, int position, std::int64_t images,
+                               tensor::DataType type) {
   std::vector<std::int64_t> sizes = value_sizes(lowering, position, images);
   const std::uint64_t gradients = sum_of_elements(plan_backward(lowering.graph, sizes).elements);
-  if (lowering.values.front().blocks() == 1) sizes.front() = 0;
-  return element_bytes * (sum_of_elements(sizes) + gradients);
+  const bool narrow = type != tensor::DataType::f32;
+  if (lowering.values.front().blocks() == 1 && !narrow) sizes.front() = 0;
+  const std::uint64_t logits =
+      narrow ? element_bytes * static_cast<std::uint64_t>(sizes.back()) : 0;
+  return tensor::size_of(type) * (sum_of_elements(sizes) + gradients) + logits;
 }
 
 std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lowering& lowering,
-                           int position) {
+                           int position, tensor::DataType type) {
   std::size_t own = 0;
   std::size_t scratchpad = 0;
   std::size_t reorder_buffer = 0;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const tensor::KernelMemory memory =
-        memory_of_node(kernels, model, lowering, node, position, BatchNormScope::rank);
+        memory_of_node(kernels, model, lowering, node, position, BatchNormScope::rank, type);
     // Each kernel has its own memory; scratchpad and reorder buffer are those of the engine.
     own += memory.own;
     scratchpad = std::max(scratchpad, memory.scratchpad);
@@ -364,8 +369,8 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
   std::uint64_t most = 0;
   for (const int position : positions_of(grid.pr)) {
     most = std::max(most, array_bytes(layout_of(model, lowering, position), options) +
-                              activation_bytes(lowering, position, images) +
-                              kernel_bytes(kernels, model, lowering, position));
+                              activation_bytes(lowering, position, images, options.type) +
+                              kernel_bytes(kernels, model, lowering, position, options.type));
   }
   return most + batch_bytes(model, images);
 }

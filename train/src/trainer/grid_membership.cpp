@@ -75,16 +75,17 @@ void GridMembership::count_once(const Model& model) {
   }
 }
 
-std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images) const {
-  std::uint64_t elements = 0;
+std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images,
+                                          tensor::DataType type) const {
+  std::uint64_t bytes = 0;
   for (const std::uint64_t gradient : gradient_elements(model, choice_.splits, choice_.grid)) {
-    elements += gradient;
+    bytes += gradient * sizeof(float);
   }
   for (const std::uint64_t activation :
-       activation_elements(model, choice_.splits, choice_.grid, images)) {
-    elements += activation;
+       activation_bytes(model, choice_.splits, choice_.grid, images, type)) {
+    bytes += activation;
   }
-  return elements;
+  return bytes;
 }
 
 void GridMembership::join() {
@@ -132,17 +133,15 @@ namespace {
 
 constexpr double kib = 1024.0;
 
-double kib_of(std::uint64_t elements) {
-  return static_cast<double>(elements * sizeof(float)) / kib;
-}
+double kib_of(std::uint64_t bytes) { return static_cast<double>(bytes) / kib; }
 
 }  // namespace
 
 std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
-                                     std::int64_t global_batch) {
+                                     std::int64_t global_batch, tensor::DataType type) {
   if (choice.grid.pr == 1) return {};
   const std::vector<std::uint64_t> activations =
-      activation_elements(model, choice.splits, choice.grid, global_batch);
+      activation_bytes(model, choice.splits, choice.grid, global_batch, type);
   const std::vector<std::uint64_t> gradients = gradient_elements(model, choice.splits, choice.grid);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<std::string> lines{
@@ -161,11 +160,11 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
     const auto index = static_cast<std::size_t>(block - blocks.begin());
     lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
                                 to_text(choice.splits[i]), kib_of(since_last),
-                                kib_of(gradients[index])));
+                                kib_of(gradients[index] * sizeof(float))));
     since_last = 0;
   }
   std::uint64_t all_gradients = 0;
-  for (const std::uint64_t elements : gradients) all_gradients += elements;
+  for (const std::uint64_t elements : gradients) all_gradients += elements * sizeof(float);
   lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", "all, by all ranks, a step", "",
                               kib_of(all_activations), kib_of(all_gradients)));
   return lines;

@@ -44,9 +44,11 @@ class GridMembership {
   [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
   /// The parameters that this rank holds.
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
-  /// Elements that all ranks hold together, and that they send in a synchronous step of `images`.
+  /// Elements of parameters that all ranks hold together; bytes that they send in a synchronous
+  /// step of `images` whose activations are of `type`.
   [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
-  [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images) const;
+  [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images,
+                                          tensor::DataType type) const;
 
   /// Of the executor; what travels comes from `memory`.
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
@@ -86,6 +88,7 @@ class GridMembership {
 /// layer with weights, its split and what all ranks send for it in a step of `global_batch`
 /// samples. Empty where every rank is a replica of its own.
 [[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
-                                                   std::int64_t global_batch);
+                                                   std::int64_t global_batch,
+                                                   tensor::DataType type);
 
 }  // namespace rondo::train

@@ -249,7 +249,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
-          .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1))};
+          .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
+          .type = precision_of(experiment)};
 }
 
 std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,

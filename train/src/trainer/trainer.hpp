@@ -153,7 +153,7 @@ class Trainer {
   Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
   void copy_for_evaluation();
-  [[nodiscard]] std::uint64_t synchronous_elements_sent() const;
+  [[nodiscard]] std::uint64_t synchronous_bytes_sent() const;
   void report_broken_images();
   void report_epoch();
 

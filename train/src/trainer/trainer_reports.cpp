@@ -70,7 +70,8 @@ void Trainer::announce() const {
             std::to_string(event.test_images) + " test images of " + size_of_images(model_.input));
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
-  for (const std::string& line : grid_report(model_, grid_.choice(), event.global_batch)) {
+  for (const std::string& line :
+       grid_report(model_, grid_.choice(), event.global_batch, precision_of(experiment_))) {
     log_.note(line);
   }
   constexpr std::size_t mebibyte = std::size_t{1} << 20U;
@@ -241,12 +242,13 @@ void Trainer::report_epoch() {
 }
 
 // An epoch's last batch may be short.
-std::uint64_t Trainer::synchronous_elements_sent() const {
+std::uint64_t Trainer::synchronous_bytes_sent() const {
   const std::int64_t last = step_ / batches_.steps();
-  const auto elements = [&](std::int64_t step, std::int64_t count) {
-    return static_cast<std::uint64_t>(count) * grid_.sent_by_all(model_, batches_.samples(step));
+  const auto bytes = [&](std::int64_t step, std::int64_t count) {
+    return static_cast<std::uint64_t>(count) *
+           grid_.sent_by_all(model_, batches_.samples(step), precision_of(experiment_));
   };
-  return elements(0, step_ - last) + elements(batches_.steps() - 1, last);
+  return bytes(0, step_ - last) + bytes(batches_.steps() - 1, last);
 }
 
 // One of the user's own has a name of its own.
@@ -275,7 +277,7 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .local_bytes = work_.counters.local_bytes,
           .synchronous_bytes = ranks > 1 ? steps * grid_.held_by_all() * sizeof(float) : 0,
           .bytes_sent = work_.bytes_sent,
-          .synchronous_bytes_sent = synchronous_elements_sent() * sizeof(float),
+          .synchronous_bytes_sent = synchronous_bytes_sent(),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
           .peak_bytes = account_.peak(),

@@ -40,7 +40,15 @@ struct ConvolutionSpec {
   WeightGradient weight_gradient = WeightGradient::wanted;
   std::int64_t groups = 1;        ///< divides channels and filters
   DataType type = DataType::f32;  ///< of input, output and their gradients
+  /// Is y, or dx, fp32 whatever the type? So are parts of sums that are added up elsewhere, and
+  /// rounded there once.
+  bool f32_output = false;
+  bool f32_input_gradient = false;
 
+  [[nodiscard]] DataType output_type() const noexcept { return f32_output ? DataType::f32 : type; }
+  [[nodiscard]] DataType input_gradient_type() const noexcept {
+    return f32_input_gradient ? DataType::f32 : type;
+  }
   [[nodiscard]] Shape output() const noexcept {
     return {input.n, (input.h + pad_top + pad_bottom - kernel_h) / stride + 1,
             (input.w + pad_left + pad_right - kernel_w) / stride + 1, filters};

@@ -22,11 +22,11 @@ RONDO_TENSOR_API void convert(Engine& engine, ConstAnyView from, AnyView into);
 /// y = activation(y + bias), in place: what a convolution does last, where its sum over channels
 /// comes from several ranks. `bias` has an element for each channel, or none when there is none.
 RONDO_TENSOR_API void add_bias(Engine& engine, std::span<const float> bias, Activation activation,
-                               View<float> y);
+                               AnyView y);
 
 /// sums[c] = the sum of channel c over all pixels of all images: the gradient of a bias. Added in
 /// double, pixel after pixel: bits depend on nothing but the values.
-RONDO_TENSOR_API void sum_pixels(Engine& engine, View<const float> from, std::span<float> sums);
+RONDO_TENSOR_API void sum_pixels(Engine& engine, ConstAnyView from, std::span<float> sums);
 
 /// Is no element NaN or infinite? Runs on the calling thread, at the speed of memory.
 [[nodiscard]] RONDO_TENSOR_API bool all_finite(std::span<const float> values) noexcept;

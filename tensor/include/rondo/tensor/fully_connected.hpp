@@ -24,7 +24,12 @@ struct FullyConnectedSpec {
   InputGradient input_gradient = InputGradient::wanted;
   WeightGradient weight_gradient = WeightGradient::wanted;
   DataType type = DataType::f32;  ///< of input, output and their gradients
+  /// Is dx fp32 whatever the type, a part of a sum that is added up elsewhere?
+  bool f32_input_gradient = false;
 
+  [[nodiscard]] DataType input_gradient_type() const noexcept {
+    return f32_input_gradient ? DataType::f32 : type;
+  }
   [[nodiscard]] Shape output() const noexcept { return {input.n, 1, 1, outputs}; }
   [[nodiscard]] std::int64_t weights() const noexcept { return outputs * input.image(); }
 };

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/train/export.hpp>
@@ -91,6 +92,7 @@ struct KernelContext {
   /// For evaluation kernels have no backward, and take no memory for it.
   KernelPurpose purpose = KernelPurpose::training;
   BatchNormScope statistics = BatchNormScope::rank;
+  tensor::DataType type = tensor::DataType::f32;  ///< of activations; sums over ranks are fp32
 
   [[nodiscard]] bool trains() const noexcept { return purpose == KernelPurpose::training; }
   /// Of this rank, within its replica; what Partition::box_of() asks for.
@@ -109,8 +111,14 @@ struct ParameterSlice {
 struct LayerTraffic {
   std::uint64_t forward = 0;
   std::uint64_t backward = 0;  ///< of activations; weight gradients are the update scheme's
+  /// So many of both are parts of sums over ranks, which are sent as fp32. The others have the type
+  /// of activations.
+  std::uint64_t sums = 0;
 
   [[nodiscard]] std::uint64_t elements() const noexcept { return forward + backward; }
+  [[nodiscard]] std::uint64_t bytes(tensor::DataType type) const noexcept {
+    return (elements() - sums) * tensor::size_of(type) + sums * sizeof(float);
+  }
 };
 
 /// One rank's part of a layer in training, for the question what its kernel allocates.
@@ -120,6 +128,7 @@ struct PlannedKernel {
   int rank = 0;
   bool input_gradient = true;
   BatchNormScope statistics = BatchNormScope::rank;
+  tensor::DataType type = tensor::DataType::f32;  ///< of activations
 };
 
 /// A layer: all that the rest of the library wants to know of it, with the numbers that a

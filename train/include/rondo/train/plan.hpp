@@ -67,6 +67,9 @@ struct PlanOptions {
   int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum
   int micro_batches = 1;  ///< in which a rank computes its part of a batch; only memory follows it
   int threads = 1;        ///< of a rank; only memory follows them
+  /// Of activations: their exchanges and memory. Sums over ranks, parameters and gradients are
+  /// fp32.
+  tensor::DataType type = tensor::DataType::f32;
 };
 
 /// One layer on a grid.

@@ -163,8 +163,10 @@ namespace rondo::train {
 /// replaced.
 class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
  public:
-  /// Reads `file`, if it exists; empty: nothing is kept. The team has so many threads.
-  explicit ComputeTable(int threads, std::filesystem::path file = {});
+  /// Reads `file`, if it exists; empty: nothing is kept. The team has so many threads, activations
+  /// are of `type`; throws std::runtime_error where the CPU does not compute with it.
+  explicit ComputeTable(int threads, std::filesystem::path file = {},
+                        tensor::DataType type = tensor::DataType::f32);
   ~ComputeTable() override;
 
   [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override;
@@ -187,6 +189,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   [[nodiscard]] std::string update_key() const;
 
   int threads_;
+  tensor::DataType type_;
   std::filesystem::path file_;
   std::string machine_;
   std::map<std::string, WorkSeconds> times_;  ///< by key
