@@ -45,7 +45,7 @@ TEST(ExchangeTest, PutsTheHaloAroundAPart) {
     part.start(own.view());
     const auto got = part.finish();
 
-    const std::span values(got.data, static_cast<std::size_t>(got.shape.size()));
+    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
     EXPECT_EQ(got.shape, needed.shape());
     EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
   });
@@ -108,7 +108,7 @@ TEST(ExchangeTest, BeginsAfreshAfterARunThatWasGivenUp) {
     part.start(own.view());
     const auto got = part.finish();
 
-    const std::span values(got.data, static_cast<std::size_t>(got.shape.size()));
+    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
     EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
   });
 }
@@ -129,7 +129,7 @@ TEST(ExchangeTest, SeveralMayBeUnderWay) {
     static_cast<void>(second.finish());
     const auto got = first.finish();
 
-    const std::span values(got.data, static_cast<std::size_t>(got.shape.size()));
+    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
     EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
   });
 }
