@@ -211,10 +211,9 @@ TEST(OwnModelTest, AGradientThatIsNotFiniteEndsAllRanksInItsStep) {
   const Model model = builder.finish();
 
   rondo::test::World{ranks}.run([&](transport::World& world) {
-    EXPECT_EQ(rondo::test::error_text<NumericError>(
-                  [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
-              "the gradient of layer first became NaN or Inf in step 3; a smaller learning rate or "
-              "a warm-up may help");
+    EXPECT_THAT(rondo::test::error_text<NumericError>(
+                    [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
+                testing::HasSubstr("the gradient of layer first became NaN or Inf in step 3;"));
   });
 }
 
