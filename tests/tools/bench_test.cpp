@@ -58,7 +58,7 @@ TEST(BenchTest, MeasuresTheLoaderForEveryNumberOfDecoders) {
       printed(rondo({"bench", "data", config, "-d", "3", "--seconds", "0.01", "--format", "json"}));
 
   ASSERT_THAT(rows, SizeIs(3));
-  for (int i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(rows[i]["decoders"], i + 1);
     EXPECT_EQ(rows[i]["image"], "28x28x1");
     EXPECT_GT(rows[i]["images"], 0);
