@@ -17,6 +17,9 @@
 
 namespace rondo::tools {
 
+// What an option's value must be. CLI11 checks in the order of these calls and reports the first
+// thing that is wrong, with the option's name.
+
 Option& Option::value(const char* name) {
   option_->type_name(name);
   return *this;
@@ -27,11 +30,13 @@ Option& Option::required() {
   return *this;
 }
 
+// The variable's value so far is shown as the default.
 Option& Option::with_default() {
   option_->capture_default_str();
   return *this;
 }
 
+// For a default that is decided later, or that the variable does not show.
 Option& Option::with_default(const std::string& text) {
   option_->default_str(text);
   return *this;
@@ -74,6 +79,8 @@ Option& Option::separated_by(char separator) {
   return *this;
 }
 
+// Both are about which options stand together on a line, whatever their values.
+
 Option& Option::excludes(const Option& other) {
   option_->excludes(other.option_);
   return *this;
@@ -84,6 +91,7 @@ Option& Option::needs(const Option& other) {
   return *this;
 }
 
+// All commands of a program share what was typed and the exit status.
 Command Command::add(const std::string& name, const std::string& summary) {
   return {*app_->add_subcommand(name, summary), *line_, *status_};
 }
@@ -94,12 +102,15 @@ void Command::does(Action action) {
       [action = std::move(action), line = line_, status = status_] { *status = action(*line); });
 }
 
+// `rondo bench` alone does nothing: it must be said what to measure.
 void Command::wants_subcommand() { app_->require_subcommand(1); }
 
 void Command::alias(const std::string& name) { app_->alias(name); }
 
 void Command::footer(const std::string& text) { app_->footer(text); }
 
+// A vector takes the values of an option that is repeated, or the rest of the positionals; an
+// optional stays empty when nothing was said.
 template <class T>
 Option Command::option(const std::string& names, T& variable, const std::string& text) {
   return Option(*app_->add_option(names, variable, text));
@@ -118,6 +129,7 @@ template Option Command::option(const std::string&, std::optional<std::string>&,
 template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
 template Option Command::option(const std::string&, std::vector<std::int64_t>&, const std::string&);
 
+// True when it is given; it takes no value.
 Option Command::flag(const std::string& names, bool& variable, const std::string& text) {
   return Option(*app_->add_flag(names, variable, text));
 }

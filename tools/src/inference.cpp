@@ -3,7 +3,8 @@
 // `eval` starts ranks, which share out the test set. `predict` is one process, and takes the images
 // one after the other.
 //
-// Both find the model by a run directory, or by a configuration and a file of weights
+// Neither makes kernels for training, so a model may be evaluated in less memory than it was
+// trained in. Both find the model by a run directory, or by a configuration and a file of weights
 // (train/trained.cpp).
 
 #include <fmt/format.h>
@@ -68,6 +69,7 @@ Table table_of(const Evaluation& evaluation) {
            of_result(&train::TestResult::seconds));
 }
 
+// Every rank has the result, which is a sum over all of them; rank 0 prints it.
 int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
   transport::World world = transport::World::attach(world_options());
   const int threads = std::max(threads_from_environment(), 1);
@@ -83,6 +85,7 @@ int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
 int run_eval(EvalRequest request, const CommandLine& line) {
   PlacementRequest& placement = request.launch.placement;
   const Trained trained = find_trained(request.trained);
+  // The launcher starts this program again, once for each rank.
   if (is_rank()) {
     refuse_other_job(placement.ranks, {});
     return evaluate_as_rank(request, trained);
@@ -99,7 +102,8 @@ struct PredictRequest {
   Format format = Format::text;
 };
 
-// A class that an image may be of.
+// A class that an image may be of; a row of the table. Classes have numbers only, because a file
+// of weights says how many there are, and not their names.
 struct Guess {
   std::string image = {};
   std::int64_t place = 0;  // from 1; the likeliest

@@ -102,11 +102,14 @@ std::string mebibytes(const Json& bytes) {
   return fmt::format("{} MiB", value >> 20U);
 }
 
+// Text, made of the JSON object.
+
 // A string without its quotes; everything else as JSON writes it.
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// Values begin in one column, behind the longest name.
 void print_line(const std::string& name, const std::string& value) {
   fmt::print("{:<16}{}\n", name, value);
 }
@@ -121,6 +124,7 @@ std::string caches_text(const Json& caches) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// "512 of 1024 free (2 MiB), for shared memory: advise"
 std::string huge_pages_text(const Json& pages) {
   std::vector<std::string> parts;
   for (const Json& pool : pages["pools"]) {
@@ -131,6 +135,7 @@ std::string huge_pages_text(const Json& pages) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// What data.name can say without a path, and where it was found.
 std::string data_sets_text(const Json& data_sets) {
   std::vector<std::string> parts;
   for (const Json& data : data_sets) {
@@ -151,6 +156,8 @@ void print_link(const Json& link) {
   for (const Json& fact : link["facts"]) print_line(std::exchange(heading, ""), text_of(fact));
 }
 
+// A report for people, and for those whom they ask for help: everything that decides how fast this
+// machine trains is in it.
 void print_text(const Json& facts) {
   print_line("rondo", text_of(facts["rondo"]));
   print_line("oneDNN", text_of(facts["onednn"]));

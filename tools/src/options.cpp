@@ -1,4 +1,7 @@
 // Options that several commands share, each declared once, and the one grammar of sizes.
+//
+// A command that declared such an option by itself would soon mean something else by it. What is
+// wrong with a value is found while the command line is parsed, before anything is started.
 
 #include "options.hpp"
 
@@ -63,6 +66,8 @@ std::size_t parse_bench_size(std::string_view text, std::size_t element_bytes) {
 
 }  // namespace
 
+// The formats that commands offer. What people read is the same Format::text everywhere; it is
+// called a table where it is one.
 const Choices<Format> text_or_json = {{"text", Format::text}, {"json", Format::json}};
 const Choices<Format> table_or_json = {{"table", Format::text}, {"json", Format::json}};
 const Choices<Format> table_csv_or_json = {
@@ -132,6 +137,7 @@ void add_fabric_options(Command& command, FabricRequest& request) {
       .value("X");
 }
 
+// `otherwise` says where the command leaves them when nothing was said.
 void add_flight_record_option(Command& command, std::filesystem::path& folder,
                               const std::string& otherwise) {
   command

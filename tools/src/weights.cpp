@@ -35,6 +35,8 @@ struct ExportRequest {
   std::filesystem::path file = {};
 };
 
+// A run's model is in that form already; a checkpoint's parts, or another program's file, are
+// brought into it.
 int run_export(const ExportRequest& request) {
   const Trained trained = find_trained(request.trained);
   train::export_weights(trained.experiment, trained.weights, request.file);
@@ -66,6 +68,9 @@ std::string shades_of(std::span<const std::uint64_t> counts) {
   }
   return text + "|";
 }
+
+// The columns. A heading alone is for people, a name alone for programs, both are for both: see
+// TableOf.
 
 using Statistics = train::TensorStatistics;
 using Summary = train::TensorSummary;
@@ -106,6 +111,7 @@ Table tensors_of(const train::WeightsSummary& summary) {
 
 using Entry = std::pair<std::string, std::string>;
 
+// Keys and values are texts of whoever wrote the file.
 Table metadata_of(const train::WeightsSummary& summary) {
   const std::vector<Entry> entries(summary.metadata.begin(), summary.metadata.end());
   return TableOf(entries)

@@ -1,6 +1,9 @@
 // `rondo bench data`: how many images a second the loader of a configuration gives by itself. No
 // ranks are started: decoders are threads of a rank, and several ranks share nothing but the
-// machine.
+// machine. So what one rank gets with D decoders is what a row with D decoders says.
+//
+// Whoever trains compares the images/s with those of the training: a loader that is slower than
+// training is what the run waits for.
 
 #include <fmt/format.h>
 
@@ -32,7 +35,7 @@ struct DataOptions {
   Format format = Format::text;
 };
 
-// 1, 2, 4, ... and the most.
+// 1, 2, 4, ... and the most: where a doubling stops to help, cores, memory or the disk are used up.
 std::vector<int> counts_up_to(int most) {
   std::vector<int> counts;
   for (int count = 1; count < most; count *= 2) counts.push_back(count);
@@ -40,6 +43,8 @@ std::vector<int> counts_up_to(int most) {
   return counts;
 }
 
+// Three rates of one measurement. Wall time is what a run waits for, and depends on what else the
+// machine does; processor time ("a core") hardly does, and is what machines are compared by.
 Table table_of(const train::LoaderTimes& times) {
   const std::string image = fmt::format("{}x{}x{}", times.image.h, times.image.w, times.image.c);
   using Time = train::LoaderTime;
@@ -53,6 +58,7 @@ Table table_of(const train::LoaderTimes& times) {
       .add({"images_per_cpu_second", "a core"}, &Time::images_per_cpu_second);
 }
 
+// The configuration is that of a training run, so that exactly its loader is measured.
 int run_data(const DataOptions& options) {
   const train::Experiment experiment = train::read_experiment(options.config, options.settings);
   const int cores = static_cast<int>(read_machine().cores.size());

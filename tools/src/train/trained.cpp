@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What cannot be looked at is not there: whoever opens it later says why.
+
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
@@ -35,6 +37,7 @@ fs::path config_of(const fs::path& source) {
       "{} holds no config.toml; give the directory of a run of rondo train", source.string()));
 }
 
+// The library knows how checkpoints are named, and which of them are whole.
 fs::path checkpoint_of(const TrainedRequest& request) {
   if (!request.weights.empty()) {
     throw UsageError("--weights and --checkpoint name two models; give one of them");
@@ -61,6 +64,7 @@ fs::path weights_of(const TrainedRequest& request, const train::Experiment& expe
 
 }  // namespace
 
+// The same options for all commands that take a trained model.
 void add_trained_options(Command& command, TrainedRequest& request) {
   command.option("run", request.source, "A run directory, or a configuration")
       .required()
@@ -78,6 +82,7 @@ void add_trained_options(Command& command, TrainedRequest& request) {
       .value("SECTION.KEY=VALUE");
 }
 
+// Only names are looked for here. Whether the file fits the model is found when it is read.
 Trained find_trained(const TrainedRequest& request) {
   Trained trained{.experiment =
                       train::read_experiment(config_of(request.source), request.settings)};
