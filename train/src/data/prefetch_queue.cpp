@@ -195,8 +195,8 @@ void PrefetchQueue::prepare(std::size_t slot, std::size_t worker,
                             std::unique_lock<std::mutex>& lock) {
   // Given out under the lock, so that no part is prepared twice.
   const std::int64_t part = slots_[slot].given++;
-  // The work touches the slot's buffer alone, which nobody else has while a part of it is under
-  // way.
+  // The work touches its part of the slot's buffer alone, which the caller does not hold until all
+  // parts are done.
   lock.unlock();
   std::exception_ptr failure;
   try {
