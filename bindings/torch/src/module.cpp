@@ -1,0 +1,105 @@
+// The extension module _rondo_torch, which rondo/torch.py wraps.
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <pybind11/chrono.h>
+#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <rondo/transport/world.hpp>
+
+#include "arena_allocator.hpp"
+#include "engine.hpp"
+#include "process_group.hpp"
+
+namespace rondo::torch_backend {
+
+namespace {
+
+namespace py = pybind11;
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+std::vector<std::weak_ptr<Engine>>& engines() {
+  static std::vector<std::weak_ptr<Engine>> all;
+  return all;
+}
+
+transport::World make_world(const StorePointer& store, int rank, int size,
+                            std::chrono::milliseconds timeout, const Engine::StallNote& stall) {
+  transport::WorldOptions options;
+  options.deadline = timeout;
+  options.stall_warning = stall_time;
+  options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
+  options.rendezvous_deadline = timeout;
+  // TEMPORARY
+  const std::string key = "rondo/job";
+  if (rank == 0) {
+    std::string job = "local:";
+    std::random_device random;
+    for (int i = 0; i < 32; ++i) job += "0123456789abcdef"[random() % 16];
+    store->set(key, std::vector<std::uint8_t>(job.begin(), job.end()));
+  }
+  const auto value = store->get(key);
+  setenv("RONDO_COORDINATOR", std::string(value.begin(), value.end()).c_str(), 1);
+  setenv("RONDO_RANK", std::to_string(rank).c_str(), 1);
+  setenv("RONDO_SIZE", std::to_string(size).c_str(), 1);
+  return transport::World::attach(options);
+}
+
+c10::intrusive_ptr<Base> create(const StorePointer& store, int rank, int size,
+                                std::chrono::milliseconds timeout) {
+  auto stall = std::make_shared<transport::Stall>();
+  auto engine = std::make_shared<Engine>(make_world(store, rank, size, timeout, stall), stall);
+  engine->open();
+  engines().push_back(engine);
+  return c10::make_intrusive<ProcessGroup>(std::move(engine), rank, size, timeout);
+}
+
+/// Before Python ends: a thread of ours must not outlive the interpreter.
+void close_all() {
+  for (const auto& one : engines()) {
+    if (const auto engine = one.lock()) engine->close();
+  }
+  engines().clear();
+}
+
+/// An arena that a thread of Python has chosen, for a `with` statement.
+class Arena {
+ public:
+  explicit Arena(const c10::intrusive_ptr<Base>& group) {
+    if (auto* ours = dynamic_cast<ProcessGroup*>(group.get())) engine_ = ours->engine();
+  }
+  void enter() { before_ = choose_arena(engine_); }
+  void leave() { choose_arena(std::move(before_)); }
+  [[nodiscard]] bool usable() const noexcept { return engine_ != nullptr; }
+  [[nodiscard]] bool contains(const at::Tensor& tensor) const {
+    return engine_ && engine_->contains(tensor.data_ptr(), tensor.nbytes());
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Engine> before_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  install_arena_allocator();
+  module.def("create", &create, Release(), py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout"));
+  module.def("close_all", &close_all, Release());
+  py::class_<Arena>(module, "Arena")
+      .def(py::init<const c10::intrusive_ptr<Base>&>())
+      .def_property_readonly("usable", &Arena::usable)
+      .def("contains", &Arena::contains, py::arg("tensor"))
+      .def("__enter__", &Arena::enter)
+      .def("__exit__", [](Arena& arena, const py::args&) { arena.leave(); });
+}
+
+}  // namespace rondo::torch_backend
