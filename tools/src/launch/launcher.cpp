@@ -206,12 +206,6 @@ class FlightRecords {
   std::filesystem::path folder_;
 };
 
-std::vector<int> cpus_of(const std::vector<Core>& cores) {
-  std::vector<int> cpus;
-  for (const Core& core : cores) cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
-  return cpus;
-}
-
 // "rondo: rank 0: pid 123, cores 0-3, 4 threads"
 void print_rank(int rank, pid_t pid, const Placement& placement) {
   const auto& cores = placement.cores[static_cast<std::size_t>(rank)];

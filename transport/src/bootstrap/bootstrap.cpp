@@ -1,6 +1,7 @@
 // How a World begins: as a process of a job, or as one of several threads.
 //
-// A process reads from its environment which job it belongs to. If all ranks are on this host
+// A process reads from its environment which job it belongs to, or asks its launcher. If all ranks
+// are on this host
 // ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join the store of rank
 // 0 first, and exchange address cards there. Threads share their mappings; with fake nodes they go
 // through the same exchange, over side channels in memory.
@@ -15,6 +16,7 @@
 #include <exception>
 #include <future>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -22,6 +24,7 @@
 
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"
+#include "bootstrap/launchers.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
@@ -144,10 +147,23 @@ WorldOptions with_defaults(WorldOptions options, const LaunchInfo& launch) {
   return options;
 }
 
+// Rondo's own variables come first; without any launcher there is no job.
+std::optional<LaunchInfo> find_launch(const WorldOptions& options) {
+  if (auto launch = read_environment()) return launch;
+  const auto launcher = find_launcher();
+  if (!launcher) return std::nullopt;
+  return join_launcher(*launcher, options.fabric.fake_nodes > 1, options.rendezvous_deadline);
+}
+
+// The launcher's, or else the user's; empty when there is none.
+std::string secret_of(const LaunchInfo& launch) {
+  return launch.secret.empty() ? read_secret().value_or("") : launch.secret;
+}
+
 }  // namespace
 
 std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
-  const auto launch = read_environment();
+  const auto launch = find_launch(wanted);
   if (!launch) return make_threads(1, wanted).front();
   const WorldOptions options = with_defaults(wanted, *launch);
   if (launch->coordinator) {
@@ -186,9 +202,8 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
   const std::vector<Interface> all = list_interfaces();
   // A typing error is reported before any rank waits for another.
   if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
-  const Credentials credentials{.self = own_identity(launch),
-                                .secret = read_secret().value_or(""),
-                                .rendezvous_deadline = deadline};
+  const Credentials credentials{
+      .self = own_identity(launch), .secret = secret_of(launch), .rendezvous_deadline = deadline};
   std::unique_ptr<StoreClient> channel = launch.rank == 0
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);
