@@ -1,10 +1,10 @@
 // How operations of torch.distributed make progress.
 //
-// Posting never waits. A blocking call is a post and a wait, and the wait makes the progress itself,
-// so no other thread is woken for it. What nobody waits for is left to the engine's thread. It looks
-// ten times per millisecond while something is pending, and sleeps otherwise; between two looks the
-// processor belongs to the computation. The transport's own waits, which sleep until a peer has
-// moved, are taken in short slices, because the lock is held meanwhile.
+// Posting never waits. A blocking call is a post and a wait, and the wait makes the progress
+// itself, so no other thread is woken for it. What nobody waits for is left to the engine's thread.
+// It looks ten times per millisecond while something is pending, and sleeps otherwise; between two
+// looks the processor belongs to the computation. The transport's own waits, which sleep until a
+// peer has moved, are taken in short slices, because the lock is held meanwhile.
 
 #include "engine.hpp"
 
@@ -33,9 +33,7 @@ constexpr std::chrono::milliseconds active_time{10};
 constexpr std::chrono::microseconds shortest_slice{200};
 constexpr std::chrono::microseconds longest_slice{5000};
 
-c10::ListTypePtr tensors_type() {
-  return c10::ListType::create(c10::TensorType::get());
-}
+c10::ListTypePtr tensors_type() { return c10::ListType::create(c10::TensorType::get()); }
 
 }  // namespace
 
@@ -132,9 +130,7 @@ class Engine::Lock {
 Engine::Engine(transport::World world, StallNote stall)
     : world_(std::move(world)), stall_(std::move(stall)) {}
 
-Engine::~Engine() {
-  close();
-}
+Engine::~Engine() { close(); }
 
 void Engine::open() {
   thread_ = std::thread([self = shared_from_this()] { self->run(); });
@@ -146,8 +142,8 @@ void Engine::close() {
     const Lock lock(*this);
     if (closed_) return;
     closed_ = true;
-    const auto error = std::make_exception_ptr(
-        std::runtime_error("rondo: the process group was destroyed before the operation completed"));
+    const auto error = std::make_exception_ptr(std::runtime_error(
+        "rondo: the process group was destroyed before the operation completed"));
     for (auto& operation : pending_) ended.push_back({std::move(operation), error});
     pending_.clear();
     for (auto& one : ended) one.operation->requests_.clear();

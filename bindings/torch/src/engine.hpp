@@ -59,7 +59,7 @@ class Operation final : public c10d::Work {
   std::vector<std::function<void()>> steps_;
   std::chrono::milliseconds timeout_;
   std::chrono::steady_clock::time_point deadline_;
-  bool pending_ = false;           ///< is in the engine's list; guarded by the engine's lock
+  bool pending_ = false;            ///< is in the engine's list; guarded by the engine's lock
   std::atomic<bool> ended_{false};  ///< as completed_, without a lock
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< guarded by mutex_ of Work
   bool future_marked_ = false;                      ///< likewise
@@ -115,8 +115,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   bool rest();
 
   std::mutex mutex_;
-  std::atomic<int> wanted_{0};  ///< threads that wait for the lock
-  std::atomic<int> waiting_{0};  ///< threads in wait()
+  std::atomic<int> wanted_{0};                          ///< threads that wait for the lock
+  std::atomic<int> waiting_{0};                         ///< threads in wait()
   transport::World world_;                              // guarded by mutex_
   StallNote stall_;                                     // guarded by mutex_
   std::vector<c10::intrusive_ptr<Operation>> pending_;  // guarded by mutex_

@@ -1,15 +1,16 @@
 // The extension module _rondo_torch, which rondo/torch.py wraps.
 
 #include <chrono>
-#include <cstdlib>
+#include <cstdint>
+#include <cstring>
 #include <memory>
-#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <pybind11/chrono.h>
-#include <torch/extension.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
 
 #include <rondo/transport/world.hpp>
 
@@ -29,26 +30,29 @@ std::vector<std::weak_ptr<Engine>>& engines() {
   return all;
 }
 
+/// Gathers over the store of torch.distributed.
+transport::Allgather gather_over(const StorePointer& store, int rank, int size) {
+  return [store, rank, size, round = 0](std::span<const std::byte> mine,
+                                        std::span<std::byte> all) mutable {
+    const std::string prefix = "rondo/" + std::to_string(round++) + "/";
+    const auto* data = reinterpret_cast<const std::uint8_t*>(mine.data());
+    store->set(prefix + std::to_string(rank), {data, data + mine.size()});
+    for (int peer = 0; peer < size; ++peer) {
+      const auto theirs = store->get(prefix + std::to_string(peer));
+      TORCH_CHECK(theirs.size() == mine.size(), "rondo: rank ", peer, " runs another version");
+      std::memcpy(&all[static_cast<std::size_t>(peer) * mine.size()], theirs.data(), mine.size());
+    }
+  };
+}
+
 transport::World make_world(const StorePointer& store, int rank, int size,
                             std::chrono::milliseconds timeout, const Engine::StallNote& stall) {
   transport::WorldOptions options;
   options.deadline = timeout;
+  options.rendezvous_deadline = timeout;
   options.stall_warning = stall_time;
   options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
-  options.rendezvous_deadline = timeout;
-  // TEMPORARY
-  const std::string key = "rondo/job";
-  if (rank == 0) {
-    std::string job = "local:";
-    std::random_device random;
-    for (int i = 0; i < 32; ++i) job += "0123456789abcdef"[random() % 16];
-    store->set(key, std::vector<std::uint8_t>(job.begin(), job.end()));
-  }
-  const auto value = store->get(key);
-  setenv("RONDO_COORDINATOR", std::string(value.begin(), value.end()).c_str(), 1);
-  setenv("RONDO_RANK", std::to_string(rank).c_str(), 1);
-  setenv("RONDO_SIZE", std::to_string(size).c_str(), 1);
-  return transport::World::attach(options);
+  return transport::World::create(rank, size, gather_over(store, rank, size), options);
 }
 
 c10::intrusive_ptr<Base> create(const StorePointer& store, int rank, int size,

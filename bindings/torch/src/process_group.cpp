@@ -1,7 +1,7 @@
 // The operations of torch.distributed, in terms of the transport's.
 //
-// Each makes an Operation, prepares tensors that are dense and of a type that can travel, posts, and
-// says what to copy back when it has completed. What only moves travels as bytes.
+// Each makes an Operation, prepares tensors that are dense and of a type that can travel, posts,
+// and says what to copy back when it has completed. What only moves travels as bytes.
 
 #include "process_group.hpp"
 
@@ -31,9 +31,7 @@ std::span<std::uint8_t> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::uint8_t*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
 }
 
-std::span<const std::uint8_t> const_bytes_of(const at::Tensor& tensor) {
-  return bytes_of(tensor);
-}
+std::span<const std::uint8_t> const_bytes_of(const at::Tensor& tensor) { return bytes_of(tensor); }
 
 void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
@@ -65,7 +63,8 @@ void check_alike(const Tensors& tensors, const at::Tensor& model) {
 
 /// Memory for one row of `model`'s elements for each rank.
 at::Tensor rows_like(const at::Tensor& model, int rows) {
-  return at::empty({rows, model.numel()}, model.options().memory_format(at::MemoryFormat::Contiguous));
+  return at::empty({rows, model.numel()},
+                   model.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
 /// Copies the rows of `flat` into `tensors` when `operation` has completed.
@@ -98,9 +97,7 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
   init();
 }
 
-ProcessGroup::~ProcessGroup() {
-  engine_->close();
-}
+ProcessGroup::~ProcessGroup() { engine_->close(); }
 
 ProcessGroup::OperationPointer ProcessGroup::make(c10d::OpType type, Tensors outputs,
                                                   std::chrono::milliseconds timeout) {
@@ -136,19 +133,19 @@ void ProcessGroup::add_allreduce(Operation& operation, std::vector<Engine::Start
     });
     return;
   }
-  const bool in_place = tensor.is_non_overlapping_and_dense() &&
-                        (tensor.scalar_type() == reduction.wire_type() ||
-                         tensor.scalar_type() == at::kBool);
+  const bool in_place =
+      tensor.is_non_overlapping_and_dense() &&
+      (tensor.scalar_type() == reduction.wire_type() || tensor.scalar_type() == at::kBool);
   at::Tensor data = in_place ? tensor : tensor.to(reduction.wire_type()).contiguous();
   operation.keep(data);
   operation.then([data, tensor, reduction, ranks, in_place]() mutable {
     reduction.finish(data, ranks);
     if (!in_place) tensor.copy_(data);
   });
-  starts.push_back([data, op = reduction.wire_op()](Communicator& communicator,
-                                                    std::vector<Request>& requests) {
-    requests.push_back(torch_backend::allreduce(communicator, data, op));
-  });
+  starts.push_back(
+      [data, op = reduction.wire_op()](Communicator& communicator, std::vector<Request>& requests) {
+        requests.push_back(torch_backend::allreduce(communicator, data, op));
+      });
 }
 
 WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -222,7 +219,8 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
     output.copy_(out);
   });
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), counts));
+    requests.push_back(
+        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), counts));
   });
 }
 
@@ -230,9 +228,10 @@ WorkPointer ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
                                                const c10d::ReduceScatterOptions& options) {
   check_tensor(output);
   check_tensor(input);
-  TORCH_CHECK(input.numel() == output.numel() * size_ && input.scalar_type() == output.scalar_type(),
-              "reduce_scatter: the input must be of the output's type and ", size_,
-              " times as large; they have ", input.numel(), " and ", output.numel(), " elements");
+  TORCH_CHECK(
+      input.numel() == output.numel() * size_ && input.scalar_type() == output.scalar_type(),
+      "reduce_scatter: the input must be of the output's type and ", size_,
+      " times as large; they have ", input.numel(), " and ", output.numel(), " elements");
   const auto operation = make(c10d::OpType::_REDUCE_SCATTER_BASE, {output}, options.timeout);
   const Reduction reduction(output.scalar_type(), options.reduceOp);
   TORCH_CHECK(!reduction.gathered(), "rondo: reduce_scatter takes SUM, AVG, MIN and MAX");
@@ -245,7 +244,8 @@ WorkPointer ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
     if (!in_place) output.copy_(out);
   });
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), {}));
+    requests.push_back(
+        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), {}));
   });
 }
 
@@ -280,9 +280,10 @@ WorkPointer ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
   check_tensor(output);
   check_tensor(input);
-  TORCH_CHECK(output.numel() == input.numel() * size_ && input.scalar_type() == output.scalar_type(),
-              "allgather: the output must be of the input's type and ", size_,
-              " times as large; they have ", output.numel(), " and ", input.numel(), " elements");
+  TORCH_CHECK(
+      output.numel() == input.numel() * size_ && input.scalar_type() == output.scalar_type(),
+      "allgather: the output must be of the input's type and ", size_,
+      " times as large; they have ", output.numel(), " and ", input.numel(), " elements");
   const auto operation = make(c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
   const at::Tensor in = input_of(*operation, input);
   const at::Tensor out = output_of(*operation, output);
@@ -373,8 +374,8 @@ WorkPointer ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs
     }
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == root) continue;
-      requests.push_back(
-          communicator.send(const_bytes_of(from[static_cast<std::size_t>(peer)]), peer, scatter_tag));
+      requests.push_back(communicator.send(const_bytes_of(from[static_cast<std::size_t>(peer)]),
+                                           peer, scatter_tag));
     }
   });
 }
@@ -393,8 +394,8 @@ WorkPointer ProcessGroup::exchange(OperationPointer operation, Tensors outputs, 
     }
     for (int distance = 1; distance < size_; ++distance) {
       const int to = (rank_ + distance) % size_;
-      requests.push_back(
-          communicator.send(const_bytes_of(inputs[static_cast<std::size_t>(to)]), to, alltoall_tag));
+      requests.push_back(communicator.send(const_bytes_of(inputs[static_cast<std::size_t>(to)]), to,
+                                           alltoall_tag));
     }
   });
 }

@@ -45,9 +45,8 @@ class Reduction {
 /// a type that the transport reduces, or of any type if `bytes` (which only moves it).
 [[nodiscard]] transport::Request allreduce(transport::Communicator& communicator,
                                            const at::Tensor& tensor, transport::ReduceOp op);
-[[nodiscard]] transport::Request reduce(transport::Communicator& communicator,
-                                        const at::Tensor& in, const at::Tensor& out, int root,
-                                        transport::ReduceOp op);
+[[nodiscard]] transport::Request reduce(transport::Communicator& communicator, const at::Tensor& in,
+                                        const at::Tensor& out, int root, transport::ReduceOp op);
 [[nodiscard]] transport::Request reduce_scatter(transport::Communicator& communicator,
                                                 const at::Tensor& in, const at::Tensor& out,
                                                 transport::ReduceOp op,
