@@ -136,7 +136,7 @@ class StoreClient::Connector {
     }
     connection.send(*answer);
     const auto reply = wait_for_frame(connection, until);
-    if (!reply) return note_dropped_proof(connection, address);
+    if (!reply) return note_silence(connection, address);
     if (reply->type == Frame::Type::later) {
       problem_ = printable(reply->payload);
       return std::nullopt;
@@ -169,17 +169,6 @@ class StoreClient::Connector {
     return false;
   }
 
-  // A store drops whoever does not know its secret. It may also drop one that is too slow, and its
-  // process may end, so once proves nothing.
-  std::nullopt_t note_dropped_proof(const Connection& connection, const Address& address) {
-    constexpr int enough = 8;
-    if (connection.ended() && ++dropped_proofs_ == enough) {
-      fail("is turned away by the store of rank 0 at " + to_string(endpoint_) +
-           ": the secrets differ; give all ranks the same RONDO_SECRET or ~/.rondo/secret");
-    }
-    return note_silence(connection, address);
-  }
-
   std::nullopt_t note_silence(const Connection& connection, const Address& address) {
     problem_ = address.host() + ": " +
                (connection.ended() ? connection.end() : "no answer to the handshake");
@@ -190,7 +179,6 @@ class StoreClient::Connector {
   const Endpoint& endpoint_;
   Clock::time_point deadline_;
   std::string problem_ = "no address";
-  int dropped_proofs_ = 0;
 };
 
 // A rank's end of its connection to the store: what its own threads ask for, and what the service

@@ -141,9 +141,11 @@ struct RankInfo {
 /// The ranks of a job, seen by one of them: this process.
 ///
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
-///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
-///   create() serves programs that have an MPI or a rendezvous of their own.
-///   make_threads() makes ranks of threads of this process, for tests and examples.
+///   RONDO_SIZE, as `rondo run` does), or asks PMIx, PMI or the variables of Slurm or torchrun (see
+///   launched()); without a launcher it is a World of one rank. PMIx and PMI are asked once in a
+///   process, which must not use them otherwise (by MPI, for example): create() serves programs
+///   that have an MPI or a rendezvous of their own. make_threads() makes ranks of threads of this
+///   process, for tests and examples.
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
 ///   it took part in is not disturbed, however late others are; a collective that it did not post
 ///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
