@@ -196,7 +196,7 @@ class Check:
 
 def check_format(check):
     files = subprocess.run(
-        ["git", "ls-files", "*.cpp", "*.hpp"], check=True, capture_output=True, text=True
+        ["git", "ls-files", "*.[ch]", "*.cpp", "*.hpp"], check=True, capture_output=True, text=True
     ).stdout.split()
     check.run("clang-format", ["clang-format-19", "--dry-run", "-Werror", *files])
 
