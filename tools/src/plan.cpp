@@ -409,20 +409,15 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
 void predict_scaling(const Job& job) {
   const train::ScalingOptions options = scaling_options(job);
   const std::vector<train::ScalingPoint> points = scaling_points(job, options);
-  const Table table = scaling_table(points);
-  if (job.request.format == Format::json) {
-    fmt::print("{}", table.json());
-  } else if (job.request.format == Format::csv) {
-    fmt::print("{}", table.csv());
-  } else {
+  if (job.request.format == Format::text) {
     const bool strong = options.fixed == train::FixedBatch::global;
     fmt::print("{}, {}, {} samples {}; {} per node; {:.3g} us and {:.3g} GB/s\n", job.model.name,
                job.experiment.update.scheme, options.batch,
                strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
                options.ranks_per_node, 1e6 * options.fabric.alpha_seconds,
                1e-9 * options.fabric.bandwidth);
-    fmt::print("{}", table.text());
   }
+  fmt::print("{}", scaling_table(points).in(job.request.format));
 }
 
 // The library throws invalid_argument for what cannot be planned: a mistake of the user here.
