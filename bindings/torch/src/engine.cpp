@@ -196,8 +196,8 @@ void Engine::give_up(Operation& operation) {
   *stall_ = {};
   if (operation.requests_[operation.next_].wait_for(2 * stall_time)) return;
   std::string text = "rondo: " + (stall_->operation.empty() ? "an operation" : stall_->operation) +
-                     " has not completed within " + std::to_string(operation.timeout_.count()) +
-                     " ms, its timeout";
+                     " exceeded its timeout of " + std::to_string(operation.timeout_.count()) +
+                     " ms";
   std::string separator = "; these ranks have not taken part: ";
   for (const int rank : stall_->missing) {
     text += separator + std::to_string(rank);
@@ -258,7 +258,10 @@ bool Engine::rest() {
       wake_.wait(lock);
     } else {
       wake_.wait_for(lock, active_time);
-      world_.progress();
+      try {
+        world_.progress();
+      } catch (const transport::Error&) {  // The next operation reports it.
+      }
     }
   }
   resting_ = false;
