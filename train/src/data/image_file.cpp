@@ -46,9 +46,8 @@ constexpr std::int64_t most_pixels = 64'000'000;
 constexpr std::int64_t colours = 3;
 constexpr int most_scans = 200;  // usual are up to 20
 constexpr std::uintmax_t most_bytes = std::uintmax_t{256} << 20U;
-// Ends every message about an image.
-constexpr std::string_view broken_remedy =
-    "replace or remove the file, or set data.broken = \"skip\"";
+// Ends every message about an image. Who can leave images out says so besides.
+constexpr std::string_view broken_remedy = "replace or remove the file";
 
 [[noreturn]] void fail(const std::string& name, std::string_view problem) {
   fail_on_file(name, problem, broken_remedy);

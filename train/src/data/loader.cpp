@@ -210,7 +210,9 @@ class ImageStream {
         if (next != sample) ++skipped_;
         return next;
       } catch (const DataError& error) {
-        if (options_.broken == BrokenImages::refuse) throw;
+        if (options_.broken == BrokenImages::refuse) {
+          throw DataError(std::string(error.what()) + ", or set data.broken = \"skip\"");
+        }
         note_broken(next, error.what());
         if (tries < std::min(most_broken, images_.shape.n - 1)) continue;
         throw DataError(std::string(error.what()) +
