@@ -32,6 +32,15 @@ TEST(RateSweepTest, SuggestsTheRateAtWhichTheLossFallsFastest) {
   EXPECT_FALSE(sweep.diverged_at.has_value());
 }
 
+TEST(SmoothedLossTest, EndsWhereTheMeanIsFourTimesTheLeast) {
+  SmoothedLoss loss;
+  EXPECT_EQ(loss.add(1.0), 1.0);
+  EXPECT_EQ(loss.add(1.0), 1.0);
+  EXPECT_TRUE(loss.add(4.0).has_value());  // the mean is less
+  EXPECT_FALSE(loss.add(100.0).has_value());
+  EXPECT_FALSE(SmoothedLoss().add(NAN).has_value());
+}
+
 TEST(RateSweepTest, EndsWhereTheLossIsFourTimesTheLeast) {
   const RateSweep sweep = analyse_rates(powers_of_two(5), {1, 1, 1, 20, 1});
 

@@ -53,6 +53,16 @@ class ShortRunTest : public testing::Test {
     std::ifstream stream(folder() / name);
     return Json::parse(stream, nullptr, false);
   }
+  /// Those lines of metrics.jsonl.
+  [[nodiscard]] std::vector<Json> events(const std::string& name) const {
+    std::vector<Json> found;
+    std::ifstream stream(folder() / "metrics.jsonl");
+    for (std::string line; std::getline(stream, line);) {
+      const Json event = Json::parse(line, nullptr, false);
+      if (event.is_object() && event["event"] == name) found.push_back(event);
+    }
+    return found;
+  }
 
  private:
   ScratchFolder scratch_;
@@ -81,6 +91,20 @@ TEST_F(FindRateTest, EndsWhereTrainingDiverges) {
   EXPECT_TRUE(sweep["diverged_at"].is_number());
   EXPECT_LT(sweep["points"].size(), 30U);
   EXPECT_EQ(sweep, file("find-rate.json"));
+  // The run itself has ended there: no step more than that in which it diverged.
+  EXPECT_LE(events("step").size(), sweep["points"].size() + 1);
+}
+
+TEST_F(FindRateTest, EvaluatesNothing) {
+  const Ended ended = run("find-rate", {"--from", "1e-4", "--to", "1e-3", "--steps", "10"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(events("step").size(), 10U);
+  EXPECT_TRUE(events("epoch").empty());  // an epoch has 4 steps
+  ASSERT_EQ(events("end").size(), 1U);
+  EXPECT_EQ(events("end")[0]["reason"], "max_steps");
+  EXPECT_EQ(events("end")[0]["samples"], 320);
+  EXPECT_FALSE(fs::exists(folder() / "model.safetensors"));
 }
 
 TEST_F(FindRateTest, IsShownByAReport) {

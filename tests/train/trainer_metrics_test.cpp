@@ -1,5 +1,6 @@
 // What a run leaves behind, and runs that cannot be.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -254,6 +255,38 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
   std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
   expect_on_all_ranks<DataError>(2, small_experiment(), HasSubstr("No space left on device"),
                                  options);
+}
+
+// Of 9 steps an epoch, the run ends after the 11th.
+TEST(TrainerSweepTest, EndsWhereItDivergesAndEvaluatesNothing) {
+  Experiment experiment = small_experiment();
+  experiment.train.epochs = 4;
+  experiment.train.max_steps = 0;
+  experiment.train.log_every = 1;
+  const rondo::test::ScratchFolder folder;
+  std::array<std::vector<double>, 2> losses;
+  rondo::test::World{2}.run([&](transport::World& world) {
+    std::vector<double>& own = losses.at(static_cast<std::size_t>(world.rank()));
+    TrainerOptions options;
+    options.diverges = [&](double loss) {
+      own.push_back(loss);
+      return own.size() == 11;
+    };
+    if (world.rank() == 0) options.run_folder = folder.path();
+    options.observer.on_epoch = [](const EpochMetrics& /*metrics*/) { FAIL(); };
+    train(world, experiment, options);
+  });
+
+  EXPECT_EQ(losses[0].size(), 11U);
+  EXPECT_EQ(losses[0], losses[1]);
+  std::ifstream stream(folder.path() / "metrics.jsonl");
+  json last;
+  for (std::string line; std::getline(stream, line);) last = json::parse(line);
+  EXPECT_EQ(last.at("event"), "end");
+  EXPECT_EQ(last.at("reason"), "diverged");
+  EXPECT_EQ(last.at("steps"), 11);
+  EXPECT_EQ(last.at("samples"), 200 + 2 * 24);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "model.safetensors"));
 }
 
 /// Rank 3 of a grid of two replicas throws `error` after a step, when the others go on.

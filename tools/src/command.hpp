@@ -62,6 +62,8 @@ class Option {
   Option& repeatable();
   /// One argument holds several values.
   Option& separated_by(char separator);
+  /// Help does not show it: one part of the program starts another with it.
+  Option& hidden();
   Option& excludes(const Option& other);
   Option& needs(const Option& other);
 

@@ -151,6 +151,7 @@ int find_rate(const FindRateOptions& options) {
     throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");
   }
   TrainRequest request = options.training;
+  request.sweep = true;
   // The ranks print to nowhere; --format is about what this command prints.
   request.format = Format::text;
   for (std::string& setting : sweep_settings(options)) {
@@ -178,25 +179,29 @@ int find_rate(const FindRateOptions& options) {
 
 }  // namespace
 
-// The loss of a single batch jumps, so it is smoothed by an exponential mean.
+// Dividing by the weights makes the first losses count as much as later ones.
+std::optional<double> SmoothedLoss::add(double loss) {
+  sum_ = weight_of_the_past * sum_ + (1.0 - weight_of_the_past) * loss;
+  weight_ = weight_of_the_past * weight_ + (1.0 - weight_of_the_past);
+  const double smoothed = sum_ / weight_;
+  const bool too_large = least_ && smoothed > diverged * *least_;
+  if (!std::isfinite(smoothed) || too_large) return std::nullopt;
+  least_ = std::min(least_.value_or(smoothed), smoothed);
+  return smoothed;
+}
+
 RateSweep analyse_rates(const std::vector<double>& rates, const std::vector<double>& losses) {
   RateSweep sweep;
-  double sum = 0.0;
-  double weight = 0.0;
-  double least = HUGE_VAL;
+  SmoothedLoss curve;
   std::size_t lowest = 0;
   for (std::size_t i = 0; i < rates.size(); ++i) {
-    // Dividing by the weights makes the first losses count as much as later ones.
-    sum = weight_of_the_past * sum + (1.0 - weight_of_the_past) * losses[i];
-    weight = weight_of_the_past * weight + (1.0 - weight_of_the_past);
-    const double smoothed = sum / weight;
-    if (!std::isfinite(smoothed) || smoothed > diverged * least) {
+    const std::optional<double> smoothed = curve.add(losses[i]);
+    if (!smoothed) {
       sweep.diverged_at = rates[i];
       break;
     }
-    if (smoothed < least) lowest = i;
-    least = std::min(least, smoothed);
-    sweep.points.push_back({rates[i], losses[i], smoothed});
+    if (i > 0 && *smoothed < sweep.points[lowest].smoothed) lowest = i;
+    sweep.points.push_back({rates[i], losses[i], *smoothed});
   }
   if (sweep.points.empty()) return sweep;
   sweep.lowest = rates[lowest];
@@ -237,8 +242,9 @@ void add_find_rate(Command& root) {
   add_placement_options(command, training.launch.placement);
   add_fabric_options(command, training.launch.fabric);
   command.footer(
-      "Trains with the configuration but for its rates, schedule and steps. The sweep ends where\n"
-      "training diverges. DIR/find-rate.json has all points; rondo report DIR shows them.");
+      "Trains with the configuration but for its rates, schedule and steps. The run ends where\n"
+      "training diverges, and evaluates nothing. DIR/find-rate.json has all points; rondo report "
+      "DIR shows them.");
   command.does([options](const CommandLine& /*line*/) { return find_rate(*options); });
 }
 

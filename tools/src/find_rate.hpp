@@ -13,6 +13,19 @@ struct RatePoint {
   double smoothed = 0.0;  ///< weighted mean of the losses so far, later ones more
 };
 
+/// The losses of a sweep, smoothed by an exponential mean: that of a single batch jumps.
+class SmoothedLoss {
+ public:
+  /// The mean with `loss` as the newest. Nothing: training has diverged, because the mean is more
+  /// than 4 times its least value so far, or no number.
+  [[nodiscard]] std::optional<double> add(double loss);
+
+ private:
+  double sum_ = 0.0;
+  double weight_ = 0.0;
+  std::optional<double> least_ = {};
+};
+
 /// What a sweep tells.
 struct RateSweep {
   std::vector<RatePoint> points = {};      ///< up to where training diverged
@@ -21,9 +34,8 @@ struct RateSweep {
   std::optional<double> diverged_at = {};  ///< the first rate that is too large; nothing: none was
 };
 
-/// Smooths the losses, cuts what follows a divergence (the smoothed loss is more than 4 times its
-/// least value so far, or a loss is no number), and looks for the steepest descent before the
-/// lowest loss. Rates must rise.
+/// Smooths the losses, cuts what follows a divergence, and looks for the steepest descent before
+/// the lowest loss. Rates must rise.
 [[nodiscard]] RateSweep analyse_rates(const std::vector<double>& rates,
                                       const std::vector<double>& losses);
 

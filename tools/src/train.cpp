@@ -31,6 +31,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
+#include "find_rate.hpp"
 #include "launch/environment.hpp"
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
@@ -50,6 +51,7 @@ struct TrainRank {
   std::filesystem::path flight_record = {};  // a folder; empty: the run folder
   Format format = Format::text;              // json: stdout gets the lines of metrics.jsonl
   int threads = 1;
+  bool sweep = false;
   std::optional<StepRange> profile = {};
 };
 
@@ -230,6 +232,11 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   // enough.
   options.request = RunSignals::take;
   options.resume = rank.resume;
+  if (rank.sweep) {
+    options.diverges = [curve = SmoothedLoss()](double loss) mutable {
+      return !curve.add(loss).has_value();
+    };
+  }
   if (world.rank() != 0) {
     train::train(world, rank.experiment, options);
     if (profile) profile->write(rank.experiment, rank.threads);
@@ -290,6 +297,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
   rank.flight_record =
       options.launch.flight_record.empty() ? rank.folder : options.launch.flight_record;
   rank.format = options.format;
+  rank.sweep = options.sweep;
   if (options.profile) rank.profile = steps_of(options);
   PlacementRequest placement = options.launch.placement;
   placement.threads = threads_asked_for(options, experiment);
@@ -323,6 +331,8 @@ void add_train(Command& root) {
               "Go on from a checkpoint: auto (the newest in --out that can be used, or begin), a\n"
               "run's folder, or a checkpoint's")
       .value("auto|PATH");
+  // How rondo find-rate starts its ranks.
+  train.flag("--sweep", options->sweep, "End where the loss diverges").hidden();
   add_format_option(train, options->format, text_or_json,
                     "text, or json: stdout gets the lines of metrics.jsonl only");
   train

@@ -314,6 +314,7 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   // The placement has decided; a rank sees only the cores that it is bound to.
   arguments.insert(arguments.end(), {"--threads", std::to_string(training.placement.threads)});
   if (request.launch.placement.oversubscribe) arguments.emplace_back("--oversubscribe");
+  if (request.sweep) arguments.emplace_back("--sweep");
   if (request.profile) arguments.emplace_back("--profile");
   if (!request.profile_steps.empty()) {
     arguments.insert(arguments.end(), {"--profile-steps", request.profile_steps});

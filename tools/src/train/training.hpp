@@ -27,6 +27,7 @@ struct TrainRequest {
   std::filesystem::path resume = {};       ///< auto, a run's folder or a checkpoint's; empty: none
   Format format = Format::text;
   std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
+  bool sweep = false;  ///< the run ends where the smoothed loss diverges, and evaluates nothing
   bool profile = false;
   std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };

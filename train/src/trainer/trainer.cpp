@@ -42,13 +42,14 @@ void run(Trainer& trainer) {
     throw;
   }
   trainer.complete_checkpoints();
-  if (trainer.stopped()) return;
+  if (trainer.stopped() || trainer.sweeps()) return;
   trainer.finish();
   trainer.save_model();
 }
 
 std::string reason_of_end(const Trainer& trainer) {
   if (trainer.stopped()) return "stopped";
+  if (trainer.diverged()) return "diverged";
   return trainer.cut_short() ? "max_steps" : "completed";
 }
 
@@ -108,7 +109,11 @@ const EpochMetrics& Trainer::run_epoch() {
   }
   // Stopped within the epoch: the checkpoint has been taken, and nothing is evaluated.
   if (stopped_) return last_epoch_;
-  report_epoch();
+  if (sweeps()) {
+    close_epoch_of_sweep();
+  } else {
+    report_epoch();
+  }
   epoch_open_ = false;
   end_epoch();
   return last_epoch_;

@@ -54,6 +54,10 @@ class Trainer {
   [[nodiscard]] bool stopped() const noexcept { return stopped_; }
   /// At which step it was, and what was left of it.
   [[nodiscard]] std::string stop_report() const;
+  /// Is the run about its losses alone?
+  [[nodiscard]] bool sweeps() const noexcept { return static_cast<bool>(diverges_); }
+  /// Has a sweep ended because training diverges?
+  [[nodiscard]] bool diverged() const noexcept { return diverged_; }
   /// Does the run end by max_steps, before its last epoch is complete?
   [[nodiscard]] bool cut_short() const noexcept {
     return total_steps_ < experiment_.train.epochs * batches_.steps();
@@ -156,11 +160,13 @@ class Trainer {
   [[nodiscard]] std::uint64_t synchronous_bytes_sent() const;
   void report_broken_images();
   void report_epoch();
+  void close_epoch_of_sweep();
 
   transport::World& world_;
   RunLog& log_;
   std::function<void()> on_step_;
   std::function<RunRequest()> request_;
+  std::function<bool(double loss)> diverges_;
   std::filesystem::path resume_;
   std::filesystem::path run_folder_;
   transport::Team* team_;
@@ -205,6 +211,7 @@ class Trainer {
   std::int64_t epoch_first_ = 0;       // the epoch's first step
   std::int64_t minibatch_ = 0;         // of this rank's own
   bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
+  bool diverged_ = false;              // has a sweep ended so?
   bool stopped_ = false;               // was the run asked to stop?
   sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
   Traffic epoch_traffic_;              // of the epoch before an interruption

@@ -131,6 +131,9 @@ void Trainer::report_step() {
        .training_accuracy = window.accuracy(),
        .learning_rate = learning_rate_.at(step_ - 1),
        .images_per_second = images_per_second(losses_.total().samples, traffic_.read().seconds)});
+  if (!sweeps() || !diverges_(window.mean_loss())) return;
+  diverged_ = true;
+  total_steps_ = step_;
 }
 
 void Trainer::report_traces() {
@@ -241,6 +244,13 @@ void Trainer::report_epoch() {
       .injected = !injections_.empty(),
       .parameter_hash = evaluation.parameter_hash};
   log_.epoch(last_epoch_);
+}
+
+// What the summary needs of report_epoch(): the test set does not matter.
+void Trainer::close_epoch_of_sweep() {
+  static_cast<void>(reduce_losses());
+  static_cast<void>(work_since(epoch_before_));
+  trained_samples_ += losses_.total().samples;
 }
 
 // An epoch's last batch may be short.

@@ -104,6 +104,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       log_(log),
       on_step_(options.on_step),
       request_(options.request),
+      diverges_(options.diverges),
       resume_(options.resume),
       run_folder_(options.run_folder),
       team_(options.team),

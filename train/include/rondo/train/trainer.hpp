@@ -160,6 +160,10 @@ struct TrainerOptions {
   /// do: at the end of the step, or of the epoch where replicas go each at a pace of its own.
   std::function<RunRequest()> request = {};
   TrainerObserver observer = {};
+  /// Makes the run a sweep of learning rates, of which only the losses matter: it evaluates nothing
+  /// and leaves no model. Asked on every rank after each "step" event ([train] log_every) with its
+  /// loss, which is the same on all ranks; true ends the run. Empty: a run as usual.
+  std::function<bool(double loss)> diverges = {};
   StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
