@@ -521,6 +521,19 @@ TEST(PlanTrafficTest, ThePlannerCountsWhatTheFirstLayerSends) {
   }
 }
 
+// Backward of a pooling sends gradients of its halo home: one row or column, whatever the stride.
+TEST(PlanTrafficTest, ThePlannerCountsHalosOfAPoolingTwice) {
+  const Model model = model_with({.kind = "max_pooling", .window = 3, .stride = 2, .padding = 1});
+  const PlanOptions options = seconds_count_elements(4, 8);
+  const GridJob job{model, options, {.pr = 4}, shapes_of(model, options.batch)};
+  const JobLayer pool = layer_of(job, 1);
+  const double row = 8 * 8 * 32;  // of 8 samples; a column is as long
+  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 4}), 2 * row);
+  // Half a row, half a column, and the pixel in the corner.
+  const double both = row + 8 * 32;
+  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 2, .w = 2}), 2 * both);
+}
+
 // The memory of a plan against what the executor of a rank makes room for.
 
 // Elements of every value as the first replica's rank at `position` holds it.

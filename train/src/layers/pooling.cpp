@@ -228,6 +228,7 @@ class Pooling final : public LayerType {
     return spec_of(layer_, input).output();
   }
 
+  LayerTraits traits() const noexcept override { return {.returns_halo = true}; }
   std::optional<Windows> windows() const noexcept override { return windows_of(layer_); }
   KernelSpec spec(const tensor::Shape& input) const override { return spec_of(layer_, input); }
 

@@ -69,19 +69,51 @@ Need need_of(Range held, Range wanted) {
           .sides = (wanted.first < held.first ? 1 : 0) + (wanted.last > held.last ? 1 : 0)};
 }
 
-enum class Direction { forward, backward };
+// A dimension that is cut into parts.
+struct Cut {
+  Window window = {};
+  std::int64_t x = 0;
+  std::int64_t y = 0;
+  int parts = 1;
+
+  [[nodiscard]] Range inputs(int part) const { return even_range(x, parts, part); }
+  [[nodiscard]] Range outputs(int part) const { return even_range(y, parts, part); }
+  [[nodiscard]] Range read_by(int part) const {
+    return inputs_read(window, outputs(part), x).range;
+  }
+};
+
+// What comes home to a part: the gradients of its inputs that others have read, which lie on both
+// sides of it, one after another.
+Need returned_to(const Cut& cut, int part) {
+  const Range own = cut.inputs(part);
+  const std::int64_t kept = intersection(own, cut.read_by(part)).size();
+  Need need{.all = kept, .own = kept};
+  for (const int step : {-1, 1}) {
+    for (int other = part + step; other >= 0 && other < cut.parts; other += step) {
+      const std::int64_t returned = intersection(own, cut.read_by(other)).size();
+      if (returned == 0) break;
+      need.all += returned;
+      ++need.sides;
+    }
+  }
+  return need;
+}
+
+// What a part is sent: x before forward; in backward dy, or what others have computed of its dx.
+enum class Sent { x, dy, dx };
+
+Need need_of(const Cut& cut, int part, Sent sent) {
+  if (sent == Sent::dx) return returned_to(cut, part);
+  return sent == Sent::x
+             ? need_of(cut.inputs(part), cut.read_by(part))
+             : need_of(cut.outputs(part), outputs_fed(cut.window, cut.inputs(part), cut.y).range);
+}
 
 // The different needs of all parts.
-std::vector<Need> needs_of(const Window& window, std::int64_t x, std::int64_t y, int parts,
-                           Direction direction) {
+std::vector<Need> needs_of(const Cut& cut, Sent sent) {
   std::vector<Need> needs;
-  for (int part = 0; part < parts; ++part) {
-    const Range inputs = even_range(x, parts, part);
-    const Range outputs = even_range(y, parts, part);
-    needs.push_back(direction == Direction::forward
-                        ? need_of(inputs, inputs_read(window, outputs, x).range)
-                        : need_of(outputs, outputs_fed(window, inputs, y).range));
-  }
+  for (int part = 0; part < cut.parts; ++part) needs.push_back(need_of(cut, part, sent));
   std::ranges::sort(needs);
   const auto repeated = std::ranges::unique(needs);
   needs.erase(repeated.begin(), repeated.end());
@@ -105,15 +137,17 @@ Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns
 double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
                       const Windows& windows) {
   const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
-  const auto seconds = [&](Direction direction, std::int64_t channels) {
-    const auto rows = needs_of(windows.h, layer.x.h, layer.y.h, split.h, direction);
-    const auto columns = needs_of(windows.w, layer.x.w, layer.y.w, split.w, direction);
+  const auto seconds = [&](Sent sent, std::int64_t channels) {
+    const auto rows = needs_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
+    const auto columns = needs_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
     Messages halo = halo_of(rows, columns, samples * channels);
     halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
     return messages_seconds(halo, job.replica(), job.options);
   };
-  const double forward = seconds(Direction::forward, layer.x.c);
-  return layer.input_gradient ? forward + seconds(Direction::backward, layer.y.c) : forward;
+  const double forward = seconds(Sent::x, layer.x.c);
+  if (!layer.input_gradient) return forward;
+  const bool returns = layer.spec.kind->traits().returns_halo;
+  return forward + (returns ? seconds(Sent::dx, layer.x.c) : seconds(Sent::dy, layer.y.c));
 }
 
 bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {

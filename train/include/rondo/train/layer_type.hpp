@@ -52,7 +52,10 @@ struct LayerTraits {
   bool several_inputs = false;
   bool in_place = false;     ///< backward may write the (first) input's gradient over dy
   bool only_trains = false;  ///< in evaluation it changes nothing
-  bool any_type = false;     ///< kernel() computes in the type that its operands are of
+  /// Has windows, and where images are split in space backward computes dx with its halo, and sends
+  /// that home. Else it is sent dy with its halo.
+  bool returns_halo = false;
+  bool any_type = false;  ///< kernel() computes in the type that its operands are of
   /// What follows in the same layer; asked of layers with batch_statistics.
   tensor::Activation activation = tensor::Activation::none;
 };
