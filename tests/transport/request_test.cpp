@@ -159,6 +159,20 @@ TEST_P(PlanTest, ExchangesHalosAndGathersColumns) {
   });
 }
 
+// Such a plan was started as an empty message, and nothing was reduced.
+TEST_P(PlanTest, ReducesWhenMadeAfterAMessage) {
+  world(2).run([](World& world) {
+    Communicator& comm = world.communicator();
+    std::vector<std::int32_t> data(3, 1);
+    comm.recv(std::span(data), 1 - world.rank()).cancel();
+    Plan plan = comm.plan_allreduce(std::span(data));
+
+    plan.start().wait();
+
+    EXPECT_TRUE(test::all_are(data, 2));
+  });
+}
+
 TEST_P(PlanTest, MayOutliveItsCommunicator) {
   world(2).run([](World& world) {
     std::vector<std::int32_t> data(3, 1);

@@ -205,13 +205,6 @@ Bench checked_bench(const OperationKind& kind, const BenchOptions& options, int 
   return bench;
 }
 
-// In the form that was asked for.
-std::string format_rows(const std::vector<BenchRow>& rows, Format format) {
-  const Table table = table_of(rows);
-  if (format == Format::json) return table.json();
-  return format == Format::csv ? table.csv() : table.text();
-}
-
 // All ranks get the same rows, and so the same status; rank 0 prints.
 int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   // Ranks with several threads let the transport use them in large reductions, as the trainer does.
@@ -223,7 +216,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   const bool prints = world.rank() == 0;
   if (prints) print_header(world, bench, name_of(waitings, options.waiting), self.threads);
   const auto rows = measure(world, bench);
-  if (prints) fmt::print("{}", format_rows(rows, options.format));
+  if (prints) fmt::print("{}", table_of(rows).in(options.format));
   // Every rank decides from the same numbers, so the job has one status.
   const auto lines = complaints(rows, options.least_bus_gb_per_second);
   for (const std::string& line : lines) {

@@ -159,11 +159,7 @@ int run_predict(const PredictRequest& request) {
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
     all.insert(all.end(), guesses.begin(), guesses.end());
   }
-  const Table table = table_of(all);
-  const bool csv = request.format == Format::csv;
-  fmt::print("{}", request.format == Format::json ? table.json()
-                   : csv                          ? table.csv()
-                                                  : table.text());
+  fmt::print("{}", table_of(all).in(request.format));
   return exit_done;
 }
 

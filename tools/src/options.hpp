@@ -10,11 +10,9 @@
 #include "command.hpp"
 #include "launch/environment.hpp"
 #include "machine.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
-
-/// What a command prints its results as.
-enum class Format { text, csv, json };
 
 extern const Choices<Format> text_or_json;
 extern const Choices<Format> table_or_json;

@@ -160,23 +160,35 @@ std::string secret_of(const LaunchInfo& launch) {
   return launch.secret.empty() ? read_secret().value_or("") : launch.secret;
 }
 
-}  // namespace
-
-std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
-  const auto launch = find_launch(wanted);
-  if (!launch) return make_threads(1, wanted).front();
-  const WorldOptions options = with_defaults(wanted, *launch);
-  if (launch->coordinator) {
-    return std::make_shared<WorldCore>(join_over_store(*launch, options), options);
+std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wanted) {
+  const WorldOptions options = with_defaults(wanted, launch);
+  if (launch.coordinator) {
+    return std::make_shared<WorldCore>(join_over_store(launch, options), options);
   }
-  if (options.fabric.fake_nodes > 1 && launch->size > 1) {
+  if (options.fabric.fake_nodes > 1 && launch.size > 1) {
     throw Error(Errc::rendezvous_failed,
                 "fake nodes need a store, but RONDO_COORDINATOR is local:...; start the ranks by "
                 "`rondo run --fake-nodes K`");
   }
-  NodePeers node = connect_node(*launch, all_ranks(launch->size), options);
-  return std::make_shared<WorldCore>(join_one_node(launch->rank, std::move(node), options),
-                                     options);
+  NodePeers node = connect_node(launch, all_ranks(launch.size), options);
+  return std::make_shared<WorldCore>(join_one_node(launch.rank, std::move(node), options), options);
+}
+
+}  // namespace
+
+std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
+  const auto launch = find_launch(wanted);
+  return launch ? join(*launch, wanted) : make_threads(1, wanted).front();
+}
+
+std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,
+                                  const WorldOptions& wanted) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw std::invalid_argument("rondo::transport: rank " + std::to_string(rank) +
+                                " is not one of " + std::to_string(size));
+  }
+  const HostedJob job = join_host_program(rank, size, allgather, wanted.fabric);
+  return join(job.launch, wanted);
 }
 
 std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {

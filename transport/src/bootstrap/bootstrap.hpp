@@ -21,6 +21,10 @@ namespace rondo::transport::bootstrap {
 /// Joins the job that the environment tells of, or makes a World of one rank.
 [[nodiscard]] std::shared_ptr<WorldCore> attach(const WorldOptions& options);
 
+/// Joins the ranks that `allgather` joins; see World::create().
+[[nodiscard]] std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,
+                                                const WorldOptions& options);
+
 /// Ranks that are threads of this process; they share their mappings.
 [[nodiscard]] std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks,
                                                                    const WorldOptions& options);

@@ -4,12 +4,16 @@
 // Under PMIx and PMI rank 0 opens the port of its store, draws id and secret, and tells all ranks
 // through the launcher's key-value space: one text, which fits into a value of PMI-1. Slurm's and
 // torchrun's variables have nowhere to put such a text, but they are the same on all ranks, so id
-// and port are derived from them; the secret must come from elsewhere.
+// and port are derived from them; the secret must come from elsewhere. A host program that has its
+// own way to exchange bytes carries the same text.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <rondo/transport/error.hpp>
 
@@ -28,6 +32,7 @@ constexpr std::size_t job_bytes = 16;
 constexpr std::size_t secret_bytes = 32;
 // Values of PMI-1 are of less than 1,024 bytes; the rest is for port, job and secret.
 constexpr std::size_t most_address_bytes = 800;
+constexpr std::size_t most_text_bytes = 1024;
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
@@ -60,28 +65,29 @@ std::string own_addresses(const std::string& pattern) {
   return list;
 }
 
-// The port of rank 0's store, for this process' Worlds.
-shm::Descriptor& kept_listener() {
-  static shm::Descriptor listener;
-  return listener;
-}
+// What rank 0 tells the others, "COORDINATOR;SECRET", and the port of its store, if it needs one.
+struct OpenedJob {
+  std::string text = {};
+  shm::Descriptor listener = {};
+};
 
-// What rank 0 tells the others: "COORDINATOR;SECRET".
-std::string make_job(bool one_host, bool needs_store, const std::string& interface) {
+OpenedJob open_job(bool one_host, bool needs_store, const std::string& interface) {
   const std::string job = hexadecimal(random_bytes(job_bytes));
-  if (one_host && !needs_store) return "local:" + job + ";";
+  if (one_host && !needs_store) return {.text = "local:" + job + ";"};
   // A name stands for all addresses of this host.
-  kept_listener() = listen_at({.host = one_host ? "127.0.0.1" : host_name(), .port = 0});
+  auto listener = listen_at({.host = one_host ? "127.0.0.1" : host_name(), .port = 0});
   const Endpoint store{.host = one_host ? "127.0.0.1" : own_addresses(interface),
-                       .port = own_address(kept_listener().get()).port()};
-  return "tcp:" + to_string(store) + "/" + job + ";" + hexadecimal(random_bytes(secret_bytes));
+                       .port = own_address(listener.get()).port()};
+  return {
+      .text = "tcp:" + to_string(store) + "/" + job + ";" + hexadecimal(random_bytes(secret_bytes)),
+      .listener = std::move(listener)};
 }
 
 void read_job(const std::string& text, LaunchInfo& launch) {
   const std::size_t end = text.find(';');
   if (end == std::string::npos || !parse_coordinator(text.substr(0, end), launch)) {
     fail("rank 0 told '" + printable(text.substr(0, end)) +
-         "' through the launcher, which is no job; do all ranks run the same version?");
+         "', which is no job; do all ranks run the same version?");
   }
   launch.secret = text.substr(end + 1);
 }
@@ -90,16 +96,15 @@ bool on_one_host(const Launcher& launcher) { return launcher.local_size == launc
 
 LaunchInfo job_through_launcher(const Launcher& launcher, LaunchInfo launch, bool needs_store,
                                 std::chrono::milliseconds deadline) {
-  std::string mine;
-  if (launch.rank == 0) mine = make_job(on_one_host(launcher), needs_store, launch.interface);
+  static OpenedJob own;  // the port stays open for the process' next World
+  if (launch.rank == 0) own = open_job(on_one_host(launcher), needs_store, launch.interface);
   if (launcher.source == Source::pmix) {
-    mine = exchange_over_pmix(launch.rank, mine, deadline);
+    read_job(exchange_over_pmix(launch.rank, own.text, deadline), launch);
   } else {
-    mine = exchange_over_pmi(number("PMI_FD", variable("PMI_FD").value_or(""), 0), launch.rank,
-                             mine, deadline);
+    const int descriptor = number("PMI_FD", variable("PMI_FD").value_or(""), 0);
+    read_job(exchange_over_pmi(descriptor, launch.rank, own.text, deadline), launch);
   }
-  read_job(mine, launch);
-  launch.listener = kept_listener().get();
+  launch.listener = own.listener.get();
   return launch;
 }
 
@@ -168,6 +173,22 @@ LaunchInfo job_by_variables(const Launcher& launcher, LaunchInfo launch, bool ne
   return launch;
 }
 
+// A text of every rank, in rank order.
+std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
+                                      const std::string& mine) {
+  std::vector<std::byte> own(most_text_bytes);
+  if (mine.size() > own.size()) fail("what rank 0 has to tell does not fit: " + mine);
+  std::memcpy(own.data(), mine.data(), mine.size());
+  std::vector<std::byte> all(own.size() * static_cast<std::size_t>(ranks));
+  allgather(own, all);
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < all.size(); at += own.size()) {
+    const auto* first = reinterpret_cast<const char*>(&all[at]);
+    texts.emplace_back(first, std::find(first, first + own.size(), '\0'));
+  }
+  return texts;
+}
+
 }  // namespace
 
 LaunchInfo join_launcher(const Launcher& launcher, bool needs_store,
@@ -186,6 +207,31 @@ LaunchInfo join_launcher(const Launcher& launcher, bool needs_store,
   const std::scoped_lock lock(mutex);
   if (!known) known = job_through_launcher(launcher, std::move(launch), needs_store, deadline);
   return *known;
+}
+
+HostedJob join_host_program(int rank, int size, const Allgather& allgather,
+                            const FabricOptions& options) {
+  HostedJob job;
+  LaunchInfo& launch = job.launch;
+  launch.rank = rank;
+  launch.size = size;
+  read_options(launch);
+  // These are of the World that the environment describes, which this one is not.
+  launch.listener = -1;
+  launch.recorder = -1;
+  const auto machines = gather_texts(allgather, size, machine_key());
+  const bool one_host = std::ranges::all_of(
+      machines, [&](const std::string& machine) { return machine == machines.front(); });
+  OpenedJob own;
+  if (rank == 0) {
+    const bool needs_store = launch.fake_nodes > 1 || options.fake_nodes > 1;
+    const std::string& wanted = options.interface;
+    own = open_job(one_host, needs_store, wanted.empty() ? launch.interface : wanted);
+  }
+  read_job(gather_texts(allgather, size, own.text).front(), launch);
+  job.listener = std::move(own.listener);
+  launch.listener = job.listener.get();
+  return job;
 }
 
 std::string exchange_over_pmix(int rank, const std::string& mine,

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include <rondo/transport/launcher.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "bootstrap/environment.hpp"
+#include "shm/memory.hpp"
 
 // What launchers other than `rondo run` tell a rank, and how its ranks find each other by that.
 
@@ -42,6 +44,17 @@ struct Launcher : LaunchedRank {
 /// elsewhere. Throws Error(rendezvous_failed) that says what to do.
 [[nodiscard]] LaunchInfo join_launcher(const Launcher& launcher, bool needs_store,
                                        std::chrono::milliseconds deadline);
+
+/// A job whose ranks a host program brings together, and the open port of rank 0's store.
+struct HostedJob {
+  LaunchInfo launch = {};
+  shm::Descriptor listener = {};
+};
+
+/// The job of the ranks that `allgather` joins. Collective: calls it twice. Rank 0 draws id and
+/// secret. Throws Error(rendezvous_failed), and what `allgather` throws.
+[[nodiscard]] HostedJob join_host_program(int rank, int size, const Allgather& allgather,
+                                          const FabricOptions& options);
 
 /// The names in a node list of Slurm: "n[01-03,7],login" are n01, n02, n03, n7 and login. Throws
 /// Error(rendezvous_failed) when it is none.

@@ -135,6 +135,7 @@ void check_neighbour(const Neighbour& neighbour, const Group& group) {
 OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block& out,
                                                const shm::Fingerprint& fingerprint) {
   OperationRecord& record = take_record();
+  record.ordered = true;  // the record may have been a message's, and a Plan never posts this one
   record.posted.fingerprint = fingerprint;
   record.posted.input = in;
   record.posted.output = out;

@@ -142,7 +142,6 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
   record.posted.sequence = next_sequence_++;
-  record.ordered = true;
   record.stamp = {};
   record.stage = Stage::queued;
   record.lost_since.reset();

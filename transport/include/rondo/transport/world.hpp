@@ -126,6 +126,11 @@ struct WorldOptions {
   std::filesystem::path dump_folder = {};
 };
 
+/// How a host program brings ranks together: copies `mine`, which is equally long on all ranks,
+/// into `all` of each, in rank order, as MPI_Allgather does; `all` is as long as `mine` of all
+/// ranks together. What it throws is passed on.
+using Allgather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+
 /// Where one rank of a World runs.
 struct RankInfo {
   int pid = 0;
@@ -138,8 +143,9 @@ struct RankInfo {
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
 ///   RONDO_SIZE, as `rondo run` does), or asks PMIx, PMI or the variables of Slurm or torchrun (see
 ///   launched()); without a launcher it is a World of one rank. PMIx and PMI are asked once in a
-///   process, which must not use them otherwise (by MPI, for example). make_threads() makes ranks
-///   of threads of this process, for tests and examples.
+///   process, which must not use them otherwise (by MPI, for example): create() serves programs
+///   that have an MPI or a rendezvous of their own. make_threads() makes ranks of threads of this
+///   process, for tests and examples.
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
 ///   it took part in is not disturbed, however late others are; a collective that it did not post
 ///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
@@ -163,6 +169,15 @@ class RONDO_TRANSPORT_API World {
   /// Joins the World that the launcher started this process for, or makes one of a single rank.
   /// Waits for all ranks; throws Error(Errc::rendezvous_failed) that names who did not come.
   [[nodiscard]] static World attach(const WorldOptions& options = {});
+
+  /// Rank `rank` of a World of `size` processes that the host program has started, and whose bytes
+  /// it can exchange: by MPI, a store, a file. Collective over these ranks: each calls `allgather`
+  /// twice, with 1 KiB, and waits for all. Nothing needs to be set in the environment; what is set
+  /// there about fabrics (RONDO_FABRIC, RONDO_INTERFACE) is the default. A process may have several
+  /// Worlds at a time. Throws Error(Errc::rendezvous_failed) that names who did not come, and
+  /// std::invalid_argument.
+  [[nodiscard]] static World create(int rank, int size, const Allgather& allgather,
+                                    const WorldOptions& options = {});
 
   /// `ranks` Worlds that are one job; hand each to a thread of its own.
   [[nodiscard]] static std::vector<World> make_threads(int ranks, const WorldOptions& options = {});
