@@ -18,6 +18,7 @@
 namespace rondo::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -89,6 +90,10 @@ class HostsLaunchersTest : public HostsTest {
     for (const char* rank : {"rank 0 on h1: pid", "rank 3 on h2: pid"}) {
       EXPECT_THAT(ended.out + ended.err, HasSubstr(rank));
     }
+    return hash_in(name);
+  }
+
+  [[nodiscard]] std::string hash_in(const std::string& name) const {
     return parameter_hash(folder_.path() / name);
   }
 
@@ -100,7 +105,7 @@ class HostsLaunchersTest : public HostsTest {
       const Ended ended = job.wait(rank);
       EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
     }
-    const std::string hash = parameter_hash(folder_.path() / "by-hand");
+    const std::string hash = hash_in("by-hand");
     EXPECT_EQ(hash.size(), 32U);
     return hash;
   }
@@ -149,6 +154,17 @@ TEST_F(HostsLaunchersTest, SrunStartsRanksThatTrain) {
   expect_error(srun + Words{"--mpi=none"} + training("alone"), {}, "without one; set RONDO_SECRET");
 }
 
+TEST_F(HostsLaunchersTest, RondoStartsRanksThatTrain) {
+  const Words here = {rondo_path(), "run", "--agent", support("ssh"), "--hosts"};
+  const Ended ended =
+      launch(here + Words{"h1,h2", "-n", "4", "--threads", "1", "--"} + training("over-ssh"));
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 1 on h1: pid"), HasSubstr("rank 2 on h2: pid")));
+  EXPECT_EQ(hash_in("over-ssh"), hash_by_hand());
+  expect_error(here + Words{"h1,h9", "--"} + training("missing"), {},
+               "Could not resolve hostname h9");
+}
+
 // As torchrun sets them, without torchrun: it needs PyTorch, and the variables are all that counts.
 TEST_F(HostsLaunchersTest, TorchrunsVariablesLeadToRanksThatTrain) {
   const std::string as_torchrun =
@@ -175,13 +191,18 @@ TEST_F(HostsLaunchersTest, TorchrunsVariablesLeadToRanksThatTrain) {
   EXPECT_THAT(ended.out, HasSubstr("nodes 2, joined by"));
 }
 
-TEST_F(HostsLaunchersTest, AFailedRankIsNamedAndItsStatusKept) {
-  if (!in_path(hydra[0])) GTEST_SKIP() << "left out: there is no " << hydra[0];
-  const std::string kill_one =
-      "[ $PMI_RANK = 3 ] && exit 7; exec " + rank_program() + " until-failure";
-  const Ended ended =
-      launch(hydra + Words{"-hosts", "h1,h2", "-ppn", "2", "-n", "4", "bash", "-c", kill_one});
+// mpirun and mpiexec would end the others before they can say anything.
+TEST_F(HostsLaunchersTest, AKilledRankIsNamedByTheOthersUnderSrun) {
+  const Ended possible = Program({support("slurm"), "possible"}).wait();
+  if (possible.status != 0) GTEST_SKIP() << "left out: " << possible.err;
+  start_slurm();
+  const std::string kill_rank_3 =
+      "[ $SLURM_PROCID = 3 ] || exec \"$0\" until-failure; coproc \"$0\" until-failure; "
+      "pid=$!; read -u ${COPROC[0]} line; kill -9 $pid; exit 7";
+  const Ended ended = launch({"srun", "-N2", "--ntasks-per-node=2", "--mpi=pmi2", "bash", "-c",
+                              kill_rank_3, rank_program()});
   EXPECT_EQ(ended.status, 7) << ended.out << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank=3 host=h2:")) << ended.err;
 }
 
 TEST_F(HostsLaunchersTest, WrongUsesEndSoonWithOneError) {

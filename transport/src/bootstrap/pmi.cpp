@@ -26,10 +26,11 @@ constexpr const char* key = "rondo-store";
 constexpr std::size_t longest_line = 64 * 1024;
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error(Errc::rendezvous_failed,
-              "rendezvous: the launcher's PMI " + what +
-                  "; do the launcher and its PMI_FD still belong to this process?");
+  throw Error(Errc::rendezvous_failed, "rendezvous: the launcher's PMI " + what);
 }
+
+// Somebody else may use the connection, or the launcher may have ended.
+constexpr const char* advice = "; do the launcher and its PMI_FD still belong to this process?";
 
 // The value of `name` in an answer; empty when it has none.
 std::string value_of(const std::string& answer, const std::string& name) {
@@ -72,7 +73,7 @@ class PmiClient {
     const std::string answer = receive(request);
     const std::string result = value_of(answer, "rc");
     if (value_of(answer, "cmd") != expected || (!result.empty() && result != "0")) {
-      fail("answers '" + printable(answer) + "' to '" + request + "'");
+      fail("answers '" + printable(answer) + "' to '" + request + "'" + advice);
     }
     return answer;
   }
@@ -81,7 +82,7 @@ class PmiClient {
     while (!bytes.empty()) {
       const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail("cannot be written to: " + std::generic_category().message(errno));
+      if (count < 0) fail("cannot be written to: " + std::generic_category().message(errno) + advice);
       bytes.remove_prefix(static_cast<std::size_t>(count));
     }
   }
@@ -91,12 +92,12 @@ class PmiClient {
     std::string line;
     while (!line.ends_with('\n') && line.size() < longest_line) {
       if (!wait_until_ready(descriptor_, POLLIN, until_)) {
-        fail("has not answered '" + request + "' in time: have all ranks been started?");
+        fail("has not answered '" + request + "' in time: did all ranks start, and come this far?");
       }
       std::array<char, 4096> buffer{};
       const ssize_t count = ::read(descriptor_, buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail("has closed the connection");
+      if (count <= 0) fail(std::string("has closed the connection") + advice);
       line.append(buffer.data(), static_cast<std::size_t>(count));
     }
     line.pop_back();
