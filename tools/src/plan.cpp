@@ -28,6 +28,7 @@
 #include <vector>
 
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
@@ -322,6 +323,12 @@ void plan_by_forms(const Job& job) {
 
 // Measured times of kernels; those that are in the file are not measured again.
 train::ComputeTable table_of(const Job& job) {
+  try {
+    tensor::require_computable(job.plan.type);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(fmt::format(
+        "train.precision: {}, or plan by --flops, which measures no kernel", error.what()));
+  }
   return train::ComputeTable(measured_threads(job.request, job.experiment), times_file(),
                              job.plan.type);
 }
