@@ -36,6 +36,7 @@
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/launcher.hpp>
 #include <rondo/transport/world.hpp>
 
 namespace {
@@ -196,7 +197,7 @@ int main(int count, char** arguments) {
   std::vector<std::chrono::milliseconds> durations;
   for (int i = 2; i < count; ++i) durations.emplace_back(std::atoi(arguments[i]));
   try {
-    if (std::getenv("RONDO_SIZE") == nullptr) {
+    if (!transport::launched()) {
       if (durations.empty()) durations.resize(4);
       return train_threads(arguments[1], durations);
     }

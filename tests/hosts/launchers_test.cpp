@@ -110,8 +110,15 @@ class HostsLaunchersTest : public HostsTest {
     return hash;
   }
 
-  void start_slurm() const {
-    const Ended ended = Program({support("slurm"), "up", "2", slurm_folder()}).wait();
+  // One cluster for all tests: its daemons end with the hosts.
+  static const std::string& slurm_folder() {
+    static const ScratchFolder folder;
+    static const std::string path = folder.path().string();
+    return path;
+  }
+
+  static void start_slurm() {
+    static const Ended ended = Program({support("slurm"), "up", "2", slurm_folder()}).wait();
     ASSERT_EQ(ended.status, 0) << ended.out << ended.err;
   }
 
@@ -125,8 +132,6 @@ class HostsLaunchersTest : public HostsTest {
   }
 
  private:
-  [[nodiscard]] std::string slurm_folder() const { return (folder_.path() / "slurm").string(); }
-
   ScratchFolder folder_;
   int runs_ = 0;
 };

@@ -204,6 +204,8 @@ void copy_output(int from) {
 }
 
 void deliver(const HostPart& part, int signal) {
+  // A part that is stopped could not hear that it should go on.
+  if (signal == SIGTSTP || signal == SIGCONT) return;
   if (signal != SIGKILL) {
     send_line(part.line.value(), fmt::format("signal {}", signal));
     return;

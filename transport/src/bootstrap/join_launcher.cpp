@@ -177,7 +177,11 @@ LaunchInfo job_by_variables(const Launcher& launcher, LaunchInfo launch, bool ne
 std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
                                       const std::string& mine) {
   std::vector<std::byte> own(most_text_bytes);
-  if (mine.size() > own.size()) fail("what rank 0 has to tell does not fit: " + mine);
+  // The text is not shown: it has the job's secret.
+  if (mine.size() > own.size()) {
+    fail("rank 0 has to tell " + std::to_string(mine.size()) + " bytes, and only " +
+         std::to_string(own.size()) + " fit; choose one interface with RONDO_INTERFACE");
+  }
   std::memcpy(own.data(), mine.data(), mine.size());
   std::vector<std::byte> all(own.size() * static_cast<std::size_t>(ranks));
   allgather(own, all);
