@@ -20,6 +20,10 @@ Team::~Team() = default;
 
 World World::attach(const WorldOptions& options) { return World(bootstrap::attach(options)); }
 
+World World::create(int rank, int size, const Allgather& allgather, const WorldOptions& options) {
+  return World(bootstrap::create(rank, size, allgather, options));
+}
+
 std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
   std::vector<World> worlds;
   for (auto& core : bootstrap::make_threads(ranks, options)) {

@@ -2,7 +2,8 @@
 //
 // A process reads from its environment which job it belongs to. If all ranks are on this host
 // ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join the store of rank
-// 0 first, and exchange address cards there. Threads share their mappings; with fake nodes they go
+// 0 first, and exchange address cards there. create() learns the same by an exchange of the host
+// program instead. Threads share their mappings; with fake nodes they go
 // through the same exchange, over side channels in memory.
 
 #include "bootstrap/bootstrap.hpp"
@@ -21,6 +22,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/auth.hpp"
+#include "bootstrap/exchange.hpp"
 #include "bootstrap/fabric.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
@@ -144,23 +146,37 @@ WorldOptions with_defaults(WorldOptions options, const LaunchInfo& launch) {
   return options;
 }
 
-}  // namespace
-
-std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
-  const auto launch = read_environment();
-  if (!launch) return make_threads(1, wanted).front();
-  const WorldOptions options = with_defaults(wanted, *launch);
-  if (launch->coordinator) {
-    return std::make_shared<WorldCore>(join_over_store(*launch, options), options);
+std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wanted) {
+  const WorldOptions options = with_defaults(wanted, launch);
+  if (launch.coordinator) {
+    return std::make_shared<WorldCore>(join_over_store(launch, options), options);
   }
-  if (options.fabric.fake_nodes > 1 && launch->size > 1) {
+  if (options.fabric.fake_nodes > 1 && launch.size > 1) {
     throw Error(Errc::rendezvous_failed,
                 "fake nodes need a store, but RONDO_COORDINATOR is local:...; start the ranks by "
                 "`rondo run --fake-nodes K`");
   }
-  NodePeers node = connect_node(*launch, all_ranks(launch->size), options);
-  return std::make_shared<WorldCore>(join_one_node(launch->rank, std::move(node), options),
-                                     options);
+  NodePeers node = connect_node(launch, all_ranks(launch.size), options);
+  return std::make_shared<WorldCore>(join_one_node(launch.rank, std::move(node), options), options);
+}
+
+}  // namespace
+
+std::shared_ptr<WorldCore> attach(const WorldOptions& options) {
+  const auto launch = read_environment();
+  return launch ? join(*launch, options) : make_threads(1, options).front();
+}
+
+std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,
+                                  const WorldOptions& options) {
+  if (rank < 0 || rank >= size) {
+    throw std::invalid_argument("rondo::transport: rank " + std::to_string(rank) +
+                                " is not one of " + std::to_string(size) + " ranks");
+  }
+  if (!allgather) throw std::invalid_argument("rondo::transport: create() needs an allgather");
+  if (size == 1) return make_threads(1, options).front();
+  const Agreement agreement = agree_on_job(rank, size, allgather, options);
+  return join(agreement.launch, options);
 }
 
 std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {
@@ -186,9 +202,10 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
   const std::vector<Interface> all = list_interfaces();
   // A typing error is reported before any rank waits for another.
   if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
-  const Credentials credentials{.self = own_identity(launch),
-                                .secret = read_secret().value_or(""),
-                                .rendezvous_deadline = deadline};
+  const Credentials credentials{
+      .self = own_identity(launch),
+      .secret = launch.secret ? *launch.secret : read_secret().value_or(""),
+      .rendezvous_deadline = deadline};
   std::unique_ptr<StoreClient> channel = launch.rank == 0
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);

@@ -106,21 +106,6 @@ bool parse_coordinator(std::string_view text, LaunchInfo& launch) {
   return is_job(launch.job) && launch.coordinator;
 }
 
-void read_options(LaunchInfo& launch) {
-  read_number("RONDO_LISTENER", 0, launch.listener);
-  read_number("RONDO_RECORDER", 0, launch.recorder);
-  read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
-  if (launch.fake_nodes > launch.size) {
-    fail("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
-         std::to_string(launch.size) + " ranks");
-  }
-  read_amount("RONDO_LATENCY_US", launch.latency_us);
-  read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
-  // The names are checked where they are used: by join_nodes() and select_interfaces().
-  launch.fabric = variable("RONDO_FABRIC").value_or("");
-  launch.interface = variable("RONDO_INTERFACE").value_or("");
-}
-
 // Without this check every process of another launcher would be a World of one rank, and train by
 // itself, and no error would say so.
 void refuse_foreign_launchers() {
@@ -151,6 +136,19 @@ std::string to_string(const Endpoint& endpoint) {
   return (six ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
+void read_link_settings(LaunchInfo& launch) {
+  read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
+  if (launch.fake_nodes > launch.size) {
+    fail("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
+         std::to_string(launch.size) + " ranks");
+  }
+  read_amount("RONDO_LATENCY_US", launch.latency_us);
+  read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
+  // The names are checked where they are used: by join_nodes() and select_interfaces().
+  launch.fabric = variable("RONDO_FABRIC").value_or("");
+  launch.interface = variable("RONDO_INTERFACE").value_or("");
+}
+
 std::optional<LaunchInfo> read_environment() {
   const auto coordinator = variable("RONDO_COORDINATOR");
   const auto rank = variable("RONDO_RANK");
@@ -172,7 +170,9 @@ std::optional<LaunchInfo> read_environment() {
   if (launch.rank >= launch.size) {
     fail("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
-  read_options(launch);
+  read_number("RONDO_LISTENER", 0, launch.listener);
+  read_number("RONDO_RECORDER", 0, launch.recorder);
+  read_link_settings(launch);
   return launch;
 }
 

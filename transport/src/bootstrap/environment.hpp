@@ -33,6 +33,9 @@ struct LaunchInfo {
   /// Inherited memory to record into (see FlightRecord), or -1: the rank makes its own.
   int recorder = -1;
 
+  /// The job's secret where the ranks have agreed on one; else it is what read_secret() finds.
+  std::optional<std::string> secret = {};
+
   // Defaults of the World's options; what is not set in the environment has no effect.
   std::string fabric = {};
   int fake_nodes = 0;
@@ -54,6 +57,10 @@ struct LaunchInfo {
 /// Throws Error(rendezvous_failed) when they are incomplete or make no sense, and when another
 /// launcher (Slurm, Open MPI, MPICH) says that this process is one of several.
 [[nodiscard]] std::optional<LaunchInfo> read_environment();
+
+/// Reads the variables of the last line alone into `launch`, for ranks that no launcher has told
+/// of their job. Throws as above.
+void read_link_settings(LaunchInfo& launch);
 
 /// For messages.
 [[nodiscard]] std::string host_name();

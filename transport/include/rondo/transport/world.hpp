@@ -133,10 +133,15 @@ struct RankInfo {
   int node = 0;  ///< ranks of one node share memory; nodes are counted in order of their first rank
 };
 
+/// Gathers `mine`, as long on every rank, into `all` of every rank: rank r's at r * mine.size().
+/// What MPI_Allgather() does, and any other rendezvous that a program has. May throw.
+using Allgather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+
 /// The ranks of a job, seen by one of them: this process.
 ///
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
 ///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
+///   create() takes rank, size and an allgather of a program that has them already.
 ///   make_threads() makes ranks of threads of this process, for tests and examples.
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
 ///   it took part in is not disturbed, however late others are; a collective that it did not post
@@ -161,6 +166,17 @@ class RONDO_TRANSPORT_API World {
   /// Joins the World that the launcher started this process for, or makes one of a single rank.
   /// Waits for all ranks; throws Error(Errc::rendezvous_failed) that names who did not come.
   [[nodiscard]] static World attach(const WorldOptions& options = {});
+
+  /// Joins `size` processes (or threads) that call this with the same options and different ranks.
+  /// `allgather` is called once, unless there is one rank: addresses and a secret of the job travel
+  /// through it, so it must not be visible to others. Rank 0 opens a port for the time of the call,
+  /// and for that of the World if it is on several hosts. The launcher's variables have no effect,
+  /// except those of links (RONDO_FABRIC and others) where `options` say nothing.
+  ///
+  /// Several Worlds may exist at the same time, of the same or of different processes. A problem of
+  /// one rank is thrown on all as Error(Errc::rendezvous_failed); so is what `allgather` got wrong.
+  [[nodiscard]] static World create(int rank, int size, const Allgather& allgather,
+                                    const WorldOptions& options = {});
 
   /// `ranks` Worlds that are one job; hand each to a thread of its own.
   [[nodiscard]] static std::vector<World> make_threads(int ranks, const WorldOptions& options = {});
