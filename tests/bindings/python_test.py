@@ -258,7 +258,7 @@ class Mistakes(unittest.TestCase):
         self.refuses(ValueError, "counts must be", WORLD.allgather, array, counts=[1] * 9)
         self.refuses(ValueError, "sum to", WORLD.reduce_scatter, array, counts=[1] * WORLD.size)
         self.refuses(ValueError, "equal shares", WORLD.reduce_scatter, numpy.array(1.0))
-        self.refuses(ValueError, "ranks", rondo.World.create, 2, 2, None)
+        self.refuses(ValueError, "rank 2 is not", rondo.World.create, 2, 2, None)
 
     def test_options(self):
         self.refuses(TypeError, "no option speed", rondo.World.make_threads, 1, speed=3)

@@ -208,6 +208,34 @@ TEST_P(LazyTest, EveryLayerReducesAllProbesAtOnce) {
   });
 }
 
+// Windows of 1, 2 and 3 iterations. Gradients are 2 on each of up to 4 ranks, so that all sums are
+// numbers of bf16, in the tests of the controller as well.
+TEST_P(LazyTest, InBf16ItDoesTheSameWithHalfTheBytesWhereSumsAreExact) {
+  World{ranks()}.run([](transport::World& world) {
+    LazyOptions options{.lazy_layers = 2, .probes = {{0, 40}, {110, 20}}, .max_interval = 3};
+    LazyRun full(world, {100, 50, 70}, options);
+    options.gradient_type = transport::ElementType::bf16;
+    LazyRun half(world, {100, 50, 70}, options);
+
+    for (int i = 0; i < 7; ++i) {  // the last one opens a window
+      full.constant_step(2.0F);
+      half.constant_step(2.0F);
+    }
+    std::vector<float> of_full(220);
+    std::vector<float> of_half(220);
+    full.scheme->copy_for_evaluation(of_full, {});
+    half.scheme->copy_for_evaluation(of_half, {});
+    full.scheme->flush();
+    half.scheme->flush();
+
+    EXPECT_THAT(of_half, ElementsAreArray(of_full));
+    EXPECT_THAT(half.intervals(), ElementsAreArray(full.intervals()));
+    EXPECT_THAT(half.arrays.parameters, ElementsAreArray(full.arrays.parameters));
+    EXPECT_EQ(2 * half.scheme->counters().global_bytes, full.scheme->counters().global_bytes);
+    EXPECT_EQ(half.scheme->counters().collectives, full.scheme->counters().collectives);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, LazyTest, testing::Values(1, 2, 3, 4));
 
 // In the middle of a window: evaluation, the end of training, and a run that is restored.

@@ -1,8 +1,10 @@
 // How layers are cut into buckets: a pure function, tested over all small cases.
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -117,6 +119,46 @@ TEST(BucketPlanTest, CoversTheLayersInOrderWhateverTheirSizes) {
         }
       }
     }
+  }
+}
+
+// Gradients as bf16.
+
+std::uint16_t rounded(float value) {
+  transport::Bfloat16 result;
+  flat::round({&result, 1}, {&value, 1});
+  return result.bits;
+}
+
+float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+TEST(Bf16Test, EveryNumberOfBf16IsKept) {
+  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const transport::Bfloat16 narrow{static_cast<std::uint16_t>(bits)};
+    float wide = 0.0F;
+    flat::widen({&wide, 1}, {&narrow, 1});
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(wide), bits << 16U);
+    if (!std::isnan(wide)) {
+      ASSERT_EQ(rounded(wide), bits);
+    }
+  }
+}
+
+TEST(Bf16Test, RoundsToTheNearestAndHalfwayToTheEvenOne) {
+  EXPECT_EQ(rounded(from_bits(0x3f807fffU)), 0x3f80U);
+  EXPECT_EQ(rounded(from_bits(0x3f808000U)), 0x3f80U);  // halfway
+  EXPECT_EQ(rounded(from_bits(0x3f808001U)), 0x3f81U);
+  EXPECT_EQ(rounded(from_bits(0x3f818000U)), 0x3f82U);  // halfway
+  EXPECT_EQ(rounded(from_bits(0xbf818000U)), 0xbf82U);
+  EXPECT_EQ(rounded(std::numeric_limits<float>::max()), 0x7f80U);  // infinity is nearer
+  EXPECT_EQ(rounded(std::numeric_limits<float>::denorm_min()), 0U);
+}
+
+// The bits of a NaN that begin in the lower half would be cut off, or carried over to infinity.
+TEST(Bf16Test, NanStaysNan) {
+  for (const std::uint32_t bits : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {
+    const std::uint32_t wide = std::uint32_t{rounded(from_bits(bits))} << 16U;
+    EXPECT_TRUE(std::isnan(from_bits(wide))) << bits;
   }
 }
 

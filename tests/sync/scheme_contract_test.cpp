@@ -23,6 +23,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -86,6 +87,20 @@ const std::vector<UnderTest> schemes_under_test{
     {"SynchronousClipped",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
        return make_synchronous(replica, optimizer, {.clip_norm = 2.0});
+     }},
+    {"SynchronousBf16",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_synchronous(replica, optimizer,
+                               {.bucket_bytes = 1024,
+                                .last_bucket_bytes = 512,
+                                .clip_norm = 2.0,
+                                .gradient_type = transport::ElementType::bf16});
+     }},
+    {"LazyBf16",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       LazyOptions options = lazy_options(replica);
+       options.gradient_type = transport::ElementType::bf16;
+       return make_lazy(replica, optimizer, options);
      }},
     {"Lazy", [](const Replica& replica, SharedOptimizer optimizer,
                 Communicator&) { return make_lazy(replica, optimizer, lazy_options(replica)); }},

@@ -1,6 +1,7 @@
 // Synchronous SGD over ranks that are threads: what it computes, and what it counts.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,6 +19,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "support/world.hpp"
@@ -218,6 +221,130 @@ TEST_P(SynchronousTest, CopiesForEvaluationWithTheMeanOfTheStatistics) {
     EXPECT_THAT(arrays.statistics, Each(static_cast<float>(world.rank())));
     EXPECT_EQ(scheme->counters().evaluation_reductions, world.size() == 1 ? 0U : 1U);
     EXPECT_EQ(scheme->counters().global_reductions, 0U);
+  });
+}
+
+// Gradients sent as bf16.
+
+SynchronousOptions in_bf16() {
+  SynchronousOptions options = small_buckets;
+  options.gradient_type = transport::ElementType::bf16;
+  return options;
+}
+
+/// The parameters after a step of plain SGD at rate 0.125 from 0, by gradients `of` rank and
+/// element.
+template <typename Gradient>
+std::vector<float> one_step(transport::World& world, const SynchronousOptions& options, Gradient of,
+                            SchemeCounters* counters = nullptr) {
+  Arrays arrays(world, layer_sizes);
+  const auto scheme =
+      make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), {}), options);
+  scheme->begin(step_of(0, 1, 1));
+  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
+    arrays.gradients[i] = of(world.rank(), i);
+  }
+  for (const std::size_t layer : backward_order()) scheme->gradients_final(layer);
+  scheme->finish();
+  if (counters != nullptr) *counters = scheme->counters();
+  return {arrays.parameters.begin(), arrays.parameters.end()};
+}
+
+/// Between 1 and 3, and of more bits than bf16 has.
+float long_gradient(int rank, std::size_t i) {
+  return 1.0F + static_cast<float>((i * 37 + static_cast<std::size_t>(rank) * 11) % 101) / 97.0F;
+}
+
+// Whole numbers up to 256 are numbers of bf16; sums are at most 4 x 15.
+TEST_P(SynchronousTest, SumsExactlyWhatBf16Holds) {
+  World{ranks()}.run([](transport::World& world) {
+    const auto gradient = [](int rank, std::size_t i) {
+      return static_cast<float>((static_cast<int>(i) * 5 + rank * 3) % 31 - 15);
+    };
+    EXPECT_THAT(one_step(world, in_bf16(), gradient),
+                ElementsAreArray(one_step(world, small_buckets, gradient)));
+  });
+}
+
+// Positive gradients: each is rounded by at most 2^-8 of itself, so their sum by at most 2^-8 of
+// itself, and then it is rounded likewise. With one rank nothing is sent, and so nothing rounded.
+TEST_P(SynchronousTest, RoundsOtherGradientsAndSumsOnce) {
+  const double tolerance = 2.0 / 256.0 + 1e-4;
+  World{ranks()}.run([&](transport::World& world) {
+    const std::vector<float> exact = one_step(world, small_buckets, long_gradient);
+    const std::vector<float> rounded = one_step(world, in_bf16(), long_gradient);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      ASSERT_NEAR(rounded[i] / exact[i], 1.0, tolerance) << "element " << i;
+    }
+    EXPECT_EQ(rounded == exact, world.size() == 1);
+  });
+}
+
+TEST_P(SynchronousTest, LeavesTheSameBitsOnEveryRankInBf16) {
+  World{ranks()}.run([](transport::World& world) {
+    const std::vector<float> own = one_step(world, in_bf16(), long_gradient);
+    std::vector<float> all(own.size() * static_cast<std::size_t>(world.size()));
+    world.communicator().allgather(std::span<const float>(own), std::span(all)).wait();
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], own[i % own.size()]);
+  });
+}
+
+TEST_P(SynchronousTest, CountsAndMovesHalfTheBytesInBf16) {
+  World{ranks()}.run([](transport::World& world) {
+    const auto run = [&](const SynchronousOptions& options) {
+      SchemeCounters counters;
+      const std::uint64_t before = world.counters().moved_bytes();
+      static_cast<void>(one_step(world, options, long_gradient, &counters));
+      std::vector<std::int64_t> moved{
+          static_cast<std::int64_t>(world.counters().moved_bytes() - before)};
+      world.communicator().allreduce(std::span(moved)).wait();
+      return std::pair(counters, moved[0]);
+    };
+    const auto [full, full_moved] = run(small_buckets);
+    const auto [half, half_moved] = run(in_bf16());
+
+    EXPECT_EQ(2 * half.global_bytes, full.global_bytes);
+    EXPECT_EQ(2 * half_moved, full_moved);
+    EXPECT_EQ(half.collectives, full.collectives);
+    EXPECT_EQ(half.global_reductions, full.global_reductions);
+  });
+}
+
+TEST_P(SynchronousTest, NanAndInfinityGetThroughInBf16) {
+  World{ranks()}.run([](transport::World& world) {
+    const auto gradient = [](int rank, std::size_t i) {
+      constexpr float infinity = std::numeric_limits<float>::infinity();
+      if (rank > 0) return 1.0F;
+      return i % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : infinity;
+    };
+    const std::vector<float> parameters = one_step(world, in_bf16(), gradient);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      ASSERT_TRUE(i % 2 == 0 ? std::isnan(parameters[i]) : std::isinf(parameters[i])) << i;
+    }
+  });
+}
+
+// The norm is that of the widened sums: 3-4-5, all of which bf16 holds.
+TEST_P(SynchronousTest, ClipsByTheNormOfWhatWasReducedInBf16) {
+  World{ranks()}.run([](transport::World& world) {
+    SynchronousOptions options = small_buckets;
+    options.clip_norm = 1.0;
+    const auto gradient = [&](int rank, std::size_t i) {
+      if (rank > 0 || i > 1) return 0.0F;
+      return i == 0 ? 3.0F : 4.0F;
+    };
+    const std::vector<float> full = one_step(world, options, gradient);
+    options.gradient_type = transport::ElementType::bf16;
+    EXPECT_THAT(one_step(world, options, gradient), ElementsAreArray(full));
+  });
+}
+
+TEST(SynchronousMisuseTest, RefusesOtherTypesOfGradients) {
+  World{1}.run([](transport::World& world) {
+    SynchronousOptions options;
+    options.gradient_type = transport::ElementType::i32;
+    EXPECT_THAT([&] { static_cast<void>(one_step(world, options, long_gradient)); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("as f32 or bf16")));
   });
 }
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "failure.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/supervisor.hpp"
 
 namespace rondo::tools::launch_test {
@@ -151,6 +152,17 @@ TEST(OutcomeTest, DescribesSignalsByNumberAndName) {
   EXPECT_EQ((RankEnd{1, 123, killed(SIGKILL)}.describe()),
             "rank 1 (pid 123) was ended by signal 9 (Killed)");
   EXPECT_EQ((RankEnd{0, 7, exited(3)}.describe()), "rank 0 (pid 7) ended with status 3");
+}
+
+TEST(SharingTest, IsSeenFromTheSetsOfAHost) {
+  const CpuSet low{0b0011};
+  const CpuSet middle{0b0110};
+  const CpuSet high{0b1100};
+  EXPECT_EQ(sharing_of(std::vector{low}), Sharing::apart);
+  EXPECT_EQ(sharing_of(std::vector{low, high}), Sharing::apart);
+  EXPECT_EQ(sharing_of(std::vector{low, low, low}), Sharing::all_alike);
+  EXPECT_EQ(sharing_of(std::vector{low, middle, high}), Sharing::overlapping);
+  EXPECT_EQ(sharing_of(std::vector{low, high, low}), Sharing::overlapping);
 }
 
 }  // namespace

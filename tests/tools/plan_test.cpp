@@ -1,6 +1,7 @@
 // `rondo plan` as a program.
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,38 @@ TEST_F(PlanTest, PrintsAnArrayOfOneObjectPerGrid) {
               2 * (8 * 9 * 2e-6 + 4 / 6e9 * 511 / 512 * 62'367'776.0), 1e-12);
   EXPECT_TRUE(array[0]["compute_seconds"].is_null());
   EXPECT_TRUE(array[0]["refused"].is_null());
+}
+
+// As on a CPU without bf16; closed forms and --flops measure nothing.
+TEST_F(PlanTest, RefusesToMeasureBf16WhereTheCpuDoesNotComputeIt) {
+  const Environment old_cpu = {{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"XDG_CACHE_HOME", folder()}};
+  const std::vector<std::string> words = {"plan",       lenet(), "--set", "train.precision=bf16",
+                                          "--strategy", "best",  "-n",    "2"};
+
+  const Ended refused = rondo(words, old_cpu);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("train.precision: bf16 needs a CPU with AVX512_BF16 or AMX"));
+  EXPECT_THAT(refused.err, HasSubstr("or plan by --flops"));
+
+  std::vector<std::string> by_rate = words;
+  by_rate.insert(by_rate.end(), {"--flops", "1e11"});
+  EXPECT_EQ(rondo(by_rate, old_cpu).status, 0);
+}
+
+TEST_F(PlanTest, MeasuresKernelsOfTheTypeThatTrains) {
+  const Environment environment = {{"XDG_CACHE_HOME", folder()}};
+  const std::string facts = rondo({"info", "--format", "json"}).out;
+  if (!nlohmann::json::parse(facts)["bf16"].get<bool>()) GTEST_SKIP() << "no bf16 on this CPU";
+
+  const Ended ended = rondo({"plan", lenet(), "--set", "train.precision=bf16", "--strategy", "best",
+                             "-n", "1", "--measurements", "1"},
+                            environment);
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  std::ifstream file(folder() / "rondo" / "kernel-times.json");
+  const auto times = nlohmann::json::parse(file)["seconds"];
+  EXPECT_FALSE(times.empty());
+  for (const auto& [key, seconds] : times.items()) EXPECT_THAT(key, HasSubstr(": bf16 "));
 }
 
 TEST_F(PlanTest, ListsEveryGridWithASamplePerColumn) {

@@ -57,6 +57,13 @@ TEST(TableTest, QuotesWhatWouldBreakALineOfCsv) {
             "\"the, name\"\n\"a,b\"\n\"say \"\"x\"\"\"\n\"two\nlines\"\nplain text\n");
 }
 
+TEST(TableTest, IsWrittenInTheFormatThatWasAskedFor) {
+  const Table table = table_of(two_rows);
+  EXPECT_EQ(table.in(Format::text), table.text());
+  EXPECT_EQ(table.in(Format::csv), table.csv());
+  EXPECT_EQ(table.in(Format::json), table.json());
+}
+
 TEST(TableTest, WritesAnObjectForEachRowInOrder) {
   const auto rows = nlohmann::ordered_json::parse(table_of(two_rows).json());
   EXPECT_EQ(rows.dump(), R"([{"name":"a","seconds":0.25,"count":12},)"

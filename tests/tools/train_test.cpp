@@ -279,6 +279,15 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"-n", "3", "--set", "train.global_batch=2"},
                     std::vector<std::string>{"-n", "2", "--fabric", "shm"}));
 
+// By the launcher, before any rank starts, and so once.
+TEST_F(TrainTest, RefusesAFabricThatIsNone) {
+  const Ended ended = train({"-n", "2", "--set", "transport.fabric=myrinet"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err),
+              ElementsAre(HasSubstr("transport.fabric: 'myrinet' is none of auto, ucx, ")));
+  EXPECT_FALSE(fs::exists(out()));
+}
+
 TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
   const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--memory-limit",
                              "400KiB", "--out", out(), "--threads", "1", config()});

@@ -16,6 +16,7 @@ namespace {
 
 using rondo::test::error_text;
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -40,6 +41,24 @@ TEST(CombinationsTest, LazyNeedsAnOptimizerThatHeedsScale) {
 TEST(CombinationsTest, LazyHasNoNormToClip) {
   EXPECT_THAT(refusal("lazy", [](Experiment& e) { e.optimizer.clip_norm = 1.0; }),
               AllOf(StartsWith("optimizer.clip_norm: "), HasSubstr("set it to 0")));
+}
+
+// Which schemes can follows from their descriptions.
+TEST(CombinationsTest, SchemesThatSendParametersRefuseBf16) {
+  for (const sync::SchemeDescription& scheme : sync::schemes()) {
+    const std::string name(scheme.name);
+    const auto narrow = [](Experiment& e) { e.train.reduce_precision = "bf16"; };
+    if (scheme.exchange == sync::Exchange::gradients) {
+      Experiment experiment;
+      experiment.update.scheme = name;
+      narrow(experiment);
+      EXPECT_NO_THROW(check_combinations(experiment)) << name;
+    } else {
+      EXPECT_THAT(refusal(name, narrow),
+                  AllOf(StartsWith("train.reduce_precision: update.scheme = \"" + name + "\""),
+                        EndsWith("that sends gradients: \"synchronous\", \"lazy\"")));
+    }
+  }
 }
 
 TEST(CombinationsTest, LazyLayersAreACountAFractionOrAuto) {

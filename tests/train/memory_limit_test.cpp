@@ -108,7 +108,8 @@ PlanOptions options_of(int ranks, const Experiment& experiment) {
           .batch = experiment.train.global_batch,
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
-          .type = precision_of(experiment)};
+          .type = precision_of(experiment),
+          .gradient_type = gradient_type_of(experiment)};
 }
 
 void expect_agreement(std::uint64_t planned, const Used& used, const std::string& what) {
@@ -219,6 +220,13 @@ TEST(PlannedMemoryTest, OfBf16) {
   expect_agreement_on_grids(4, experiment);
   expect_agreement_on_grid(4, experiment, Strategy::grid, 2,
                            {.filter = 2, .layers = {{"*", "filter=2"}}});
+}
+
+TEST(PlannedMemoryTest, OfGradientsSentAsBf16) {
+  Experiment experiment = short_run("resnet20", 32);
+  experiment.train.reduce_precision = "bf16";
+  expect_agreement_on_one_rank(experiment);
+  expect_agreement_on_grids(4, experiment);
 }
 
 // A short last batch has kernels of its own, in the memory of the full one.

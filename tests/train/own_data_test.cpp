@@ -261,6 +261,11 @@ TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
     EXPECT_THAT(rondo::test::error_text<ConfigError>(
                     [&] { train(world, other, {.dataset = &dataset, .make_scheme = make}); }),
                 testing::HasSubstr("the program brings a scheme of its own"));
+    Experiment narrow = experiment();
+    narrow.train.reduce_precision = "bf16";
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { train(world, narrow, {.dataset = &dataset, .make_scheme = make}); }),
+                testing::StartsWith("train.reduce_precision: the program brings a scheme"));
     EXPECT_THAT(rondo::test::error_text<ConfigError>([&] {
                   train(world, experiment(), {.dataset = &dataset, .make_scheme = make});
                 }),

@@ -108,6 +108,16 @@ TEST(PlanTest, SendsHalfOfTheActivationsInBf16) {
   expect_near(seconds(Strategy::domain, 2, options), halo + weights);
 }
 
+TEST(PlanTest, SendsHalfOfTheWeightGradientsInBf16) {
+  PlanOptions options = job(4, 16);
+  options.gradient_type = tensor::DataType::bf16;
+  const double expected = 2 * (alpha * 2 + beta / 2 * 3 / 4 * conv_weights) +
+                          2 * (alpha * 2 + beta / 2 * 3 / 4 * fc_weights);
+  expect_near(seconds(Strategy::batch, 1, options), expected);
+  // By model, weights are where they are, and what is sent are activations and sums.
+  EXPECT_EQ(seconds(Strategy::model, 4, options), seconds(Strategy::model, 4, job(4, 16)));
+}
+
 // The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
 TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;

@@ -133,6 +133,16 @@ TEST(ResumeTest, SynchronousRunsGoOnWithTheSameBits) {
 
 TEST(ResumeTest, SoDoRunsOfOneRank) { expect_same_end(1, experiment_of("synchronous"), {3, 5}); }
 
+TEST(ResumeTest, SoDoRunsThatSendGradientsAsBf16) {
+  for (const char* scheme : {"synchronous", "lazy"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.update.lazy_layers = "2";
+    experiment.update.warmup_epochs = 0.2;
+    experiment.train.reduce_precision = "bf16";
+    expect_same_end(2, experiment, {3, 5});
+  }
+}
+
 TEST(ResumeTest, SoDoLazyRunsWithinAWindow) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   experiment.update.max_interval = 4;

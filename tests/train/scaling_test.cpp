@@ -99,6 +99,13 @@ TEST(ScalingTest, ReductionsWaitForTheirGradients) {
   expect_near(step(scheme("synchronous"), fast), end + last + update);
 }
 
+TEST(ScalingTest, GradientsInBf16AreHalfAsManyElements) {
+  ScalingOptions narrow = on(2);
+  narrow.gradient_type = tensor::DataType::bf16;
+  const double reduced = fc_final + allreduce2(connected / 2) + 2 * allreduce2(convolution / 2);
+  expect_near(step(scheme("synchronous"), narrow), reduced + update);
+}
+
 // fc's 2,600 bytes are a bucket; both convolutions are the other one.
 TEST(ScalingTest, SmallLayersGoTogether) {
   Experiment::Update keys = scheme("synchronous");

@@ -367,9 +367,23 @@ TEST(TrainerGridTest, RanksWithoutImagesLeaveEvaluationAlone) {
   EXPECT_NEAR(grid, alone, 0.002 * alone);
 }
 
-std::vector<tensor::DataType> types() {
-  if (!tensor::computes_bf16()) return {tensor::DataType::f32};
-  return {tensor::DataType::f32, tensor::DataType::bf16};
+/// Of activations, and of gradients as they are sent.
+struct Types {
+  tensor::DataType activations = tensor::DataType::f32;
+  tensor::DataType gradients = tensor::DataType::f32;
+};
+
+std::vector<Types> types() {
+  using tensor::DataType;
+  std::vector<Types> all{{}, {.gradients = DataType::bf16}};
+  if (!tensor::computes_bf16()) return all;
+  all.push_back({.activations = DataType::bf16});
+  all.push_back({.activations = DataType::bf16, .gradients = DataType::bf16});
+  return all;
+}
+
+std::string precision(tensor::DataType type) {
+  return type == tensor::DataType::bf16 ? "bf16" : "fp32";
 }
 
 // By ring collectives: small ones are made by every rank reading all others.
@@ -382,22 +396,25 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
   for (const Experiment::Grid& grid :
        {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
     const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
-    for (const tensor::DataType type : types()) {
+    for (const Types& type : types()) {
       std::uint64_t bytes = 0;
       for (const std::uint64_t layer :
-           activation_bytes(model, choice.splits, choice.grid, 24, type)) {
+           activation_bytes(model, choice.splits, choice.grid, 24, type.activations)) {
         bytes += layer;
       }
       for (const std::uint64_t gradient : gradient_elements(model, choice.splits, choice.grid)) {
-        bytes += gradient * sizeof(float);
+        bytes += gradient * tensor::size_of(type.gradients);
       }
-      experiment.train.precision = type == tensor::DataType::bf16 ? "bf16" : "fp32";
+      experiment.train.precision = precision(type.activations);
+      experiment.train.reduce_precision = precision(type.gradients);
 
       const Outcome outcome =
           train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
 
-      EXPECT_EQ(outcome.summaries[0].bytes_sent, bytes) << tensor::name_of(type);
-      EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, bytes) << tensor::name_of(type);
+      const std::string outcome_of =
+          experiment.train.precision + ", gradients as " + experiment.train.reduce_precision;
+      EXPECT_EQ(outcome.summaries[0].bytes_sent, bytes) << outcome_of;
+      EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, bytes) << outcome_of;
     }
   }
 }
@@ -470,15 +487,21 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
   });
 }
 
+Experiment with_batch_of_24() {
+  Experiment experiment;
+  experiment.train.global_batch = 24;
+  return experiment;
+}
+
 TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
   const auto lines =
-      grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), 24, tensor::DataType::f32);
+      grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), with_batch_of_24());
   EXPECT_THAT(lines.at(0), HasSubstr("2 replicas of 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
-  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), 24, tensor::DataType::f32),
+  EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), with_batch_of_24()),
               testing::IsEmpty());
 }
 

@@ -223,6 +223,58 @@ TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
   EXPECT_GE(outcome.summaries.at(0).bytes_sent, outcome.summaries.at(0).synchronous_bytes_sent);
 }
 
+// Gradients that are sent as bf16.
+
+Experiment reducing_in_bf16(Experiment experiment) {
+  experiment.train.reduce_precision = "bf16";
+  return experiment;
+}
+
+// 8 steps of two pairs of ranks, which are nodes of their own.
+TEST(TrainerBf16GradientsTest, HalveTheBytesInsideNodesAndBetweenThem) {
+  for (const Backend backend : {Backend::shm, Backend::hierarchy}) {
+    const rondo::test::World world(backend, 4);
+    const RunSummary full = train_on(world, 4, experiment_of("synchronous")).summaries.at(0);
+    const Outcome outcome = train_on(world, 4, reducing_in_bf16(experiment_of("synchronous")));
+    const RunSummary& half = outcome.summaries.at(0);
+
+    EXPECT_EQ(2 * half.global_bytes, full.global_bytes);
+    EXPECT_EQ(half.global_bytes, half.synchronous_bytes);
+    EXPECT_EQ(2 * half.synchronous_bytes_sent, full.synchronous_bytes_sent);
+    EXPECT_EQ(2 * half.bytes_sent, full.bytes_sent);
+    EXPECT_EQ(half.global_reductions, full.global_reductions);
+    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+  }
+}
+
+// What is not sent is not rounded.
+TEST(TrainerBf16GradientsTest, ChangeNothingOnOneRank) {
+  for (const char* scheme : {"synchronous", "lazy"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.update.lazy_layers = "2";
+    EXPECT_EQ(train_on(1, reducing_in_bf16(experiment)).parameters,
+              train_on(1, experiment).parameters);
+  }
+}
+
+TEST(TrainerBf16GradientsTest, LearnUnderEverySchemeThatSendsGradients) {
+  for (const char* scheme : {"synchronous", "lazy"}) {
+    Experiment experiment = reducing_in_bf16(learning(scheme));
+    experiment.update.warmup_epochs = 1.0;
+    const Outcome outcome = train_on(2, experiment);
+    EXPECT_GE(outcome.metrics.at(0).accuracy, 80.0) << scheme;
+    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
+  }
+}
+
+TEST(TrainerBf16GradientsTest, LearnOnAGridWithClippingAndMicroBatches) {
+  Experiment experiment = reducing_in_bf16(learning("synchronous"));
+  experiment.grid.height = 2;
+  experiment.train.accumulate = 2;
+  experiment.optimizer.clip_norm = 5.0;
+  EXPECT_GE(train_on(4, experiment).metrics.at(0).accuracy, 80.0);
+}
+
 TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");

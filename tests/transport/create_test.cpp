@@ -1,4 +1,4 @@
-// World::create(): ranks that find each other by an allgather of the program's own.
+// World::create() among processes without a World of their own, and several Worlds at a time.
 
 #include <algorithm>
 #include <barrier>
@@ -26,8 +26,6 @@
 
 namespace rondo::transport::create_test {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr std::size_t most_bytes = 4096;
 constexpr std::size_t most_ranks = 8;
@@ -163,62 +161,6 @@ TEST(CreateTest, JoinsThreadsInSeveralWorlds) {
     EXPECT_EQ(sum_of_ranks(one), 3);
   });
   EXPECT_THAT(errors, testing::Each(""));
-}
-
-TEST(CreateTest, NeedsNoExchangeForOneRank) {
-  World world = World::create(0, 1, [](auto, auto) { FAIL(); });
-  EXPECT_EQ(sum_of_ranks(world), 1);
-}
-
-TEST(CreateTest, RefusesWrongArguments) {
-  const Allgather nothing = [](auto, auto) {};
-  EXPECT_THROW((void)World::create(2, 2, nothing), std::invalid_argument);
-  EXPECT_THROW((void)World::create(-1, 2, nothing), std::invalid_argument);
-  EXPECT_THROW((void)World::create(0, 0, nothing), std::invalid_argument);
-  EXPECT_THROW((void)World::create(0, 2, {}), std::invalid_argument);
-}
-
-TEST(CreateTest, SaysWhatTheAllgatherGotWrong) {
-  const auto errors = errors_of(1, [](int) { (void)World::create(0, 2, [](auto, auto) {}); });
-  EXPECT_THAT(errors[0], HasSubstr("has put no card of rank 0 where it belongs"));
-  EXPECT_THAT(errors_of(1,
-                        [](int) {
-                          (void)World::create(0, 2, [](auto, auto) {
-                            throw std::runtime_error("the program's own");
-                          });
-                        }),
-              testing::ElementsAre("the program's own"));
-}
-
-TEST(CreateTest, NamesTheRankThatCountsOtherwise) {
-  SharedAllgather shared(2);
-  const auto errors = errors_of(2, [&](int rank) {
-    (void)World::create(rank, 2 + rank, [&](auto mine, auto all) {
-      shared.of(rank)(mine, all.first(2 * mine.size()));
-      // The third card of a rank that counts three of two: again the last.
-      if (rank == 1) std::ranges::copy(mine, all.begin() + 2 * std::ptrdiff_t(mine.size()));
-    });
-  });
-  EXPECT_THAT(errors[0], HasSubstr("rank 1 on host"));
-  EXPECT_THAT(errors[0], HasSubstr("says that there are 3 ranks, this one 2"));
-  EXPECT_THAT(errors[1], HasSubstr("no card of rank 2"));
-}
-
-// Nobody waits for a rank that cannot take part.
-TEST(CreateTest, TellsAllRanksOfAProblemOfOne) {
-  constexpr int ranks = 2;
-  SharedAllgather shared(ranks);
-  test::expect_success(ranks, test::MeetingPlace{.coordinator = "of nobody"}, [&] {
-    if (own_rank() == 1) ::setenv("RONDO_FAKE_NODES", "many", 1);
-    try {
-      (void)World::create(own_rank(), ranks, shared.of(own_rank()));
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::rendezvous_failed);
-      EXPECT_THAT(error.what(), HasSubstr("rank 1 on host"));
-      EXPECT_THAT(error.what(), HasSubstr("RONDO_FAKE_NODES='many'"));
-    }
-  });
 }
 
 }  // namespace

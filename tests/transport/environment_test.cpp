@@ -42,8 +42,7 @@ class EnvironmentTest : public testing::Test {
   static void clear() {
     for (const char* name :
          {"RONDO_COORDINATOR", "RONDO_RANK", "RONDO_SIZE", "RONDO_LISTENER", "RONDO_FABRIC",
-          "RONDO_FAKE_NODES", "RONDO_INTERFACE", "RONDO_LATENCY_US", "RONDO_BANDWIDTH_GBS",
-          "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+          "RONDO_FAKE_NODES", "RONDO_INTERFACE", "RONDO_LATENCY_US", "RONDO_BANDWIDTH_GBS"}) {
       ::unsetenv(name);
     }
   }
@@ -95,7 +94,9 @@ TEST_F(EnvironmentTest, TellsWhereTheStoreIs) {
   const std::vector<std::pair<std::string, Endpoint>> cases{
       {"node7.cluster:4711", {.host = "node7.cluster", .port = 4711}},
       {"10.0.0.1:1", {.host = "10.0.0.1", .port = 1}},
-      {"[fe80::1]:65535", {.host = "fe80::1", .port = 65535}}};
+      {"[fe80::1]:65535", {.host = "fe80::1", .port = 65535}},
+      {"10.0.0.1,10.1.0.1:7", {.host = "10.0.0.1,10.1.0.1", .port = 7}},
+      {"[10.0.0.1,fd00::1]:7", {.host = "10.0.0.1,fd00::1", .port = 7}}};
   for (const auto& [text, endpoint] : cases) {
     set_job("tcp:" + text + "/" + job_, "1", "2");
 
@@ -144,16 +145,6 @@ TEST_F(EnvironmentTest, RefusesOptionsThatMakeNoSense) {
     set(name, value);
     EXPECT_THAT(error(), HasSubstr(name + "=")) << value;
     ::unsetenv(name.c_str());
-  }
-}
-
-TEST_F(EnvironmentTest, RefusesToBeAloneUnderAnotherLauncher) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    set(name, "4");
-    EXPECT_THAT(error(), HasSubstr("rondo run -n 4"));
-    set(name, "1");
-    EXPECT_FALSE(read_environment());
-    ::unsetenv(name);
   }
 }
 

@@ -26,6 +26,7 @@ SANITIZED = [
     "-Dcpp_args=-g1",
     "-Dbenchmarks=disabled",
     "-Db_lundef=false",
+    "-Dtorch=disabled",
 ]
 # More tests than this fail together for a reason that stays when they are run again.
 MOST_REPEATED = 5
@@ -222,6 +223,12 @@ def check_pytorch(check):
         return
     rondo = RELEASE.folder / "tools" / "rondo"
     check.run(name, [python, "tests/tools/pytorch_exchange.py", str(rondo)])
+    name = "backend of torch.distributed"
+    if not list((RELEASE.folder / "bindings" / "torch").glob("*.so")):
+        check.tally.skipped.append(f"{name}: the package libtorch-dev or pybind11-dev is absent")
+        return
+    command = ["meson", "devenv", "-C", str(RELEASE.folder)]
+    check.run(name, [*command, python, str(pathlib.Path("tests/torch/backend_test.py").resolve())])
 
 
 def check_rest(check):

@@ -14,14 +14,15 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "bench/measure.hpp"
 #include "bench/operation.hpp"
 #include "failure.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "world.hpp"
@@ -204,27 +205,18 @@ Bench checked_bench(const OperationKind& kind, const BenchOptions& options, int 
   return bench;
 }
 
-// In the form that was asked for.
-std::string format_rows(const std::vector<BenchRow>& rows, Format format) {
-  const Table table = table_of(rows);
-  if (format == Format::json) return table.json();
-  return format == Format::csv ? table.csv() : table.text();
-}
-
 // All ranks get the same rows, and so the same status; rank 0 prints.
 int measure_as_rank(const Bench& bench, const BenchOptions& options) {
-  const int threads = std::max(threads_from_environment(), 1);
   // Ranks with several threads let the transport use them in large reductions, as the trainer does.
-  const std::unique_ptr<transport::Team> team = make_openmp_team(threads);
-  transport::WorldOptions with_team = world_options();
-  with_team.waiting = options.waiting;
-  with_team.team = team.get();
-  with_team.fabric.allreduce = options.algorithms;
-  transport::World world = transport::World::attach(with_team);
+  transport::WorldOptions wanted = world_options();
+  wanted.waiting = options.waiting;
+  wanted.fabric.allreduce = options.algorithms;
+  JoinedRank self = join_as_rank(std::move(wanted), options.launch.placement);
+  transport::World& world = self.world;
   const bool prints = world.rank() == 0;
-  if (prints) print_header(world, bench, name_of(waitings, options.waiting), threads);
+  if (prints) print_header(world, bench, name_of(waitings, options.waiting), self.threads);
   const auto rows = measure(world, bench);
-  if (prints) fmt::print("{}", format_rows(rows, options.format));
+  if (prints) fmt::print("{}", table_of(rows).in(options.format));
   // Every rank decides from the same numbers, so the job has one status.
   const auto lines = complaints(rows, options.least_bus_gb_per_second);
   for (const std::string& line : lines) {

@@ -91,6 +91,11 @@ Option& Option::needs(const Option& other) {
   return *this;
 }
 
+Option& Option::hidden() {
+  option_->group("");
+  return *this;
+}
+
 // All commands of a program share what was typed and the exit status.
 Command Command::add(const std::string& name, const std::string& summary) {
   return {*app_->add_subcommand(name, summary), *line_, *status_};

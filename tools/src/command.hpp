@@ -64,6 +64,8 @@ class Option {
   Option& separated_by(char separator);
   Option& excludes(const Option& other);
   Option& needs(const Option& other);
+  /// Help does not show it.
+  Option& hidden();
 
  private:
   CLI::Option* option_;

@@ -60,6 +60,7 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
     {"train", "accumulate", comment, "micro-batches, one after another, that save memory"},
     {"train", "memory_limit", comment, "bytes that a rank's arrays may take; 0: no limit"},
     {"train", "precision", comment, "bf16 halves activations, on CPUs that compute it"},
+    {"train", "reduce_precision", comment, "bf16 halves gradients on their way, on any CPU"},
     {"checkpoint", "every_epochs", comment, "epochs between checkpoints; 0: none for their number"},
     {"checkpoint", "keep", comment, "so many of the newest ones are kept"},
     {"optimizer", "name", set, "sgd, adam or adamw"},

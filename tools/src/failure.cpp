@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
@@ -29,6 +31,16 @@ std::string one_line(std::string text) {
 // A lack of memory is this rank's own failure; any other error of the transport is about a peer.
 int status_of(const transport::Error& error) {
   return error.code() == transport::Errc::out_of_memory ? exit_failed : exit_peer_lost;
+}
+
+// Which rank this is, for a message; nothing when it is none, or when its launcher's variables are
+// what the message is about.
+std::optional<std::string> own_rank() {
+  try {
+    return is_rank() ? std::optional(rank_name()) : std::nullopt;
+  } catch (const transport::Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -59,12 +71,13 @@ Failure describe(const std::exception_ptr& exception) {
 // Errors that all ranks have are said once, by rank 0.
 int report(const std::exception_ptr& exception) {
   const Failure failure = describe(exception);
+  const auto rank = own_rank();
   // A launcher, or a command without ranks.
-  if (!is_rank()) {
+  if (!rank) {
     fmt::print(stderr, "rondo: {}\n", failure.text);
   } else if (!failure.on_all_ranks) {
-    fmt::print(stderr, "rondo: rank {}: {}\n", rank_name(), failure.text);
-  } else if (rank_name() == "0") {
+    fmt::print(stderr, "rondo: rank {}: {}\n", *rank, failure.text);
+  } else if (*rank == "0") {
     fmt::print(stderr, "rondo: {}\n", failure.text);
   }
   return failure.status;

@@ -26,6 +26,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "table.hpp"
@@ -71,10 +72,11 @@ Table table_of(const Evaluation& evaluation) {
 
 // Every rank has the result, which is a sum over all of them; rank 0 prints it.
 int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
-  transport::World world = transport::World::attach(world_options());
-  const int threads = std::max(threads_from_environment(), 1);
-  const Evaluation evaluation{trained, world.size(),
-                              train::evaluate(world, trained.experiment, trained.weights, threads)};
+  JoinedRank self = join_as_rank(world_options(), request.launch.placement);
+  transport::World& world = self.world;
+  const Evaluation evaluation{
+      trained, world.size(),
+      train::evaluate(world, trained.experiment, trained.weights, self.threads)};
   if (world.rank() != 0) return exit_done;
   const Table table = table_of(evaluation);
   fmt::print("{}", request.format == Format::json ? table.json_object() : table.text());
@@ -157,11 +159,7 @@ int run_predict(const PredictRequest& request) {
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
     all.insert(all.end(), guesses.begin(), guesses.end());
   }
-  const Table table = table_of(all);
-  const bool csv = request.format == Format::csv;
-  fmt::print("{}", request.format == Format::json ? table.json()
-                   : csv                          ? table.csv()
-                                                  : table.text());
+  fmt::print("{}", table_of(all).in(request.format));
   return exit_done;
 }
 

@@ -304,6 +304,12 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
   return placement;
 }
 
+std::vector<int> cpus_of(const std::vector<Core>& cores) {
+  std::vector<int> cpus;
+  for (const Core& core : cores) cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
+  return cpus;
+}
+
 std::string describe(const std::vector<Core>& cores) {
   std::vector<int> numbers;
   numbers.reserve(cores.size());

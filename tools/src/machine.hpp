@@ -78,6 +78,9 @@ struct Placement {
 /// threads that were asked for exceed the cores, unless `oversubscribe`.
 [[nodiscard]] Placement place(const Machine& machine, const PlacementRequest& request);
 
+/// The kernel's numbers of all their hardware threads.
+[[nodiscard]] std::vector<int> cpus_of(const std::vector<Core>& cores);
+
 /// "core 3", "cores 0-3", "cores 0-1,8-9": by the first hardware thread of each.
 [[nodiscard]] std::string describe(const std::vector<Core>& cores);
 

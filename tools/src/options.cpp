@@ -24,17 +24,6 @@ const Choices<Binding> bindings = {{"auto", Binding::automatic}, {"none", Bindin
 // A bench of more than a TiB is a mistake.
 constexpr std::size_t largest_bench = std::size_t{1} << 40U;
 
-// What is wrong with `text` as a fabric's name.
-std::string check_fabric(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  const std::string_view name = std::string_view(text).substr(0, colon);
-  const bool alone = colon == std::string::npos;
-  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
-  // Whether the transport or provider exists is for the plug-in to say.
-  if (known && (alone || colon + 1 < text.size())) return {};
-  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
-}
-
 [[noreturn]] void refuse_size(std::string_view text, std::string_view why) {
   throw UsageError(
       fmt::format("the size '{}' {}; write bytes as 4, 64K, 64KB or 64KiB (also M, G, T, P, E), "
@@ -72,6 +61,16 @@ const Choices<Format> text_or_json = {{"text", Format::text}, {"json", Format::j
 const Choices<Format> table_or_json = {{"table", Format::text}, {"json", Format::json}};
 const Choices<Format> table_csv_or_json = {
     {"table", Format::text}, {"csv", Format::csv}, {"json", Format::json}};
+
+// Whether the transport or provider exists is for the plug-in to say.
+std::string complaint_about_fabric(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = std::string_view(text).substr(0, colon);
+  const bool alone = colon == std::string::npos;
+  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  if (known && (alone || colon + 1 < text.size())) return {};
+  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
+}
 
 Option add_format_option(Command& command, Format& format, const Choices<Format>& formats,
                          const std::string& text) {
@@ -118,7 +117,7 @@ void add_fabric_options(Command& command, FabricRequest& request) {
   command
       .option("--fabric", request.fabric,
               "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
-      .check(check_fabric)
+      .check(complaint_about_fabric)
       .with_default(transport::FabricOptions{}.name)
       .value("NAME");
   command

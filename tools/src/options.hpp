@@ -10,11 +10,9 @@
 #include "command.hpp"
 #include "launch/environment.hpp"
 #include "machine.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
-
-/// What a command prints its results as.
-enum class Format { text, csv, json };
 
 extern const Choices<Format> text_or_json;
 extern const Choices<Format> table_or_json;
@@ -32,6 +30,9 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
 /// Adds the options that every command with ranks of its own has: -n, --threads, --bind and
 /// --oversubscribe.
 void add_placement_options(Command& command, PlacementRequest& request);
+
+/// What is wrong with `text` as the name of a fabric; empty: nothing.
+[[nodiscard]] std::string complaint_about_fabric(const std::string& text);
 
 /// Adds --fake-nodes, --fabric, --interface, --latency-us and --bandwidth-gbs.
 void add_fabric_options(Command& command, FabricRequest& request);

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
@@ -263,6 +264,10 @@ struct Job {
   train::PlanOptions plan;
 };
 
+tensor::DataType type_called(const std::string& precision) {
+  return precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
+}
+
 // Reads the configuration, and adds what it says to what was asked.
 Job job_of(const PlanRequest& request) {
   std::vector<std::string> settings = request.settings;
@@ -277,7 +282,8 @@ Job job_of(const PlanRequest& request) {
   job.plan.optimizer_elements = train::optimizer_elements(job.experiment.optimizer);
   job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
-  if (job.experiment.train.precision == "bf16") job.plan.type = tensor::DataType::bf16;
+  job.plan.type = type_called(job.experiment.train.precision);
+  job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
@@ -317,6 +323,12 @@ void plan_by_forms(const Job& job) {
 
 // Measured times of kernels; those that are in the file are not measured again.
 train::ComputeTable table_of(const Job& job) {
+  try {
+    tensor::require_computable(job.plan.type);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(fmt::format(
+        "train.precision: {}, or plan by --flops, which measures no kernel", error.what()));
+  }
   return train::ComputeTable(measured_threads(job.request, job.experiment), times_file(),
                              job.plan.type);
 }
@@ -379,7 +391,8 @@ train::ScalingOptions scaling_options(const Job& job) {
                                 .fabric = job.plan.fabric,
                                 .node = job.plan.node,
                                 .ranks_per_node = job.plan.ranks_per_node,
-                                .optimizer_elements = job.plan.optimizer_elements};
+                                .optimizer_elements = job.plan.optimizer_elements,
+                                .gradient_type = job.plan.gradient_type};
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
@@ -409,20 +422,15 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
 void predict_scaling(const Job& job) {
   const train::ScalingOptions options = scaling_options(job);
   const std::vector<train::ScalingPoint> points = scaling_points(job, options);
-  const Table table = scaling_table(points);
-  if (job.request.format == Format::json) {
-    fmt::print("{}", table.json());
-  } else if (job.request.format == Format::csv) {
-    fmt::print("{}", table.csv());
-  } else {
+  if (job.request.format == Format::text) {
     const bool strong = options.fixed == train::FixedBatch::global;
     fmt::print("{}, {}, {} samples {}; {} per node; {:.3g} us and {:.3g} GB/s\n", job.model.name,
                job.experiment.update.scheme, options.batch,
                strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
                options.ranks_per_node, 1e6 * options.fabric.alpha_seconds,
                1e-9 * options.fabric.bandwidth);
-    fmt::print("{}", table.text());
   }
+  fmt::print("{}", scaling_table(points).in(job.request.format));
 }
 
 // The library throws invalid_argument for what cannot be planned: a mistake of the user here.

@@ -143,6 +143,18 @@ std::string Table::csv() const {
 
 std::string Table::json() const { return TableJson::array(*this).dump(2) + '\n'; }
 
+std::string Table::in(Format format) const {
+  switch (format) {
+    case Format::csv:
+      return csv();
+    case Format::json:
+      return json();
+    case Format::text:
+      break;
+  }
+  return text();
+}
+
 std::string Table::json_object() const { return TableJson::row(*this, 0).dump(2) + '\n'; }
 
 }  // namespace rondo::tools

@@ -17,6 +17,9 @@ namespace rondo::tools {
 
 class Table;
 
+/// What a command prints its results as.
+enum class Format { text, csv, json };
+
 /// What stands in one cell. Nothing is a dash in text (an empty cell if it is aligned to the left),
 /// an empty field in CSV, null in JSON. A table within a table is shown in JSON only.
 using Value = std::variant<std::monostate, std::int64_t, std::uint64_t, double, std::string,
@@ -44,6 +47,8 @@ class Table {
   [[nodiscard]] std::string csv() const;
   /// An array with an object for each row.
   [[nodiscard]] std::string json() const;
+  /// One of the three.
+  [[nodiscard]] std::string in(Format format) const;
   /// The only row as an object.
   [[nodiscard]] std::string json_object() const;
 

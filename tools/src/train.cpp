@@ -31,6 +31,8 @@
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
+#include "launch/environment.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "train/profile.hpp"
@@ -249,23 +251,34 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
 
 // Trains as the rank that this process was started for. When it fails in the transport, or gets
 // SIGUSR2 and has completed the step, its flight record is written.
-int train_as_rank(const TrainRank& rank) {
+int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   const DumpRequest request;
-  const std::unique_ptr<transport::Team> team = make_openmp_team(rank.threads);
   transport::WorldOptions options = world_options(rank.experiment);
-  options.team = team.get();
   options.dump_folder = rank.flight_record;
-  transport::World world = transport::World::attach(options);
+  JoinedRank self = join_as_rank(std::move(options), placement);
+  // The run records what it was run with, not 0 for "as many as there are".
+  rank.threads = self.threads;
+  rank.experiment.train.threads = self.threads;
   std::optional<RunFolder> own;
   // Rank 0 has said why there is no folder; the others end with the same status.
-  const auto folder = agree_on_folder(world, rank, own);
+  const auto folder = agree_on_folder(self.world, rank, own);
   if (!folder) return exit_usage;
-  train_in(world, rank, *folder, request, team.get());
+  train_in(self.world, rank, *folder, request, self.team.get());
   return exit_done;
 }
 
 StepRange steps_of(const TrainRequest& options) {
   return options.profile_steps.empty() ? StepRange{} : parse_steps(options.profile_steps);
+}
+
+void refuse_more_threads_than_cores(const PlacementRequest& request) {
+  const int threads = request.threads > 0 ? request.threads : threads_from_environment();
+  const auto cores = static_cast<int>(read_machine().cores.size());
+  if (threads <= std::max(cores, 1) || request.oversubscribe) return;
+  throw UsageError(fmt::format(
+      "{} threads were asked for, but a rank may use {} cores here; ask for fewer, give the "
+      "launcher fewer ranks, or add --oversubscribe",
+      threads, cores));
 }
 
 int train_here(const TrainRequest& options, const train::Experiment& experiment) {
@@ -278,19 +291,10 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
       options.launch.flight_record.empty() ? rank.folder : options.launch.flight_record;
   rank.format = options.format;
   if (options.profile) rank.profile = steps_of(options);
-  const int asked = threads_asked_for(options, experiment);
-  rank.threads = asked > 0 ? asked : std::max(threads_from_environment(), 1);
-  const auto cores = static_cast<int>(read_machine().cores.size());
-  if (rank.threads > std::max(cores, 1) && rank.threads > 1 &&
-      !options.launch.placement.oversubscribe) {
-    throw UsageError(fmt::format(
-        "{} threads were asked for, but a rank may use {} cores here; ask for fewer, give the "
-        "launcher fewer ranks, or add --oversubscribe",
-        rank.threads, cores));
-  }
-  // The run records what it was run with, not 0 for "as many as there are".
-  rank.experiment.train.threads = rank.threads;
-  return train_as_rank(rank);
+  PlacementRequest placement = options.launch.placement;
+  placement.threads = threads_asked_for(options, experiment);
+  refuse_more_threads_than_cores(placement);
+  return train_as_rank(std::move(rank), placement);
 }
 
 int run_train(const TrainRequest& options) {

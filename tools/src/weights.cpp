@@ -146,18 +146,10 @@ std::string as_text(const train::WeightsSummary& summary) {
 
 int run_inspect(const InspectRequest& request) {
   const train::WeightsSummary summary = train::summarize_weights(request.file);
-  switch (request.format) {
-    case Format::text:
-      fmt::print("{}", as_text(summary));
-      break;
-    // The tensors alone: metadata are no rows of the same table.
-    case Format::csv:
-      fmt::print("{}", tensors_of(summary).csv());
-      break;
-    case Format::json:
-      fmt::print("{}", as_json(summary));
-      break;
-  }
+  // In CSV the tensors alone: metadata are no rows of the same table.
+  fmt::print("{}", request.format == Format::json  ? as_json(summary)
+                   : request.format == Format::csv ? tensors_of(summary).csv()
+                                                   : as_text(summary));
   return exit_done;
 }
 

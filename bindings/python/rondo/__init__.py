@@ -246,7 +246,17 @@ def _load():
     return library
 
 
-_c = _load()
+class _Library:
+    """librondo.so, loaded when it is first called: `rondo.torch` does without it."""
+
+    def __getattr__(self, name):
+        library = _load()
+        for function in (*_CHECKED, *_PLAIN, *_FREE):
+            setattr(self, function, getattr(library, function))
+        return getattr(library, name)
+
+
+_c = _Library()
 
 
 # ---- Arguments

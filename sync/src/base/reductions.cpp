@@ -5,6 +5,10 @@
 // bucket becomes final last, when there is no backward left to hide its reduction: it is kept
 // small.
 //
+// Gradients may be sent as bf16. They are sums over samples and are divided by the number of
+// samples only after the reduction, in fp32: bf16 has the exponents of fp32, so that what is lost
+// by rounding does not depend on the scale, and a division before it would only round once more.
+//
 // And sums over the elements of a model that several ranks may hold together. All ranks must get
 // the same bits, because they decide by them: what to clip, and how long a lazy window is.
 
@@ -77,22 +81,52 @@ void SliceAllreduce::append(transport::Communicator& slice, std::size_t size) {
   }
 }
 
+// Each part that is reduced gets room of its own, one behind the other.
+void SliceAllreduce::send_as(transport::ElementType type, std::pmr::memory_resource* memory) {
+  if (type == transport::ElementType::f32) return;
+  if (type != transport::ElementType::bf16) {
+    throw std::invalid_argument("gradients are sent as f32 or bf16, and as no other type");
+  }
+  std::size_t elements = 0;
+  for (const Part& part : parts_) elements += part.is_reduced() ? part.size : 0;
+  std::span rest(sent_.emplace(elements, transport::Bfloat16(), memory));
+  for (Part& part : parts_) {
+    if (!part.is_reduced()) continue;
+    part.sent = rest.first(part.size);
+    rest = rest.subspan(part.size);
+  }
+}
+
 void SliceAllreduce::post_part(std::size_t part, std::span<float> values,
                                SchemeCounters* counters) {
   Part& posted = parts_[part];
   if (!posted.is_reduced()) return;
-  posted.request = posted.slice->allreduce(values.subspan(posted.offset, posted.size));
+  const std::span<float> own = values.subspan(posted.offset, posted.size);
+  if (posted.sent.empty()) {
+    posted.request = posted.slice->allreduce(own);
+  } else {
+    flat::round(posted.sent, own);
+    posted.request = posted.slice->allreduce(posted.sent);
+    posted.sum_goes_to = own;
+  }
   if (counters == nullptr) return;
   ++counters->collectives;
-  counters->global_bytes += bytes_of(posted.size);
+  counters->global_bytes += posted.sent.empty() ? own.size_bytes() : posted.sent.size_bytes();
 }
 
 void SliceAllreduce::post(std::span<float> values, SchemeCounters* counters) {
   for (std::size_t part = 0; part < parts_.size(); ++part) post_part(part, values, counters);
 }
 
+void SliceAllreduce::wait_for(std::size_t part) {
+  Part& waited = parts_[part];
+  waited.request.wait();
+  if (waited.sum_goes_to.empty()) return;
+  flat::widen(std::exchange(waited.sum_goes_to, {}), waited.sent);
+}
+
 void SliceAllreduce::wait() {
-  for (Part& part : parts_) part.request.wait();
+  for (std::size_t part = 0; part < parts_.size(); ++part) wait_for(part);
 }
 
 bool SliceAllreduce::reduces() const noexcept {
@@ -100,7 +134,7 @@ bool SliceAllreduce::reduces() const noexcept {
 }
 
 BucketReduction::BucketReduction(const Replica& replica, std::size_t first_layer,
-                                 const BucketLimits& limits)
+                                 const BucketLimits& limits, transport::ElementType type)
     : replica_(replica),
       first_layer_(first_layer),
       buckets_(plan_buckets(std::span(replica.layers).subspan(first_layer), limits)),
@@ -113,6 +147,7 @@ BucketReduction::BucketReduction(const Replica& replica, std::size_t first_layer
         i);
     reduction_.add(*bucket.slice, bucket.offset, bucket.size);
   }
+  reduction_.send_as(type, &replica.world->arena());
 }
 
 void BucketReduction::begin() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/request.hpp>
 
 namespace rondo::transport {
@@ -41,18 +43,24 @@ struct BucketLimits {
 
 /// Sums parts of an array over the ranks, each over its own group, without blocking. A part that
 /// this rank holds alone, or that is empty, is not reduced.
+///
+/// Values may be sent as bf16, half the bytes. A part is rounded when it is posted, the transport
+/// rounds its sum, and the first wait for the part widens it again: all ranks hold the same bits.
 class SliceAllreduce {
  public:
   /// The next part: elements [offset, offset + size). `slice` is lent.
   void add(transport::Communicator& slice, std::size_t offset, std::size_t size);
   /// The elements behind the part before. A part of the same slice becomes longer instead.
   void append(transport::Communicator& slice, std::size_t size);
+  /// Sends the parts as `type`, f32 or bf16, from now on. Call it after the last add() or append().
+  /// Rounded values lie in `memory`.
+  void send_as(transport::ElementType type, std::pmr::memory_resource* memory);
 
   /// Posts one part of `values`, or all of them in order, and counts it if there are `counters`.
   void post_part(std::size_t part, std::span<float> values, SchemeCounters* counters);
   void post(std::span<float> values, SchemeCounters* counters = nullptr);
 
-  void wait_for(std::size_t part) { parts_[part].request.wait(); }
+  void wait_for(std::size_t part);
   void wait();
 
   /// Is any part reduced with another rank?
@@ -64,11 +72,14 @@ class SliceAllreduce {
     std::size_t offset;
     std::size_t size;
     transport::Request request = {};
+    std::span<transport::Bfloat16> sent = {};  ///< where it is rounded; empty: sent as it lies
+    std::span<float> sum_goes_to = {};         ///< of what was rounded and not yet waited for
 
     [[nodiscard]] bool is_reduced() const noexcept { return size > 0 && slice->size() > 1; }
   };
 
   std::vector<Part> parts_;
+  std::optional<std::pmr::vector<transport::Bfloat16>> sent_;  // of all parts, if any is rounded
 };
 
 /// Sums the gradients of a replica's layers from `first_layer` on over their slices, in buckets,
@@ -77,8 +88,9 @@ class SliceAllreduce {
 /// Per iteration: begin(); layer_final() for every layer from `first_layer` on; update().
 class BucketReduction {
  public:
-  /// `replica` is lent.
-  BucketReduction(const Replica& replica, std::size_t first_layer, const BucketLimits& limits);
+  /// `replica` is lent. Gradients are sent as `type`, f32 or bf16.
+  BucketReduction(const Replica& replica, std::size_t first_layer, const BucketLimits& limits,
+                  transport::ElementType type);
 
   void begin();
 

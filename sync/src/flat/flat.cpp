@@ -3,6 +3,8 @@
 #include "flat/flat.hpp"
 
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -36,6 +38,23 @@ void scale(std::span<float> values, float factor) {
 
 void scale(std::span<float> out, float factor, std::span<const float> from) {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = factor * from[i];
+}
+
+// The upper half of the bits, plus one if the lower half is more than half of its range, or just
+// half and the upper one odd. That could carry a NaN over to infinity or zero.
+void round(std::span<transport::Bfloat16> out, std::span<const float> from) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    const std::uint32_t nearest = bits + 0x7fffU + ((bits >> 16U) & 1U);
+    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+    out[i].bits = static_cast<std::uint16_t>((is_nan ? bits | 0x400000U : nearest) >> 16U);
+  }
+}
+
+void widen(std::span<float> out, std::span<const transport::Bfloat16> from) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i].bits) << 16U);
+  }
 }
 
 double dot(std::span<const float> a, std::span<const float> b) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/team.hpp>
 
 namespace rondo::sync::flat {
@@ -30,6 +31,12 @@ void scale(std::span<float> values, float factor);
 
 /// out = factor * from.
 void scale(std::span<float> out, float factor, std::span<const float> from);
+
+/// out = from as bf16, to the nearest, of two equally near ones the even one. NaN stays NaN.
+void round(std::span<transport::Bfloat16> out, std::span<const float> from);
+
+/// out = from, exactly.
+void widen(std::span<float> out, std::span<const transport::Bfloat16> from);
 
 /// The scalar product.
 [[nodiscard]] double dot(std::span<const float> a, std::span<const float> b);

@@ -96,9 +96,9 @@ class LazyGradients {
     bool closes = false;
   };
 
-  /// `replica` is lent; `layers` are those of it that are lazy.
+  /// `replica` is lent; `layers` are those of it that are lazy; `type` is what is sent.
   LazyGradients(const Replica& replica, std::span<const Layer> layers,
-                std::span<const Probe> probes)
+                std::span<const Probe> probes, transport::ElementType type)
       : replica_(replica),
         layers_(layers),
         sums_(layers.empty() ? 0 : layers.back().offset + layers.back().size, nullptr,
@@ -107,6 +107,9 @@ class LazyGradients {
         model_sums_(replica, products_of_probe * probes.size()) {
     for (const Layer& layer : layers_) sums_reduction_.append(*layer.groups.slice, layer.size);
     watch(probes);
+    for (SliceAllreduce* reduction : {&last_reduction_, &sums_reduction_}) {
+      reduction->send_as(type, &replica.world->arena());
+    }
     products_.resize(products_of_probe * watched_.size(), 0.0);
   }
 
@@ -256,9 +259,10 @@ class LazyScheme final : public SchemeBase {
   LazyScheme(Replica given, std::shared_ptr<Optimizer> optimizer, const LazyOptions& options)
       : SchemeBase(lazy_scheme, std::move(given), std::move(optimizer)),
         options_(options),
-        lazy_(replica(), checked_layers(), probes_of(options_)),
+        lazy_(replica(), checked_layers(), probes_of(options_), options.gradient_type),
         buckets_(replica(), options.lazy_layers,
-                 {options.bucket_bytes, options.lazy_layers == 0 ? options.last_bucket_bytes : 0}) {
+                 {options.bucket_bytes, options.lazy_layers == 0 ? options.last_bucket_bytes : 0},
+                 options.gradient_type) {
     if (!this->optimizer().ignores_scale()) return;
     refuse(
         "this optimizer ignores the scale of gradients, so that the sum over a window would do no "

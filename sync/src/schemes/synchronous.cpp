@@ -18,7 +18,8 @@ class SynchronousScheme final : public SchemeBase {
   SynchronousScheme(Replica given, std::shared_ptr<Optimizer> optimizer,
                     const SynchronousOptions& options)
       : SchemeBase(synchronous_scheme, std::move(given), std::move(optimizer), {.version = 3}),
-        buckets_(replica(), 0, {options.bucket_bytes, options.last_bucket_bytes}),
+        buckets_(replica(), 0, {options.bucket_bytes, options.last_bucket_bytes},
+                 options.gradient_type),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1) {
     check_clipping();

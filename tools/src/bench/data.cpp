@@ -64,18 +64,7 @@ int run_data(const DataOptions& options) {
   const int cores = static_cast<int>(read_machine().cores.size());
   const std::vector<int> counts = counts_up_to(options.most > 0 ? options.most : cores);
   const std::chrono::duration<double> round(options.seconds);
-  const Table table = table_of(train::measure_loader(experiment, counts, round));
-  switch (options.format) {
-    case Format::text:
-      fmt::print("{}", table.text());
-      break;
-    case Format::csv:
-      fmt::print("{}", table.csv());
-      break;
-    case Format::json:
-      fmt::print("{}", table.json());
-      break;
-  }
+  fmt::print("{}", table_of(train::measure_loader(experiment, counts, round)).in(options.format));
   return exit_done;
 }
 

@@ -21,9 +21,11 @@
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "table.hpp"
+#include "world.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -52,10 +54,11 @@ struct Result {
 };
 
 // The barrier makes all ranks begin together; the sum over ranks is what the machine achieves.
-Result measure(transport::World& world, const train::Model& model, const ModelOptions& options) {
+Result measure(JoinedRank& self, const train::Model& model, const ModelOptions& options) {
+  transport::World& world = self.world;
   Result result;
   result.ranks = world.size();
-  result.threads = std::max(threads_from_environment(), 1);
+  result.threads = self.threads;
   world.communicator().barrier().wait();
   if (options.primitives) {
     const auto times =
@@ -116,10 +119,10 @@ std::string as_text(const Result& result, const ModelOptions& options) {
 }
 
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
-  transport::World world = transport::World::attach();
+  JoinedRank self = join_as_rank(world_options(), options.launch.placement);
   // Every rank measures, and rank 0 reports its own times with the sum of all rates.
-  const Result result = measure(world, model, options);
-  if (world.rank() != 0) return exit_done;
+  const Result result = measure(self, model, options);
+  if (self.world.rank() != 0) return exit_done;
   const bool json = options.format == Format::json;
   fmt::print("{}", json ? as_json(result, options) : as_text(result, options));
   return exit_done;

@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <rondo/transport/launcher.hpp>
+
 #include "failure.hpp"
 
 namespace rondo::tools {
@@ -63,6 +65,14 @@ void refuse_other_size(int ranks) {
       size, ranks));
 }
 
+// For the World that this process is about to join.
+void put_into_environment(const FabricRequest& request) {
+  for (const std::string& entry : environment_of(request)) {
+    const std::size_t equals = entry.find('=');
+    setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
+  }
+}
+
 // The options were turned into the same variables for the launcher, so comparing texts is enough.
 void refuse_other_fabric(const FabricRequest& request) {
   for (const std::string& entry : environment_of(request)) {
@@ -81,15 +91,23 @@ void refuse_other_fabric(const FabricRequest& request) {
 
 }  // namespace
 
-// RONDO_RANK is the mark of a rank: every launcher that the library supports sets it.
-bool is_rank() { return std::getenv("RONDO_RANK") != nullptr; }
+// RONDO_RANK alone is the mark of a rank of `rondo run`, whatever stands in it: the library says
+// what is wrong with it.
+bool is_rank() { return std::getenv("RONDO_RANK") != nullptr || transport::launched().has_value(); }
+
+bool is_launched_by_others() { return std::getenv("RONDO_RANK") == nullptr && is_rank(); }
 
 std::string rank_name() {
-  const char* text = std::getenv("RONDO_RANK");
-  return text != nullptr ? text : "0";
+  if (const char* text = std::getenv("RONDO_RANK")) return text;
+  const auto rank = transport::launched();
+  return rank ? std::to_string(rank->rank) : "0";
 }
 
-int size_from_environment() { return number_from("RONDO_SIZE"); }
+int size_from_environment() {
+  if (std::getenv("RONDO_RANK") != nullptr) return number_from("RONDO_SIZE");
+  const auto rank = transport::launched();
+  return rank ? rank->size : 0;
+}
 
 int threads_from_environment() { return number_from("RONDO_THREADS"); }
 
@@ -152,7 +170,12 @@ std::vector<std::string> environment_of(const FabricRequest& request) {
 
 void refuse_other_job(int ranks, const FabricRequest& fabric) {
   refuse_other_size(ranks);
-  refuse_other_fabric(fabric);
+  // Other launchers give the same options to all ranks, and know nothing of what they mean.
+  if (is_launched_by_others()) {
+    put_into_environment(fabric);
+  } else {
+    refuse_other_fabric(fabric);
+  }
 }
 
 }  // namespace rondo::tools

@@ -6,7 +6,7 @@
 
 namespace rondo::tools {
 
-/// What a launcher tells a rank through its environment.
+/// What `rondo run` tells a rank through its environment.
 struct RankEnvironment {
   std::string coordinator = {};            ///< RONDO_COORDINATOR: where the ranks find each other
   int rank = 0;                            ///< RONDO_RANK
@@ -18,13 +18,17 @@ struct RankEnvironment {
   std::vector<std::string> settings = {};  ///< "NAME=value": about links, for all ranks
 };
 
-/// Was this process started as a rank?
+/// Was this process started as a rank, by `rondo run` or another launcher (see
+/// transport::launched(), whose errors it throws)?
 [[nodiscard]] bool is_rank();
 
-/// RONDO_RANK as it stands in the environment; "0" when this process was not started as a rank.
+/// By one that does not know Rondo: mpirun, mpiexec, srun or torchrun.
+[[nodiscard]] bool is_launched_by_others();
+
+/// The rank's number; "0" when this process was not started as a rank.
 [[nodiscard]] std::string rank_name();
 
-/// RONDO_SIZE; 0 when this process was not started as a rank.
+/// The number of ranks; 0 when this process was not started as a rank.
 [[nodiscard]] int size_from_environment();
 
 /// The threads that the launcher meant this rank to have; 0 when there was no launcher.
@@ -56,7 +60,8 @@ struct FabricRequest {
 [[nodiscard]] std::vector<std::string> environment_of(const FabricRequest& request);
 
 /// In a process that is a rank already: throws UsageError when a user asks for another number of
-/// ranks than there are (0: for none), or for links that its environment does not name.
+/// ranks than there are (0: for none), or for links that its environment does not name. Under
+/// another launcher than `rondo run` the links are put into the environment of this process.
 void refuse_other_job(int ranks, const FabricRequest& fabric);
 
 }  // namespace rondo::tools

@@ -5,8 +5,7 @@
 // The secret travels in an inherited file in memory, never in the environment or among the
 // arguments, which other users may read.
 //
-// A child reports through a pipe whether it could execute the command: the pipe closes when it
-// does, and carries errno otherwise. Flight recorders live in memory that the launcher shares with
+// Flight recorders live in memory that the launcher shares with
 // each rank, so it can still read them when a rank is stuck or gone.
 //
 // `rondo run` is the launcher alone: any program as the ranks of a job. The program may use the
@@ -20,10 +19,8 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +43,8 @@
 #include "failure.hpp"
 #include "files.hpp"
 #include "launch/environment.hpp"
+#include "launch/hosts.hpp"
+#include "launch/spawn.hpp"
 #include "machine.hpp"
 #include "options.hpp"
 #include "world.hpp"
@@ -53,114 +52,12 @@
 namespace rondo::tools {
 namespace {
 
-// The command could not be executed; what() names it and says why.
-class ExecuteError : public std::system_error {
- public:
-  using std::system_error::system_error;
-};
-
-// One process to start.
-struct Spawn {
-  std::vector<std::string> command = {};      // looked for in PATH
-  std::vector<std::string> environment = {};  // "NAME=value"
-  std::vector<int> cpus = {};                 // empty: not bound
-  std::vector<int> descriptors = {};          // stay open, under the same numbers
-  bool keeps_stdin = true;                    // else it reads /dev/null
-  int output = -1;                            // becomes its standard output; -1: ours
-  sigset_t signal_mask = {};                  // what it starts with
-};
-
-// As execvpe() wants them; valid as long as `strings`.
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  result.reserve(strings.size() + 1);
-  // exec does not write to its arguments; its declaration is older than const.
-  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
-// Standard input of all ranks but the first.
-bool read_nothing() noexcept {
-  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
-}
-
-// All other descriptors are closed by execvpe().
-void keep_open(const std::vector<int>& descriptors) {
-  for (const int fd : descriptors) {
-    if (fcntl(fd, F_SETFD, 0) != 0) throw std::system_error(errno, std::generic_category());
-  }
-}
-
-// Runs in the child, which is a copy of a process with a single thread.
-[[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
-  int error = 0;
-  try {
-    // A launcher that is killed must not leave ranks behind.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have ended before the line above: then nobody would kill us.
-    if (getppid() != parent) _exit(1);
-    if (!spawn.cpus.empty()) bind_to(spawn.cpus);
-    if (!spawn.keeps_stdin && !read_nothing())
-      throw std::system_error(errno, std::generic_category());
-    if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
-      throw std::system_error(errno, std::generic_category());
-    keep_open(spawn.descriptors);
-    auto command = pointers(spawn.command);
-    auto environment = pointers(spawn.environment);
-    // A rank starts with the signal mask that the launcher had before it held signals.
-    sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
-    execvpe(command[0], command.data(), environment.data());
-    error = errno;
-  } catch (const std::system_error& failure) {
-    error = failure.code().value();
-  }
-  const ssize_t written = write(errors, &error, sizeof error);
-  // Not exit(): handlers and buffers of the parent must not run twice.
-  _exit(written == sizeof error ? 1 : 2);
-}
-
-// The child's errno, or 0 once the command executes: that closes the pipe's other end.
-int read_errno(int fd) {
-  int error = 0;
-  ssize_t got = -1;
-  do {
-    got = read(fd, &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
-  return got == sizeof error ? error : 0;
-}
-
-// Starts a direct child and returns its process id once it executes the command. The kernel kills
-// the child when the calling thread ends. Throws ExecuteError.
-pid_t start(const Spawn& spawn) {
-  int ends[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
-  const Descriptor from_child(ends[0]);
-  Descriptor to_parent(ends[1]);
-
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  if (child == 0) become(spawn, parent, to_parent.value());
-
-  // Else the read below would never end: this process would hold the pipe open itself.
-  to_parent.close();
-  const int error = read_errno(from_child.value());
-  // Collected at once, so that the supervisor never hears of it.
-  if (error != 0) {
-    waitpid(child, nullptr, 0);
-    throw ExecuteError(error, std::generic_category(),
-                       "cannot execute '" + spawn.command.front() + "'");
-  }
-  return child;
-}
-
 // The flight recorders of a job's ranks, held by their launcher.
 class FlightRecords {
  public:
   // `folder`: where they are written when the job fails; empty: nowhere.
-  FlightRecords(int ranks, std::filesystem::path folder) : folder_(std::move(folder)) {
+  FlightRecords(int first, int ranks, std::filesystem::path folder)
+      : first_(first), folder_(std::move(folder)) {
     for (int rank = 0; rank < ranks; ++rank) {
       records_.push_back(transport::FlightRecord::create());
     }
@@ -168,7 +65,7 @@ class FlightRecords {
 
   // What the rank inherits.
   [[nodiscard]] int descriptor(int rank) const {
-    return records_[static_cast<std::size_t>(rank)].descriptor();
+    return records_[static_cast<std::size_t>(rank - first_)].descriptor();
   }
 
   // Writes the records of all ranks that have any when the job's exit status or the records tell
@@ -190,7 +87,7 @@ class FlightRecords {
     int written = 0;
     try {
       for (std::size_t r = 0; r < records_.size(); ++r) {
-        const auto path = transport::FlightRecord::path_in(folder, static_cast<int>(r));
+        const auto path = transport::FlightRecord::path_in(folder, first_ + static_cast<int>(r));
         if (records_[r].write(path, reason)) ++written;
       }
     } catch (const std::system_error& error) {
@@ -202,22 +99,18 @@ class FlightRecords {
                records_.size(), (folder / "flight-rank*.json").string());
   }
 
+  int first_;
   std::vector<transport::FlightRecord> records_ = {};
   std::filesystem::path folder_;
 };
 
-std::vector<int> cpus_of(const std::vector<Core>& cores) {
-  std::vector<int> cpus;
-  for (const Core& core : cores) cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
-  return cpus;
-}
-
-// "rondo: rank 0: pid 123, cores 0-3, 4 threads"
-void print_rank(int rank, pid_t pid, const Placement& placement) {
-  const auto& cores = placement.cores[static_cast<std::size_t>(rank)];
-  fmt::print(stderr, "rondo: rank {}: pid {}, {}, {} thread{}\n", rank, pid,
-             cores.empty() ? "not bound" : describe(cores), placement.threads,
-             placement.threads == 1 ? "" : "s");
+// "rondo: rank 0: pid 123, cores 0-3, 4 threads"; "rank 0 on node1" in a job on several hosts.
+void print_rank(const Job& job, int index, pid_t pid) {
+  const auto& cores = job.placement.cores[static_cast<std::size_t>(index)];
+  fmt::print(stderr, "rondo: rank {}{}: pid {}, {}, {} thread{}\n", job.first + index,
+             job.host.empty() ? "" : " on " + job.host, pid,
+             cores.empty() ? "not bound" : describe(cores), job.placement.threads,
+             job.placement.threads == 1 ? "" : "s");
 }
 
 void print_placement(const Placement& placement, int nodes) {
@@ -232,7 +125,7 @@ RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
   RankEnvironment environment;
   environment.coordinator = bootstrap.coordinator;
   environment.rank = rank;
-  environment.size = job.placement.ranks();
+  environment.size = job.size > 0 ? job.size : job.placement.ranks();
   environment.threads = job.placement.threads;
   environment.listener = rank == 0 ? bootstrap.listener.value() : -1;
   environment.secret = bootstrap.secret.value();
@@ -241,12 +134,12 @@ RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
   return environment;
 }
 
-// The launcher keeps no socket of the job: a port of a rank 0 that is gone must refuse at once.
-void start_ranks(const Job& job, int nodes, const FlightRecords& records,
+// Takes the bootstrap with it: the launcher keeps no socket of the job, because a port of a rank 0
+// that is gone must refuse at once.
+void start_ranks(const Job& job, const Bootstrap bootstrap, const FlightRecords& records,
                  const HeldSignals& signals, Supervisor& supervisor) {
-  // Ranks of one node find each other by the job's id alone; between nodes they need a port.
-  const Bootstrap bootstrap = nodes > 1 ? bootstrap_over_loopback() : bootstrap_on_this_node();
-  for (int rank = 0; rank < job.placement.ranks(); ++rank) {
+  for (int index = 0; index < job.placement.ranks(); ++index) {
+    const int rank = job.first + index;
     const RankEnvironment environment = environment_for(job, bootstrap, records, rank);
     Spawn rank_spawn;
     rank_spawn.command = job.command;
@@ -254,22 +147,21 @@ void start_ranks(const Job& job, int nodes, const FlightRecords& records,
     for (const int fd : {environment.listener, environment.secret, environment.recorder}) {
       if (fd >= 0) rank_spawn.descriptors.push_back(fd);
     }
-    rank_spawn.cpus = cpus_of(job.placement.cores[static_cast<std::size_t>(rank)]);
-    rank_spawn.keeps_stdin = rank == 0;
+    rank_spawn.cpus = cpus_of(job.placement.cores[static_cast<std::size_t>(index)]);
+    rank_spawn.keeps_stdin = rank == 0 && job.host.empty();
     rank_spawn.output = job.output;
     rank_spawn.signal_mask = signals.previous();
     const pid_t pid = start(rank_spawn);
     supervisor.add(rank, pid);
-    if (!job.quiet) print_rank(rank, pid, job.placement);
+    if (!job.quiet) print_rank(job, index, pid);
   }
 }
-
-constexpr std::size_t job_bytes = 16;
-constexpr std::size_t secret_bytes = 32;
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
+
+}  // namespace
 
 // From the kernel: the secret must not be guessable.
 std::string random_digits(std::size_t bytes) {
@@ -279,6 +171,8 @@ std::string random_digits(std::size_t bytes) {
   for (const unsigned char byte : bits) text += fmt::format("{:02x}", byte);
   return text;
 }
+
+namespace {
 
 constexpr const char* loopback = "127.0.0.1";
 
@@ -306,8 +200,10 @@ std::uint16_t port_of(const Descriptor& listener) {
   return ntohs(address.sin_port);
 }
 
+}  // namespace
+
 // A file, not a pipe: every rank can read it.
-Descriptor keep(const std::string& secret) {
+Descriptor keep_secret(const std::string& secret) {
   Descriptor file(memfd_create("rondo-secret", MFD_CLOEXEC));
   if (file.value() < 0) fail("memfd_create");
   if (write(file.value(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size())) {
@@ -315,6 +211,8 @@ Descriptor keep(const std::string& secret) {
   }
   return file;
 }
+
+namespace {
 
 // A bootstrap of the same kind as the one that `coordinator` names.
 Bootstrap similar_to(const std::string& coordinator) {
@@ -341,13 +239,18 @@ int launch_again(const CommandLine& line, const Placement& placement,
 // Signals that come before the first rank runs are held as well.
 int launch(const Job& job) { return launch(job, HeldSignals()).status; }
 
+// Ranks of one node find each other by the job's id alone; between nodes they need a port.
 JobEnd launch(const Job& job, const HeldSignals& signals) {
   const int nodes = fake_nodes_of(job.fabric, job.placement.ranks());
-  const FlightRecords records(job.placement.ranks(), job.flight_record);
-  Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
   if (!job.quiet) print_placement(job.placement, nodes);
+  return launch(job, signals, nodes > 1 ? bootstrap_over_loopback() : bootstrap_on_this_node());
+}
+
+JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
+  const FlightRecords records(job.first, job.placement.ranks(), job.flight_record);
+  Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
   try {
-    start_ranks(job, nodes, records, signals, supervisor);
+    start_ranks(job, std::move(bootstrap), records, signals, supervisor);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());
@@ -368,7 +271,7 @@ Bootstrap bootstrap_on_this_node() {
 
 Bootstrap bootstrap_over_loopback() {
   Bootstrap bootstrap = bootstrap_at(loopback);
-  bootstrap.secret = keep(random_digits(secret_bytes));
+  bootstrap.secret = keep_secret(random_digits(secret_bytes));
   return bootstrap;
 }
 
@@ -402,20 +305,24 @@ void NextBootstrap::prepare() {
 }
 
 void add_run(Command& root) {
-  Command run = root.add("run", "Run a program as the ranks of a job on this machine");
+  Command run = root.add("run", "Run a program as the ranks of a job, here or on several hosts");
   auto request = std::make_shared<LaunchRequest>();
+  auto hosts = std::make_shared<HostsRequest>();
   add_placement_options(run, request->placement);
   add_fabric_options(run, request->fabric);
   add_flight_record_option(run, request->flight_record, "nowhere");
+  add_hosts_options(run, *hosts);
   run.footer(
       "Write: rondo run [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
       "A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_THREADS, RONDO_COORDINATOR.\n"
       "SIGUSR2 writes the ranks' flight records (to --flight-record or .) and ends nothing.\n"
       "Ends with the status of the first rank that failed, or 128 + n when signal n ended it.");
-  run.does([request](const CommandLine& line) {
+  run.does([request, hosts](const CommandLine& line) {
+    if (hosts->part) return run_part();
     if (line.behind_dashes.empty()) {
       throw UsageError("nothing to run; write: rondo run -n 2 -- PROGRAM ARGUMENTS");
     }
+    if (!hosts->names.empty()) return launch_on_hosts(line.behind_dashes, *request, *hosts);
     return launch({line.behind_dashes, place(read_machine(), request->placement), request->fabric,
                    request->flight_record});
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ struct Job {
   std::filesystem::path flight_record = {};  ///< a folder; empty: not written when the job fails
   int output = -1;     ///< becomes the ranks' standard output; -1: they share ours
   bool quiet = false;  ///< where the ranks run is not printed
+
+  // Of a job on several hosts, of which these are the ranks of one.
+  std::string host = {};  ///< this one's name
+  int first = 0;          ///< the first of these ranks
+  int size = 0;           ///< of the whole job; 0: these are all
 };
 
 /// How a job ended.
@@ -51,6 +57,11 @@ struct JobEnd {
 /// The same for one who starts several jobs in turn, and holds the signals all the time.
 [[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals);
 
+struct Bootstrap;
+
+/// The same for ranks that find each other by `bootstrap`, in a job on several hosts.
+[[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap);
+
 /// The command that starts this program with `arguments`.
 [[nodiscard]] std::vector<std::string> own_command(const std::vector<std::string>& arguments);
 
@@ -65,6 +76,15 @@ struct Bootstrap {
   Descriptor listener = {};      ///< the socket on which rank 0 listens; none on one node
   Descriptor secret = {};        ///< a file in memory that all ranks inherit; none on one node
 };
+
+inline constexpr std::size_t job_bytes = 16;
+inline constexpr std::size_t secret_bytes = 32;
+
+/// Two hexadecimal digits for each of `bytes` random bytes, from the kernel.
+[[nodiscard]] std::string random_digits(std::size_t bytes);
+
+/// A file in memory that holds the secret. Throws std::system_error.
+[[nodiscard]] Descriptor keep_secret(const std::string& secret);
 
 /// For ranks of one node: "local:" and 128 random bits.
 [[nodiscard]] Bootstrap bootstrap_on_this_node();

@@ -46,6 +46,9 @@ int RankEnd::exit_status() const noexcept {
 }
 
 std::string RankEnd::describe() const {
+  if (!host.empty()) {
+    return fmt::format("the job on host {} ended with status {}", host, exit_status());
+  }
   if (WIFSIGNALED(wait_status)) {
     const int signal = WTERMSIG(wait_status);
     const char* name = sigdescr_np(signal);
@@ -148,12 +151,12 @@ void Supervisor::forward_end(const siginfo_t& info) {
     return;
   }
   end_signal_ = info.si_signo;
-  if (!from_terminal(info)) send(info.si_signo);
+  send(info.si_signo, from_terminal(info));
 }
 
 // Ctrl-Z stops the ranks with the launcher, and fg continues them.
 void Supervisor::stop_and_continue(const siginfo_t& info) {
-  if (!from_terminal(info)) send(SIGTSTP);
+  send(SIGTSTP, from_terminal(info));
   // The launcher stops itself after its ranks, as a shell expects of a job.
   raise(SIGSTOP);  // returns when someone continues us
   send(SIGCONT);
@@ -169,7 +172,7 @@ void Supervisor::reap() {
     }
     // What ends after our own signal does not explain itself.
     const bool forced = stage_ == Stage::terminating || stage_ == Stage::killed;
-    const RankEnd end{rank->rank, rank->pid, status, forced};
+    const RankEnd end{rank->rank, rank->pid, status, forced, rank->host};
     // Said at once: the user sees the cause while the other ranks still end.
     if (outcome_.add(end)) fmt::print(stderr, "rondo: {}\n", end.describe());
     rank = running_.erase(rank);
@@ -188,16 +191,28 @@ void Supervisor::begin_grace() {
 void Supervisor::escalate() {
   const bool kill = stage_ == Stage::terminating;
   for (const Rank& rank : running_) {
-    fmt::print(stderr, "rondo: rank {} (pid {}) has not ended by itself: sending {}\n", rank.rank,
-               rank.pid, kill ? "SIGKILL" : "SIGTERM");
+    fmt::print(stderr, "rondo: {} has not ended by itself: sending {}\n", rank.name(),
+               kill ? "SIGKILL" : "SIGTERM");
   }
   send(kill ? SIGKILL : SIGTERM);
   stage_ = kill ? Stage::killed : Stage::terminating;
   stage_ends_ = Clock::now() + grace_.after_term;
 }
 
-void Supervisor::send(int signal) const {
-  for (const Rank& rank : running_) ::kill(rank.pid, signal);
+std::string Supervisor::Rank::name() const {
+  return host.empty() ? fmt::format("rank {} (pid {})", rank, pid) : "the job on host " + host;
+}
+
+// `terminal_has`: it has sent the signal to its foreground group, in which ranks are, and those who
+// run the ranks of a host are not.
+void Supervisor::send(int signal, bool terminal_has) const {
+  for (const Rank& rank : running_) {
+    if (rank.deliver) {
+      rank.deliver(signal);
+    } else if (!terminal_has) {
+      ::kill(rank.pid, signal);
+    }
+  }
 }
 
 // Nothing: there is no limit, because nothing has failed or everything was killed.

@@ -18,6 +18,7 @@ struct RankEnd {
   int pid = 0;
   int wait_status = 0;       ///< as waitpid() gives it
   bool ended_by_us = false;  ///< the launcher had begun to end the ranks by force
+  std::string host = {};     ///< not a rank: all ranks of this host
 
   [[nodiscard]] bool failed() const noexcept { return wait_status != 0; }
   /// 128 + n for signal n.
@@ -83,6 +84,12 @@ class Supervisor {
 
   void add(int rank, pid_t pid) { running_.push_back({rank, pid}); }
 
+  /// Adds a process that runs the ranks of `host`, whom signals reach by `deliver` alone, those of
+  /// the terminal, too.
+  void add_host(std::string host, pid_t pid, std::function<void(int signal)> deliver) {
+    running_.push_back({0, pid, std::move(host), std::move(deliver)});
+  }
+
   /// Returns when all ranks have ended. Reports on stderr what went wrong.
   [[nodiscard]] Outcome wait();
 
@@ -96,6 +103,10 @@ class Supervisor {
   struct Rank {
     int rank;
     pid_t pid;
+    std::string host = {};
+    std::function<void(int signal)> deliver = {};  // empty: by the kernel
+
+    [[nodiscard]] std::string name() const;
   };
   enum class Stage { running, grace, terminating, killed };
 
@@ -105,7 +116,7 @@ class Supervisor {
   void reap();
   void begin_grace();
   void escalate();
-  void send(int signal) const;
+  void send(int signal, bool terminal_has = false) const;
   [[nodiscard]] std::optional<std::chrono::nanoseconds> time_left() const;
 
   const HeldSignals& signals_;

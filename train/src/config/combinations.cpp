@@ -131,12 +131,29 @@ void check_grid(const Experiment::Grid& grid) {
   }
 }
 
+void check_reduce_precision(const Experiment& experiment, const sync::SchemeDescription& scheme) {
+  if (gradient_type_of(experiment) == tensor::DataType::f32 || scheme.bf16_gradients) return;
+  std::string able;
+  for (const sync::SchemeDescription& other : sync::schemes()) {
+    if (other.bf16_gradients) able += fmt::format("{}\"{}\"", able.empty() ? "" : ", ", other.name);
+  }
+  refuse_key(
+      "train.reduce_precision",
+      "update.scheme = \"{}\" sends parameters, of which bf16 would lose all but 8 bits; set "
+      "\"fp32\", or use a scheme that sends gradients: {}",
+      scheme.name, able);
+}
+
 // All of the text, not only its beginning.
 template <typename Number>
 bool reads_as(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
   const auto [last, error] = std::from_chars(text.data(), end, number);
   return error == std::errc{} && last == end;
+}
+
+tensor::DataType type_called(std::string_view precision) {
+  return precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
 }
 
 }  // namespace
@@ -150,7 +167,11 @@ const sync::SchemeDescription& scheme_of(const Experiment::Update& update) {
 }
 
 tensor::DataType precision_of(const Experiment& experiment) {
-  return experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
+  return type_called(experiment.train.precision);
+}
+
+tensor::DataType gradient_type_of(const Experiment& experiment) {
+  return type_called(experiment.train.reduce_precision);
 }
 
 // Replicas that meet less often than in every step lose most at the start, where gradients change
@@ -196,6 +217,7 @@ void check_combinations(const Experiment& experiment) {
   if (scheme.exchange == sync::Exchange::parameters) check_averaging(update);
   if (scheme.levels) check_levels(update);
   if (scheme.own_pace) check_cyclic(experiment);
+  check_reduce_precision(experiment, scheme);
 }
 
 }  // namespace rondo::train

@@ -14,6 +14,9 @@ namespace rondo::train {
 // What [train] precision says.
 [[nodiscard]] tensor::DataType precision_of(const Experiment& experiment);
 
+// What [train] reduce_precision says: the type of gradients that are sent to be summed.
+[[nodiscard]] tensor::DataType gradient_type_of(const Experiment& experiment);
+
 // Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
 // scheme.
 [[nodiscard]] double warmup_epochs_of(const Experiment& experiment);

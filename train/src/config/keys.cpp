@@ -147,6 +147,7 @@ std::vector<Key> train_keys() {
       train.key<&Train::accumulate>("accumulate", count_from(1)),
       train.key<&Train::memory_limit>("memory_limit", from(0)),
       train.key<&Train::precision>("precision", one_of({"fp32", "bf16"})),
+      train.key<&Train::reduce_precision>("reduce_precision", one_of({"fp32", "bf16"})),
   };
 }
 

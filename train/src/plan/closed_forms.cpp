@@ -136,13 +136,13 @@ double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
-// Elements of fp32 that take as many bytes as so many activations.
-double in_f32(double elements, const PlanOptions& options) {
-  return elements * static_cast<double>(tensor::size_of(options.type)) / element_bytes;
+// Of the gradients of so many weights, over the ranks that hold the same ones.
+double gradients_seconds(double weights, ProcessGroup group, const PlanOptions& options) {
+  return 2.0 * collective_seconds(in_f32(weights, options.gradient_type), group, options);
 }
 
-// Forward: allgather Y. Backward: allreduce dX over the same ranks, dW over the others; both are
-// sums, and fp32.
+// Forward: allgather Y. Backward: allreduce dX over the same ranks, a sum in fp32, and dW over the
+// others.
 double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
   const ProcessGroup rows{.size = split.pr, .stride = 1};
   const ProcessGroup columns{.size = split.pc, .stride = split.pr};
@@ -150,11 +150,11 @@ double grid_seconds(const WeightLayer& layer, const FormSplit& split, const Plan
   const auto elements = [&](std::int64_t per_sample) {
     return samples * static_cast<double>(per_sample);
   };
-  const double gathered = in_f32(elements(layer.outputs), options);
+  const double gathered = in_f32(elements(layer.outputs), options.type);
   double seconds = collective_seconds(gathered, rows, options);
   if (!layer.first) seconds += 2.0 * collective_seconds(elements(layer.inputs), rows, options);
   const double weights = static_cast<double>(layer.weights) / split.pr;
-  return seconds + 2.0 * collective_seconds(weights, columns, options);
+  return seconds + gradients_seconds(weights, columns, options);
 }
 
 // Halos of x before forward, of dy before backward-data; dW over all ranks.
@@ -163,12 +163,13 @@ double domain_seconds(const WeightLayer& layer, const FormSplit& split,
   const ProcessGroup rows{.size = split.pr, .stride = 1};
   const double samples = samples_of(split, options);
   const auto halo = [&](const tensor::Shape& shape) {
-    return in_f32(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)), options);
+    return in_f32(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)),
+                  options.type);
   };
   double seconds = halo_seconds(halo(layer.x), rows, options);
   if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);
   const ProcessGroup all{.size = options.ranks, .stride = 1};
-  return seconds + 2.0 * collective_seconds(static_cast<double>(layer.weights), all, options);
+  return seconds + gradients_seconds(static_cast<double>(layer.weights), all, options);
 }
 
 }  // namespace

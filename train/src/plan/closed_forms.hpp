@@ -12,6 +12,11 @@ namespace rondo::train {
 // The planner counts elements: numbers in fp32.
 inline constexpr int element_bytes = 4;
 
+// Elements of fp32 that take as many bytes as so many of `type`: in bf16 half as many.
+[[nodiscard]] inline double in_f32(double elements, tensor::DataType type) noexcept {
+  return elements * static_cast<double>(tensor::size_of(type)) / element_bytes;
+}
+
 // Ranks of one collective: `size` of them, numbers `stride` apart.
 struct ProcessGroup {
   int size = 1;

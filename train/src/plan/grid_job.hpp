@@ -31,9 +31,9 @@ struct GridJob {
   ProcessGrid grid = {};
   std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
 
-  // Elements of fp32 that take as many bytes as so many activations: in bf16 half as many.
+  // Elements of fp32 that take as many bytes as so many activations.
   [[nodiscard]] double in_f32(double elements) const noexcept {
-    return elements * static_cast<double>(tensor::size_of(options.type)) / element_bytes;
+    return train::in_f32(elements, options.type);
   }
   [[nodiscard]] ProcessGroup replica() const noexcept { return {.size = grid.pr, .stride = 1}; }
   [[nodiscard]] ProcessGroup across() const noexcept {

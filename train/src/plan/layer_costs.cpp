@@ -180,7 +180,8 @@ double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSp
 // pixels, over the replicas where the ranks of one hold slices, or the same samples.
 double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (!layer.has_split()) return 0.0;
-  const auto elements = static_cast<double>(weights_of(layer)) / weight_parts(job, split);
+  const double elements = in_f32(static_cast<double>(weights_of(layer)) / weight_parts(job, split),
+                                 job.options.gradient_type);
   const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
   return 2.0 * collective_seconds(elements, repeated ? job.across() : job.all(), job.options);
 }

@@ -303,11 +303,15 @@ std::uint64_t batch_bytes(const Model& model, std::int64_t images) {
 }
 
 // Parameters, gradients, the copy for evaluation, the optimizer's state, the sum over
-// micro-batches; the statistics and their copy.
+// micro-batches; the gradients once more if they are rounded to be sent; the statistics and their
+// copy.
 std::uint64_t array_bytes(const ParameterLayout& layout, const PlanOptions& options) {
   const auto copies = static_cast<std::uint64_t>(3 + options.optimizer_elements) +
                       (options.micro_batches > 1 ? 1U : 0U);
-  return element_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count);
+  const bool rounds = options.ranks > 1 && options.gradient_type != tensor::DataType::f32;
+  const std::size_t rounded = rounds ? tensor::size_of(options.gradient_type) : 0;
+  return element_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count) +
+         rounded * layout.parameter_count;
 }
 
 // Of every value, of the rank in one position; a value has memory even where it has no element.

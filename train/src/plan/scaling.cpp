@@ -112,6 +112,11 @@ double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
   return 2.0 * collective_seconds(elements, {.size = ranks, .stride = 1}, links);
 }
 
+// The same of gradients, as they are sent.
+double reduction_seconds(const SchemeJob& job, double elements) {
+  return allreduce_seconds(job, in_f32(elements, job.options.gradient_type), job.ranks);
+}
+
 double parameters_of(const SchemeJob& job) {
   double elements = 0.0;
   for (const FinalGradients& block : job.backward.blocks)
@@ -122,9 +127,8 @@ double parameters_of(const SchemeJob& job) {
 // When everything from block `first` on has been reduced.
 double reduced_from(const SchemeJob& job, std::size_t first) {
   const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
-  return reductions_end(job.backward, first, bucket_elements, [&](double elements) {
-    return allreduce_seconds(job, elements, job.ranks);
-  });
+  return reductions_end(job.backward, first, bucket_elements,
+                        [&](double elements) { return reduction_seconds(job, elements); });
 }
 
 // What backward does not hide is added to the step.
@@ -137,7 +141,7 @@ LazyPlan lazy_plan(const SchemeJob& job) {
   std::vector<double> reduction;
   for (const FinalGradients& block : job.backward.blocks) {
     left.push_back(job.backward.end - block.seconds);
-    reduction.push_back(allreduce_seconds(job, static_cast<double>(block.elements), job.ranks));
+    reduction.push_back(reduction_seconds(job, static_cast<double>(block.elements)));
   }
   Experiment experiment;
   experiment.update = job.update;
@@ -163,8 +167,7 @@ double probes_end(const SchemeJob& job, const LazyPlan& plan, double end) {
   for (std::size_t probe = first; probe < plan.probes.size(); ++probe) {
     elements += static_cast<double>(plan.probes[probe].size);
   }
-  return std::max(end, final_seconds(job, plan.probes[first])) +
-         allreduce_seconds(job, elements, job.ranks);
+  return std::max(end, final_seconds(job, plan.probes[first])) + reduction_seconds(job, elements);
 }
 
 // The iteration that ends a window.
@@ -175,7 +178,7 @@ double window_end_seconds(const SchemeJob& job, const LazyPlan& plan, double res
   for (std::size_t block = 0; block < plan.layers; ++block) {
     lazy_elements += static_cast<double>(job.backward.blocks[block].elements);
   }
-  end = std::max(end, all_final) + allreduce_seconds(job, lazy_elements, job.ranks);
+  end = std::max(end, all_final) + reduction_seconds(job, lazy_elements);
   return std::max(job.backward.end, end);
 }
 

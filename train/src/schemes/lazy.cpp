@@ -144,7 +144,7 @@ std::vector<double> backward_left(Executor& executor, const Batch& batch, std::s
 
 /// By block: the shortest time of its allreduce, once all ranks are there.
 std::vector<double> reduction_times(transport::World& world, std::span<const sync::Layer> layers,
-                                    std::span<float> gradients) {
+                                    std::span<float> gradients, tensor::DataType type) {
   transport::Communicator& all = world.communicator();
   std::vector<double> times(layers.size(), std::numeric_limits<double>::max());
   for (int i = 0; i < repetitions; ++i) {
@@ -153,7 +153,9 @@ std::vector<double> reduction_times(transport::World& world, std::span<const syn
       // Else the time would be that of waiting for the slowest rank.
       all.barrier().wait();
       const Clock::time_point began = Clock::now();
-      layer.groups.slice->allreduce(gradients.subspan(layer.offset, layer.size)).wait();
+      // Numbers of fp32 that are as many bytes take as long.
+      const std::size_t size = layer.size * tensor::size_of(type) / sizeof(float);
+      layer.groups.slice->allreduce(gradients.subspan(layer.offset, size)).wait();
       if (i > 0) times[block] = std::min(times[block], seconds_between(began, Clock::now()));
     }
   }
@@ -165,12 +167,14 @@ std::vector<double> reduction_times(transport::World& world, std::span<const syn
 // The measurement trains some steps on a batch and undoes what they leave: statistics are put back
 // and gradients cleared; no update is made. Rank 0's result counts for all, because times differ.
 std::size_t measure_unhidden_layers(transport::World& world, Executor& executor, const Batch& batch,
-                                    std::span<const sync::Layer> layers, const ModelState& state) {
+                                    std::span<const sync::Layer> layers, const ModelState& state,
+                                    tensor::DataType gradient_type) {
   const std::vector<float> statistics(state.statistics.begin(), state.statistics.end());
   const std::vector<double> left = backward_left(executor, batch, layers.size());
   std::ranges::copy(statistics, state.statistics.begin());
   std::ranges::fill(state.gradients, 0.0F);
-  const std::vector<double> reduction = reduction_times(world, layers, state.gradients);
+  const std::vector<double> reduction =
+      reduction_times(world, layers, state.gradients, gradient_type);
   std::array unhidden{static_cast<std::int64_t>(sync::count_unhidden_layers(left, reduction))};
   world.communicator().broadcast(std::span<std::int64_t>(unhidden), 0).wait();
   return static_cast<std::size_t>(unhidden[0]);
@@ -195,7 +199,8 @@ Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
                             .controller = controller_of(update.controller),
                             .max_interval = update.max_interval,
                             .bucket_bytes = bucket_bytes,
-                            .last_bucket_bytes = bucket_bytes / 4};
+                            .last_bucket_bytes = bucket_bytes / 4,
+                            .gradient_type = gradient_element_of(experiment)};
   if (Traces* const traces = parts.traces) {
     options.on_window = [traces](const sync::LazyWindow& window) {
       traces->windows.push_back(window);

@@ -41,10 +41,12 @@ struct LazyPlan {
 
 /// Measures how many parameter blocks, from the input side, backward cannot hide the reduction
 /// of: a few passes over `batch`, and a few allreduces of each block. Rank 0's times decide for
-/// all. Parameters and statistics are as before afterwards, gradients are zero. Collective.
+/// all; gradients are sent as `gradient_type`. Parameters and statistics are as before afterwards,
+/// gradients are zero. Collective.
 [[nodiscard]] std::size_t measure_unhidden_layers(transport::World& world, Executor& executor,
                                                   const Batch& batch,
                                                   std::span<const sync::Layer> layers,
-                                                  const ModelState& state);
+                                                  const ModelState& state,
+                                                  tensor::DataType gradient_type);
 
 }  // namespace rondo::train

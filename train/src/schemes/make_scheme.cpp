@@ -149,7 +149,8 @@ Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,
                                  // The last bucket is final when backward ends, so that nothing
                                  // hides it: it should be short.
                                  .last_bucket_bytes = bucket_bytes / 4,
-                                 .clip_norm = experiment.optimizer.clip_norm});
+                                 .clip_norm = experiment.optimizer.clip_norm,
+                                 .gradient_type = gradient_element_of(experiment)});
 }
 
 struct Maker {
@@ -179,6 +180,11 @@ Scheme make_named(const Experiment& experiment, SchemeParts& parts,
 
 void refuse_choice(const std::string& key, const std::string& value, const std::string& known) {
   throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
+}
+
+transport::ElementType gradient_element_of(const Experiment& experiment) {
+  return gradient_type_of(experiment) == tensor::DataType::bf16 ? transport::ElementType::bf16
+                                                                : transport::ElementType::f32;
 }
 
 sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t steps_per_epoch,
@@ -237,6 +243,11 @@ Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
   if (experiment.update.scheme != sync::synchronous_scheme.name) {
     throw ConfigError("update.scheme: the program brings a scheme of its own; leave the key at \"" +
                       std::string(sync::synchronous_scheme.name) + "\"");
+  }
+  if (gradient_type_of(experiment) != tensor::DataType::f32) {
+    throw ConfigError(
+        "train.reduce_precision: the program brings a scheme of its own, which this key does not "
+        "reach; leave it at \"fp32\"");
   }
   Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
   if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");

@@ -15,6 +15,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "schemes/cyclic.hpp"
@@ -94,6 +95,9 @@ using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
 /// "KEY: "VALUE" is not known; there are: KNOWN", for values that no file can have.
 [[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
                                 const std::string& known);
+
+/// What [train] reduce_precision says, as schemes want it.
+[[nodiscard]] transport::ElementType gradient_element_of(const Experiment& experiment);
 
 /// k_step and hierarchical.
 [[nodiscard]] Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,

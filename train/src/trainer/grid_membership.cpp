@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "executor/lowering.hpp"
 #include "layers/layer_type.hpp"
@@ -76,13 +77,14 @@ void GridMembership::count_once(const Model& model) {
 }
 
 std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images,
-                                          tensor::DataType type) const {
+                                          const Experiment& experiment) const {
+  const std::size_t gradient_bytes = tensor::size_of(gradient_type_of(experiment));
   std::uint64_t bytes = 0;
   for (const std::uint64_t gradient : gradient_elements(model, choice_.splits, choice_.grid)) {
-    bytes += gradient * sizeof(float);
+    bytes += gradient * gradient_bytes;
   }
   for (const std::uint64_t activation :
-       activation_bytes(model, choice_.splits, choice_.grid, images, type)) {
+       activation_bytes(model, choice_.splits, choice_.grid, images, precision_of(experiment))) {
     bytes += activation;
   }
   return bytes;
@@ -138,10 +140,11 @@ double kib_of(std::uint64_t bytes) { return static_cast<double>(bytes) / kib; }
 }  // namespace
 
 std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
-                                     std::int64_t global_batch, tensor::DataType type) {
+                                     const Experiment& experiment) {
   if (choice.grid.pr == 1) return {};
-  const std::vector<std::uint64_t> activations =
-      activation_bytes(model, choice.splits, choice.grid, global_batch, type);
+  const std::size_t gradient_bytes = tensor::size_of(gradient_type_of(experiment));
+  const std::vector<std::uint64_t> activations = activation_bytes(
+      model, choice.splits, choice.grid, experiment.train.global_batch, precision_of(experiment));
   const std::vector<std::uint64_t> gradients = gradient_elements(model, choice.splits, choice.grid);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<std::string> lines{
@@ -160,11 +163,11 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
     const auto index = static_cast<std::size_t>(block - blocks.begin());
     lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", layer.name,
                                 to_text(choice.splits[i]), kib_of(since_last),
-                                kib_of(gradients[index] * sizeof(float))));
+                                kib_of(gradients[index] * gradient_bytes)));
     since_last = 0;
   }
   std::uint64_t all_gradients = 0;
-  for (const std::uint64_t elements : gradients) all_gradients += elements * sizeof(float);
+  for (const std::uint64_t elements : gradients) all_gradients += elements * gradient_bytes;
   lines.push_back(fmt::format("{:<24} {:<20} {:>16.1f} {:>15.1f}", "all, by all ranks, a step", "",
                               kib_of(all_activations), kib_of(all_gradients)));
   return lines;

@@ -45,10 +45,10 @@ class GridMembership {
   /// The parameters that this rank holds.
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   /// Elements of parameters that all ranks hold together; bytes that they send in a synchronous
-  /// step of `images` whose activations are of `type`.
+  /// step of `images` with the experiment's precisions.
   [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
   [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images,
-                                          tensor::DataType type) const;
+                                          const Experiment& experiment) const;
 
   /// Of the executor; what travels comes from `memory`.
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
@@ -85,10 +85,9 @@ class GridMembership {
 };
 
 /// What a user is told of a grid before the run, line by line: replicas and ranks; then, for every
-/// layer with weights, its split and what all ranks send for it in a step of `global_batch`
-/// samples. Empty where every rank is a replica of its own.
+/// layer with weights, its split and what all ranks send for it in a step of the global batch.
+/// Empty where every rank is a replica of its own.
 [[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
-                                                   std::int64_t global_batch,
-                                                   tensor::DataType type);
+                                                   const Experiment& experiment);
 
 }  // namespace rondo::train

@@ -250,7 +250,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
-          .type = precision_of(experiment)};
+          .type = precision_of(experiment),
+          .gradient_type = gradient_type_of(experiment)};
 }
 
 std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,

@@ -70,8 +70,7 @@ void Trainer::announce() const {
             std::to_string(event.test_images) + " test images of " + size_of_images(model_.input));
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
-  for (const std::string& line :
-       grid_report(model_, grid_.choice(), event.global_batch, precision_of(experiment_))) {
+  for (const std::string& line : grid_report(model_, grid_.choice(), experiment_)) {
     log_.note(line);
   }
   constexpr std::size_t mebibyte = std::size_t{1} << 20U;
@@ -111,6 +110,9 @@ void Trainer::announce_updates() const {
   const std::int64_t left_out = dataset_->training.shape.n - batches_.epoch_samples();
   if (left_out > 0) {
     note += "; an epoch's last " + counted(left_out, "sample") + " fill no batch and are left out";
+  }
+  if (gradient_type_of(experiment_) == tensor::DataType::bf16) {
+    note += "; gradients are sent as bf16";
   }
   log_.note(note);
   if (lazy_.names.empty()) return;
@@ -246,7 +248,7 @@ std::uint64_t Trainer::synchronous_bytes_sent() const {
   const std::int64_t last = step_ / batches_.steps();
   const auto bytes = [&](std::int64_t step, std::int64_t count) {
     return static_cast<std::uint64_t>(count) *
-           grid_.sent_by_all(model_, batches_.samples(step), precision_of(experiment_));
+           grid_.sent_by_all(model_, batches_.samples(step), experiment_);
   };
   return bytes(0, step_ - last) + bytes(batches_.steps() - 1, last);
 }
@@ -261,6 +263,8 @@ RunSummary Trainer::summary(const std::string& reason) const {
   const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
   const bool lazy = scheme_of(experiment_.update).windows;
+  const std::uint64_t gradient_bytes =
+      grid_.held_by_all() * tensor::size_of(gradient_type_of(experiment_));
   return {.reason = reason,
           .scheme = scheme_name(),
           .steps = step_,
@@ -275,7 +279,7 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .synchronous_reductions = ranks > 1 ? steps : 0,
           .global_bytes = work_.counters.global_bytes,
           .local_bytes = work_.counters.local_bytes,
-          .synchronous_bytes = ranks > 1 ? steps * grid_.held_by_all() * sizeof(float) : 0,
+          .synchronous_bytes = ranks > 1 ? steps * gradient_bytes : 0,
           .bytes_sent = work_.bytes_sent,
           .synchronous_bytes_sent = synchronous_bytes_sent(),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,

@@ -172,6 +172,11 @@ void Trainer::count_others() {
   }
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
+  if (const tensor::DataType sent = gradient_type_of(experiment_);
+      sent != tensor::DataType::f32 && world_.size() > 1) {
+    count_allocation(memory_, "the gradients as they are sent",
+                     layout_.parameter_count * tensor::size_of(sent));
+  }
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
   if (own_batches_) samples += own_batches_->buffered_samples(0);
   count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
@@ -267,8 +272,9 @@ void Trainer::choose_lazy_layers() {
     lazy_ = plan_lazy_layers(model_, layout_, choice);
     return;
   }
-  const std::size_t unhidden = measure_unhidden_layers(world_, *executor_, batches_.load(0, 0),
-                                                       replica().layers, model_state());
+  const std::size_t unhidden =
+      measure_unhidden_layers(world_, *executor_, batches_.load(0, 0), replica().layers,
+                              model_state(), gradient_type_of(experiment_));
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 

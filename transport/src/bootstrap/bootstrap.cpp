@@ -1,9 +1,9 @@
 // How a World begins: as a process of a job, or as one of several threads.
 //
-// A process reads from its environment which job it belongs to. If all ranks are on this host
+// A process reads from its environment which job it belongs to, or asks its launcher. If all ranks
+// are on this host
 // ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join the store of rank
-// 0 first, and exchange address cards there. create() learns the same by an exchange of the host
-// program instead. Threads share their mappings; with fake nodes they go
+// 0 first, and exchange address cards there. Threads share their mappings; with fake nodes they go
 // through the same exchange, over side channels in memory.
 
 #include "bootstrap/bootstrap.hpp"
@@ -16,14 +16,15 @@
 #include <exception>
 #include <future>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/auth.hpp"
-#include "bootstrap/exchange.hpp"
 #include "bootstrap/fabric.hpp"
+#include "bootstrap/launchers.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
@@ -146,6 +147,19 @@ WorldOptions with_defaults(WorldOptions options, const LaunchInfo& launch) {
   return options;
 }
 
+// Rondo's own variables come first; without any launcher there is no job.
+std::optional<LaunchInfo> find_launch(const WorldOptions& options) {
+  if (auto launch = read_environment()) return launch;
+  const auto launcher = find_launcher();
+  if (!launcher) return std::nullopt;
+  return join_launcher(*launcher, options.fabric.fake_nodes > 1, options.rendezvous_deadline);
+}
+
+// The launcher's, or else the user's; empty when there is none.
+std::string secret_of(const LaunchInfo& launch) {
+  return launch.secret.empty() ? read_secret().value_or("") : launch.secret;
+}
+
 std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wanted) {
   const WorldOptions options = with_defaults(wanted, launch);
   if (launch.coordinator) {
@@ -162,21 +176,19 @@ std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wa
 
 }  // namespace
 
-std::shared_ptr<WorldCore> attach(const WorldOptions& options) {
-  const auto launch = read_environment();
-  return launch ? join(*launch, options) : make_threads(1, options).front();
+std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
+  const auto launch = find_launch(wanted);
+  return launch ? join(*launch, wanted) : make_threads(1, wanted).front();
 }
 
 std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,
-                                  const WorldOptions& options) {
-  if (rank < 0 || rank >= size) {
+                                  const WorldOptions& wanted) {
+  if (size < 1 || rank < 0 || rank >= size) {
     throw std::invalid_argument("rondo::transport: rank " + std::to_string(rank) +
-                                " is not one of " + std::to_string(size) + " ranks");
+                                " is not one of " + std::to_string(size));
   }
-  if (!allgather) throw std::invalid_argument("rondo::transport: create() needs an allgather");
-  if (size == 1) return make_threads(1, options).front();
-  const Agreement agreement = agree_on_job(rank, size, allgather, options);
-  return join(agreement.launch, options);
+  const HostedJob job = join_host_program(rank, size, allgather, wanted.fabric);
+  return join(job.launch, wanted);
 }
 
 std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptions& options) {
@@ -203,9 +215,7 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
   // A typing error is reported before any rank waits for another.
   if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
   const Credentials credentials{
-      .self = own_identity(launch),
-      .secret = launch.secret ? *launch.secret : read_secret().value_or(""),
-      .rendezvous_deadline = deadline};
+      .self = own_identity(launch), .secret = secret_of(launch), .rendezvous_deadline = deadline};
   std::unique_ptr<StoreClient> channel = launch.rank == 0
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);

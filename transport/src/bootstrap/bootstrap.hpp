@@ -21,7 +21,7 @@ namespace rondo::transport::bootstrap {
 /// Joins the job that the environment tells of, or makes a World of one rank.
 [[nodiscard]] std::shared_ptr<WorldCore> attach(const WorldOptions& options);
 
-/// Joins the job that the ranks agree on by `allgather`: World::create().
+/// Joins the ranks that `allgather` joins; see World::create().
 [[nodiscard]] std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,
                                                 const WorldOptions& options);
 
@@ -38,10 +38,10 @@ struct JoinedStore {
 /// Joins the store of a job that has a coordinator (LaunchInfo::coordinator).
 ///
 /// Rank 0 serves the store on the inherited listener, or makes one; the others join it. The secret
-/// is LaunchInfo::secret, or comes from where read_secret() finds it; without one no rank listens
-/// or connects beyond loopback, and both must be the same user's. `interfaces` is a pattern as of
-/// select_interfaces(), or empty. Collective: it ends when every rank has come. Throws
-/// Error(rendezvous_failed) that says who did not, or what is wrong here.
+/// comes from where read_secret() finds it; without one no rank listens or connects beyond
+/// loopback, and both must be the same user's. `interfaces` is a pattern as of select_interfaces(),
+/// or empty. Collective: it ends when every rank has come. Throws Error(rendezvous_failed) that
+/// says who did not, or what is wrong here.
 [[nodiscard]] JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
                                      std::chrono::milliseconds deadline);
 

@@ -1,8 +1,8 @@
 // What a process is told about its job, and where it runs.
 //
-// This is the only source that reads the launcher's environment variables (the secret's are read in
-// auth.cpp, the plug-ins' in links/plugin.cpp). Every value is checked here, so that a typing error
-// is reported with the variable's name before any rank waits for another.
+// This source reads Rondo's own variables (the secret's are read in auth.cpp, the plug-ins' in
+// links/plugin.cpp, other launchers' in launchers.cpp). Every value is checked here, so that a
+// typing error is reported with the variable's name before any rank waits for another.
 
 #include "bootstrap/environment.hpp"
 
@@ -26,13 +26,6 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(Errc::rendezvous_failed, what); }
 
-// An empty variable counts as one that is not set.
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::string(value);
-}
-
 // The whole of `text` as a number, or nothing.
 template <typename Number>
 std::optional<Number> parse(std::string_view text) {
@@ -40,15 +33,6 @@ std::optional<Number> parse(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   return error == std::errc{} && rest == end ? std::optional(value) : std::nullopt;
-}
-
-int number(const char* name, const std::string& text, int least) {
-  const auto value = parse<int>(text);
-  if (!value || *value < least) {
-    fail(std::string(name) + "='" + text + "' is not a number of at least " +
-         std::to_string(least));
-  }
-  return *value;
 }
 
 void read_number(const char* name, int least, int& value) {
@@ -90,35 +74,6 @@ std::optional<Endpoint> parse_endpoint(std::string_view text) {
   return Endpoint{.host = std::string(host), .port = *port};
 }
 
-// Sets the job, and where its store is unless the job is local. False when `text` is neither
-// "local:JOB" nor "tcp:HOST:PORT/JOB".
-bool parse_coordinator(std::string_view text, LaunchInfo& launch) {
-  constexpr std::string_view local = "local:";
-  constexpr std::string_view tcp = "tcp:";
-  if (text.starts_with(local)) {
-    launch.job = text.substr(local.size());
-    return is_job(launch.job);
-  }
-  const std::size_t slash = text.rfind('/');
-  if (!text.starts_with(tcp) || slash == std::string_view::npos) return false;
-  launch.job = text.substr(slash + 1);
-  launch.coordinator = parse_endpoint(text.substr(tcp.size(), slash - tcp.size()));
-  return is_job(launch.job) && launch.coordinator;
-}
-
-// Without this check every process of another launcher would be a World of one rank, and train by
-// itself, and no error would say so.
-void refuse_foreign_launchers() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const auto text = variable(name);
-    if (!text || *text == "1") continue;
-    fail(std::string(name) + "=" + *text +
-         " says that this is one of several tasks, but this version joins only what `rondo run` "
-         "starts; use `rondo run -n " +
-         *text + " -- COMMAND`, or unset " + name);
-  }
-}
-
 // CPUs' worth of time that the control group grants; a large number when it sets no limit.
 double quota() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -136,7 +91,42 @@ std::string to_string(const Endpoint& endpoint) {
   return (six ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
-void read_link_settings(LaunchInfo& launch) {
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+int number(const char* name, const std::string& text, int least) {
+  const auto value = parse<int>(text);
+  if (!value || *value < least) {
+    fail(std::string(name) + "='" + text + "' is not a number of at least " +
+         std::to_string(least));
+  }
+  return *value;
+}
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  return parse<std::uint64_t>(text);
+}
+
+bool parse_coordinator(std::string_view text, LaunchInfo& launch) {
+  constexpr std::string_view local = "local:";
+  constexpr std::string_view tcp = "tcp:";
+  if (text.starts_with(local)) {
+    launch.job = text.substr(local.size());
+    return is_job(launch.job);
+  }
+  const std::size_t slash = text.rfind('/');
+  if (!text.starts_with(tcp) || slash == std::string_view::npos) return false;
+  launch.job = text.substr(slash + 1);
+  launch.coordinator = parse_endpoint(text.substr(tcp.size(), slash - tcp.size()));
+  return is_job(launch.job) && launch.coordinator;
+}
+
+void read_options(LaunchInfo& launch) {
+  read_number("RONDO_LISTENER", 0, launch.listener);
+  read_number("RONDO_RECORDER", 0, launch.recorder);
   read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
   if (launch.fake_nodes > launch.size) {
     fail("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
@@ -153,10 +143,7 @@ std::optional<LaunchInfo> read_environment() {
   const auto coordinator = variable("RONDO_COORDINATOR");
   const auto rank = variable("RONDO_RANK");
   const auto size = variable("RONDO_SIZE");
-  if (!coordinator && !rank && !size) {
-    refuse_foreign_launchers();
-    return std::nullopt;
-  }
+  if (!coordinator && !rank && !size) return std::nullopt;
   if (!coordinator || !rank || !size) {
     fail("RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE must be set together; `rondo run` does so");
   }
@@ -170,9 +157,7 @@ std::optional<LaunchInfo> read_environment() {
   if (launch.rank >= launch.size) {
     fail("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
-  read_number("RONDO_LISTENER", 0, launch.listener);
-  read_number("RONDO_RECORDER", 0, launch.recorder);
-  read_link_settings(launch);
+  read_options(launch);
   return launch;
 }
 

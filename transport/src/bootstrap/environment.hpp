@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rondo::transport::bootstrap {
@@ -29,12 +30,11 @@ struct LaunchInfo {
   std::optional<Endpoint> coordinator = {};
   /// The inherited socket on which rank 0 listens for the store, or -1: it makes its own.
   int listener = -1;
+  /// Of the job, told by the launcher; empty: read_secret() finds it.
+  std::string secret = {};
 
   /// Inherited memory to record into (see FlightRecord), or -1: the rank makes its own.
   int recorder = -1;
-
-  /// The job's secret where the ranks have agreed on one; else it is what read_secret() finds.
-  std::optional<std::string> secret = {};
 
   // Defaults of the World's options; what is not set in the environment has no effect.
   std::string fabric = {};
@@ -44,23 +44,38 @@ struct LaunchInfo {
   double bandwidth_gbs = 0;
 };
 
-/// Reads the launcher's variables; nothing when none of the first three is set.
+/// Reads Rondo's own variables; nothing when none of the first three is set.
 ///
 ///     RONDO_COORDINATOR    local:JOB or tcp:HOST:PORT/JOB; JOB is 32 hexadecimal digits, HOST a
-///                          name, an IPv4 address or an IPv6 address in brackets
+///                          name, an IPv4 address or an IPv6 address in brackets, or several of
+///                          them, separated by commas, of which any may work
 ///     RONDO_RANK           0 to RONDO_SIZE - 1
 ///     RONDO_SIZE
 ///     RONDO_LISTENER       a descriptor number (rank 0 of tcp: only)
 ///     RONDO_RECORDER       a descriptor number
 ///     RONDO_FABRIC, RONDO_FAKE_NODES, RONDO_INTERFACE, RONDO_LATENCY_US, RONDO_BANDWIDTH_GBS
 ///
-/// Throws Error(rendezvous_failed) when they are incomplete or make no sense, and when another
-/// launcher (Slurm, Open MPI, MPICH) says that this process is one of several.
+/// Throws Error(rendezvous_failed) when they are incomplete or make no sense.
 [[nodiscard]] std::optional<LaunchInfo> read_environment();
 
-/// Reads the variables of the last line alone into `launch`, for ranks that no launcher has told
-/// of their job. Throws as above.
-void read_link_settings(LaunchInfo& launch);
+// For those who read other launchers' variables.
+
+/// Reads those that do not tell which rank this is: RONDO_LISTENER and what follows it above.
+void read_options(LaunchInfo& launch);
+
+/// Sets the job, and where its store is unless the job is local. False when `text` is neither
+/// "local:JOB" nor "tcp:HOST:PORT/JOB".
+[[nodiscard]] bool parse_coordinator(std::string_view text, LaunchInfo& launch);
+
+/// The value of a variable; one that is empty counts as not set.
+[[nodiscard]] std::optional<std::string> variable(const char* name);
+
+/// `text`, the value of variable `name`, as a number. Throws Error(rendezvous_failed) that names it
+/// when it is none, or below `least`.
+[[nodiscard]] int number(const char* name, const std::string& text, int least);
+
+/// The whole of `text` as a number; nothing when it is none.
+[[nodiscard]] std::optional<std::uint64_t> parse_number(std::string_view text);
 
 /// For messages.
 [[nodiscard]] std::string host_name();

@@ -264,9 +264,13 @@ Address peer_address(int socket) { return address_by(&::getpeername, socket); }
 
 std::vector<Address> resolve(const Endpoint& endpoint) {
   std::vector<Address> addresses;
-  const Lookup found = look_up(endpoint, 0);
-  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-    addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  // A launcher may have told all addresses of a host.
+  std::istringstream hosts(endpoint.host);
+  for (std::string host; std::getline(hosts, host, ',');) {
+    const Lookup found = look_up({.host = host, .port = endpoint.port}, 0);
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+      addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+    }
   }
   if (addresses.empty()) {
     refuse_address("the coordinator's name '" + endpoint.host +

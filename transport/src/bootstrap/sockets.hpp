@@ -67,7 +67,8 @@ class Address {
 [[nodiscard]] Address own_address(int socket);
 [[nodiscard]] Address peer_address(int socket);
 
-/// All addresses of a name. Throws Error(rendezvous_failed) when it has none.
+/// All addresses of a name, or of several separated by commas. Throws Error(rendezvous_failed) when
+/// it has none.
 [[nodiscard]] std::vector<Address> resolve(const Endpoint& endpoint);
 
 /// A listening socket at `endpoint`; port 0 takes a free one. A literal address and "localhost" are

@@ -61,10 +61,19 @@ std::vector<std::filesystem::path> folders() {
 
 [[noreturn]] void fail(const std::string& text) { throw Error(Errc::link_unavailable, text); }
 
-[[noreturn]] void fail_absent(const std::string& name) {
+// The first folder that has `file`; empty when none has.
+std::string find_file(const std::string& file) {
+  for (const auto& folder : folders()) {
+    const auto candidate = folder / file;
+    if (::access(candidate.c_str(), F_OK) == 0) return candidate.string();
+  }
+  return {};
+}
+
+[[noreturn]] void fail_absent(const std::string& file, const std::string& what) {
   std::string looked;
   for (const auto& folder : folders()) looked += (looked.empty() ? "" : ", ") + folder.string();
-  fail("the link plug-in '" + name + "' is not installed: no " + file_of(name) + " in " + looked +
+  fail("the " + what + " is not installed: no " + file + " in " + looked +
        "; install it, or name its folder in RONDO_PLUGIN_PATH");
 }
 
@@ -78,33 +87,14 @@ void prepare_environment(const std::string& name) {
   add_to_environment(settings);
 }
 
-// Nothing of the plug-in but its release is used before the two are known to be of one.
-const LinkPlugin& plugin_in(void* library, const std::string& path) {
-  const auto* plugin = static_cast<const LinkPlugin*>(::dlsym(library, symbol));
-  if (plugin == nullptr) {
-    fail(path + " is not a link plug-in of this release: it has no symbol " + symbol +
-         "; install plug-in and librondo-transport of one release");
-  }
-  if (plugin->release != std::string_view(RONDO_VERSION)) {
-    fail(path + " is of release " + plugin->release +
-         ", but librondo-transport of release " RONDO_VERSION "; install both of one release");
-  }
-  return *plugin;
-}
-
 // Loads the plug-in for good. May be called by several threads.
 const LinkPlugin& load_plugin(const std::string& name) {
   static std::mutex one_at_a_time;  // the environment, and the constructors of what is loaded
   const std::scoped_lock lock(one_at_a_time);
-  const std::string path = find_plugin(name);
-  if (path.empty()) fail_absent(name);
+  const std::string what = "link plug-in '" + name + "'";
+  if (find_plugin(name).empty()) fail_absent(file_of(name), what);
   prepare_environment(name);
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) {
-    fail("the link plug-in " + path + " cannot be loaded: " + ::dlerror() +
-         "; install what it needs, or name another folder in RONDO_PLUGIN_PATH");
-  }
-  return plugin_in(library, path);
+  return *static_cast<const LinkPlugin*>(load_plugin_object(file_of(name), what, symbol));
 }
 
 std::string description_of(const LinkPlugin& plugin) {
@@ -129,12 +119,30 @@ LinkFacts facts_of(const std::string& name) {
 
 }  // namespace
 
-std::string find_plugin(const std::string& name) {
-  for (const auto& folder : folders()) {
-    const auto candidate = folder / file_of(name);
-    if (::access(candidate.c_str(), F_OK) == 0) return candidate.string();
+std::string find_plugin(const std::string& name) { return find_file(file_of(name)); }
+
+// Nothing of the plug-in but its release is used before the two are known to be of one.
+const void* load_plugin_object(const std::string& file, const std::string& what,
+                               const char* symbol_of_object) {
+  const std::string path = find_file(file);
+  if (path.empty()) fail_absent(file, what);
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    fail("the " + what + " in " + path + " cannot be loaded: " + ::dlerror() +
+         "; install what it needs, or name another folder in RONDO_PLUGIN_PATH");
   }
-  return {};
+  const void* object = ::dlsym(library, symbol_of_object);
+  const std::string kind = what.substr(0, what.find(" '"));
+  if (object == nullptr) {
+    fail(path + " is not a " + kind + " of this release: it has no symbol " + symbol_of_object +
+         "; install plug-in and librondo-transport of one release");
+  }
+  const std::string_view release = *static_cast<const char* const*>(object);
+  if (release != std::string_view(RONDO_VERSION)) {
+    fail(path + " is of release " + std::string(release) +
+         ", but librondo-transport of release " RONDO_VERSION "; install both of one release");
+  }
+  return object;
 }
 
 std::unique_ptr<Link> open_plugin(const std::string& name, const LinkOptions& options) {

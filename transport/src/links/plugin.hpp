@@ -53,6 +53,11 @@ extern "C" __attribute__((visibility("default"))) const LinkPlugin rondo_link_pl
 [[nodiscard]] std::unique_ptr<Link> open_plugin(const std::string& name,
                                                 const LinkOptions& options);
 
+/// Loads the plug-in `file` ("librondo-pmix.so") for good, as open_plugin() does, and returns its
+/// object `symbol`, whose first member is its release. `what` names it in errors.
+[[nodiscard]] const void* load_plugin_object(const std::string& file, const std::string& what,
+                                             const char* symbol);
+
 /// Why plug-in `name` cannot be loaded; empty when it can.
 [[nodiscard]] std::string problem_of_plugin(const std::string& name);
 

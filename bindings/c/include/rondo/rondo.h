@@ -180,8 +180,9 @@ RONDO_API rondo_status rondo_attach(const rondo_options* options, rondo_world** 
 typedef int rondo_allgather_function(const void* mine, void* all, size_t bytes, void* context);
 
 /* Joins `size` processes or threads that call this with different ranks and the same options: for
- * programs with MPI or a rendezvous of their own. `allgather` is called once, unless there is one
- * rank; addresses and a secret of the job travel through it. Several worlds may exist at a time. */
+ * programs with MPI or a rendezvous of their own. `allgather` is called a few times, by all ranks
+ * alike; addresses and a secret of the job travel through it. Several worlds may exist at a time.
+ */
 RONDO_API rondo_status rondo_create(int rank, int size, rondo_allgather_function* allgather,
                                     void* context, const rondo_options* options,
                                     rondo_world** world);

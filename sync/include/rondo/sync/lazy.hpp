@@ -11,6 +11,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/transport/element.hpp>
 
 namespace rondo::sync {
 
@@ -19,7 +20,8 @@ inline constexpr SchemeDescription lazy_scheme{.name = "lazy",
                                                .warm_up = WarmUp::advised,
                                                .windows = true,
                                                .clips = false,
-                                               .ignores_scale = false};
+                                               .ignores_scale = false,
+                                               .bf16_gradients = true};
 
 /// A range of the flat arrays: the weights of a lazy convolution. Where a layer is cut it may be
 /// empty, and then begins where its layer does.
@@ -55,6 +57,8 @@ struct LazyOptions {
   /// is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
   std::size_t bucket_bytes = 256 * 1024;
   std::size_t last_bucket_bytes = 64 * 1024;
+  /// What gradients and their sums over a window are sent as, see SynchronousOptions.
+  transport::ElementType gradient_type = transport::ElementType::f32;
   /// Called at the end of every window, inside finish(), on the scheme's thread; may be empty.
   std::function<void(const LazyWindow&)> on_window = {};
 };
@@ -95,6 +99,9 @@ struct LazyOptions {
 /// Counts a global reduction in every iteration in which anything is reduced, and a lazy one at
 /// every end of a window, flush() included. Of the lazy layers' reductions, the share
 /// 1 - lazy_reductions / iterations was saved, not counting those of a warm-up before.
+///
+/// Sent as bf16, a window's sum is rounded once, when it is sent: it grows in fp32. Tests see the
+/// reduced sums and probes as they were rounded.
 ///
 /// copy_for_evaluation() applies the window so far to the copy (one evaluation reduction), by what
 /// the optimizer would do; it needs the lazy layers' part of the gradient array as scratch memory

@@ -48,6 +48,8 @@ struct SchemeDescription {
   bool ignores_scale = true;
   /// A rank may have no sample in an iteration.
   bool empty_shares = true;
+  /// It can send gradients as bf16. Schemes that send parameters cannot: 8 bits do not hold them.
+  bool bf16_gradients = false;
   /// save() and restore() work between any two iterations, and the run goes on with the same
   /// bits. Otherwise only where the scheme's header says.
   bool resumes_anywhere = true;
@@ -86,7 +88,7 @@ struct SchemeCounters {
   std::uint64_t global_reductions = 0;  ///< over all replicas, whatever level asked; in training
   std::uint64_t lazy_reductions = 0;    ///< those of them with the lazy layers (make_lazy)
   std::uint64_t local_reductions = 0;   ///< over a part of the replicas
-  std::uint64_t global_bytes = 0;       ///< that this rank contributed to global ones
+  std::uint64_t global_bytes = 0;       ///< that this rank contributed to global ones, as sent
   std::uint64_t local_bytes = 0;        ///< to local ones
   std::uint64_t collectives = 0;        ///< operations posted for both
   std::uint64_t evaluation_reductions = 0;  ///< for evaluation copies; never part of the above

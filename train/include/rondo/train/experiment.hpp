@@ -91,6 +91,7 @@ struct Experiment {
     std::int64_t accumulate = 1;     ///< micro-batches in which a rank computes its part of a batch
     std::int64_t memory_limit = 0;   ///< bytes that a rank's arrays may take; 0: any number
     std::string precision = "fp32";  ///< of activations and packed weights: fp32, bf16
+    std::string reduce_precision = "fp32";  ///< of gradients that are sent to be summed: fp32, bf16
   } train;
   /// Snapshots of a run, from which it can go on after an interruption: RUN/checkpoints/step-N.
   struct Checkpoint {

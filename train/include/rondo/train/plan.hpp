@@ -70,6 +70,8 @@ struct PlanOptions {
   /// Of activations: their exchanges and memory. Sums over ranks, parameters and gradients are
   /// fp32.
   tensor::DataType type = tensor::DataType::f32;
+  /// Of weight gradients as ranks send them; in bf16 a rank has room for them once more.
+  tensor::DataType gradient_type = tensor::DataType::f32;
 };
 
 /// One layer on a grid.
@@ -91,7 +93,8 @@ struct LayerPlan {
 /// those of the form (fully connected layers by samples where it has a domain), synchronously, with
 /// every step's batch as large as the first:
 ///   - its part of every parameter: the parameters, their gradients, the copy for evaluation,
-///     optimizer_elements of the optimizer and, of several micro-batches, their sum;
+///     optimizer_elements of the optimizer and, of several micro-batches, their sum; gradients that
+///     are sent as bf16 once more;
 ///   - three batches of its replica's input: two for training, one for the test set;
 ///   - what every layer writes, redistributed values again, and the executor's buffers for
 ///   gradients;

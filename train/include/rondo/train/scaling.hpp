@@ -65,6 +65,8 @@ struct ScalingOptions {
   int ranks_per_node = 1;
   double tau = 1.0;            ///< lazy: mean iterations of a window, at most update.max_interval
   int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
+  /// Of gradients as ranks send them: bf16 counts as half as many elements.
+  tensor::DataType gradient_type = tensor::DataType::f32;
 };
 
 struct ScalingPoint {

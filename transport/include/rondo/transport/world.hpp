@@ -126,6 +126,11 @@ struct WorldOptions {
   std::filesystem::path dump_folder = {};
 };
 
+/// How a host program brings ranks together: copies `mine`, which is equally long on all ranks,
+/// into `all` of each, in rank order, as MPI_Allgather does; `all` is as long as `mine` of all
+/// ranks together. What it throws is passed on.
+using Allgather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+
 /// Where one rank of a World runs.
 struct RankInfo {
   int pid = 0;
@@ -133,16 +138,14 @@ struct RankInfo {
   int node = 0;  ///< ranks of one node share memory; nodes are counted in order of their first rank
 };
 
-/// Gathers `mine`, as long on every rank, into `all` of every rank: rank r's at r * mine.size().
-/// What MPI_Allgather() does, and any other rendezvous that a program has. May throw.
-using Allgather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
-
 /// The ranks of a job, seen by one of them: this process.
 ///
 /// - **Sources.** attach() reads what the launcher set (RONDO_COORDINATOR, RONDO_RANK,
-///   RONDO_SIZE, as `rondo run` does); without a launcher it is a World of one rank.
-///   create() takes rank, size and an allgather of a program that has them already.
-///   make_threads() makes ranks of threads of this process, for tests and examples.
+///   RONDO_SIZE, as `rondo run` does), or asks PMIx, PMI or the variables of Slurm or torchrun (see
+///   launched()); without a launcher it is a World of one rank. PMIx and PMI are asked once in a
+///   process, which must not use them otherwise (by MPI, for example): create() serves programs
+///   that have an MPI or a rendezvous of their own. make_threads() makes ranks of threads of this
+///   process, for tests and examples.
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
 ///   it took part in is not disturbed, however late others are; a collective that it did not post
 ///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
@@ -167,14 +170,12 @@ class RONDO_TRANSPORT_API World {
   /// Waits for all ranks; throws Error(Errc::rendezvous_failed) that names who did not come.
   [[nodiscard]] static World attach(const WorldOptions& options = {});
 
-  /// Joins `size` processes (or threads) that call this with the same options and different ranks.
-  /// `allgather` is called once, unless there is one rank: addresses and a secret of the job travel
-  /// through it, so it must not be visible to others. Rank 0 opens a port for the time of the call,
-  /// and for that of the World if it is on several hosts. The launcher's variables have no effect,
-  /// except those of links (RONDO_FABRIC and others) where `options` say nothing.
-  ///
-  /// Several Worlds may exist at the same time, of the same or of different processes. A problem of
-  /// one rank is thrown on all as Error(Errc::rendezvous_failed); so is what `allgather` got wrong.
+  /// Rank `rank` of a World of `size` processes that the host program has started, and whose bytes
+  /// it can exchange: by MPI, a store, a file. Collective over these ranks: each calls `allgather`
+  /// twice, with 1 KiB, and waits for all. Nothing needs to be set in the environment; what is set
+  /// there about fabrics (RONDO_FABRIC, RONDO_INTERFACE) is the default. A process may have several
+  /// Worlds at a time. Throws Error(Errc::rendezvous_failed) that names who did not come, and
+  /// std::invalid_argument.
   [[nodiscard]] static World create(int rank, int size, const Allgather& allgather,
                                     const WorldOptions& options = {});
 

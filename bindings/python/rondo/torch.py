@@ -1,0 +1,67 @@
+"""The backend "rondo" of torch.distributed, for tensors on the CPU.
+
+    import torch.distributed as dist
+    import rondo.torch
+
+    dist.init_process_group("rondo")
+
+Everything else stays as it is: collectives, new_group(), and DistributedDataParallel, whose
+gradient buckets are put into memory that the ranks of a node share, so that they are reduced in
+one pass. Own tensors are put there by `with rondo.torch.arena():`.
+"""
+
+import atexit
+
+import torch.distributed as dist
+import torch.nn.parallel.distributed as ddp
+
+import _rondo_torch
+
+__all__ = ["arena"]
+
+
+def arena(group=None):
+    """For `with`: tensors of 4 KiB and more that this thread makes lie in the group's arena.
+
+    `group` is a process group of this backend; None is the default group. They are ordinary
+    tensors, may outlive the group, and are reduced fastest by this very group.
+    """
+    chosen = _rondo_torch.Arena(_backend_of(group or dist.distributed_c10d._get_default_group()))
+    if not chosen.usable:
+        raise ValueError('rondo.torch.arena: the process group is not of the backend "rondo"')
+    return chosen
+
+
+def _backend_of(group):
+    # PyTorch 2 wraps a backend for each kind of device in a group.
+    if hasattr(group, "_get_backend"):
+        import torch
+
+        return group._get_backend(torch.device("cpu"))
+    return group
+
+
+class _Reducer(dist.Reducer):
+    """DistributedDataParallel's, which makes its buckets when it is made and once more later."""
+
+    def __init__(self, parameters, bucket_indices, per_bucket_bytes, process_group, *rest, **named):
+        self._buckets = _rondo_torch.Arena(_backend_of(process_group))
+        with self._buckets:
+            super().__init__(
+                parameters, bucket_indices, per_bucket_bytes, process_group, *rest, **named
+            )
+
+    def _rebuild_buckets(self):
+        with self._buckets:
+            return super()._rebuild_buckets()
+
+
+def _register():
+    extra = {"devices": ["cpu"]} if hasattr(dist.Backend, "backend_capability") else {}
+    dist.Backend.register_backend("rondo", _rondo_torch.create, **extra)
+    dist.Reducer = _Reducer
+    assert ddp.dist is dist
+    atexit.register(_rondo_torch.close_all)
+
+
+_register()

@@ -1,0 +1,315 @@
+// How operations of torch.distributed make progress.
+//
+// Posting never waits. A blocking call is a post and a wait, and the wait makes the progress
+// itself, so no other thread is woken for it. What nobody waits for is left to the engine's thread.
+// It looks ten times per millisecond while something is pending, and sleeps otherwise; between two
+// looks the processor belongs to the computation. The transport's own waits, which sleep until a
+// peer has moved, are taken in short slices, because the lock is held meanwhile.
+
+#include "engine.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include <rondo/transport/error.hpp>
+
+namespace rondo::torch_backend {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds look_interval{100};
+/// How long the engine's thread goes on looking after the last operation: in a loop of small
+/// operations nobody should have to wake it each time.
+constexpr std::chrono::milliseconds active_time{10};
+constexpr std::chrono::microseconds shortest_slice{200};
+constexpr std::chrono::microseconds longest_slice{5000};
+
+c10::ListTypePtr tensors_type() { return c10::ListType::create(c10::TensorType::get()); }
+
+}  // namespace
+
+Operation::Operation(std::shared_ptr<Engine> engine, c10d::OpType type,
+                     std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
+    : Work(-1, type),
+      engine_(std::move(engine)),
+      outputs_(std::move(outputs)),
+      timeout_(timeout),
+      deadline_(steady_clock::now() + timeout) {}
+
+bool Operation::isCompleted() {
+  if (!ended_) engine_->poll();
+  return ended_;
+}
+
+bool Operation::wait(std::chrono::milliseconds timeout) {
+  const auto limit =
+      timeout.count() > 0 ? steady_clock::now() + timeout : steady_clock::time_point::max();
+  engine_->wait(*this, limit);
+  TORCH_CHECK(ended_, "rondo: the operation has not completed within ", timeout.count(), " ms");
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::unique_lock lock(mutex_);
+    if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(tensors_type());
+    future = future_;
+  }
+  mark_future();
+  return future;
+}
+
+/// Completes the future once the operation has ended and somebody has asked for it.
+void Operation::mark_future() {
+  {
+    const std::unique_lock lock(mutex_);
+    if (!completed_ || !future_ || future_marked_) return;
+    future_marked_ = true;
+  }
+  if (exception_) {
+    future_->setError(exception_);
+  } else {
+    future_->markCompleted(c10::IValue(outputs_));
+  }
+}
+
+const at::Tensor& Operation::keep(at::Tensor tensor) {
+  return kept_.emplace_back(std::move(tensor));
+}
+
+/// Throws what failed.
+bool Operation::requests_done() {
+  while (next_ < requests_.size() && requests_[next_].test()) ++next_;
+  return next_ == requests_.size();
+}
+
+/// Without the engine's lock: the steps and the future's callbacks may post operations.
+void Operation::complete(std::exception_ptr error) {
+  if (!error) {
+    try {
+      for (const auto& step : steps_) step();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  steps_.clear();
+  kept_.clear();
+  finish(error);
+  ended_ = true;
+  mark_future();
+}
+
+/// Tells who holds the lock in a wait of the transport that another thread wants it.
+class Engine::Lock {
+ public:
+  explicit Lock(Engine& engine) : engine_(engine) {
+    if (engine_.mutex_.try_lock()) return;
+    ++engine_.wanted_;
+    engine_.mutex_.lock();
+    --engine_.wanted_;
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  ~Lock() { engine_.mutex_.unlock(); }
+
+ private:
+  Engine& engine_;
+};
+
+Engine::Engine(transport::World world, StallNote stall)
+    : world_(std::move(world)), stall_(std::move(stall)) {}
+
+Engine::~Engine() { close(); }
+
+void Engine::open() {
+  thread_ = std::thread([self = shared_from_this()] { self->run(); });
+}
+
+void Engine::close() {
+  std::vector<Ended> ended;
+  {
+    const Lock lock(*this);
+    if (closed_) return;
+    closed_ = true;
+    const auto error = std::make_exception_ptr(std::runtime_error(
+        "rondo: the process group was destroyed before the operation completed"));
+    for (auto& operation : pending_) ended.push_back({std::move(operation), error});
+    pending_.clear();
+    for (auto& one : ended) one.operation->requests_.clear();
+  }
+  wake_.notify_all();
+  complete(std::move(ended));
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+void Engine::post(const c10::intrusive_ptr<Operation>& operation, const Start& start) {
+  {
+    const Lock lock(*this);
+    TORCH_CHECK(!closed_, "rondo: the process group was destroyed");
+    start(world_.communicator(), operation->requests_);
+    operation->pending_ = true;
+    pending_.push_back(operation);
+    if (resting_) wake_.notify_one();
+  }
+}
+
+/// Takes out of the list what has completed or failed. Under the lock.
+std::vector<Engine::Ended> Engine::collect() {
+  std::vector<Ended> ended;
+  const auto now = steady_clock::now();
+  for (const auto& operation : pending_) {
+    try {
+      if (!operation->requests_done()) {
+        if (now > operation->deadline_) give_up(*operation);
+        continue;
+      }
+      ended.push_back({operation, nullptr});
+    } catch (...) {
+      ended.push_back({operation, std::current_exception()});
+    }
+    operation->pending_ = false;
+    operation->requests_.clear();
+  }
+  if (!ended.empty()) std::erase_if(pending_, [](const auto& one) { return !one->pending_; });
+  return ended;
+}
+
+/// After an operation's timeout: one more wait, from which the transport tells who is missing. Then
+/// all ranks are told, so that none waits for this one.
+void Engine::give_up(Operation& operation) {
+  *stall_ = {};
+  if (operation.requests_[operation.next_].wait_for(2 * stall_time)) return;
+  std::string text = "rondo: " + (stall_->operation.empty() ? "an operation" : stall_->operation) +
+                     " exceeded its timeout of " + std::to_string(operation.timeout_.count()) +
+                     " ms";
+  std::string separator = "; these ranks have not taken part: ";
+  for (const int rank : stall_->missing) {
+    text += separator + std::to_string(rank);
+    separator = ", ";
+  }
+  world_.abort(text);
+  throw std::runtime_error(text);
+}
+
+void Engine::complete(std::vector<Ended> ended) {
+  for (auto& [operation, error] : ended) operation->complete(error);
+}
+
+void Engine::wait(Operation& operation, steady_clock::time_point limit) {
+  ++waiting_;
+  auto slice = shortest_slice;
+  while (!operation.ended_ && steady_clock::now() < limit) {
+    std::vector<Ended> ended;
+    bool elsewhere = false;
+    {
+      const Lock lock(*this);
+      elsewhere = !operation.pending_;
+      if (!elsewhere) {
+        ended = collect();
+        if (operation.pending_ && wanted_ == 0) {
+          try {
+            (void)operation.requests_[operation.next_].wait_for(slice);
+          } catch (...) {  // Reported by the next look.
+          }
+          auto more = collect();
+          std::move(more.begin(), more.end(), std::back_inserter(ended));
+          slice = std::min(2 * slice, longest_slice);
+        }
+      }
+    }
+    complete(std::move(ended));
+    // Another thread has taken it out of the list and is about to complete it.
+    if (elsewhere && !operation.ended_) std::this_thread::yield();
+  }
+  --waiting_;
+}
+
+void Engine::poll() {
+  std::vector<Ended> ended;
+  if (!mutex_.try_lock()) return;
+  ended = collect();
+  mutex_.unlock();
+  complete(std::move(ended));
+}
+
+/// Sleeps until something is posted; false when the engine closes. Links between nodes may have to
+/// send what is complete for the caller already, so they are looked at now and then.
+bool Engine::rest() {
+  std::unique_lock lock(mutex_);
+  resting_ = true;
+  while (!closed_ && pending_.empty()) {
+    if (world_.nodes() == 1) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, active_time);
+      try {
+        world_.progress();
+      } catch (const transport::Error&) {  // The next operation reports it.
+      }
+    }
+  }
+  resting_ = false;
+  return !closed_;
+}
+
+void Engine::run() {
+  (void)prctl(PR_SET_NAME, "rondo-torch");
+  (void)prctl(PR_SET_TIMERSLACK, 1000);
+  auto active = steady_clock::now();
+  while (true) {
+    std::this_thread::sleep_for(look_interval);
+    bool idle = false;
+    if (waiting_ == 0) {
+      std::vector<Ended> ended;
+      {
+        const Lock lock(*this);
+        if (closed_) return;
+        ended = collect();
+        idle = pending_.empty();
+      }
+      if (!ended.empty() || !idle) active = steady_clock::now();
+      complete(std::move(ended));
+    }
+    if (idle && steady_clock::now() - active > active_time) {
+      if (!rest()) return;
+      active = steady_clock::now();
+    }
+  }
+}
+
+void* Engine::allocate(std::size_t bytes) {
+  const Lock lock(*this);
+  try {
+    return world_.arena().allocate(bytes, 64);
+  } catch (const transport::Error&) {
+    return nullptr;
+  }
+}
+
+bool Engine::contains(const void* data, std::size_t bytes) {
+  const Lock lock(*this);
+  return world_.arena().contains(data, bytes);
+}
+
+void Engine::deallocate(void* data, std::size_t bytes) noexcept {
+  const Lock lock(*this);
+  world_.arena().deallocate(data, bytes, 64);
+}
+
+}  // namespace rondo::torch_backend

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <rondo/transport/world.hpp>
+
+namespace rondo::torch_backend {
+
+class Engine;
+
+/// What a World of an Engine has as stall_warning.
+inline constexpr std::chrono::milliseconds stall_time{50};
+
+/// One operation of torch.distributed: requests of the transport, and what follows them.
+///
+/// Any thread may wait for it, ask it, or take its future; callbacks of the future run on the
+/// thread that saw the last request complete, without any lock held.
+class Operation final : public c10d::Work {
+ public:
+  Operation(std::shared_ptr<Engine> engine, c10d::OpType type, std::vector<at::Tensor> outputs,
+            std::chrono::milliseconds timeout);
+
+  bool isCompleted() override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  /// Throws the operation's error. With a `timeout` other than 0, throws after it, too, and the
+  /// operation goes on.
+  bool wait(std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) override;
+
+  /// Keeps `tensor` alive until the operation has ended.
+  const at::Tensor& keep(at::Tensor tensor);
+
+  /// Called once after the last request, in the order given: copies results to where they belong.
+  void then(std::function<void()> step) { steps_.push_back(std::move(step)); }
+
+ private:
+  friend class Engine;
+  bool requests_done();
+  void complete(std::exception_ptr error);
+  void mark_future();
+
+  std::shared_ptr<Engine> engine_;
+  std::vector<at::Tensor> outputs_;
+  std::vector<at::Tensor> kept_;
+  std::vector<transport::Request> requests_;
+  std::size_t next_ = 0;  ///< requests before it have completed
+  std::vector<std::function<void()>> steps_;
+  std::chrono::milliseconds timeout_;
+  std::chrono::steady_clock::time_point deadline_;
+  bool pending_ = false;            ///< is in the engine's list; guarded by the engine's lock
+  std::atomic<bool> ended_{false};  ///< as completed_, without a lock
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< guarded by mutex_ of Work
+  bool future_marked_ = false;                      ///< likewise
+};
+
+/// A World that several threads of a process use: Python's, those of autograd, and one of its own.
+///
+/// A World belongs to one thread at a time, so each access is under one lock. Who waits makes
+/// progress; the engine's own thread does so for operations that nobody waits for, above all those
+/// whose future is awaited (DistributedDataParallel awaits nothing else).
+class Engine final : public std::enable_shared_from_this<Engine> {
+ public:
+  using Start =
+      std::function<void(transport::Communicator&, std::vector<transport::Request>& requests)>;
+
+  /// The last wait that took long; the World's on_stall writes it.
+  using StallNote = std::shared_ptr<transport::Stall>;
+
+  Engine(transport::World world, StallNote stall);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  /// Begins to make progress.
+  void open();
+  /// Fails what is pending and ends the engine's thread. The arena stays usable.
+  void close();
+
+  /// Posts what `start` adds to the requests. Throws what `start` throws.
+  void post(const c10::intrusive_ptr<Operation>& operation, const Start& start);
+
+  /// Makes progress until `operation` has ended, or until `limit`.
+  void wait(Operation& operation, std::chrono::steady_clock::time_point limit);
+  /// Makes progress once, if no other thread does.
+  void poll();
+
+  /// Memory of the World's arena; null when there is none left.
+  [[nodiscard]] void* allocate(std::size_t bytes);
+  [[nodiscard]] bool contains(const void* data, std::size_t bytes);
+  void deallocate(void* data, std::size_t bytes) noexcept;
+
+ private:
+  struct Ended {
+    c10::intrusive_ptr<Operation> operation;
+    std::exception_ptr error;
+  };
+  class Lock;
+
+  std::vector<Ended> collect();
+  void give_up(Operation& operation);
+  static void complete(std::vector<Ended> ended);
+  void run();
+  bool rest();
+
+  std::mutex mutex_;
+  std::atomic<int> wanted_{0};                          ///< threads that wait for the lock
+  std::atomic<int> waiting_{0};                         ///< threads in wait()
+  transport::World world_;                              // guarded by mutex_
+  StallNote stall_;                                     // guarded by mutex_
+  std::vector<c10::intrusive_ptr<Operation>> pending_;  // guarded by mutex_
+  bool closed_ = false;                                 // guarded by mutex_
+  bool resting_ = false;                                // guarded by mutex_
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace rondo::torch_backend

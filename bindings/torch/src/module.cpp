@@ -1,0 +1,109 @@
+// The extension module _rondo_torch, which rondo/torch.py wraps.
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+
+#include <rondo/transport/world.hpp>
+
+#include "arena_allocator.hpp"
+#include "engine.hpp"
+#include "process_group.hpp"
+
+namespace rondo::torch_backend {
+
+namespace {
+
+namespace py = pybind11;
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+std::vector<std::weak_ptr<Engine>>& engines() {
+  static std::vector<std::weak_ptr<Engine>> all;
+  return all;
+}
+
+/// Gathers over the store of torch.distributed.
+transport::Allgather gather_over(const StorePointer& store, int rank, int size) {
+  return [store, rank, size, round = 0](std::span<const std::byte> mine,
+                                        std::span<std::byte> all) mutable {
+    const std::string prefix = "rondo/" + std::to_string(round++) + "/";
+    const auto* data = reinterpret_cast<const std::uint8_t*>(mine.data());
+    store->set(prefix + std::to_string(rank), {data, data + mine.size()});
+    for (int peer = 0; peer < size; ++peer) {
+      const auto theirs = store->get(prefix + std::to_string(peer));
+      TORCH_CHECK(theirs.size() == mine.size(), "rondo: rank ", peer, " runs another version");
+      std::memcpy(&all[static_cast<std::size_t>(peer) * mine.size()], theirs.data(), mine.size());
+    }
+  };
+}
+
+transport::World make_world(const StorePointer& store, int rank, int size,
+                            std::chrono::milliseconds timeout, const Engine::StallNote& stall) {
+  transport::WorldOptions options;
+  options.deadline = timeout;
+  options.rendezvous_deadline = timeout;
+  options.stall_warning = stall_time;
+  options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
+  return transport::World::create(rank, size, gather_over(store, rank, size), options);
+}
+
+c10::intrusive_ptr<Base> create(const StorePointer& store, int rank, int size,
+                                std::chrono::milliseconds timeout) {
+  auto stall = std::make_shared<transport::Stall>();
+  auto engine = std::make_shared<Engine>(make_world(store, rank, size, timeout, stall), stall);
+  engine->open();
+  engines().push_back(engine);
+  return c10::make_intrusive<ProcessGroup>(std::move(engine), rank, size, timeout);
+}
+
+/// Before Python ends: a thread of ours must not outlive the interpreter.
+void close_all() {
+  for (const auto& one : engines()) {
+    if (const auto engine = one.lock()) engine->close();
+  }
+  engines().clear();
+}
+
+/// An arena that a thread of Python has chosen, for a `with` statement.
+class Arena {
+ public:
+  explicit Arena(const c10::intrusive_ptr<Base>& group) {
+    if (auto* ours = dynamic_cast<ProcessGroup*>(group.get())) engine_ = ours->engine();
+  }
+  void enter() { before_ = choose_arena(engine_); }
+  void leave() { choose_arena(std::move(before_)); }
+  [[nodiscard]] bool usable() const noexcept { return engine_ != nullptr; }
+  [[nodiscard]] bool contains(const at::Tensor& tensor) const {
+    return engine_ && engine_->contains(tensor.data_ptr(), tensor.nbytes());
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Engine> before_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  install_arena_allocator();
+  module.def("create", &create, Release(), py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout"));
+  module.def("close_all", &close_all, Release());
+  py::class_<Arena>(module, "Arena")
+      .def(py::init<const c10::intrusive_ptr<Base>&>())
+      .def_property_readonly("usable", &Arena::usable)
+      .def("contains", &Arena::contains, py::arg("tensor"))
+      .def("__enter__", &Arena::enter)
+      .def("__exit__", [](Arena& arena, const py::args&) { arena.leave(); });
+}
+
+}  // namespace rondo::torch_backend

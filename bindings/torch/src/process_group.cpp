@@ -1,0 +1,490 @@
+// The operations of torch.distributed, in terms of the transport's.
+//
+// Each makes an Operation, prepares tensors that are dense and of a type that can travel, posts,
+// and says what to copy back when it has completed. What only moves travels as bytes.
+
+#include "process_group.hpp"
+
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "reductions.hpp"
+
+namespace rondo::torch_backend {
+
+namespace {
+
+using transport::Communicator;
+using transport::Request;
+
+/// Tags from here on belong to operations that are made of messages; users' are below.
+constexpr int first_own_tag = Communicator::max_tag / 2;
+constexpr int gather_tag = first_own_tag;
+constexpr int scatter_tag = first_own_tag + 1;
+constexpr int alltoall_tag = first_own_tag + 2;
+
+std::span<std::uint8_t> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::uint8_t*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
+std::span<const std::uint8_t> const_bytes_of(const at::Tensor& tensor) { return bytes_of(tensor); }
+
+void check_tensor(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
+              "rondo takes dense tensors on the CPU; this one is ", tensor.layout(), " on ",
+              tensor.device());
+}
+
+at::Tensor& only(Tensors& tensors) {
+  TORCH_CHECK(tensors.size() == 1, "rondo takes one tensor for each rank, not ", tensors.size());
+  check_tensor(tensors[0]);
+  return tensors[0];
+}
+
+Tensors& only(std::vector<Tensors>& lists, std::size_t ranks) {
+  TORCH_CHECK(lists.size() == 1, "rondo takes one list of tensors, not ", lists.size());
+  TORCH_CHECK(lists[0].size() == ranks, "the list must have a tensor for each of the ", ranks,
+              " ranks, not ", lists[0].size());
+  for (const auto& tensor : lists[0]) check_tensor(tensor);
+  return lists[0];
+}
+
+void check_alike(const Tensors& tensors, const at::Tensor& model) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(tensor.scalar_type() == model.scalar_type() && tensor.numel() == model.numel(),
+                "all tensors must be of one type and size: ", model.scalar_type(), " x ",
+                model.numel(), " and ", tensor.scalar_type(), " x ", tensor.numel());
+  }
+}
+
+/// Memory for one row of `model`'s elements for each rank.
+at::Tensor rows_like(const at::Tensor& model, int rows) {
+  return at::empty({rows, model.numel()},
+                   model.options().memory_format(at::MemoryFormat::Contiguous));
+}
+
+/// Copies the rows of `flat` into `tensors` when `operation` has completed.
+void copy_rows_back(Operation& operation, at::Tensor flat, Tensors tensors) {
+  operation.then([flat, tensors] {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      at::Tensor to = tensors[i];
+      to.copy_(flat[static_cast<int64_t>(i)].view(to.sizes()));
+    }
+  });
+}
+
+/// `tensor` itself if it is contiguous, else contiguous memory that is copied back at the end.
+at::Tensor output_of(Operation& operation, at::Tensor tensor) {
+  if (tensor.is_contiguous()) return operation.keep(tensor);
+  at::Tensor flat = operation.keep(at::empty(tensor.sizes(), tensor.options()));
+  operation.then([flat, tensor]() mutable { tensor.copy_(flat); });
+  return flat;
+}
+
+at::Tensor input_of(Operation& operation, const at::Tensor& tensor) {
+  return operation.keep(tensor.contiguous());
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
+                           std::chrono::milliseconds timeout)
+    : Base(rank, size), engine_(std::move(engine)), timeout_(timeout) {
+  init();
+}
+
+ProcessGroup::~ProcessGroup() { engine_->close(); }
+
+ProcessGroup::OperationPointer ProcessGroup::make(c10d::OpType type, Tensors outputs,
+                                                  std::chrono::milliseconds timeout) {
+  ++sequence_;
+  const auto limit = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
+  return c10::make_intrusive<Operation>(engine_, type, std::move(outputs), limit);
+}
+
+WorkPointer ProcessGroup::post(OperationPointer operation, const Engine::Start& start) {
+  engine_->post(operation, start);
+  return operation;
+}
+
+void ProcessGroup::check_rank(const char* what, int64_t rank) const {
+  TORCH_CHECK(rank >= 0 && rank < size_, "rondo: ", what, " ", rank, " is not one of the ", size_,
+              " ranks of the group");
+}
+
+/// Dense tensors of a type that travels are reduced where they are.
+void ProcessGroup::add_allreduce(Operation& operation, std::vector<Engine::Start>& starts,
+                                 at::Tensor& tensor, const c10d::ReduceOp& op) {
+  check_tensor(tensor);
+  const Reduction reduction(tensor.scalar_type(), op);
+  const int ranks = size_;
+  if (reduction.gathered()) {
+    const at::Tensor in = input_of(operation, tensor);
+    const at::Tensor all = operation.keep(rows_like(in, ranks));
+    operation.then([all, tensor, reduction]() mutable {
+      tensor.copy_(reduction.fold(all).view(tensor.sizes()));
+    });
+    starts.push_back([in, all](Communicator& communicator, std::vector<Request>& requests) {
+      requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
+    });
+    return;
+  }
+  const bool in_place =
+      tensor.is_non_overlapping_and_dense() &&
+      (tensor.scalar_type() == reduction.wire_type() || tensor.scalar_type() == at::kBool);
+  at::Tensor data = in_place ? tensor : tensor.to(reduction.wire_type()).contiguous();
+  operation.keep(data);
+  operation.then([data, tensor, reduction, ranks, in_place]() mutable {
+    reduction.finish(data, ranks);
+    if (!in_place) tensor.copy_(data);
+  });
+  starts.push_back(
+      [data, op = reduction.wire_op()](Communicator& communicator, std::vector<Request>& requests) {
+        requests.push_back(torch_backend::allreduce(communicator, data, op));
+      });
+}
+
+WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  only(tensors);
+  return allreduce_coalesced(tensors, {options});
+}
+
+WorkPointer ProcessGroup::allreduce_coalesced(Tensors& tensors,
+                                              const c10d::AllreduceCoalescedOptions& options) {
+  const auto operation = make(c10d::OpType::ALLREDUCE, tensors, options.timeout);
+  std::vector<Engine::Start> starts;
+  for (auto& tensor : tensors) add_allreduce(*operation, starts, tensor, options.reduceOp);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    for (const auto& start : starts) start(communicator, requests);
+  });
+}
+
+WorkPointer ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  at::Tensor tensor = only(tensors);
+  check_rank("the root", options.rootRank);
+  const int root = static_cast<int>(options.rootRank);
+  const auto operation = make(c10d::OpType::REDUCE, tensors, options.timeout);
+  const Reduction reduction(tensor.scalar_type(), options.reduceOp);
+  const bool at_root = rank_ == root;
+  const int ranks = size_;
+  if (reduction.gathered()) {
+    const at::Tensor in = input_of(*operation, tensor);
+    const at::Tensor all = operation->keep(rows_like(in, ranks));
+    if (at_root) {
+      operation->then([all, tensor, reduction]() mutable {
+        tensor.copy_(reduction.fold(all).view(tensor.sizes()));
+      });
+    }
+    return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+      requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
+    });
+  }
+  at::Tensor in = operation->keep(tensor.to(reduction.wire_type()).contiguous());
+  if (at_root) {
+    operation->then([in, tensor, reduction, ranks]() mutable {
+      reduction.finish(in, ranks);
+      if (!in.is_same(tensor)) tensor.copy_(in);
+    });
+  }
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(torch_backend::reduce(communicator, in, in, root, reduction.wire_op()));
+  });
+}
+
+WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                         const c10d::ReduceScatterOptions& options) {
+  at::Tensor output = only(outputs);
+  Tensors& parts = only(inputs, static_cast<std::size_t>(size_));
+  TORCH_CHECK(parts[static_cast<std::size_t>(rank_)].numel() == output.numel(),
+              "reduce_scatter: the output must be as large as this rank's input, ",
+              parts[static_cast<std::size_t>(rank_)].numel(), " elements, not ", output.numel());
+  Tensors flat;
+  std::vector<std::size_t> counts;
+  for (const auto& part : parts) {
+    flat.push_back(part.reshape({-1}));
+    counts.push_back(static_cast<std::size_t>(part.numel()));
+  }
+  const auto operation = make(c10d::OpType::REDUCE_SCATTER, outputs, options.timeout);
+  const Reduction reduction(output.scalar_type(), options.reduceOp);
+  TORCH_CHECK(!reduction.gathered(), "rondo: reduce_scatter takes SUM, AVG, MIN and MAX");
+  const at::Tensor in = operation->keep(at::cat(flat).to(reduction.wire_type()));
+  at::Tensor out = operation->keep(at::empty(output.sizes(), in.options()));
+  const int ranks = size_;
+  operation->then([out, output, reduction, ranks]() mutable {
+    reduction.finish(out, ranks);
+    output.copy_(out);
+  });
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(
+        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), counts));
+  });
+}
+
+WorkPointer ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                               const c10d::ReduceScatterOptions& options) {
+  check_tensor(output);
+  check_tensor(input);
+  TORCH_CHECK(
+      input.numel() == output.numel() * size_ && input.scalar_type() == output.scalar_type(),
+      "reduce_scatter: the input must be of the output's type and ", size_,
+      " times as large; they have ", input.numel(), " and ", output.numel(), " elements");
+  const auto operation = make(c10d::OpType::_REDUCE_SCATTER_BASE, {output}, options.timeout);
+  const Reduction reduction(output.scalar_type(), options.reduceOp);
+  TORCH_CHECK(!reduction.gathered(), "rondo: reduce_scatter takes SUM, AVG, MIN and MAX");
+  const at::Tensor in = operation->keep(input.contiguous().to(reduction.wire_type()));
+  const bool in_place = output.is_contiguous() && output.scalar_type() == reduction.wire_type();
+  at::Tensor out = operation->keep(in_place ? output : at::empty(output.sizes(), in.options()));
+  const int ranks = size_;
+  operation->then([out, output, reduction, ranks, in_place]() mutable {
+    reduction.finish(out, ranks);
+    if (!in_place) output.copy_(out);
+  });
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(
+        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), {}));
+  });
+}
+
+WorkPointer ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  at::Tensor tensor = only(tensors);
+  check_rank("the root", options.rootRank);
+  const auto operation = make(c10d::OpType::BROADCAST, tensors, options.timeout);
+  at::Tensor data = operation->keep(tensor.contiguous());
+  if (!data.is_same(tensor) && rank_ != options.rootRank) {
+    operation->then([data, tensor]() mutable { tensor.copy_(data); });
+  }
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(communicator.broadcast(bytes_of(data), static_cast<int>(options.rootRank)));
+  });
+}
+
+WorkPointer ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                    const c10d::AllgatherOptions& options) {
+  at::Tensor input = only(inputs);
+  Tensors& list = only(outputs, static_cast<std::size_t>(size_));
+  check_alike(list, input);
+  const auto operation = make(c10d::OpType::ALLGATHER, list, options.timeout);
+  const at::Tensor in = input_of(*operation, input);
+  const at::Tensor all = operation->keep(rows_like(in, size_));
+  copy_rows_back(*operation, all, list);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
+  });
+}
+
+WorkPointer ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                          const c10d::AllgatherOptions& options) {
+  check_tensor(output);
+  check_tensor(input);
+  TORCH_CHECK(
+      output.numel() == input.numel() * size_ && input.scalar_type() == output.scalar_type(),
+      "allgather: the output must be of the input's type and ", size_,
+      " times as large; they have ", output.numel(), " and ", input.numel(), " elements");
+  const auto operation = make(c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
+  const at::Tensor in = input_of(*operation, input);
+  const at::Tensor out = output_of(*operation, output);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(out)));
+  });
+}
+
+WorkPointer ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) {
+  TORCH_CHECK(outputs.size() == static_cast<std::size_t>(size_),
+              "allgather_coalesced: there must be a list for each of the ", size_, " ranks, not ",
+              outputs.size());
+  Tensors all_outputs;
+  for (const auto& list : outputs) {
+    TORCH_CHECK(list.size() == inputs.size(), "allgather_coalesced: each list must have ",
+                inputs.size(), " tensors, as the inputs, not ", list.size());
+    all_outputs.insert(all_outputs.end(), list.begin(), list.end());
+  }
+  const auto operation = make(c10d::OpType::ALLGATHER_COALESCED, all_outputs, options.timeout);
+  std::vector<std::pair<at::Tensor, at::Tensor>> moves;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(inputs[i]);
+    Tensors list;
+    for (const auto& of_rank : outputs) list.push_back(of_rank[i]);
+    check_alike(list, inputs[i]);
+    const at::Tensor in = input_of(*operation, inputs[i]);
+    moves.emplace_back(in, operation->keep(rows_like(in, size_)));
+    copy_rows_back(*operation, moves.back().second, list);
+  }
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    for (const auto& [in, all] : moves) {
+      requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
+    }
+  });
+}
+
+WorkPointer ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                 const c10d::GatherOptions& options) {
+  at::Tensor input = only(inputs);
+  check_rank("the root", options.rootRank);
+  const int root = static_cast<int>(options.rootRank);
+  Tensors list;
+  if (rank_ == root) {
+    list = only(outputs, static_cast<std::size_t>(size_));
+    check_alike(list, input);
+  } else {
+    TORCH_CHECK(outputs.empty(), "gather: only the root has outputs");
+  }
+  const auto operation = make(c10d::OpType::GATHER, list, options.timeout);
+  const at::Tensor in = input_of(*operation, input);
+  Tensors to;
+  for (const auto& tensor : list) to.push_back(output_of(*operation, tensor));
+  if (rank_ == root) to[static_cast<std::size_t>(root)].copy_(in);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    if (rank_ != root) {
+      requests.push_back(communicator.send(const_bytes_of(in), root, gather_tag));
+      return;
+    }
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == root) continue;
+      requests.push_back(
+          communicator.recv(bytes_of(to[static_cast<std::size_t>(peer)]), peer, gather_tag));
+    }
+  });
+}
+
+WorkPointer ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                  const c10d::ScatterOptions& options) {
+  at::Tensor output = only(outputs);
+  check_rank("the root", options.rootRank);
+  const int root = static_cast<int>(options.rootRank);
+  const auto operation = make(c10d::OpType::SCATTER, outputs, options.timeout);
+  Tensors from;
+  if (rank_ == root) {
+    Tensors& list = only(inputs, static_cast<std::size_t>(size_));
+    check_alike(list, output);
+    for (const auto& tensor : list) from.push_back(input_of(*operation, tensor));
+  } else {
+    TORCH_CHECK(inputs.empty(), "scatter: only the root has inputs");
+  }
+  const at::Tensor out = output_of(*operation, output);
+  if (rank_ == root) out.copy_(from[static_cast<std::size_t>(root)].view(out.sizes()));
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    if (rank_ != root) {
+      requests.push_back(communicator.recv(bytes_of(out), root, scatter_tag));
+      return;
+    }
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == root) continue;
+      requests.push_back(communicator.send(const_bytes_of(from[static_cast<std::size_t>(peer)]),
+                                           peer, scatter_tag));
+    }
+  });
+}
+
+/// Part r of `inputs` to rank r, part r of `outputs` from rank r; all contiguous.
+WorkPointer ProcessGroup::exchange(OperationPointer operation, Tensors outputs, Tensors inputs) {
+  const auto own = static_cast<std::size_t>(rank_);
+  TORCH_CHECK(outputs[own].numel() == inputs[own].numel(),
+              "alltoall: what a rank sends to itself must be as large as what it receives");
+  outputs[own].copy_(inputs[own].view(outputs[own].sizes()));
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    for (int distance = 1; distance < size_; ++distance) {
+      const int from = (rank_ - distance + size_) % size_;
+      requests.push_back(
+          communicator.recv(bytes_of(outputs[static_cast<std::size_t>(from)]), from, alltoall_tag));
+    }
+    for (int distance = 1; distance < size_; ++distance) {
+      const int to = (rank_ + distance) % size_;
+      requests.push_back(communicator.send(const_bytes_of(inputs[static_cast<std::size_t>(to)]), to,
+                                           alltoall_tag));
+    }
+  });
+}
+
+WorkPointer ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                        std::vector<int64_t>& output_sizes,
+                                        std::vector<int64_t>& input_sizes,
+                                        const c10d::AllToAllOptions& options) {
+  check_tensor(output);
+  check_tensor(input);
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(),
+              "alltoall: input and output must be of one type");
+  const auto operation = make(c10d::OpType::ALLTOALL_BASE, {output}, options.timeout);
+  const at::Tensor in = input_of(*operation, input);
+  const at::Tensor out = output_of(*operation, output);
+  if (output_sizes.empty() && input_sizes.empty()) {
+    TORCH_CHECK(in.numel() == out.numel() && in.dim() > 0 && in.size(0) % size_ == 0,
+                "alltoall: without sizes, input and output must be equally large, and divide by ",
+                size_, " along their first dimension");
+    return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+      requests.push_back(communicator.alltoall(const_bytes_of(in), bytes_of(out)));
+    });
+  }
+  const auto cut = [this](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
+    const auto ranks = static_cast<std::size_t>(size_);
+    TORCH_CHECK(sizes.empty() || sizes.size() == ranks, "alltoall: there must be ", ranks,
+                " sizes, not ", sizes.size());
+    const int64_t rows = tensor.size(0);
+    const auto lengths = sizes.empty() ? std::vector<int64_t>(ranks, rows / size_) : sizes;
+    TORCH_CHECK(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == rows,
+                "alltoall: the sizes must add up to the first dimension, ", rows);
+    return tensor.split_with_sizes(lengths);
+  };
+  return exchange(operation, cut(out, output_sizes), cut(in, input_sizes));
+}
+
+WorkPointer ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
+                                   const c10d::AllToAllOptions& options) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  TORCH_CHECK(outputs.size() == ranks && inputs.size() == ranks, "alltoall: there must be ", ranks,
+              " inputs and outputs, not ", inputs.size(), " and ", outputs.size());
+  const auto operation = make(c10d::OpType::ALLTOALL, outputs, options.timeout);
+  Tensors in;
+  Tensors out;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    check_tensor(inputs[i]);
+    check_tensor(outputs[i]);
+    in.push_back(input_of(*operation, inputs[i]));
+    out.push_back(output_of(*operation, outputs[i]));
+  }
+  return exchange(operation, std::move(out), std::move(in));
+}
+
+WorkPointer ProcessGroup::send(Tensors& tensors, int peer, int tag) {
+  at::Tensor tensor = only(tensors);
+  check_rank("the receiver", peer);
+  TORCH_CHECK(tag >= 0 && tag < first_own_tag, "tags are 0 to ", first_own_tag - 1, ", not ", tag);
+  const auto operation = make(c10d::OpType::SEND, {}, timeout_);
+  const at::Tensor data = input_of(*operation, tensor);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(communicator.send(const_bytes_of(data), peer, tag));
+  });
+}
+
+WorkPointer ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
+  at::Tensor tensor = only(tensors);
+  check_rank("the sender", peer);
+  TORCH_CHECK(tag >= 0 && tag < first_own_tag, "tags are 0 to ", first_own_tag - 1, ", not ", tag);
+  const auto operation = make(c10d::OpType::RECV, tensors, timeout_);
+  const at::Tensor data = output_of(*operation, tensor);
+  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(communicator.recv(bytes_of(data), peer, tag));
+  });
+}
+
+WorkPointer ProcessGroup::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
+  TORCH_CHECK(false, "rondo cannot receive from any rank: pass the sender's");
+}
+
+WorkPointer ProcessGroup::barrier(const c10d::BarrierOptions& options) {
+  return post(make(c10d::OpType::BARRIER, {}, options.timeout),
+              [](Communicator& communicator, std::vector<Request>& requests) {
+                requests.push_back(communicator.barrier());
+              });
+}
+
+/// The transport's error names the ranks that have not come, all of them.
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool /*all_ranks*/) {
+  barrier(options)->wait();
+}
+
+}  // namespace rondo::torch_backend

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "engine.hpp"
+
+namespace rondo::torch_backend {
+
+#if TORCH_VERSION_MAJOR >= 2
+using Base = c10d::Backend;
+#else
+using Base = c10d::ProcessGroup;
+#endif
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+/// A process group of torch.distributed whose tensors on the CPU are moved and reduced by a World.
+///
+/// Tensors may be strided as they like; those that are not dense are copied. Any thread may call.
+/// Arguments are those of torch.distributed's documentation; wrong ones throw c10::Error, and what
+/// goes wrong later is thrown by wait() or is the future's error, with the rank at fault in it.
+class ProcessGroup final : public Base {
+ public:
+  ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
+               std::chrono::milliseconds timeout);
+  ~ProcessGroup() override;
+
+  const std::string getBackendName() const override { return "rondo"; }
+  [[nodiscard]] const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                     const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                      const c10d::ScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
+                       const c10d::AllToAllOptions& options) override;
+
+  WorkPointer send(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recv(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) override;
+
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+
+ private:
+  using OperationPointer = c10::intrusive_ptr<Operation>;
+  OperationPointer make(c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
+  void add_allreduce(Operation& operation, std::vector<Engine::Start>& starts, at::Tensor& tensor,
+                     const c10d::ReduceOp& op);
+  WorkPointer post(OperationPointer operation, const Engine::Start& start);
+  WorkPointer exchange(OperationPointer operation, Tensors outputs, Tensors inputs);
+  void check_rank(const char* what, int64_t rank) const;
+
+  std::shared_ptr<Engine> engine_;
+  std::chrono::milliseconds timeout_;
+  std::atomic<uint64_t> sequence_{0};
+};
+
+}  // namespace rondo::torch_backend

@@ -1,0 +1,144 @@
+// `rondo run --hosts`, with two names of this machine as hosts, and a script in the place of ssh.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::test::run_on_hosts_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+class RunOnHostsTest : public testing::Test {
+ protected:
+  /// The command of a job on "localhost" and 127.0.0.1.
+  [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options,
+                                                 const std::vector<std::string>& program,
+                                                 const std::string& hosts = two_hosts) const {
+    std::vector<std::string> words = {"run", "--hosts", hosts, "--agent", "sh " + agent_};
+    words.insert(words.end(), options.begin(), options.end());
+    words.emplace_back("--");
+    words.insert(words.end(), program.begin(), program.end());
+    return rondo_command(words);
+  }
+
+  [[nodiscard]] Ended run_shell(int ranks, const std::string& script) const {
+    return Program(command({"-n", std::to_string(ranks)}, {"sh", "-c", script})).wait();
+  }
+
+  static constexpr const char* two_hosts = "localhost,127.0.0.1";
+
+ private:
+  ScratchFolder folder_;
+  std::string agent_ = folder_
+                           .write("agent",
+                                  "host=$1; shift\n"
+                                  "[ $host = missing ] && echo no such host >&2 && exit 255\n"
+                                  "exec sh -c \"$*\"\n")
+                           .string();
+};
+
+TEST_F(RunOnHostsTest, TellsEachRankItsPlaceInBlocks) {
+  const Ended ended = run_shell(5, "echo $RONDO_RANK of $RONDO_SIZE");
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(lines(ended.out),
+              UnorderedElementsAre("0 of 5", "1 of 5", "2 of 5", "3 of 5", "4 of 5"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 on localhost: pid"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 2 on 127.0.0.1: pid"));
+}
+
+TEST_F(RunOnHostsTest, StartsOneRankOnEachHostUnlessItIsToldTo) {
+  const Ended ended = Program(command({}, {"sh", "-c", "echo rank"})).wait();
+  EXPECT_THAT(lines(ended.out), SizeIs(2));
+}
+
+TEST_F(RunOnHostsTest, LetsRanksFindEachOther) {
+  const Ended ended =
+      Program(command({"-n", "3"}, {rondo_path(), "bench", "barrier", "--iterations", "3"})).wait();
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("3 ranks on 1 node"));
+}
+
+TEST_F(RunOnHostsTest, ShowsTheSecretToNobody) {
+  const Ended ended = run_shell(
+      2,
+      "secret=$(cat /proc/self/fd/$RONDO_SECRET_FD); echo ${#secret}; "
+      "cat /proc/[0-9]*/cmdline /proc/$$/environ 2>/dev/null | grep -acF \"$secret\"; true");
+  // 64 digits, and found in no command line and no environment.
+  EXPECT_THAT(lines(ended.out), UnorderedElementsAre("64", "0", "64", "0")) << ended.err;
+}
+
+TEST_F(RunOnHostsTest, EndsWithTheStatusOfTheFirstRankThatFailed) {
+  EXPECT_EQ(run_shell(3, "exit $((3 * (RONDO_RANK == 2)))").status, 3);
+  EXPECT_EQ(run_shell(3, "[ $RONDO_RANK = 2 ] && kill -9 $$; exit 4").status, 128 + SIGKILL);
+}
+
+TEST_F(RunOnHostsTest, ForwardsSignalsToTheRanks) {
+  Program program(command(
+      {"-n", "2"}, {"sh", "-c", "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"}));
+  program.output_until("started\nstarted\n");
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait().status, 7);
+}
+
+TEST_F(RunOnHostsTest, LeavesNoRankBehindWhenItIsKilled) {
+  const ScratchFolder folder;
+  const std::string pids = (folder.path() / "pids").string();
+  Program program(
+      command({"-n", "2"}, {"sh", "-c", "echo $$ >>" + pids + "; echo started; exec sleep 60"}));
+  program.output_until("started\nstarted\n");
+  program.send(SIGKILL);
+  program.wait();
+
+  std::ifstream file(pids);
+  for (pid_t pid = 0; file >> pid;) {
+    while (::kill(pid, 0) == 0) usleep(1000);  // ends by the test's timeout otherwise
+  }
+}
+
+TEST_F(RunOnHostsTest, NamesAHostThatCannotBeReached) {
+  const Ended ended =
+      Program(command({}, {"sh", "-c", "exec sleep 60"}, "localhost,missing")).wait();
+  EXPECT_EQ(ended.status, 255);
+  EXPECT_THAT(ended.err, HasSubstr("the job on host missing ended with status 255"));
+  EXPECT_THAT(ended.err, HasSubstr("cannot be reached by 'sh "));
+}
+
+TEST_F(RunOnHostsTest, RefusesWhatMakesNoSense) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--hosts", "a,a"}, "names a twice"},
+      {{"--hosts", "a,-b"}, "'-b' is no host"},
+      {{"--hosts", "a,b", "-n", "1"}, "fewer than the 2 hosts"},
+      {{"--hosts", "a,b", "--fake-nodes", "2"}, "--fake-nodes is about one machine"},
+      {{"--hosts", "a", "--agent", " "}, "--agent names no command"}};
+  for (const auto& [options, text] : cases) {
+    std::vector<std::string> words = {"run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", "true"});
+    const Ended ended = rondo(words);
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_THAT(ended.err, HasSubstr(text));
+  }
+}
+
+TEST_F(RunOnHostsTest, IsNoCommandForUsers) {
+  EXPECT_THAT(rondo({"run", "--help"}).out, Not(HasSubstr("--part")));
+  EXPECT_THAT(rondo({"run", "--part"}, {}, "{}\n").err, HasSubstr("by nobody else"));
+  EXPECT_THAT(rondo({"run", "--part"}, {}, "{\"version\": \"0\"}\n").err,
+              HasSubstr("install the same on all hosts"));
+}
+
+}  // namespace
+}  // namespace rondo::test::run_on_hosts_test

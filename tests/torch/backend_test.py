@@ -1,0 +1,401 @@
+"""The backend "rondo" of torch.distributed, over processes of this host.
+
+Each test starts its ranks, which run one function of `checks`; a rank that fails tells what in its
+traceback. Sums of small integers are exact in every type, so results are compared exactly.
+"""
+
+import datetime
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch import nn
+
+import rondo.torch
+
+Op = dist.ReduceOp
+FLOATS = (torch.float, torch.double, torch.half, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def expect(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(str(one) for one in what))
+
+
+def expect_equal(actual, expected, *what):
+    same = actual.shape == expected.shape and actual.dtype == expected.dtype
+    expect(same and torch.equal(actual, expected), *what, "is", actual, "instead of", expected)
+
+
+def expect_error(text, call):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        expect(text in str(error), f"'{error}' does not mention '{text}'")
+        return
+    raise AssertionError(f"no error that mentions '{text}'")
+
+
+def of_rank(rank, dtype, shape=(3, 5)):
+    """Small integers that differ from rank to rank and from element to element."""
+    count = torch.Size(shape).numel()
+    return ((torch.arange(count) + rank) % 3 + 1).reshape(shape).to(dtype)
+
+
+def joined(op, tensors):
+    result = tensors[0].clone()
+    join = {
+        Op.SUM: torch.add,
+        Op.PRODUCT: torch.mul,
+        Op.MIN: torch.minimum,
+        Op.MAX: torch.maximum,
+        Op.BAND: torch.bitwise_and,
+        Op.BOR: torch.bitwise_or,
+        Op.BXOR: torch.bitwise_xor,
+    }[op]
+    for tensor in tensors[1:]:
+        result = join(result, tensor)
+    return result
+
+
+def reductions(rank, ranks):
+    ops = (Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX)
+    for dtype in FLOATS + INTEGERS:
+        for op in ops + (() if dtype in FLOATS else (Op.BAND, Op.BOR, Op.BXOR)):
+            expected = joined(op, [of_rank(r, dtype) for r in range(ranks)])
+            tensor = of_rank(rank, dtype)
+            dist.all_reduce(tensor, op)
+            expect_equal(tensor, expected, "all_reduce", op, dtype)
+            for root in range(ranks):
+                tensor = of_rank(rank, dtype)
+                dist.reduce(tensor, root, op)
+                if rank == root:
+                    expect_equal(tensor, expected, "reduce", op, dtype)
+    for op, expected in ((Op.BOR, [1, 1, 0]), (Op.BAND, [1, 0, 0]), (Op.SUM, [1, 1, 0])):
+        tensor = torch.tensor([True, rank == 0, False])
+        dist.all_reduce(tensor, op)
+        expect_equal(tensor, torch.tensor(expected, dtype=torch.bool), "all_reduce of bool", op)
+    tensor = torch.full((4,), float(rank))
+    dist.all_reduce(tensor, Op.AVG)
+    expect_equal(tensor, torch.full((4,), (ranks - 1) / 2), "AVG")
+    complex_number = torch.complex(torch.tensor([float(rank)]), torch.tensor([1.0]))
+    dist.all_reduce(complex_number)
+    expect_equal(complex_number.imag, torch.tensor([float(ranks)]), "a complex sum")
+
+
+def layouts(rank, ranks):
+    total = ranks * (ranks + 1) / 2
+    pixels = torch.full((2, 3, 4, 4), rank + 1.0).to(memory_format=torch.channels_last)
+    columns = torch.full((6, 4), rank + 1.0).t()
+    gaps = torch.full((6, 4), rank + 1.0)[:, ::2]
+    for tensor in (pixels, columns, gaps, torch.zeros(0), torch.tensor(rank + 1.0)):
+        expected = torch.full_like(tensor, total)
+        dist.all_reduce(tensor)
+        expect(torch.equal(tensor, expected), "all_reduce of strides", tensor.stride(), tensor)
+    gaps.fill_(rank)
+    dist.broadcast(gaps, ranks - 1)
+    expect(bool((gaps == ranks - 1).all()), "broadcast into gaps", gaps)
+    outputs = [torch.zeros(4, 6).t() for _ in range(ranks)]
+    dist.all_gather(outputs, torch.full((6, 4), float(rank)))
+    for r, output in enumerate(outputs):
+        expect(bool((output == r).all()), "all_gather into columns", output)
+
+
+def movements(rank, ranks):
+    for dtype in FLOATS + INTEGERS + (torch.bool, torch.complex64):
+        mine = of_rank(rank, dtype)
+        everyone = [of_rank(r, dtype) for r in range(ranks)]
+        for root in range(ranks):
+            tensor = mine.clone()
+            dist.broadcast(tensor, root)
+            expect_equal(tensor, everyone[root], "broadcast", dtype)
+            gathered = [torch.empty_like(mine) for _ in range(ranks)] if rank == root else None
+            dist.gather(mine, gathered, root)
+            if rank == root:
+                expect_equal(torch.stack(gathered), torch.stack(everyone), "gather", dtype)
+            tensor = torch.empty_like(mine)
+            dist.scatter(tensor, everyone if rank == root else None, root)
+            expect_equal(tensor, mine, "scatter", dtype)
+        gathered = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(gathered, mine)
+        expect_equal(torch.stack(gathered), torch.stack(everyone), "all_gather", dtype)
+        flat = torch.empty(ranks * mine.numel(), dtype=dtype)
+        dist.all_gather_into_tensor(flat, mine.flatten())
+        expect_equal(flat, torch.cat(everyone).flatten(), "all_gather_into_tensor", dtype)
+    objects = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    expect(objects == [{"rank": r} for r in range(ranks)], "all_gather_object", objects)
+
+
+def scattered_sums(rank, ranks):
+    for dtype in FLOATS + (torch.int32, torch.int64):
+        parts = [of_rank(rank + part, dtype) for part in range(ranks)]
+        expected = joined(Op.SUM, [of_rank(r + rank, dtype) for r in range(ranks)])
+        output = torch.empty_like(expected)
+        dist.reduce_scatter(output, parts)
+        expect_equal(output, expected, "reduce_scatter", dtype)
+        output = torch.empty_like(expected)
+        dist.reduce_scatter_tensor(output, torch.stack(parts))
+        expect_equal(output, expected, "reduce_scatter_tensor", dtype)
+
+
+def all_to_all(rank, ranks):
+    inputs = [torch.tensor([rank * 10 + r]) for r in range(ranks)]
+    outputs = [torch.empty(1, dtype=torch.int64) for _ in range(ranks)]
+    dist.all_to_all(outputs, inputs)
+    expected = torch.tensor([r * 10 + rank for r in range(ranks)])
+    expect_equal(torch.cat(outputs), expected, "all_to_all")
+    output = torch.empty(ranks, dtype=torch.int64)
+    dist.all_to_all_single(output, torch.cat(inputs))
+    expect_equal(output, expected, "all_to_all_single")
+    # Rank r sends r + 1 rows to each rank.
+    output = torch.empty(sum(range(1, ranks + 1)), 2)
+    rows = torch.full(((rank + 1) * ranks, 2), float(rank))
+    dist.all_to_all_single(output, rows, list(range(1, ranks + 1)), [rank + 1] * ranks)
+    expected = torch.cat([torch.full((r + 1, 2), float(r)) for r in range(ranks)])
+    expect_equal(output, expected, "all_to_all_single with sizes")
+
+
+def messages(rank, ranks):
+    right = (rank + 1) % ranks
+    left = (rank - 1) % ranks
+    for count in (1, 1000, 300_000):
+        sent = dist.isend(torch.full((count,), rank), right, tag=7)
+        first = torch.empty(count, dtype=torch.int64)
+        received = dist.irecv(first, left, tag=7)
+        received.wait()
+        sent.wait()
+        expect(bool((first == left).all()), "a message of", count)
+    # Tags tell messages apart, whatever the order.
+    for tag in (1, 2):
+        dist.isend(torch.tensor([tag]), right, tag=tag)
+    for tag in (2, 1):
+        tensor = torch.zeros(1, dtype=torch.int64)
+        dist.recv(tensor, left, tag=tag)
+        expect_equal(tensor, torch.tensor([tag]), "tag", tag)
+    expect_error("from any rank", lambda: dist.recv(torch.zeros(1)))
+
+
+def futures(rank, ranks):
+    total = ranks * (ranks + 1) // 2
+    works = [
+        dist.all_reduce(torch.full((n,), rank + 1), async_op=True) for n in (1, 10, 100_000)
+    ]
+    for work in reversed(works):
+        expect(work.wait(), "wait")
+        expect(work.is_completed() and work.is_success(), "a completed operation")
+        expect(bool((work.result()[0] == total).all()), work.result())
+    # A callback that reduces again, while nobody waits for the operation itself.
+    def again(future):
+        tensor = future.value()[0]
+        dist.all_reduce(tensor)
+        return tensor
+
+    future = dist.all_reduce(torch.full((5,), rank + 1), async_op=True).get_future()
+    expect_equal(future.then(again).wait(), torch.full((5,), total * ranks), "a chained sum")
+
+
+def groups(rank, ranks):
+    even = dist.new_group(list(range(0, ranks, 2)))
+    odd = dist.new_group(list(range(1, ranks, 2)))
+    mine = odd if rank % 2 else even
+    members = range(rank % 2, ranks, 2)
+    for _ in range(3):
+        tensor = torch.tensor([rank])
+        dist.all_reduce(tensor, group=mine)
+        expect_equal(tensor, torch.tensor([sum(members)]), "the sum of a group")
+        whole = torch.tensor([1])
+        dist.all_reduce(whole)
+        expect_equal(whole, torch.tensor([ranks]), "the sum of all")
+    # Two threads, each with a group of its own.
+    others = [dist.new_group() for _ in range(2)]
+    results = [torch.tensor([rank + i]) for i in range(2)]
+
+    def many(i):
+        for _ in range(50):
+            results[i] = torch.tensor([rank + i])
+            dist.all_reduce(results[i], group=others[i])
+
+    threads = [threading.Thread(target=many, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(2):
+        expect_equal(results[i], torch.tensor([sum(r + i for r in range(ranks))]), "thread", i)
+
+
+def arenas(rank, ranks):
+    with rondo.torch.arena():
+        shared = torch.full((5000,), rank + 1.0)
+        small = torch.ones(4)
+    ordinary = torch.ones(5000)
+    chosen = rondo.torch.arena()
+    expect(chosen.contains(shared), "a tensor made in the arena lies there")
+    expect(not chosen.contains(ordinary) and not chosen.contains(small), "no other tensor does")
+    dist.all_reduce(shared)
+    expect(bool((shared == ranks * (ranks + 1) / 2).all()), "a sum in the arena")
+    dist.barrier()
+    dist.destroy_process_group()
+    shared += 1  # a tensor outlives the group
+    del shared
+
+
+def ddp(rank, ranks):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
+    images = torch.randn(ranks * 8, 64)
+    model(images).square().mean().backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    for as_view in (False, True):
+        parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=as_view)
+        mine = images[rank * 8 : rank * 8 + 8]
+        for _ in range(3):  # buckets are made anew after the first step
+            parallel.zero_grad(set_to_none=True)
+            parallel(mine).square().mean().backward()
+        with parallel.no_sync():
+            parallel(mine).square().mean().backward()
+        parallel.zero_grad(set_to_none=True)
+        parallel(mine).square().mean().backward()
+        for parameter, gradient in zip(model.parameters(), expected):
+            torch.testing.assert_close(parameter.grad, gradient)
+        if as_view:
+            arena = rondo.torch.arena()
+            large = [p.grad for p in model.parameters() if p.grad.numel() >= 1024]
+            expect(all(arena.contains(grad) for grad in large), "buckets lie in the arena")
+        del parallel
+        model.zero_grad(set_to_none=True)
+
+
+def wrong_arguments(rank, ranks):
+    indices = torch.tensor([[0, 1]])
+    sparse = torch.sparse_coo_tensor(indices, torch.ones(2), (4,))
+    expect_error("dense tensors", lambda: dist.all_reduce(sparse))
+    expect_error("integers", lambda: dist.all_reduce(torch.ones(2), Op.BAND))
+    expect_error("floating point", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), Op.AVG))
+    outputs = [torch.zeros(3) for _ in range(ranks)]
+    expect_error("of one type and size", lambda: dist.all_gather(outputs, torch.zeros(4)))
+    expect_error("times as large", lambda: dist.all_gather_into_tensor(torch.zeros(3), torch.zeros(4)))
+    expect_error(
+        "add up", lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [1] * ranks, [9] * ranks)
+    )
+    expect_error("tags are", lambda: dist.send(torch.zeros(1), (rank + 1) % ranks, tag=1 << 29))
+    # None of them was posted: the group is as it was.
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    expect_equal(tensor, torch.tensor([float(ranks)]), "a sum after errors")
+
+
+def timeout(rank, ranks):
+    if rank == 0:
+        return wait_for_file("timed-out")
+    expect_error("rank 0", lambda: dist.all_reduce(torch.ones(4)))
+    touch_file(f"timed-out-{rank}", "timed-out", ranks - 1)
+
+
+def mismatch(rank, ranks):
+    expect_error(
+        "differ", lambda: dist.all_reduce(torch.ones(4 if rank == 0 else 5))
+    )
+
+
+def lost_peer(rank, ranks):
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect_error("rank 1", lambda: dist.all_reduce(torch.ones(4)))
+
+
+def wait_for_file(name):
+    path = pathlib.Path(os.environ["RONDO_TEST_FOLDER"]) / name
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def touch_file(own, common, needed):
+    folder = pathlib.Path(os.environ["RONDO_TEST_FOLDER"])
+    (folder / own).touch()
+    if len(list(folder.glob(common + "-*"))) == needed:
+        (folder / common).touch()
+
+
+def run_rank(rank, check, ranks, folder, seconds):
+    os.environ["RONDO_TEST_FOLDER"] = folder
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "rondo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=seconds),
+    )
+    globals()[check](rank, ranks)
+
+
+class BackendTest(unittest.TestCase):
+    def over(self, check, ranks, seconds=60):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = (check.__name__, ranks, folder, seconds)
+            context = processes.spawn(run_rank, arguments, ranks, join=False)
+            while not context.join(timeout=120):
+                pass
+
+    def test_one_rank(self):
+        self.over(reductions, 1)
+
+    def test_reductions(self):
+        self.over(reductions, 3)
+
+    def test_layouts(self):
+        self.over(layouts, 2)
+
+    def test_movements(self):
+        self.over(movements, 3)
+
+    def test_scattered_sums(self):
+        self.over(scattered_sums, 3)
+
+    def test_all_to_all(self):
+        self.over(all_to_all, 3)
+
+    def test_messages(self):
+        self.over(messages, 3)
+
+    def test_futures(self):
+        self.over(futures, 2)
+
+    def test_groups(self):
+        self.over(groups, 4)
+
+    def test_arenas(self):
+        self.over(arenas, 2)
+
+    def test_ddp(self):
+        self.over(ddp, 2)
+
+    def test_wrong_arguments(self):
+        self.over(wrong_arguments, 2)
+
+    def test_timeout_names_who_is_missing(self):
+        self.over(timeout, 3, seconds=2)
+
+    def test_mismatch(self):
+        self.over(mismatch, 2)
+
+    def test_lost_peer(self):
+        with self.assertRaisesRegex(Exception, "process 1 terminated with signal SIGKILL"):
+            self.over(lost_peer, 3)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

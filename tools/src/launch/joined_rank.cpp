@@ -1,0 +1,179 @@
+// Joins a World, and settles which cores and threads a rank has when its launcher was not ours.
+//
+// mpirun binds each rank to cores of its own, srun gives a step's tasks of one node the same set or
+// sets of their own, mpiexec and torchrun leave all cores to everyone: which of these it was shows
+// only when the ranks of a host compare their sets. They can do so once they have joined, so the
+// World borrows a team whose threads are filled in afterwards; no kernel has run before.
+
+#include "launch/joined_rank.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <rondo/transport/communicator.hpp>
+
+#include "failure.hpp"
+#include "launch/environment.hpp"
+#include "world.hpp"
+
+namespace rondo::tools {
+namespace {
+
+// A team whose threads become known after a World has borrowed it.
+class LateTeam final : public transport::Team {
+ public:
+  void fill(std::unique_ptr<transport::Team> team) { team_ = std::move(team); }
+
+  [[nodiscard]] int size() const noexcept override { return team_ ? team_->size() : 1; }
+
+  void run(void (*part)(void* context, int index), void* context) override {
+    if (team_) {
+      team_->run(part, context);
+    } else {
+      part(context, 0);
+    }
+  }
+
+ private:
+  std::unique_ptr<transport::Team> team_ = {};
+};
+
+CpuSet own_set() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  CpuSet set{};
+  static_assert(sizeof set == sizeof cpus);
+  std::memcpy(set.data(), &cpus, sizeof cpus);
+  return set;
+}
+
+bool overlap(const CpuSet& left, const CpuSet& right) {
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if ((left[i] & right[i]) != 0) return true;
+  }
+  return false;
+}
+
+std::vector<CpuSet> gather_sets(transport::World& world) {
+  const CpuSet mine = own_set();
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.communicator().allgather(std::span<const std::int64_t>(mine), std::span(all)).wait();
+  std::vector<CpuSet> sets(static_cast<std::size_t>(world.size()));
+  for (std::size_t r = 0; r < sets.size(); ++r) {
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(r * mine.size()), mine.size(),
+                sets[r].begin());
+  }
+  return sets;
+}
+
+// The ranks of this host, fake nodes or not, and which of them this one is.
+struct HostRanks {
+  std::vector<CpuSet> sets = {};
+  std::size_t index = 0;
+};
+
+HostRanks ranks_of_host(transport::World& world) {
+  const std::vector<CpuSet> sets = gather_sets(world);
+  const auto ranks = world.ranks();
+  const auto own = static_cast<std::size_t>(world.rank());
+  HostRanks host;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r].host != ranks[own].host) continue;
+    if (r == own) host.index = host.sets.size();
+    host.sets.push_back(sets[r]);
+  }
+  return host;
+}
+
+// What one rank of a Placement gets.
+struct Share {
+  std::vector<Core> cores = {};  // empty: not bound
+  int threads = 1;
+  std::string note = {};
+};
+
+Share share_of(const HostRanks& host, PlacementRequest request) {
+  const Machine machine = read_machine();
+  const Sharing sharing = sharing_of(host.sets);
+  if (sharing == Sharing::overlapping) {
+    // No part of such sets would be fair: the user is told, and one thread disturbs the least.
+    return {.threads = std::max(request.threads, 1),
+            .note = "cores overlap with those of other ranks: not bound"};
+  }
+  const bool divide = sharing == Sharing::all_alike;
+  request.ranks = divide ? static_cast<int>(host.sets.size()) : 1;
+  Placement placement = place(machine, request);
+  Share share{.threads = placement.threads, .note = std::move(placement.note)};
+  share.cores = std::move(placement.cores[divide ? host.index : 0]);
+  return share;
+}
+
+void print_share(const transport::World& world, const Share& share) {
+  const auto& info = world.ranks()[static_cast<std::size_t>(world.rank())];
+  const std::string where = !share.cores.empty() ? describe(share.cores)
+                            : share.note.empty() ? "not bound"
+                                                 : share.note;
+  fmt::print(stderr, "rondo: rank {} on {}: pid {}, {}, {} thread{}\n", world.rank(), info.host,
+             info.pid, where, share.threads, share.threads == 1 ? "" : "s");
+}
+
+// The ranks of one host fail alike, those of another may not. A mistake is said by rank 0, so on
+// other hosts the first rank says it, too.
+Share checked_share(const transport::World& world, const HostRanks& host,
+                    const PlacementRequest& request) {
+  try {
+    return share_of(host, request);
+  } catch (const UsageError& error) {
+    const auto ranks = world.ranks();
+    const auto& here = ranks[static_cast<std::size_t>(world.rank())].host;
+    if (here != ranks.front().host && host.index == 0) {
+      fmt::print(stderr, "rondo: rank {} on {}: {}\n", world.rank(), here, error.what());
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+Sharing sharing_of(std::span<const CpuSet> sets) {
+  bool alike = true;
+  bool apart = true;
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    alike = alike && sets[i] == sets.front();
+    for (std::size_t j = 0; j < i; ++j) apart = apart && !overlap(sets[i], sets[j]);
+  }
+  if (apart) return Sharing::apart;
+  return alike ? Sharing::all_alike : Sharing::overlapping;
+}
+
+JoinedRank join_as_rank(transport::WorldOptions options, PlacementRequest request) {
+  if (!is_launched_by_others()) {
+    const int threads =
+        request.threads > 0 ? request.threads : std::max(threads_from_environment(), 1);
+    auto team = make_openmp_team(threads);
+    options.team = team.get();
+    return {std::move(team), transport::World::attach(options), threads};
+  }
+  auto team = std::make_unique<LateTeam>();
+  options.team = team.get();
+  transport::World world = transport::World::attach(options);
+  const Share share = checked_share(world, ranks_of_host(world), request);
+  // Before the first parallel region: OpenMP's threads inherit where their first thread may run.
+  if (!share.cores.empty()) bind_to(cpus_of(share.cores));
+  team->fill(make_openmp_team(share.threads));
+  print_share(world, share);
+  return {std::move(team), std::move(world), share.threads};
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,110 @@
+// Starts one process as a direct child.
+//
+// A child reports through a pipe whether it could execute the command: the pipe closes when it
+// does, and carries errno otherwise. The kernel kills it with its parent.
+
+#include "launch/spawn.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "files.hpp"
+#include "machine.hpp"
+
+namespace rondo::tools {
+namespace {
+
+// As execvpe() wants them; valid as long as `strings`.
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  // exec does not write to its arguments; its declaration is older than const.
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Standard input of all ranks but the first.
+bool read_nothing() noexcept {
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+// All other descriptors are closed by execvpe().
+void keep_open(const std::vector<int>& descriptors) {
+  for (const int fd : descriptors) {
+    if (fcntl(fd, F_SETFD, 0) != 0) throw std::system_error(errno, std::generic_category());
+  }
+}
+
+// Runs in the child, which is a copy of a process with a single thread.
+[[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
+  int error = 0;
+  try {
+    // A launcher that is killed must not leave ranks behind.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have ended before the line above: then nobody would kill us.
+    if (getppid() != parent) _exit(1);
+    if (!spawn.cpus.empty()) bind_to(spawn.cpus);
+    if (spawn.own_group) setpgid(0, 0);
+    if (spawn.input >= 0 && dup2(spawn.input, STDIN_FILENO) < 0)
+      throw std::system_error(errno, std::generic_category());
+    if (spawn.input < 0 && !spawn.keeps_stdin && !read_nothing())
+      throw std::system_error(errno, std::generic_category());
+    if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
+      throw std::system_error(errno, std::generic_category());
+    keep_open(spawn.descriptors);
+    auto command = pointers(spawn.command);
+    auto environment = pointers(spawn.environment);
+    // A rank starts with the signal mask that the launcher had before it held signals.
+    sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
+    execvpe(command[0], command.data(), environment.data());
+    error = errno;
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+  }
+  const ssize_t written = write(errors, &error, sizeof error);
+  // Not exit(): handlers and buffers of the parent must not run twice.
+  _exit(written == sizeof error ? 1 : 2);
+}
+
+// The child's errno, or 0 once the command executes: that closes the pipe's other end.
+int read_errno(int fd) {
+  int error = 0;
+  ssize_t got = -1;
+  do {
+    got = read(fd, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof error ? error : 0;
+}
+
+}  // namespace
+
+pid_t start(const Spawn& spawn) {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
+  const Descriptor from_child(ends[0]);
+  Descriptor to_parent(ends[1]);
+
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) become(spawn, parent, to_parent.value());
+
+  // Else the read below would never end: this process would hold the pipe open itself.
+  to_parent.close();
+  const int error = read_errno(from_child.value());
+  // Collected at once, so that the supervisor never hears of it.
+  if (error != 0) {
+    waitpid(child, nullptr, 0);
+    throw ExecuteError(error, std::generic_category(),
+                       "cannot execute '" + spawn.command.front() + "'");
+  }
+  return child;
+}
+
+}  // namespace rondo::tools

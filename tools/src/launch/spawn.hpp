@@ -1,0 +1,35 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace rondo::tools {
+
+/// The command could not be executed; what() names it and says why.
+class ExecuteError : public std::system_error {
+ public:
+  using std::system_error::system_error;
+};
+
+/// One process to start.
+struct Spawn {
+  std::vector<std::string> command = {};      ///< looked for in PATH
+  std::vector<std::string> environment = {};  ///< "NAME=value"
+  std::vector<int> cpus = {};                 ///< empty: not bound
+  std::vector<int> descriptors = {};          ///< stay open, under the same numbers
+  bool keeps_stdin = true;                    ///< else it reads /dev/null
+  int input = -1;                             ///< becomes its standard input; -1: as above
+  int output = -1;                            ///< becomes its standard output; -1: ours
+  bool own_group = false;                     ///< the terminal's signals do not reach it
+  sigset_t signal_mask = {};                  ///< what it starts with
+};
+
+/// Starts a direct child and returns its process id once it executes the command. The kernel kills
+/// the child when the calling thread ends. Throws ExecuteError.
+[[nodiscard]] pid_t start(const Spawn& spawn);
+
+}  // namespace rondo::tools

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <rondo/transport/export.hpp>
+
+namespace rondo::transport {
+
+/// What the launcher of this process has told it, before it has exchanged anything with others.
+struct LaunchedRank {
+  std::string launcher;  ///< for people: "rondo run", "mpirun", "mpiexec", "srun", "torchrun"
+  int rank = 0;
+  int size = 1;
+  int local_rank = -1;  ///< among the ranks of this host; -1: not told
+  int local_size = 0;   ///< ranks of this host; 0: not told
+};
+
+/// Which rank this process was started as; nothing when no launcher says that it is one of several.
+///
+/// Reads variables alone, in this order: RONDO_RANK and RONDO_SIZE, which also count for one rank;
+/// then those of PMIx (Open MPI's mpirun, `srun --mpi=pmix`), of PMI (hydra's mpiexec,
+/// `srun --mpi=pmi2`), of torchrun, and of a Slurm step. World::attach() joins the same ranks.
+///
+/// Throws Error(Errc::rendezvous_failed) when the variables are incomplete, and when those of two
+/// launchers contradict each other; the text names both.
+[[nodiscard]] RONDO_TRANSPORT_API std::optional<LaunchedRank> launched();
+
+}  // namespace rondo::transport
