@@ -2,6 +2,9 @@
  * threads, and the last step is done by processes too: c_interface --attached joins the job of its
  * launcher. What does not hold is printed. */
 
+/* Barriers of threads are no part of C11. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,6 +396,58 @@ static void wrong_options(void) {
   EXPECT_INVALID(rondo_make_threads(1, &later.known, worlds));
 }
 
+/* An allgather of threads. */
+static char gathered[MOST_RANKS * 4096];
+static pthread_barrier_t gathering;
+
+static int gather(const void* mine, void* all, size_t bytes, void* context) {
+  const int* rank = context;
+  if (bytes > 4096) return 1;
+  memcpy(gathered + (size_t)*rank * bytes, mine, bytes);
+  pthread_barrier_wait(&gathering);
+  memcpy(all, gathered, 2 * bytes);
+  pthread_barrier_wait(&gathering);
+  return 0;
+}
+
+static int gather_nothing(const void* mine, void* all, size_t bytes, void* context) {
+  (void)mine;
+  (void)all;
+  (void)bytes;
+  (void)context;
+  return 17;
+}
+
+static void* create_rank(void* context) {
+  const int rank = *(int*)context;
+  rondo_world* world = NULL;
+  int32_t sum = rank + 1;
+  EXPECT_OK(rondo_create(rank, 2, gather, context, NULL, &world));
+  EXPECT(rondo_world_rank(world) == rank && rondo_world_size(world) == 2);
+  EXPECT_OK(
+      rondo_allreduce(rondo_world_communicator(world), &sum, &sum, 1, RONDO_I32, RONDO_SUM, NULL));
+  EXPECT(sum == 3);
+  rondo_world_free(world);
+  return NULL;
+}
+
+static void create(void) {
+  int ranks[2] = {0, 1};
+  pthread_t other;
+  rondo_world* world = NULL;
+  pthread_barrier_init(&gathering, NULL, 2);
+  pthread_create(&other, NULL, create_rank, &ranks[1]);
+  create_rank(&ranks[0]);
+  pthread_join(other, NULL);
+  pthread_barrier_destroy(&gathering);
+  EXPECT_INVALID(rondo_create(2, 2, gather, ranks, NULL, &world));
+  EXPECT_INVALID(rondo_create(0, 2, NULL, NULL, NULL, &world));
+  EXPECT_INVALID(rondo_create(0, 2, gather, ranks, NULL, NULL));
+  EXPECT(rondo_create(0, 2, gather_nothing, NULL, NULL, &world) == RONDO_RENDEZVOUS_FAILED);
+  EXPECT(strstr(rondo_last_error(), "17") != NULL);
+  EXPECT(world == NULL);
+}
+
 static void names(void) {
   char version[32];
   snprintf(version, sizeof version, "%d.%d.%d", RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR,
@@ -506,6 +561,7 @@ int main(int argc, char** argv) {
   const int ranks = atoi(argv[1]);
   if (ranks < 1 || ranks > MOST_RANKS) return 2;
   wrong_options();
+  create();
   deadline();
   stall_and_abort();
   rondo_world* worlds[MOST_RANKS];

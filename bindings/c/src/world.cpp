@@ -179,6 +179,22 @@ rondo_status rondo_attach(const rondo_options* options, rondo_world** world) {
   });
 }
 
+rondo_status rondo_create(int rank, int size, rondo_allgather_function* allgather, void* context,
+                          const rondo_options* options, rondo_world** world) {
+  return guarded([&] {
+    at(world, "world") = nullptr;
+    const auto call = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+      const int failed = at(allgather, "allgather")(mine.data(), all.data(), mine.size(), context);
+      if (failed == 0) return;
+      throw rondo::transport::Error(
+          rondo::transport::Errc::rendezvous_failed,
+          "rendezvous: the allgather given to rondo_create() returned " + std::to_string(failed));
+    };
+    static_cast<void>(at(allgather, "allgather"));
+    *world = new rondo_world(World::create(rank, size, call, rondo::c::options_of(options)));
+  });
+}
+
 rondo_status rondo_make_threads(int ranks, const rondo_options* options, rondo_world** worlds) {
   return guarded([&] {
     at(worlds, "worlds") = nullptr;

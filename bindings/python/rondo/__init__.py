@@ -1,0 +1,827 @@
+"""Rondo's collectives for NumPy arrays: ranks of one job reduce, gather and exchange them.
+
+    import numpy, rondo
+
+    with rondo.World() as world:                      # joins the job that `rondo run` has started
+        gradients = world.empty(1_000_000, "float32")    # memory that all ranks of the node reach
+        gradients[:] = world.rank
+        world.allreduce(gradients)                       # in place
+        gradients /= world.size
+
+- Arrays are reduced in place, as mpi4py and torch.distributed do it, or into `out`. They must be
+  C-contiguous, and of float32, float64, bfloat16, int32, int64 or uint8. Arrays of World.empty()
+  are reduced in one pass over shared memory; any other array works, too, and takes longer.
+- With wait=False an operation returns a Request at once. It keeps its arrays alive; until it has
+  completed they may be read at most. Progress is made inside World.progress(), Request.test() and
+  Request.wait().
+- All ranks call the same collectives of a communicator in the same order.
+- A World, and what comes from it, belongs to one thread at a time; only World.abort() may be
+  called from others.
+- A wrong argument is a TypeError or a ValueError. What fails in flight is an Error with its status.
+
+The package calls librondo.so by ctypes, and needs no compiler.
+"""
+
+import collections
+import ctypes
+import enum
+import os
+
+import numpy
+
+__version__ = "0.1.0"
+__all__ = ["Communicator", "Counters", "Error", "Op", "Plan", "RankInfo", "Request", "Status", "World"]
+
+
+class Status(enum.IntEnum):
+    """Why something failed: those of rondo.h."""
+
+    PEER_LOST = 1  # a rank has ended, or left before it took part
+    MISMATCH = 2  # ranks posted different operations
+    DEADLINE_EXCEEDED = 3  # a peer is alive, but did not take part in time
+    ABORTED = 4  # some rank called World.abort()
+    RENDEZVOUS_FAILED = 5  # the ranks of the job did not find each other
+    OUT_OF_MEMORY = 6
+    LINK_UNAVAILABLE = 7  # a link to other nodes could not be loaded or opened
+    INVALID_ARGUMENT = 100
+    SYSTEM_ERROR = 101
+    INTERNAL_ERROR = 102
+
+
+class Op(enum.IntEnum):
+    """How a reduction joins two elements; its name in lower case will do, too."""
+
+    SUM = 0
+    MIN = 1
+    MAX = 2
+
+
+class Error(RuntimeError):
+    """A failure in flight. `status` says what it is; `rank`, the peer at fault or None."""
+
+    def __init__(self, status, text, rank=None):
+        super().__init__(text)
+        self.status = status
+        self.rank = rank
+
+
+RankInfo = collections.namedtuple("RankInfo", "pid node host")
+RankInfo.__doc__ = "Where a rank runs. Ranks of one node share memory."
+
+_COUNTERS = (
+    "operations",
+    "loaded_bytes",
+    "stored_bytes",
+    "sent_messages",
+    "sent_bytes",
+    "fabric_messages",
+    "fabric_bytes",
+    "waiting_ns",
+    "communicating_ns",
+)
+Counters = collections.namedtuple("Counters", _COUNTERS)
+Counters.__doc__ = "What a rank has moved since its World began: see rondo_counters in rondo.h."
+
+
+# ---- The C interface
+
+
+class _COptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("waiting", ctypes.c_int),
+        ("deadline_ms", ctypes.c_int64),
+        ("stall_warning_ms", ctypes.c_int64),
+        ("rendezvous_deadline_ms", ctypes.c_int64),
+        ("small_bytes", ctypes.c_size_t),
+        ("fabric", ctypes.c_char_p),
+        ("interface_pattern", ctypes.c_char_p),
+        ("allreduce", ctypes.c_char_p),
+        ("dump_folder", ctypes.c_char_p),
+        ("fake_nodes", ctypes.c_int),
+        ("injected_latency_ns", ctypes.c_int64),
+        ("injected_bytes_per_second", ctypes.c_double),
+        ("on_stall", ctypes.c_void_p),
+        ("on_stall_context", ctypes.c_void_p),
+    ]
+
+
+class _CRankInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("pid", ctypes.c_int),
+        ("node", ctypes.c_int),
+        ("host", ctypes.c_char_p),
+    ]
+
+
+class _CCounters(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in _COUNTERS]
+
+
+_ALLGATHER = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+
+# Arguments by a letter each: p a pointer, i an int, n a size, l 64 bits, u 64 bits without a sign,
+# s a text.
+_LETTERS = {
+    "p": ctypes.c_void_p,
+    "i": ctypes.c_int,
+    "n": ctypes.c_size_t,
+    "l": ctypes.c_int64,
+    "u": ctypes.c_uint64,
+    "s": ctypes.c_char_p,
+}
+
+# Functions of rondo.h that return a status.
+_CHECKED = {
+    "rondo_attach": "pp",
+    "rondo_create": "iipppp",
+    "rondo_make_threads": "ipp",
+    "rondo_world_rank_info": "pip",
+    "rondo_world_counters": "pp",
+    "rondo_world_progress": "p",
+    "rondo_world_progress_for": "pl",
+    "rondo_world_abort": "ps",
+    "rondo_world_dump_flight_record": "ps",
+    "rondo_world_set_dump_folder": "ps",
+    "rondo_allocate": "pnp",
+    "rondo_deallocate": "pp",
+    "rondo_communicator_split": "piip",
+    "rondo_allreduce": "pppniip",
+    "rondo_reduce": "pppniiip",
+    "rondo_reduce_scatter": "pppnpiip",
+    "rondo_broadcast": "ppniip",
+    "rondo_allgather": "ppnppip",
+    "rondo_alltoall": "pppnip",
+    "rondo_barrier": "pp",
+    "rondo_send": "ppniiip",
+    "rondo_recv": "ppniiip",
+    "rondo_put_signal": "piuip",
+    "rondo_wait_signal": "pipip",
+    "rondo_request_test": "pp",
+    "rondo_request_wait": "p",
+    "rondo_request_wait_for": "plp",
+    "rondo_request_cancel": "p",
+    "rondo_plan_allreduce": "ppniip",
+    "rondo_plan_broadcast": "ppniip",
+    "rondo_plan_start": "pp",
+}
+
+# Those that cannot fail here: their result and arguments.
+_PLAIN = {
+    "rondo_version": "s",
+    "rondo_last_error": "s",
+    "rondo_last_error_rank": "i",
+    "rondo_world_rank": "ip",
+    "rondo_world_size": "ip",
+    "rondo_world_nodes": "ip",
+    "rondo_world_oversubscribed": "ip",
+    "rondo_world_route": "sp",
+    "rondo_world_communicator": "pp",
+    "rondo_arena_contains": "ippn",
+    "rondo_arena_used_bytes": "np",
+    "rondo_communicator_rank": "ip",
+    "rondo_communicator_size": "ip",
+}
+_FREE = (
+    "rondo_world_free",
+    "rondo_communicator_free",
+    "rondo_request_free",
+    "rondo_plan_free",
+)
+
+
+def _raise_if_failed(status, _function, _arguments):
+    if status == 0:
+        return
+    text = _c.rondo_last_error().decode(errors="replace")
+    if status == Status.INVALID_ARGUMENT:
+        raise ValueError(text)
+    rank = _c.rondo_last_error_rank()
+    known = status in Status.__members__.values()
+    raise Error(Status(status) if known else status, text, None if rank < 0 else rank)
+
+
+def _load():
+    """The library that RONDO_LIBRARY names, the one this package was installed with, or any."""
+    name = "librondo.so." + __version__.split(".", maxsplit=1)[0]
+    path = os.environ.get("RONDO_LIBRARY") or name
+    if path == name:
+        try:
+            from rondo._installed import LIBRARY_FOLDER  # pylint: disable=import-outside-toplevel
+
+            # A prefix of one's own need not be where the dynamic linker looks.
+            transport = os.path.join(LIBRARY_FOLDER, name.replace("rondo", "rondo-transport"))
+            if os.path.exists(transport):
+                ctypes.CDLL(transport, mode=ctypes.RTLD_GLOBAL)
+                path = os.path.join(LIBRARY_FOLDER, name)
+        except ImportError:
+            pass
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"rondo: cannot load {path} ({error}); install Rondo, set RONDO_LIBRARY to its "
+            "librondo.so, or use `meson devenv -C BUILD`"
+        ) from None
+    for functions, checked in ((_CHECKED, True), (_PLAIN, False)):
+        for function, letters in functions.items():
+            found = getattr(library, function)
+            types = [_LETTERS[letter] for letter in letters]
+            found.restype = ctypes.c_int if checked else types[0]
+            found.argtypes = types if checked else types[1:]
+            if checked:
+                found.errcheck = _raise_if_failed
+    for function in _FREE:
+        getattr(library, function).restype = None
+        getattr(library, function).argtypes = [ctypes.c_void_p]
+    version = library.rondo_version().decode()
+    if version != __version__:
+        raise ImportError(
+            f"rondo: this package is of version {__version__}, but {path} of version {version}; "
+            "install the same"
+        )
+    return library
+
+
+class _Library:
+    """librondo.so, loaded when it is first called: `rondo.torch` does without it."""
+
+    def __getattr__(self, name):
+        library = _load()
+        for function in (*_CHECKED, *_PLAIN, *_FREE):
+            setattr(self, function, getattr(library, function))
+        return getattr(library, name)
+
+
+_c = _Library()
+
+
+# ---- Arguments
+
+_TYPES = {("f", 4): 0, ("f", 8): 1, ("i", 4): 3, ("i", 8): 4, ("u", 1): 5}
+_BF16 = 2  # numpy has no name for it; ml_dtypes and others call it bfloat16
+
+
+def _type_of(dtype):
+    kind = _BF16 if dtype.name == "bfloat16" else _TYPES.get((dtype.kind, dtype.itemsize))
+    if kind is None or not dtype.isnative:
+        raise TypeError(
+            f"rondo takes float32, float64, bfloat16, int32, int64 and uint8 in the machine's byte "
+            f"order, not {dtype}"
+        )
+    return kind
+
+
+def _array(array, name, writable=True, like=None):
+    """Checks an array; its address."""
+    if not isinstance(array, numpy.ndarray):
+        raise TypeError(f"{name} must be a numpy.ndarray, not {type(array).__name__}")
+    _type_of(array.dtype)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray({name})")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned to its elements; pass a copy")
+    if writable and not array.flags.writeable:
+        raise ValueError(f"{name} is read-only, but the result goes there")
+    if like is not None and array.dtype != like.dtype:
+        raise TypeError(f"{name} is of {array.dtype}, but the input of {like.dtype}")
+    return array.ctypes.data
+
+
+def _same_size(out, array):
+    if out.size != array.size:
+        raise ValueError(f"out has {out.size} elements, the input {array.size}")
+
+
+def _expect_size(out, size, what):
+    if out.size != size:
+        raise ValueError(f"out has {out.size} elements, but {what} {size}")
+
+
+def _op(op):
+    try:
+        return Op[op.upper()] if isinstance(op, str) else Op(op)
+    except (KeyError, ValueError):
+        raise ValueError(f"op {op!r} is none of 'sum', 'min', 'max'") from None
+
+
+def _counts(counts, size):
+    """A C array of them, or None."""
+    if counts is None:
+        return None
+    counts = [int(count) for count in counts]
+    if len(counts) != size or min(counts) < 0:
+        raise ValueError(f"counts must be {size} numbers of at least 0, one for each rank")
+    return (ctypes.c_size_t * size)(*counts)
+
+
+def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_deadline=None, **rest):
+    """Keywords as a C structure; times are in seconds."""
+    made = _COptions(struct_size=ctypes.sizeof(_COptions))
+    names = ("automatic", "spin", "yield", "block")
+    if waiting not in names:
+        raise ValueError(f"waiting {waiting!r} is none of {', '.join(names)}")
+    made.waiting = names.index(waiting)
+    times = {
+        "deadline_ms": deadline,
+        "stall_warning_ms": stall_warning,
+        "rendezvous_deadline_ms": rendezvous_deadline,
+    }
+    for field, seconds in times.items():
+        if seconds is not None:
+            # 0 means the default.
+            setattr(made, field, max(1, round(seconds * 1000)) if seconds >= 0 else -1)
+    for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
+        text = rest.pop(field, None)
+        setattr(made, field, None if text is None else os.fsencode(text))
+    for field in ("small_bytes", "fake_nodes"):
+        setattr(made, field, int(rest.pop(field, 0)))
+    if rest:
+        raise TypeError(f"a World has no option {', '.join(sorted(rest))}")
+    return made
+
+
+# ---- Worlds and what they have
+
+
+class _Shared:
+    """A C world, which lives until it is closed and the last array of its arena is gone."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.arrays = 0
+        self.closed = False
+        self.dropped = []  # memory of arrays that are gone; any thread may append
+        self.abandoned = []  # (request, its arrays) that nobody waits for
+
+    def get(self):
+        """The handle, for a call on the World's thread."""
+        if self.closed:
+            raise ValueError("this World is closed")
+        while self.dropped:
+            _c.rondo_deallocate(self.handle, self.dropped.pop())
+        return self.handle
+
+    def reap(self):
+        """Frees abandoned requests that have completed; a failure shows in the next operation."""
+        left = []
+        for handle, arrays in self.abandoned:
+            if _is_pending(handle):
+                left.append((handle, arrays))
+            else:
+                _c.rondo_request_free(handle)
+        self.abandoned = left
+
+    def drop(self, memory):
+        self.arrays -= 1
+        if self.closed:
+            self.free()
+        else:
+            self.dropped.append(memory)
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            while self.abandoned:
+                _c.rondo_request_free(self.abandoned.pop()[0])
+            self.free()
+
+    def free(self):
+        if self.closed and self.arrays == 0 and self.handle is not None:
+            handle, self.handle = self.handle, None
+            _c.rondo_world_free(handle)
+
+
+class _ArenaMemory:
+    """What numpy.asarray() makes an array of, and keeps as the base of all its views."""
+
+    def __init__(self, shared, size):
+        memory = ctypes.c_void_p()
+        _c.rondo_allocate(shared.get(), size, ctypes.byref(memory))
+        self._address = memory.value
+        self._shared = shared
+        shared.arrays += 1
+        self.__array_interface__ = {
+            "data": (self._address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self):
+        if hasattr(self, "_shared"):
+            self._shared.drop(self._address)
+
+
+def _is_pending(handle):
+    complete = ctypes.c_int()
+    try:
+        _c.rondo_request_test(handle, ctypes.byref(complete))
+    except (Error, ValueError):
+        return False
+    return complete.value == 0
+
+
+class Request:
+    """A posted operation. It keeps the arrays alive that it reads and writes."""
+
+    def __init__(self, shared, arrays, result):
+        self._shared = shared
+        self._arrays = arrays
+        self._result = result
+        self._handle = ctypes.c_void_p()
+
+    def test(self):
+        """True once the operation has completed. Does not wait."""
+        if self._handle:
+            complete = ctypes.c_int()
+            _c.rondo_request_test(self._handle, ctypes.byref(complete))
+            if not complete.value:
+                return False
+            self._finish()
+        return True
+
+    def wait(self, timeout=None):
+        """The result of the operation, when it has completed.
+
+        With a timeout in seconds it may be a TimeoutError, after which nothing has changed.
+        """
+        if self._handle and timeout is None:
+            _c.rondo_request_wait(self._handle)
+        elif self._handle:
+            complete = ctypes.c_int()
+            limit = max(0, round(timeout * 1e9))
+            _c.rondo_request_wait_for(self._handle, limit, ctypes.byref(complete))
+            if not complete.value:
+                raise TimeoutError(f"the operation has not completed within {timeout} s")
+        self._finish()
+        return self._result() if callable(self._result) else self._result
+
+    def cancel(self):
+        """Gives up a recv() or wait_signal() that is pending; anything else is left as it is."""
+        if self._handle:
+            _c.rondo_request_cancel(self._handle)
+
+    def _finish(self):
+        handle, self._handle = self._handle, None
+        self._arrays = ()
+        if handle:
+            _c.rondo_request_free(handle)
+
+    def __del__(self):
+        # Freeing a pending request would wait, and its arrays are still in use.
+        if getattr(self, "_handle", None):
+            self._shared.abandoned.append((self._handle, self._arrays))
+
+
+class Plan:
+    """An operation whose arrays are given once and that is started many times."""
+
+    def __init__(self, shared, array):
+        self._shared = shared
+        self._array = array
+        self._handle = ctypes.c_void_p()
+
+    def start(self, wait=True):
+        """Posts the operation: its array, or a Request with wait=False."""
+        request = Request(self._shared, (self._array, self), self._array)
+        _c.rondo_plan_start(self._handle, ctypes.byref(request._handle))
+        return request.wait() if wait else request
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            _c.rondo_plan_free(self._handle)
+
+
+class Communicator:
+    """A group of ranks. Every operation returns its result, or a Request with wait=False."""
+
+    def __init__(self, shared, handle, own=True):
+        self._shared = shared
+        self._communicator = handle
+        self._own = own
+
+    def __del__(self):
+        if getattr(self, "_own", False):
+            _c.rondo_communicator_free(self._communicator)
+
+    @property
+    def rank(self):
+        """This process within the group."""
+        self._shared.get()
+        return _c.rondo_communicator_rank(self._communicator)
+
+    @property
+    def size(self):
+        """The number of ranks."""
+        self._shared.get()
+        return _c.rondo_communicator_size(self._communicator)
+
+    def split(self, color, key=0):
+        """The ranks that pass the same color, ordered by key, then by rank. Collective."""
+        self._shared.get()
+        part = ctypes.c_void_p()
+        _c.rondo_communicator_split(self._communicator, color, key, ctypes.byref(part))
+        return Communicator(self._shared, part)
+
+    def _post(self, wait, function, *arguments, arrays=(), result=None):
+        self._shared.get()
+        if self._shared.abandoned:
+            self._shared.reap()
+        request = Request(self._shared, arrays, result)
+        function(self._communicator, *arguments, ctypes.byref(request._handle))
+        return request.wait() if wait else request
+
+    def allreduce(self, array, op="sum", out=None, wait=True):
+        """Replaces the array by its reduction over all ranks, or stores that into `out`."""
+        out = array if out is None else out
+        source = _array(array, "array", writable=out is array)
+        target = _array(out, "out", like=array)
+        _same_size(out, array)
+        kind = _type_of(array.dtype)
+        arguments = (source, target, array.size, kind, _op(op))
+        return self._post(wait, _c.rondo_allreduce, *arguments, arrays=(array, out), result=out)
+
+    def reduce(self, array, root=0, op="sum", out=None, wait=True):
+        """As allreduce(), on the root alone; the result is None elsewhere."""
+        mine = root == self.rank
+        out = array if out is None else out
+        source = _array(array, "array", writable=mine and out is array)
+        target = None
+        if mine:
+            target = _array(out, "out", like=array)
+            _same_size(out, array)
+        arguments = (source, target, array.size, _type_of(array.dtype), _op(op), root)
+        result = out if mine else None
+        return self._post(wait, _c.rondo_reduce, *arguments, arrays=(array, out), result=result)
+
+    def reduce_scatter(self, array, op="sum", out=None, counts=None, wait=True):
+        """Reduces the array and cuts the result: this rank's share, counts[rank] elements of it.
+
+        Without counts all shares are equal, and the first dimension is cut.
+        """
+        source = _array(array, "array", writable=False)
+        numbers = _counts(counts, self.size)
+        if numbers is None:
+            if array.ndim == 0 or array.shape[0] % self.size != 0:
+                raise ValueError(
+                    f"an array of shape {array.shape} cannot be cut into {self.size} equal shares"
+                )
+            shape = (array.shape[0] // self.size, *array.shape[1:])
+        else:
+            shape = (numbers[self.rank],)
+            if sum(numbers) != array.size:
+                raise ValueError(f"counts sum to {sum(numbers)}, the array has {array.size}")
+        out = numpy.empty(shape, array.dtype) if out is None else out
+        target = _array(out, "out", like=array)
+        share = int(numpy.prod(shape, dtype=numpy.int64))
+        _expect_size(out, share, "this rank's share has")
+        arguments = (source, target, share, numbers, _type_of(array.dtype), _op(op))
+        return self._post(
+            wait, _c.rondo_reduce_scatter, *arguments, arrays=(array, out), result=out
+        )
+
+    def broadcast(self, array, root=0, wait=True):
+        """Replaces the array of every rank by that of the root."""
+        data = _array(array, "array", writable=root != self.rank)
+        arguments = (data, array.size, _type_of(array.dtype), root)
+        return self._post(wait, _c.rondo_broadcast, *arguments, arrays=(array,), result=array)
+
+    def allgather(self, array, out=None, counts=None, wait=True):
+        """The arrays of all ranks: row r is rank r's.
+
+        With counts rank r's has counts[r] elements, and the result is one flat array.
+        """
+        source = _array(array, "array", writable=False)
+        numbers = _counts(counts, self.size)
+        if numbers is not None and numbers[self.rank] != array.size:
+            raise ValueError(f"this rank's count is {numbers[self.rank]}, its array has {array.size}")
+        shape = (self.size, *array.shape) if numbers is None else (sum(numbers),)
+        out = numpy.empty(shape, array.dtype) if out is None else out
+        target = _array(out, "out", like=array)
+        _expect_size(out, int(numpy.prod(shape, dtype=numpy.int64)), "the ranks' arrays have")
+        arguments = (source, array.size, target, numbers, _type_of(array.dtype))
+        return self._post(wait, _c.rondo_allgather, *arguments, arrays=(array, out), result=out)
+
+    def alltoall(self, array, out=None, wait=True):
+        """Cuts the array into one equal part for each rank; the result has a part of each."""
+        source = _array(array, "array", writable=False)
+        if array.size % self.size != 0:
+            raise ValueError(f"{array.size} elements cannot be cut into {self.size} equal parts")
+        out = numpy.empty_like(array) if out is None else out
+        target = _array(out, "out", like=array)
+        _same_size(out, array)
+        if numpy.may_share_memory(array, out):
+            raise ValueError("out must not overlap the array")
+        arguments = (source, target, array.size // self.size, _type_of(array.dtype))
+        return self._post(wait, _c.rondo_alltoall, *arguments, arrays=(array, out), result=out)
+
+    def barrier(self, wait=True):
+        """Completes when every rank has called it."""
+        return self._post(wait, _c.rondo_barrier)
+
+    def send(self, array, peer, tag=0, wait=True):
+        """Completes when the array may be written again."""
+        data = _array(array, "array", writable=False)
+        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
+        return self._post(wait, _c.rondo_send, *arguments, arrays=(array,))
+
+    def recv(self, array, peer, tag=0, wait=True):
+        """Fills the array, or the beginning of it when the message is shorter."""
+        data = _array(array, "array")
+        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
+        return self._post(wait, _c.rondo_recv, *arguments, arrays=(array,), result=array)
+
+    def put_signal(self, peer, value, tag=0, wait=True):
+        """Sends a number of 0 to 2**64 - 1."""
+        if not 0 <= value < 2**64:
+            raise ValueError(f"a signal is a number of 0 to 2**64 - 1, not {value}")
+        return self._post(wait, _c.rondo_put_signal, peer, value, tag)
+
+    def wait_signal(self, peer, tag=0, wait=True):
+        """The number that the peer has put."""
+        value = ctypes.c_uint64()
+        arguments = (peer, ctypes.addressof(value), tag)
+        return self._post(
+            wait, _c.rondo_wait_signal, *arguments, arrays=(value,), result=lambda: value.value
+        )
+
+    def plan_allreduce(self, array, op="sum"):
+        """allreduce() of this array, to be started many times."""
+        data = _array(array, "array")
+        plan = Plan(self._shared, array)
+        arguments = (data, array.size, _type_of(array.dtype), _op(op))
+        self._shared.get()
+        _c.rondo_plan_allreduce(self._communicator, *arguments, ctypes.byref(plan._handle))
+        return plan
+
+    def plan_broadcast(self, array, root=0):
+        """broadcast() of this array, to be started many times."""
+        data = _array(array, "array")
+        plan = Plan(self._shared, array)
+        arguments = (data, array.size, _type_of(array.dtype), root)
+        self._shared.get()
+        _c.rondo_plan_broadcast(self._communicator, *arguments, ctypes.byref(plan._handle))
+        return plan
+
+
+class World(Communicator):
+    """The ranks of a job, as this process sees them; itself the communicator of all.
+
+    World() joins the job that the launcher has started this process for, or is one rank. Options:
+    waiting ("automatic", "spin", "yield", "block"), deadline, stall_warning and rendezvous_deadline
+    in seconds, fabric, interface_pattern, allreduce, fake_nodes, small_bytes, dump_folder: see
+    rondo_options in rondo.h.
+
+    close(), or the end of a `with`, leaves the job. While arrays of empty() exist, their memory
+    stays, and the rank leaves when the last of them is gone.
+    """
+
+    def __init__(self, *, _handle=None, **options):
+        if _handle is None:
+            _handle = ctypes.c_void_p()
+            _c.rondo_attach(ctypes.byref(_options(**options)), ctypes.byref(_handle))
+        shared = _Shared(_handle)
+        super().__init__(shared, _c.rondo_world_communicator(_handle), own=False)
+
+    @classmethod
+    def create(cls, rank, size, allgather, **options):
+        """Joins `size` processes that have a rendezvous of their own.
+
+        allgather(data) is given bytes, as long on every rank, and returns those of all ranks as a
+        list: with mpi4py, World.create(comm.rank, comm.size, comm.allgather).
+        """
+        failure = []
+
+        def call(mine, everyone, count, _context):
+            try:
+                parts = b"".join(allgather(ctypes.string_at(mine, count)))
+                if len(parts) != size * count:
+                    raise ValueError(f"allgather returned {len(parts)} bytes, not {size * count}")
+                ctypes.memmove(everyone, parts, len(parts))
+                return 0
+            except BaseException as error:  # pylint: disable=broad-except
+                failure.append(error)
+                return 1
+
+        handle = ctypes.c_void_p()
+        function = _ALLGATHER(call)
+        made = _options(**options)
+        try:
+            _c.rondo_create(
+                rank, size, function, None, ctypes.byref(made), ctypes.byref(handle)
+            )
+        except Error:
+            if failure:
+                raise failure[0] from None
+            raise
+        return cls(_handle=handle)
+
+    @classmethod
+    def make_threads(cls, ranks, **options):
+        """Worlds that are one job, for threads of this process: for tests."""
+        if ranks < 1:
+            raise ValueError("a World has at least one rank")
+        handles = (ctypes.c_void_p * ranks)()
+        _c.rondo_make_threads(ranks, ctypes.byref(_options(**options)), handles)
+        return [cls(_handle=ctypes.c_void_p(handle)) for handle in handles]
+
+    def close(self):
+        """Leaves the job in order, without waiting for peers. May be called again."""
+        self._shared.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_failure):
+        self.close()
+
+    def __del__(self):
+        if hasattr(self, "_shared"):
+            self._shared.close()
+
+    @property
+    def nodes(self):
+        """The number of nodes."""
+        return _c.rondo_world_nodes(self._shared.get())
+
+    @property
+    def route(self):
+        """How nodes reach each other, for people; "none" when all ranks are on one."""
+        return _c.rondo_world_route(self._shared.get()).decode()
+
+    @property
+    def oversubscribed(self):
+        """Do the node's ranks outnumber the CPUs that they may use?"""
+        return bool(_c.rondo_world_oversubscribed(self._shared.get()))
+
+    @property
+    def ranks(self):
+        """A RankInfo for each rank."""
+        handle = self._shared.get()
+        infos = []
+        for rank in range(self.size):
+            info = _CRankInfo(struct_size=ctypes.sizeof(_CRankInfo))
+            _c.rondo_world_rank_info(handle, rank, ctypes.byref(info))
+            infos.append(RankInfo(info.pid, info.node, info.host.decode()))
+        return infos
+
+    def counters(self):
+        """What this rank has moved, and how long it took."""
+        counters = _CCounters(struct_size=ctypes.sizeof(_CCounters))
+        _c.rondo_world_counters(self._shared.get(), ctypes.byref(counters))
+        return Counters(*(getattr(counters, name) for name in _COUNTERS))
+
+    def empty(self, shape, dtype="float32"):
+        """An array in memory that all ranks of the node can reach; its values are arbitrary."""
+        dtype = numpy.dtype(dtype)
+        _type_of(dtype)
+        shape = (shape,) if numpy.isscalar(shape) else tuple(shape)
+        if any(extent < 0 for extent in shape):
+            raise ValueError(f"negative dimensions in {shape}")
+        size = dtype.itemsize
+        for extent in shape:
+            size *= int(extent)
+        memory = numpy.asarray(_ArenaMemory(self._shared, size))
+        return memory.view(dtype).reshape(shape)
+
+    def zeros(self, shape, dtype="float32"):
+        """As empty(), set to zero."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    def in_arena(self, array):
+        """Does all of the array lie in memory of empty()?"""
+        address = _array(array, "array", writable=False)
+        return bool(_c.rondo_arena_contains(self._shared.get(), address, array.nbytes))
+
+    @property
+    def arena_bytes(self):
+        """Bytes of empty() that are in use."""
+        return _c.rondo_arena_used_bytes(self._shared.get())
+
+    def progress(self, seconds=None):
+        """Advances pending operations as far as they go without waiting, for about so long."""
+        handle = self._shared.get()
+        if seconds is None:
+            _c.rondo_world_progress(handle)
+        else:
+            _c.rondo_world_progress_for(handle, round(seconds * 1e9))
+
+    def abort(self, reason):
+        """Ends the job's communication: every wait of every rank fails with this reason."""
+        if self._shared.closed:
+            raise ValueError("this World is closed")
+        _c.rondo_world_abort(self._shared.handle, str(reason).encode())
+
+    def dump_flight_record(self, path):
+        """Writes what this rank has done lately, as JSON."""
+        _c.rondo_world_dump_flight_record(self._shared.get(), os.fsencode(path))
+
+    def set_dump_folder(self, folder):
+        """Where flight records go when something fails."""
+        _c.rondo_world_set_dump_folder(self._shared.get(), os.fsencode(folder))

@@ -175,6 +175,18 @@ RONDO_API size_t rondo_type_size(rondo_type type);
  * for all ranks. `options` may be NULL. */
 RONDO_API rondo_status rondo_attach(const rondo_options* options, rondo_world** world);
 
+/* Gathers the `bytes` bytes of `mine`, as many on every rank, into `all` of every rank, rank r's at
+ * r * bytes: what MPI_Allgather() does. Returns 0, or another number when it failed. */
+typedef int rondo_allgather_function(const void* mine, void* all, size_t bytes, void* context);
+
+/* Joins `size` processes or threads that call this with different ranks and the same options: for
+ * programs with MPI or a rendezvous of their own. `allgather` is called a few times, by all ranks
+ * alike; addresses and a secret of the job travel through it. Several worlds may exist at a time.
+ */
+RONDO_API rondo_status rondo_create(int rank, int size, rondo_allgather_function* allgather,
+                                    void* context, const rondo_options* options,
+                                    rondo_world** world);
+
 /* `ranks` worlds that are one job, for threads of this process: `worlds` has room for them. */
 RONDO_API rondo_status rondo_make_threads(int ranks, const rondo_options* options,
                                           rondo_world** worlds);

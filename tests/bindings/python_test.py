@@ -1,0 +1,346 @@
+"""The Python package: every operation, in the job that `rondo run` has started, and each error.
+
+All ranks run the same cases in the same order. Exact: all values are small whole numbers.
+"""
+
+import gc
+import os
+import pathlib
+import re
+import threading
+import unittest
+
+import numpy
+
+import rondo
+
+DTYPES = ("float32", "float64", "int32", "int64", "uint8")
+WORLD = None
+
+
+def setUpModule():
+    global WORLD
+    WORLD = rondo.World(deadline=60)
+
+
+def tearDownModule():
+    WORLD.close()
+
+
+def filled(value, shape=4, dtype="float32"):
+    return numpy.full(shape, value, dtype)
+
+
+class Collectives(unittest.TestCase):
+    def setUp(self):
+        self.world = WORLD
+        self.rank = WORLD.rank
+        self.size = WORLD.size
+        self.sum = self.size * (self.size + 1) // 2
+
+    def check(self, array, values):
+        numpy.testing.assert_array_equal(array, values)
+
+    def test_allreduce_of_all_types_and_reductions(self):
+        results = {"sum": self.sum, "min": 1, "max": self.size}
+        for dtype in DTYPES:
+            for op, expected in results.items():
+                for make in (numpy.empty, self.world.empty):
+                    array = make((3, 5), dtype)
+                    array[...] = self.rank + 1
+                    self.assertIs(self.world.allreduce(array, op=op), array)
+                    self.check(array, filled(expected, (3, 5), dtype))
+
+    def test_allreduce_into_another_array(self):
+        array = filled(self.rank + 1)
+        array.flags.writeable = False
+        out = numpy.zeros(4, "float32")
+        self.assertIs(self.world.allreduce(array, out=out, op=rondo.Op.MAX), out)
+        self.check(out, filled(self.size))
+        self.check(array, filled(self.rank + 1))
+
+    def test_reduce(self):
+        array = filled(self.rank + 1)
+        result = self.world.reduce(array, root=self.size - 1)
+        if self.rank == self.size - 1:
+            self.check(result, filled(self.sum))
+        else:
+            self.assertIsNone(result)
+            self.check(array, filled(self.rank + 1))
+
+    def test_reduce_scatter(self):
+        array = numpy.arange(2.0 * self.size).reshape(self.size * 2, 1)
+        share = self.world.reduce_scatter(array)
+        self.check(share, self.size * array[2 * self.rank : 2 * self.rank + 2])
+        counts = [rank + 1 for rank in range(self.size)]
+        array = filled(1, sum(counts), "int64")
+        share = self.world.reduce_scatter(array, counts=counts)
+        self.check(share, filled(self.size, self.rank + 1, "int64"))
+
+    def test_broadcast(self):
+        array = filled(self.rank)
+        self.check(self.world.broadcast(array, root=self.size - 1), filled(self.size - 1))
+
+    def test_allgather(self):
+        everyone = self.world.allgather(filled(self.rank, (2, 3), "int32"))
+        self.assertEqual(everyone.shape, (self.size, 2, 3))
+        for rank in range(self.size):
+            self.check(everyone[rank], filled(rank, (2, 3)))
+        counts = list(range(self.size))
+        everyone = self.world.allgather(filled(self.rank, self.rank), counts=counts)
+        self.check(everyone, numpy.repeat(numpy.arange(self.size), counts))
+
+    def test_alltoall(self):
+        array = numpy.arange(self.size, dtype="int64") + 10 * self.rank
+        self.check(self.world.alltoall(array), 10 * numpy.arange(self.size) + self.rank)
+
+    def test_messages(self):
+        following, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        received = numpy.empty(3)
+        request = self.world.recv(received, before, tag=5, wait=False)
+        token = self.world.wait_signal(before, wait=False)
+        self.world.send(filled(self.rank, 3, "float64"), following, tag=5)
+        self.world.put_signal(following, 2**63 + self.rank)
+        self.assertIs(request.wait(), received)
+        self.check(received, filled(before, 3))
+        self.assertEqual(token.wait(), 2**63 + before)
+
+    def test_receive_that_is_given_up(self):
+        request = self.world.recv(numpy.empty(1), self.rank, tag=77, wait=False)
+        self.assertFalse(request.test())
+        with self.assertRaises(TimeoutError):
+            request.wait(timeout=0.001)
+        request.cancel()
+
+    def test_requests_keep_their_arrays_alive(self):
+        requests = [
+            self.world.allreduce(filled(self.rank + 1, 10_000), wait=False) for _ in range(20)
+        ]
+        gc.collect()
+        self.world.progress()
+        for request in reversed(requests):
+            self.check(request.wait(), filled(self.sum, 10_000))
+            self.assertTrue(request.test())
+
+    def test_requests_that_nobody_keeps(self):
+        arrays = [filled(self.rank + 1, 1000) for _ in range(5)]
+        for array in arrays:
+            self.world.allreduce(array, wait=False)
+        gc.collect()
+        self.world.barrier()
+        self.world.barrier()
+        for array in arrays:
+            self.check(array, filled(self.sum, 1000))
+
+    def test_split(self):
+        part = self.world.split(self.rank % 2, key=-self.rank)
+        ranks = [rank for rank in range(self.size) if rank % 2 == self.rank % 2]
+        self.assertEqual(part.size, len(ranks))
+        self.assertEqual(part.rank, len(ranks) - 1 - self.rank // 2)
+        self.check(part.allreduce(filled(self.rank)), filled(sum(ranks)))
+
+    def test_plans(self):
+        array = self.world.empty(7)
+        reduce = self.world.plan_allreduce(array)
+        shared = numpy.empty(2, "int32")
+        broadcast = self.world.plan_broadcast(shared)
+        for turn in (1, 2):
+            array[:] = turn
+            shared[:] = self.rank + turn
+            request = reduce.start(wait=False)
+            self.check(broadcast.start(), filled(turn, 2))
+            self.check(request.wait(), filled(turn * self.size, 7))
+
+    def test_shapes_without_elements_and_without_dimensions(self):
+        self.assertEqual(self.world.allreduce(numpy.empty((0, 3))).shape, (0, 3))
+        self.check(self.world.allreduce(numpy.array(1.0)), self.size)
+
+    def test_bfloat16(self):
+        class Dtype:  # as ml_dtypes has it
+            name, kind, itemsize, isnative = "bfloat16", "V", 2, True
+
+        self.assertEqual(rondo._type_of(Dtype), 2)
+
+
+class Memory(unittest.TestCase):
+    def test_arena_arrays(self):
+        before = WORLD.arena_bytes
+        array = WORLD.zeros((3, 4), "int64")
+        view = array[1:]
+        self.assertTrue(WORLD.in_arena(array) and WORLD.in_arena(view))
+        self.assertFalse(WORLD.in_arena(numpy.zeros(3)))
+        self.assertFalse(array.any())
+        self.assertGreater(WORLD.arena_bytes, before)
+        del array
+        gc.collect()
+        WORLD.progress()
+        self.assertGreater(WORLD.arena_bytes, before)
+        view[...] = 1  # its memory is alive still
+        del view
+        gc.collect()
+        WORLD.progress()
+        self.assertEqual(WORLD.arena_bytes, before)
+
+    def test_arrays_outlive_their_world(self):
+        with rondo.World.make_threads(1)[0] as world:
+            array = world.zeros(1000)
+        array += 1
+        self.assertEqual(array.sum(), 1000)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            world.barrier()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            world.empty(1)
+        world.close()
+
+    def test_facts(self):
+        self.assertEqual(len(WORLD.ranks), WORLD.size)
+        self.assertEqual(WORLD.ranks[WORLD.rank].pid, os.getpid())
+        self.assertEqual((WORLD.nodes, WORLD.route), (1, "none"))
+        self.assertIn(WORLD.oversubscribed, (False, True))
+        before = WORLD.counters()
+        WORLD.barrier()
+        WORLD.progress(0.001)
+        self.assertGreater(WORLD.counters().operations, before.operations)
+
+    def test_flight_record(self):
+        path = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"rondo-record-{os.getpid()}.json"
+        WORLD.dump_flight_record(path)
+        self.assertIn("rondo-flight-record-1", path.read_text(encoding="utf-8"))
+        path.unlink()
+        with self.assertRaises(rondo.Error) as caught:
+            WORLD.dump_flight_record("/dev/null/no/such/folder")
+        self.assertEqual(caught.exception.status, rondo.Status.SYSTEM_ERROR)
+
+    def test_version_is_that_of_the_header(self):
+        header = pathlib.Path(__file__).parents[2] / "bindings/c/include/rondo/rondo.h"
+        numbers = re.findall(r"#define RONDO_VERSION_\w+ (\d+)", header.read_text(encoding="utf-8"))
+        self.assertEqual(rondo.__version__, ".".join(numbers))
+
+
+class Mistakes(unittest.TestCase):
+    """Nothing of this is posted: what follows works."""
+
+    def refuses(self, error, text, function, *arguments, **keywords):
+        with self.assertRaisesRegex(error, text):
+            function(*arguments, **keywords)
+
+    def test_arrays(self):
+        read_only = numpy.zeros(4)
+        read_only.flags.writeable = False
+        unaligned = numpy.zeros(9, "uint8")[1:].view("float64")
+        refused = self.refuses
+        refused(TypeError, "numpy.ndarray, not list", WORLD.allreduce, [1.0])
+        refused(TypeError, "complex128", WORLD.allreduce, numpy.zeros(4, "complex128"))
+        refused(TypeError, "int16", WORLD.broadcast, numpy.zeros(4, "int16"))
+        refused(TypeError, ">f4", WORLD.allreduce, numpy.zeros(4, ">f4"))
+        refused(TypeError, "object", WORLD.send, numpy.zeros(4, "object"), 0)
+        refused(ValueError, "not C-contiguous", WORLD.allreduce, numpy.zeros((4, 4))[:, ::2])
+        refused(ValueError, "not C-contiguous", WORLD.recv, numpy.zeros((4, 4)).T, 0)
+        refused(ValueError, "read-only", WORLD.allreduce, read_only)
+        refused(ValueError, "read-only", WORLD.recv, read_only, 0)
+        refused(ValueError, "not aligned", WORLD.allreduce, unaligned)
+        refused(TypeError, "out is of", WORLD.allreduce, numpy.zeros(4), out=numpy.zeros(4, "i4"))
+        refused(ValueError, "out has 3", WORLD.allreduce, numpy.zeros(4), out=numpy.zeros(3))
+        refused(ValueError, "out has", WORLD.allgather, numpy.zeros(4), out=numpy.zeros(3))
+        array = numpy.zeros(WORLD.size)
+        refused(ValueError, "overlap", WORLD.alltoall, array, out=array)
+        refused(TypeError, "complex64", WORLD.empty, 3, "complex64")
+        refused(ValueError, "negative", WORLD.empty, -3)
+
+    def test_numbers(self):
+        array = numpy.zeros(4 * WORLD.size)
+        self.refuses(ValueError, "'product' is none of", WORLD.allreduce, array, op="product")
+        self.refuses(ValueError, "op 7", WORLD.allreduce, array, op=7)
+        self.refuses(ValueError, "root", WORLD.broadcast, array, root=WORLD.size)
+        self.refuses(ValueError, "peer", WORLD.send, array, WORLD.size)
+        self.refuses(ValueError, "tag", WORLD.recv, array, 0, tag=-1)
+        self.refuses(ValueError, "signal", WORLD.put_signal, 0, -1)
+        self.refuses(ValueError, "counts must be", WORLD.allgather, array, counts=[1] * 9)
+        self.refuses(ValueError, "sum to", WORLD.reduce_scatter, array, counts=[1] * WORLD.size)
+        self.refuses(ValueError, "equal shares", WORLD.reduce_scatter, numpy.array(1.0))
+        self.refuses(ValueError, "rank 2 is not", rondo.World.create, 2, 2, None)
+
+    def test_options(self):
+        self.refuses(TypeError, "no option speed", rondo.World.make_threads, 1, speed=3)
+        self.refuses(ValueError, "waiting 'fast'", rondo.World.make_threads, 1, waiting="fast")
+        self.refuses(ValueError, "deadline_ms", rondo.World.make_threads, 1, deadline=-1)
+        self.refuses(ValueError, "at least one", rondo.World.make_threads, 0)
+
+
+class Failures(unittest.TestCase):
+    """On threads of this process, so that each rank's failure is its own."""
+
+    def error_of(self, function):
+        with self.assertRaises(rondo.Error) as caught:
+            function()
+        return caught.exception
+
+    def test_deadline(self):
+        worlds = rondo.World.make_threads(2, deadline=0.001)
+        error = self.error_of(worlds[0].barrier)
+        self.assertEqual(error.status, rondo.Status.DEADLINE_EXCEEDED)
+        self.assertEqual(error.rank, 1)
+
+    def test_abort_from_another_rank(self):
+        worlds = rondo.World.make_threads(2)
+        request = worlds[0].allreduce(numpy.zeros(3), wait=False)
+        worlds[1].abort("enough")
+        error = self.error_of(request.wait)
+        self.assertEqual(error.status, rondo.Status.ABORTED)
+        self.assertIn("enough", str(error))
+
+    def test_mismatch(self):
+        worlds = rondo.World.make_threads(2)
+        requests = [worlds[i].allreduce(numpy.zeros(3 + i), wait=False) for i in range(2)]
+        error = self.error_of(requests[0].wait)
+        self.assertEqual(error.status, rondo.Status.MISMATCH)
+        self.assertIn("allreduce", str(error))
+
+    def test_peer_that_has_left(self):
+        worlds = rondo.World.make_threads(2)
+        worlds[1].close()
+        self.assertEqual(self.error_of(worlds[0].barrier).status, rondo.Status.PEER_LOST)
+
+
+class Create(unittest.TestCase):
+    """Worlds by a rendezvous of the program's own: that of the World which exists."""
+
+    def allgather(self, data):
+        everyone = WORLD.allgather(numpy.frombuffer(data, "uint8"))
+        return [row.tobytes() for row in everyone]
+
+    def test_second_world_at_the_same_time(self):
+        with rondo.World.create(WORLD.rank, WORLD.size, self.allgather) as second:
+            ours = WORLD.allreduce(filled(1), wait=False)
+            self.assertEqual(second.allreduce(filled(2))[0], 2 * second.size)
+            self.assertEqual(ours.wait()[0], WORLD.size)
+
+    def test_failure_of_the_allgather(self):
+        def fails(_data):
+            raise KeyError("mine")
+
+        with self.assertRaisesRegex(KeyError, "mine"):
+            rondo.World.create(0, 2, fails)
+        with self.assertRaisesRegex(ValueError, "returned 3 bytes"):
+            rondo.World.create(0, 2, lambda _data: [b"one"])
+
+
+class Threads(unittest.TestCase):
+    def test_ranks_of_one_process(self):
+        sums = [None] * 3
+        worlds = rondo.World.make_threads(3)
+
+        def run(world):
+            with world:
+                sums[world.rank] = world.allreduce(filled(world.rank))[0]
+
+        threads = [threading.Thread(target=run, args=(world,)) for world in worlds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sums, [3, 3, 3])
+
+
+if __name__ == "__main__":
+    unittest.main()
