@@ -66,8 +66,6 @@ class Option {
   Option& hidden();
   Option& excludes(const Option& other);
   Option& needs(const Option& other);
-  /// Help does not show it.
-  Option& hidden();
 
  private:
   CLI::Option* option_;
