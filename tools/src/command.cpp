@@ -57,6 +57,11 @@ Option& Option::positive() {
   return *this;
 }
 
+Option& Option::hidden() {
+  option_->group("");
+  return *this;
+}
+
 Option& Option::not_negative() {
   option_->check(CLI::NonNegativeNumber);
   return *this;

@@ -82,7 +82,8 @@ class PmiClient {
     while (!bytes.empty()) {
       const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail("cannot be written to: " + std::generic_category().message(errno) + advice);
+      if (count < 0)
+        fail("cannot be written to: " + std::generic_category().message(errno) + advice);
       bytes.remove_prefix(static_cast<std::size_t>(count));
     }
   }
