@@ -80,7 +80,7 @@ def reductions(rank, ranks):
                 dist.reduce(tensor, root, op)
                 if rank == root:
                     expect_equal(tensor, expected, "reduce", op, dtype)
-    for op, expected in ((Op.BOR, [1, 1, 0]), (Op.BAND, [1, 0, 0]), (Op.SUM, [1, 1, 0])):
+    for op, expected in ((Op.BOR, [1, 1, 0]), (Op.BAND, [1, ranks == 1, 0]), (Op.SUM, [1, 1, 0])):
         tensor = torch.tensor([True, rank == 0, False])
         dist.all_reduce(tensor, op)
         expect_equal(tensor, torch.tensor(expected, dtype=torch.bool), "all_reduce of bool", op)

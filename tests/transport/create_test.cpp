@@ -1,14 +1,13 @@
 // World::create() among processes without a World of their own, and several Worlds at a time.
 
 #include <algorithm>
-#include <barrier>
 #include <cstdlib>
 #include <cstring>
 #include <future>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -93,7 +92,24 @@ int sum_of_ranks(World& world) {
   return data.back();
 }
 
+std::string error_of(int rank, int ranks, const Allgather& allgather) {
+  try {
+    (void)World::create(rank, ranks, allgather, test::quick_options());
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 int own_rank() { return std::atoi(std::getenv("RONDO_RANK")); }
+
+TEST(CreateTest, IsAWorldOfOneRank) {
+  SharedAllgather shared(1);
+  World world = World::create(0, 1, shared.of(0), test::quick_options());
+
+  EXPECT_EQ(world.size(), 1);
+  EXPECT_EQ(sum_of_ranks(world), 1);
+}
 
 TEST(CreateTest, JoinsProcesses) {
   constexpr int ranks = 3;
@@ -161,6 +177,45 @@ TEST(CreateTest, JoinsThreadsInSeveralWorlds) {
     EXPECT_EQ(sum_of_ranks(one), 3);
   });
   EXPECT_THAT(errors, testing::Each(""));
+}
+
+// The others must not wait in an exchange that the failed rank never comes to.
+TEST(CreateTest, TellsAllRanksOfAProblemOfOne) {
+  constexpr int ranks = 3;
+  SharedAllgather shared(ranks);
+  test::expect_success(ranks, test::MeetingPlace{.coordinator = "of nobody"}, [&] {
+    if (own_rank() == 1) ::setenv("RONDO_LATENCY_US", "much", 1);
+
+    const std::string error = error_of(own_rank(), ranks, shared.of(own_rank()));
+
+    EXPECT_THAT(error, testing::StartsWith("rank 1: "));
+    EXPECT_THAT(error, testing::HasSubstr("RONDO_LATENCY_US"));
+  });
+}
+
+TEST(CreateTest, PassesOnWhatTheExchangeThrows) {
+  const Allgather broken = [](std::span<const std::byte>, std::span<std::byte>) {
+    throw std::runtime_error("MPI is down");
+  };
+
+  EXPECT_EQ(error_of(0, 2, broken), "MPI is down");
+}
+
+TEST(CreateTest, RefusesARankThatIsNone) {
+  const Allgather unused = [](std::span<const std::byte>, std::span<std::byte>) {};
+
+  EXPECT_THROW((void)World::create(2, 2, unused), std::invalid_argument);
+  EXPECT_THROW((void)World::create(-1, 2, unused), std::invalid_argument);
+  EXPECT_THROW((void)World::create(0, 0, unused), std::invalid_argument);
+}
+
+// Bytes that do not come from rank 0 of the same version are an error, not a job.
+TEST(CreateTest, RefusesWhatIsNoJob) {
+  const Allgather garbage = [](std::span<const std::byte>, std::span<std::byte> all) {
+    std::memset(all.data(), 'x', all.size());
+  };
+
+  EXPECT_THAT(error_of(1, 2, garbage), testing::HasSubstr("is no job"));
 }
 
 }  // namespace

@@ -173,7 +173,18 @@ LaunchInfo job_by_variables(const Launcher& launcher, LaunchInfo launch, bool ne
   return launch;
 }
 
-// A text of every rank, in rank order.
+// What `make` returns, or "!" and what it throws: the other ranks must not wait for a rank that has
+// failed before it could exchange anything.
+template <typename Make>
+std::string text_or_problem(Make make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    return ("!" + std::string(error.what())).substr(0, most_text_bytes);
+  }
+}
+
+// A text of every rank, in rank order; throws what a rank tells as its problem.
 std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
                                       const std::string& mine) {
   std::vector<std::byte> own(most_text_bytes);
@@ -189,6 +200,12 @@ std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
   for (std::size_t at = 0; at < all.size(); at += own.size()) {
     const auto* first = reinterpret_cast<const char*>(&all[at]);
     texts.emplace_back(first, std::find(first, first + own.size(), '\0'));
+  }
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].starts_with('!')) {
+      throw Error(Errc::rendezvous_failed,
+                  "rank " + std::to_string(rank) + ": " + texts[rank].substr(1));
+    }
   }
   return texts;
 }
@@ -219,20 +236,24 @@ HostedJob join_host_program(int rank, int size, const Allgather& allgather,
   LaunchInfo& launch = job.launch;
   launch.rank = rank;
   launch.size = size;
-  read_options(launch);
+  const auto machines = gather_texts(allgather, size, text_or_problem([&launch] {
+                                       read_options(launch);
+                                       return machine_key();
+                                     }));
   // These are of the World that the environment describes, which this one is not.
   launch.listener = -1;
   launch.recorder = -1;
-  const auto machines = gather_texts(allgather, size, machine_key());
   const bool one_host = std::ranges::all_of(
       machines, [&](const std::string& machine) { return machine == machines.front(); });
   OpenedJob own;
-  if (rank == 0) {
+  const std::string mine = text_or_problem([&] {
+    if (rank != 0) return std::string();
     const bool needs_store = launch.fake_nodes > 1 || options.fake_nodes > 1;
     const std::string& wanted = options.interface;
     own = open_job(one_host, needs_store, wanted.empty() ? launch.interface : wanted);
-  }
-  read_job(gather_texts(allgather, size, own.text).front(), launch);
+    return own.text;
+  });
+  read_job(gather_texts(allgather, size, mine).front(), launch);
   job.listener = std::move(own.listener);
   launch.listener = job.listener.get();
   return job;
