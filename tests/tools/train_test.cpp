@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -336,6 +335,24 @@ TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
   EXPECT_THAT(errors, HasSubstr("rondo: rank 1: the flight record is in"));
   EXPECT_THAT(program.children(), SizeIs(2));
   EXPECT_EQ(nlohmann::json::parse(file("flight-rank1.json"))["reason"], "asked for");
+}
+
+// A signal may come in the middle of a kernel, whose stack pointer may point into the heap.
+TEST_F(TrainTest, TrainsThroughSignalsAtAnyMoment) {
+  Program program(rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), "--set",
+                                 "train.epochs=120", config()}));
+  program.output_until("epoch 2/");
+  const auto ranks = program.children();
+  ASSERT_THAT(ranks, SizeIs(1));
+
+  // Not to the end: a rank that has done its work is ended by the signal.
+  for (int epoch = 3; epoch <= 100; ++epoch) {
+    kill(ranks[0], SIGUSR2);
+    program.output_until("epoch " + std::to_string(epoch) + "/");
+  }
+
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.status, 0);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
@@ -55,6 +57,27 @@ struct TrainRank {
   std::optional<StepRange> profile = {};
 };
 
+// While it lives, this thread's handlers run on a stack of their own. Kernels that oneDNN generates
+// let the stack pointer point into their buffers for a while; the kernel of the system would write
+// a handler's frame there, over other memory of the heap.
+class SignalStack {
+ public:
+  SignalStack() : memory_(bytes) {
+    const stack_t own{.ss_sp = memory_.data(), .ss_flags = 0, .ss_size = memory_.size()};
+    if (::sigaltstack(&own, &previous_) != 0)
+      throw std::system_error(errno, std::generic_category());
+  }
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+  ~SignalStack() { ::sigaltstack(&previous_, nullptr); }
+
+ private:
+  // A frame takes up to 11 KiB, with the registers of AMX.
+  static constexpr std::size_t bytes = std::size_t{64} << 10U;
+  std::vector<std::byte> memory_;
+  stack_t previous_ = {};
+};
+
 // While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
 // a process.
 class DumpRequest {
@@ -63,7 +86,7 @@ class DumpRequest {
     struct sigaction action = {};
     action.sa_handler = [](int /*signal*/) { asked = 1; };
     // Interrupted system calls go on: a request is no failure.
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGUSR2, &action, &previous_);
   }
@@ -99,7 +122,7 @@ class RunSignals {
   RunSignals() {
     struct sigaction action = {};
     action.sa_handler = [](int signal) { (signal == SIGTERM ? stop : checkpoint) = 1; };
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGTERM, &action, &previous_term_);
     ::sigaction(SIGUSR1, &action, &previous_usr1_);
@@ -259,6 +282,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
 // Trains as the rank that this process was started for. When it fails in the transport, or gets
 // SIGUSR2 and has completed the step, its flight record is written.
 int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
+  const SignalStack stack;
   const DumpRequest request;
   transport::WorldOptions options = world_options(rank.experiment);
   options.dump_folder = rank.flight_record;
