@@ -223,7 +223,8 @@ TEST(PlannedMemoryTest, OfBf16) {
 }
 
 TEST(PlannedMemoryTest, OfGradientsSentAsBf16) {
-  Experiment experiment = short_run("resnet20", 32);
+  // With 32 images oneDNN's own objects, which nothing plans, are up to 5 % of the whole.
+  Experiment experiment = short_run("resnet20", 64);
   experiment.train.reduce_precision = "bf16";
   expect_agreement_on_one_rank(experiment);
   expect_agreement_on_grids(4, experiment);
