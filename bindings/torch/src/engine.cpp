@@ -2,7 +2,7 @@
 //
 // Posting never waits. A blocking call is a post and a wait, and the wait makes the progress
 // itself, so no other thread is woken for it. What nobody waits for is left to the engine's thread.
-// It looks ten times per millisecond while something is pending, and sleeps otherwise; between two
+// It looks five times per millisecond while something is pending, and sleeps otherwise; between two
 // looks the processor belongs to the computation. The transport's own waits, which sleep until a
 // peer has moved, are taken in short slices, because the lock is held meanwhile.
 
@@ -26,10 +26,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds look_interval{100};
+constexpr std::chrono::microseconds look_interval{200};
 /// How long the engine's thread goes on looking after the last operation: in a loop of small
 /// operations nobody should have to wake it each time.
-constexpr std::chrono::milliseconds active_time{10};
+constexpr std::chrono::milliseconds active_time{2};
 constexpr std::chrono::microseconds shortest_slice{200};
 constexpr std::chrono::microseconds longest_slice{5000};
 
