@@ -159,7 +159,7 @@ class Collectives(unittest.TestCase):
         class Dtype:  # as ml_dtypes has it
             name, kind, itemsize, isnative = "bfloat16", "V", 2, True
 
-        self.assertEqual(rondo._type_of(Dtype), 2)
+        self.assertEqual(rondo._arguments._type_of(Dtype), 2)
 
 
 class Memory(unittest.TestCase):

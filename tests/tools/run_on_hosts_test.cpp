@@ -134,7 +134,7 @@ TEST_F(RunOnHostsTest, RefusesWhatMakesNoSense) {
 
 TEST_F(RunOnHostsTest, IsNoCommandForUsers) {
   EXPECT_THAT(rondo({"run", "--help"}).out, Not(HasSubstr("--part")));
-  EXPECT_THAT(rondo({"run", "--part"}, {}, "{}\n").err, HasSubstr("by nobody else"));
+  EXPECT_THAT(rondo({"run", "--part"}, {}, "{}\n").err, HasSubstr("only for rondo run --hosts"));
   EXPECT_THAT(rondo({"run", "--part"}, {}, "{\"version\": \"0\"}\n").err,
               HasSubstr("install the same on all hosts"));
 }

@@ -1,0 +1,90 @@
+"""What callers pass, checked and turned into what rondo.h takes: arrays, operations, options."""
+
+import ctypes
+import os
+
+import numpy
+
+from rondo._c_interface import Op, _COptions
+
+_TYPES = {("f", 4): 0, ("f", 8): 1, ("i", 4): 3, ("i", 8): 4, ("u", 1): 5}
+_BF16 = 2  # numpy has no name for it; ml_dtypes and others call it bfloat16
+
+
+def _type_of(dtype):
+    kind = _BF16 if dtype.name == "bfloat16" else _TYPES.get((dtype.kind, dtype.itemsize))
+    if kind is None or not dtype.isnative:
+        raise TypeError(
+            f"rondo takes float32, float64, bfloat16, int32, int64 and uint8 in the machine's byte "
+            f"order, not {dtype}"
+        )
+    return kind
+
+
+def _array(array, name, writable=True, like=None):
+    """Checks an array; its address."""
+    if not isinstance(array, numpy.ndarray):
+        raise TypeError(f"{name} must be a numpy.ndarray, not {type(array).__name__}")
+    _type_of(array.dtype)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray({name})")
+    if not array.flags.aligned:
+        raise ValueError(f"{name} is not aligned to its elements; pass a copy")
+    if writable and not array.flags.writeable:
+        raise ValueError(f"{name} is read-only, but the result goes there")
+    if like is not None and array.dtype != like.dtype:
+        raise TypeError(f"{name} is of {array.dtype}, but the input of {like.dtype}")
+    return array.ctypes.data
+
+
+def _same_size(out, array):
+    if out.size != array.size:
+        raise ValueError(f"out has {out.size} elements, the input {array.size}")
+
+
+def _expect_size(out, size, what):
+    if out.size != size:
+        raise ValueError(f"out has {out.size} elements, but {what} {size}")
+
+
+def _op(op):
+    try:
+        return Op[op.upper()] if isinstance(op, str) else Op(op)
+    except (KeyError, ValueError):
+        raise ValueError(f"op {op!r} is none of 'sum', 'min', 'max'") from None
+
+
+def _counts(counts, size):
+    """A C array of them, or None."""
+    if counts is None:
+        return None
+    counts = [int(count) for count in counts]
+    if len(counts) != size or min(counts) < 0:
+        raise ValueError(f"counts must be {size} numbers of at least 0, one for each rank")
+    return (ctypes.c_size_t * size)(*counts)
+
+
+def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_deadline=None, **rest):
+    """Keywords as a C structure; times are in seconds."""
+    made = _COptions(struct_size=ctypes.sizeof(_COptions))
+    names = ("automatic", "spin", "yield", "block")
+    if waiting not in names:
+        raise ValueError(f"waiting {waiting!r} is none of {', '.join(names)}")
+    made.waiting = names.index(waiting)
+    times = {
+        "deadline_ms": deadline,
+        "stall_warning_ms": stall_warning,
+        "rendezvous_deadline_ms": rendezvous_deadline,
+    }
+    for field, seconds in times.items():
+        if seconds is not None:
+            # 0 means the default.
+            setattr(made, field, max(1, round(seconds * 1000)) if seconds >= 0 else -1)
+    for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
+        text = rest.pop(field, None)
+        setattr(made, field, None if text is None else os.fsencode(text))
+    for field in ("small_bytes", "fake_nodes"):
+        setattr(made, field, int(rest.pop(field, 0)))
+    if rest:
+        raise TypeError(f"a World has no option {', '.join(sorted(rest))}")
+    return made
