@@ -297,7 +297,7 @@ void follow_launcher() {
 Json parse_order(const std::string& line) {
   Json order = Json::parse(line, nullptr, false);
   if (!order.is_object() || !order.contains("version")) {
-    throw UsageError("rondo run --part is started by rondo run --hosts, and by nobody else");
+    throw UsageError("rondo run --part is only for rondo run --hosts to start");
   }
   if (order["version"] != RONDO_VERSION) {
     throw UsageError(fmt::format(
