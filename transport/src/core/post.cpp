@@ -50,6 +50,13 @@ std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
   return hash.value();
 }
 
+// Floating point has no bit operations, as in MPI.
+void check_op(ElementType type, ReduceOp op, const char* operation) {
+  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  require(!bits || is_integer(type), operation, name_of(op), " is for integers, not for ",
+          name_of(type));
+}
+
 // Rows may lie apart in memory, but must not overlap.
 template <typename AnyBlock>
 void check_rows(const AnyBlock& block, const char* operation, const char* name) {
@@ -148,6 +155,7 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
 
 // In place or apart; both buffers are dense, because the public call takes spans.
 OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
+  check_op(in.type, op, "allreduce");
   check_equal(in, out, "allreduce");
   check_apart(in, as_const_block(out), 0, "allreduce");
   return take_record(in, out,
@@ -159,6 +167,7 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
 
 // The output counts at the root only.
 OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op) {
+  check_op(in.type, op, "reduce");
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
     check_equal(in, out, "reduce");
@@ -176,6 +185,7 @@ OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int 
 // that `out` lies exactly where the own share of `in` does.
 OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                                           std::span<const std::size_t> counts) {
+  check_op(in.type, op, "reduce_scatter");
   const std::size_t element = size_of(in.type);
   const Shares shares =
       check_shares(counts, group_, out.row_bytes, element, "reduce_scatter", "out");
