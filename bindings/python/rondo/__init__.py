@@ -9,8 +9,8 @@
         gradients /= world.size
 
 - Arrays are reduced in place, as mpi4py and torch.distributed do it, or into `out`. They must be
-  C-contiguous, and of float32, float64, bfloat16, int32, int64 or uint8. Arrays of World.empty()
-  and those that World.adopt() was given are reduced in one pass over shared memory; any other array
+  C-contiguous, and of float16, float32, float64, bfloat16 or integers. Arrays of World.empty() and
+  those that World.adopt() was given are reduced in one pass over shared memory; any other array
   works, too, and takes longer.
 - With wait=False an operation returns a Request at once. It keeps its arrays alive; until it has
   completed they may be read at most. Progress is made inside World.progress(), Request.test() and

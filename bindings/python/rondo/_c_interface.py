@@ -30,6 +30,11 @@ class Op(enum.IntEnum):
     SUM = 0
     MIN = 1
     MAX = 2
+    PROD = 3
+    AVG = 4
+    BIT_AND = 5
+    BIT_OR = 6
+    BIT_XOR = 7
 
 
 class Error(RuntimeError):

@@ -60,14 +60,30 @@ enum {
   RONDO_BF16 = 2, /* the upper half of an IEEE float; sums are made in fp32 */
   RONDO_I32 = 3,
   RONDO_I64 = 4,
-  RONDO_U8 = 5
+  RONDO_U8 = 5,
+  RONDO_F16 = 6, /* IEEE half precision; sums are made in fp32 */
+  RONDO_I8 = 7,
+  RONDO_I16 = 8,
+  RONDO_U16 = 9,
+  RONDO_U32 = 10,
+  RONDO_U64 = 11
 };
 
 /* How a reduction joins two elements. Ranks are joined in rank order. Integers wrap around; with
- * min and max a NaN on any rank makes the result NaN. */
+ * min and max a NaN on any rank makes the result NaN. RONDO_AVG is the sum divided by the number of
+ * ranks, for integers rounded towards zero. The bit operations are for integers. */
 typedef int rondo_op;
 
-enum { RONDO_SUM = 0, RONDO_MIN = 1, RONDO_MAX = 2 };
+enum {
+  RONDO_SUM = 0,
+  RONDO_MIN = 1,
+  RONDO_MAX = 2,
+  RONDO_PROD = 3,
+  RONDO_AVG = 4,
+  RONDO_BIT_AND = 5,
+  RONDO_BIT_OR = 6,
+  RONDO_BIT_XOR = 7
+};
 
 /* How a rank waits for its peers. */
 enum {
