@@ -141,6 +141,7 @@ void add_config(Command& root);
 void add_plan(Command& root);
 void add_bench(Command& root);
 void add_info(Command& root);
+void add_doctor(Command& root);
 void add_report(Command& root);
 void add_find_rate(Command& root);
 

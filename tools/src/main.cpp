@@ -77,7 +77,7 @@ int run_command_line(int argc, char** argv) {
   Command root(app, line, status);
   for (const auto add :
        {add_run, add_init, add_config, add_train, add_find_rate, add_compare, add_report, add_eval,
-        add_predict, add_export, add_inspect, add_plan, add_bench, add_info}) {
+        add_predict, add_export, add_inspect, add_plan, add_bench, add_info, add_doctor}) {
     add(root);
   }
   refuse_unknown_subcommand(app, line);
