@@ -251,6 +251,7 @@ def check_rest(check):
             check.run(program, [path, "--benchmark_min_time=0.01"])
     library = SEPARATE.folder / "bindings" / "c" / "librondo.so"
     check.run_where_possible("C interface", ["tools/dev/check-abi", str(library)])
+    check.run_where_possible("Debian packages", ["tools/dev/check-packages"])
     check.run("wraps", ["tools/dev/check-wraps"])
     check.run("documents", ["tools/dev/check-docs"])
     check.run("API reference", ["tools/dev/api-reference"])
