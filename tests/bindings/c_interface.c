@@ -245,6 +245,32 @@ static void memory(rondo_world* world) {
   EXPECT(rondo_arena_used_bytes(world) == before);
 }
 
+/* Memory of malloc(), which shares its first and last page with other things. */
+static void adoption(rondo_world* world) {
+  const size_t count = 200000;
+  const size_t bytes = count * sizeof(float);
+  const size_t before = rondo_arena_used_bytes(world);
+  float* data = malloc(bytes + 4096);
+  float* buffer = data + 1024 / sizeof(float);
+  rondo_adopted* adopted = NULL;
+  rondo_adopted* second = NULL;
+  for (size_t i = 0; i < count; ++i) buffer[i] = 1;
+  EXPECT_OK(rondo_adopt(world, buffer, bytes, &adopted));
+  EXPECT(rondo_arena_contains(world, buffer, bytes) == 1);
+  EXPECT_INVALID(rondo_adopt(world, buffer, bytes, &second));
+  EXPECT(second == NULL);
+  EXPECT_OK(rondo_allreduce(rondo_world_communicator(world), buffer, buffer, count, RONDO_F32,
+                            RONDO_SUM, NULL));
+  rondo_adopted_free(adopted);
+  EXPECT(rondo_arena_contains(world, buffer, bytes) == 0);
+  EXPECT(rondo_arena_used_bytes(world) == before);
+  EXPECT(buffer[0] == (float)rondo_world_size(world) && buffer[count - 1] == buffer[0]);
+  free(data);
+  EXPECT_OK(rondo_adopt(world, NULL, 0, &adopted));
+  rondo_adopted_free(adopted);
+  rondo_adopted_free(NULL);
+}
+
 static void split(rondo_communicator* ranks) {
   const int rank = rondo_communicator_rank(ranks);
   const int size = rondo_communicator_size(ranks);
@@ -364,6 +390,7 @@ static void null_worlds(void) {
   EXPECT_INVALID(rondo_world_abort(NULL, "why"));
   EXPECT_INVALID(rondo_allocate(NULL, 1, &pointer));
   EXPECT_INVALID(rondo_deallocate(NULL, NULL));
+  EXPECT_INVALID(rondo_adopt(NULL, &pointer, 1, (rondo_adopted**)&pointer));
   EXPECT(rondo_arena_contains(NULL, &pointer, 1) == 0 && rondo_arena_used_bytes(NULL) == 0);
   rondo_world_free(NULL);
   rondo_communicator_free(NULL);
@@ -506,6 +533,7 @@ static void* run_rank(void* handle) {
   point_to_point(rondo_world_communicator(world));
   plans(rondo_world_communicator(world));
   memory(world);
+  adoption(world);
   split(rondo_world_communicator(world));
   facts(world);
   wrong_arguments(world);

@@ -181,6 +181,38 @@ class Memory(unittest.TestCase):
         WORLD.progress()
         self.assertEqual(WORLD.arena_bytes, before)
 
+    def test_adopted_arrays(self):
+        before = WORLD.arena_bytes
+        array = numpy.full(300_000, 2.0, "float32")
+        with WORLD.adopt(array) as adopted:
+            self.assertIs(adopted, array)
+            self.assertTrue(WORLD.in_arena(array))
+            WORLD.allreduce(array)
+            with self.assertRaisesRegex(ValueError, "adopted already"):
+                WORLD.adopt(array)
+        self.assertFalse(WORLD.in_arena(array))
+        self.assertTrue((array == 2.0 * WORLD.size).all())
+
+        forgotten = WORLD.adopt(array)
+        del forgotten
+        gc.collect()
+        WORLD.progress()
+        self.assertFalse(WORLD.in_arena(array))
+        self.assertEqual(WORLD.arena_bytes, before)
+        array.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            WORLD.adopt(array)
+
+    def test_adopted_arrays_outlive_their_world(self):
+        array = numpy.ones(100_000)
+        world = rondo.World.make_threads(1)[0]
+        kept = world.adopt(array)
+        world.close()
+        self.assertEqual(array.sum(), 100_000)
+        kept.release()
+        array += 1
+        self.assertEqual(array.sum(), 200_000)
+
     def test_arrays_outlive_their_world(self):
         with rondo.World.make_threads(1)[0] as world:
             array = world.zeros(1000)

@@ -42,6 +42,10 @@ struct rondo_plan {
   rondo::transport::Plan plan;
 };
 
+struct rondo_adopted {
+  rondo::transport::AdoptedMemory memory;
+};
+
 namespace rondo::c {
 
 /// Remembers the exception being handled as the thread's last error; its status.

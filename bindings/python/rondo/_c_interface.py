@@ -121,6 +121,7 @@ _CHECKED = {
     "rondo_world_set_dump_folder": "ps",
     "rondo_allocate": "pnp",
     "rondo_deallocate": "pp",
+    "rondo_adopt": "ppnp",
     "rondo_communicator_split": "piip",
     "rondo_allreduce": "pppniip",
     "rondo_reduce": "pppniiip",
@@ -161,6 +162,7 @@ _PLAIN = {
 _FREE = (
     "rondo_world_free",
     "rondo_communicator_free",
+    "rondo_adopted_free",
     "rondo_request_free",
     "rondo_plan_free",
 )

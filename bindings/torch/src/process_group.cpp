@@ -149,6 +149,9 @@ void ProcessGroup::add_allreduce(Operation& operation, std::vector<Engine::Start
 }
 
 WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu()) {
+    return allreduce_sparse(tensors[0], options);
+  }
   only(tensors);
   return allreduce_coalesced(tensors, {options});
 }

@@ -14,6 +14,7 @@
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
+#include "shm/arena.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -264,6 +265,12 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
+  const ArenaCore& arena = world_->arena_core();
+  for (std::size_t i = 0; i < record.parts.size(); ++i) {
+    Part& part = record.parts[i];
+    part.out.data = arena.resolve(part.out.data, extent_of(part.out));
+    part.in.data = arena.resolve(part.in.data, extent_of(as_const_block(part.in)));
+  }
   record.stage = Stage::running;
   auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
   record.operation = &operation;
@@ -369,7 +376,8 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
     std::uint64_t offset;
     std::uint64_t bytes;
   };
-  const Extent own{.offset = world_->arena_core().offset_of(mine.data, mine.bytes()),
+  const ArenaCore& arena = world_->arena_core();
+  const Extent own{.offset = arena.offset_of(arena.resolve(mine.data, mine.bytes()), mine.bytes()),
                    .bytes = mine.bytes()};
   require(own.offset != shm::private_memory, "share",
           "the memory does not lie in this rank's arena");

@@ -81,6 +81,7 @@ typedef struct rondo_world rondo_world;
 typedef struct rondo_communicator rondo_communicator;
 typedef struct rondo_request rondo_request;
 typedef struct rondo_plan rondo_plan;
+typedef struct rondo_adopted rondo_adopted;
 
 /* A wait that has lasted for rondo_options.stall_warning_ms. Its texts live as long as the call. */
 typedef struct rondo_stall {
@@ -230,7 +231,17 @@ RONDO_API rondo_status rondo_world_set_dump_folder(rondo_world* world, const cha
 RONDO_API rondo_status rondo_allocate(rondo_world* world, size_t bytes, void** memory);
 /* Gives it back; NULL does nothing. No operation may still use it. */
 RONDO_API rondo_status rondo_deallocate(rondo_world* world, void* memory);
-/* 1 when all of [data, data + bytes) is such memory of this rank, else 0. */
+/* Makes a buffer that was allocated elsewhere such memory, where it lies: addresses and contents
+ * stay, until rondo_adopted_free(). Whole pages are replaced, so no other thread may write to what
+ * lies on the first and last page meanwhile, and of two buffers that share a page only one can be
+ * adopted. RONDO_INVALID_ARGUMENT for memory of stacks, files or other processes. 0 bytes are
+ * allowed. */
+RONDO_API rondo_status rondo_adopt(rondo_world* world, void* memory, size_t bytes,
+                                   rondo_adopted** adopted);
+/* Makes it ordinary memory again; needed before it is freed. No operation may be pending on it. On
+ * the World's thread; the world may be gone. NULL does nothing. */
+RONDO_API void rondo_adopted_free(rondo_adopted* adopted);
+/* 1 when all of [data, data + bytes) is memory of this rank that the node can reach, else 0. */
 RONDO_API int rondo_arena_contains(const rondo_world* world, const void* data, size_t bytes);
 /* Bytes handed out at the moment. */
 RONDO_API size_t rondo_arena_used_bytes(const rondo_world* world);
