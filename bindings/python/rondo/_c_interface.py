@@ -190,10 +190,11 @@ def _load():
     path = os.environ.get("RONDO_LIBRARY") or name
     if path == name:
         try:
-            from rondo._installed import LIBRARY_FOLDER  # pylint: disable=import-outside-toplevel
+            # pylint: disable=import-outside-toplevel
+            from rondo._installed import LIBRARY_FOLDER, TRANSPORT
 
             # A prefix of one's own need not be where the dynamic linker looks.
-            transport = os.path.join(LIBRARY_FOLDER, name.replace("rondo", "rondo-transport"))
+            transport = os.path.join(LIBRARY_FOLDER, TRANSPORT)
             if os.path.exists(transport):
                 ctypes.CDLL(transport, mode=ctypes.RTLD_GLOBAL)
                 path = os.path.join(LIBRARY_FOLDER, name)
