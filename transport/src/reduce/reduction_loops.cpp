@@ -27,12 +27,22 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t block_bytes = 1024;
 constexpr std::size_t prefetch_bytes = 1024;
 
+// How an element is loaded, and put into memory. What encode() returns is no structure: loops that
+// copy structures are not made vectors of.
 template <typename T>
 struct Storage {
   using Sum = T;
-  static Sum load(T value) { return value; }
-  static T store(Sum value) { return value; }
+  static T load(T value) { return value; }
+  static T encode(T value) { return value; }
+  static void put(T& into, T value) { into = value; }
 };
+
+// `yes` where `condition` holds, else `no`, without a branch: loops with branches are not made
+// vectors of.
+std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no) {
+  const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
 
 template <>
 struct Storage<Bfloat16> {
@@ -41,12 +51,14 @@ struct Storage<Bfloat16> {
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(value.bits) << 16U);
   }
   // Round to nearest even; a NaN stays one.
-  static Bfloat16 store(float value) {
+  static std::uint16_t encode(float value) {
     const auto bits = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;
     const std::uint32_t quiet = (bits >> 16U) | 0x40U;
-    return {static_cast<std::uint16_t>(__builtin_isnan(value) ? quiet : rounded)};
+    const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+    return static_cast<std::uint16_t>(choose(is_nan, quiet, rounded));
   }
+  static void put(Bfloat16& into, std::uint16_t bits) { into.bits = bits; }
 };
 
 template <>
@@ -60,25 +72,26 @@ struct Storage<Float16> {
     const std::uint32_t sign = (value.bits & 0x8000U) << 16U;
     const std::uint32_t rest = value.bits & 0x7FFFU;
     const std::uint32_t normal = (rest << 13U) + bias;
-    const std::uint32_t finite_or_not = rest >= 0x7C00U ? normal + bias : normal;
+    const std::uint32_t finite_or_not = normal + choose(rest >= 0x7C00U, bias, 0);
     const float denormal = static_cast<float>(static_cast<std::int32_t>(rest)) * smallest;
     const auto small = __builtin_bit_cast(std::uint32_t, denormal);
-    return __builtin_bit_cast(float, sign | (rest < 0x400U ? small : finite_or_not));
+    return __builtin_bit_cast(float, sign | choose(rest < 0x400U, small, finite_or_not));
   }
   // Round to nearest even; a NaN stays one. In the sum with one half the last bit of the float is
   // that of a denormal half.
-  static Float16 store(float value) {
+  static std::uint16_t encode(float value) {
     const auto bits = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t sign = (bits >> 16U) & 0x8000U;
     const std::uint32_t rest = bits & 0x7FFFFFFFU;
     const std::uint32_t normal = (rest - bias + 0xFFFU + ((rest >> 13U) & 1U)) >> 13U;
     const float shifted = __builtin_bit_cast(float, rest) + 0.5F;
     const std::uint32_t denormal = __builtin_bit_cast(std::uint32_t, shifted) - 0x3F000000U;
-    std::uint32_t half = rest < 0x38800000U ? denormal : normal;
-    half = rest >= 0x47800000U ? 0x7C00U : half;
-    half = rest > 0x7F800000U ? 0x7E00U | ((rest >> 13U) & 0x3FFU) : half;
-    return {static_cast<std::uint16_t>(sign | half)};
+    std::uint32_t half = choose(rest < 0x38800000U, denormal, normal);
+    half = choose(rest >= 0x47800000U, 0x7C00U, half);
+    half = choose(rest > 0x7F800000U, 0x7E00U | ((rest >> 13U) & 0x3FFU), half);
+    return static_cast<std::uint16_t>(sign | half);
   }
+  static void put(Float16& into, std::uint16_t bits) { into.bits = bits; }
 };
 
 // What most operations do to the join of all sources: nothing.
@@ -200,9 +213,9 @@ void reduce_two(const T* a, const T* b, T* into, T* also_into, std::size_t begin
     }
     RONDO_INDEPENDENT
     for (std::size_t k = i; k < last; ++k) {
-      const T value = S::store(Op::finish(Op::join(S::load(a[k]), S::load(b[k])), 2));
-      into[k] = value;
-      if constexpr (Both) also_into[k] = value;
+      const auto value = S::encode(Op::finish(Op::join(S::load(a[k]), S::load(b[k])), 2));
+      S::put(into[k], value);
+      if constexpr (Both) S::put(also_into[k], value);
     }
     i = last;
   }
@@ -229,7 +242,7 @@ void reduce_many(const std::byte* const* sources, std::size_t source_count,
       T* into = typed<T>(destinations[d]) + i;
       if (destination_count > 1) prefetch_to_write(into);
       for (std::size_t k = 0; k < count; ++k) {
-        into[k] = S::store(Op::finish(sums[k], source_count));
+        S::put(into[k], S::encode(Op::finish(sums[k], source_count)));
       }
     }
   }
@@ -311,7 +324,7 @@ void divide(std::byte* data, std::size_t count, std::size_t divisor) {
   using S = Storage<T>;
   T* elements = typed<T>(data);
   for (std::size_t i = 0; i < count; ++i) {
-    elements[i] = S::store(Avg::finish(S::load(elements[i]), divisor));
+    S::put(elements[i], S::encode(Avg::finish(S::load(elements[i]), divisor)));
   }
 }
 
