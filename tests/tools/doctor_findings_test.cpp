@@ -270,20 +270,30 @@ constexpr KernelRun half = {.cpu = 1,
                             .milliseconds_a_call = 20};
 
 TEST_F(DoctorFindingsTest, NoticesACpuThatIsSharedWithOthers) {
-  EXPECT_EQ(judge_kernel(good).level, Level::ok);
-  EXPECT_EQ(judge_kernel(half).level, Level::warning);
-  EXPECT_THAT(judge_kernel(half).means, HasSubstr("CPU 1 is shared"));
+  EXPECT_EQ(judge_kernel(good, 0).level, Level::ok);
+  EXPECT_EQ(judge_kernel(half, 0).level, Level::warning);
+  EXPECT_THAT(judge_kernel(half, 0.02).means,
+              AllOf(HasSubstr("CPU 1 is shared"), Not(HasSubstr("hypervisor"))));
+  EXPECT_THAT(judge_kernel(half, 0.4).means, HasSubstr("The hypervisor took 40 %"));
   choose(2, 1);
-  EXPECT_EQ(judge_kernels(subject_, good, {good, good}).level, Level::ok);
-  const Finding finding = judge_kernels(subject_, good, {good, half});
+  EXPECT_EQ(judge_kernels(subject_, good, {good, good}, 0).level, Level::ok);
+  const Finding finding = judge_kernels(subject_, good, {good, half}, 0);
   EXPECT_EQ(finding.level, Level::warning);
   EXPECT_THAT(finding.means, AllOf(HasSubstr("CPU 1 (50 %)"), Not(HasSubstr("CPU 0"))));
   EXPECT_EQ(value_in<double>(finding, "efficiency"), 0.75);
 }
 
+TEST_F(DoctorFindingsTest, ReadsWhatTheHypervisorTook) {
+  write("proc/stat", "cpu  100 20 30 800 5 1 4 40 7 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n");
+  const CpuTicks ticks = cpu_ticks(subject_.root);
+  EXPECT_EQ(ticks.all, 1000);
+  EXPECT_EQ(ticks.stolen, 40);
+  EXPECT_EQ(cpu_ticks(subject_.root / "nowhere").all, 0);
+}
+
 TEST_F(DoctorFindingsTest, NoticesOversubscription) {
   choose(8, 1);
-  const Finding finding = judge_kernels(subject_, good, std::vector<KernelRun>(8, half));
+  const Finding finding = judge_kernels(subject_, good, std::vector<KernelRun>(8, half), 0);
   EXPECT_EQ(finding.level, Level::warning);
   EXPECT_THAT(finding.means, HasSubstr("8 threads share 4 CPUs"));
 }
@@ -292,7 +302,7 @@ TEST_F(DoctorFindingsTest, NotesThreadsThatSlowEachOtherDown) {
   choose(4, 1);
   KernelRun slow = half;
   slow.share_of_cpu = 1.0;
-  EXPECT_EQ(judge_kernels(subject_, good, std::vector<KernelRun>(4, slow)).level, Level::note);
+  EXPECT_EQ(judge_kernels(subject_, good, std::vector<KernelRun>(4, slow), 0).level, Level::note);
 }
 
 TEST(DoctorLinksTest, AreComparedWithTheirInterface) {

@@ -3,6 +3,8 @@
 // What it finds depends on the machine, so the tests ask for facts that hold on any, and for what
 // limits that they set themselves lead to.
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "support/sources.hpp"
 
 namespace rondo::test::doctor_test {
 namespace {
@@ -66,6 +69,18 @@ TEST(DoctorTest, GivesEachFindingAllItsParts) {
     EXPECT_THAT(one["section"].get<std::string>(), HasSubstr("docs/troubleshooting.md#"));
     const bool in_order = one["level"] == "ok";
     EXPECT_TRUE(in_order || (one["means"] != "" && one["advice"] != "")) << one;
+  }
+}
+
+// Names of interfaces and of pools of huge pages are the machine's.
+TEST(DoctorTest, GivesOnlyValuesThatAreDocumented) {
+  std::ifstream page(sources() / "docs/troubleshooting.md");
+  const std::string text(std::istreambuf_iterator<char>(page), {});
+  for (const json& one : examine({"-n", "2", "--threads", "1"})["findings"]) {
+    for (const auto& [name, value] : one["values"].items()) {
+      if (name.starts_with("megabits_") || name.starts_with("pool_")) continue;
+      EXPECT_THAT(text, HasSubstr("`" + name + "`")) << one["check"];
+    }
   }
 }
 

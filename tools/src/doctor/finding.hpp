@@ -88,10 +88,18 @@ struct KernelRun {
 /// The convolution on one thread, then on `threads` at once, for a fraction of a second each.
 [[nodiscard]] std::vector<KernelRun> run_kernels(const Subject& subject, int threads);
 
-[[nodiscard]] Finding judge_kernel(const KernelRun& alone);
+/// Time of all CPUs, in ticks, since the machine has started.
+struct CpuTicks {
+  double all = 0.0;
+  double stolen = 0.0;  ///< in which the hypervisor ran something else
+};
+[[nodiscard]] CpuTicks cpu_ticks(const std::filesystem::path& root);
+
+// `stolen` is the share of the CPUs' time that the hypervisor took meanwhile.
+[[nodiscard]] Finding judge_kernel(const KernelRun& alone, double stolen);
 /// `together` are as many threads as were measured, at most those of the subject.
 [[nodiscard]] Finding judge_kernels(const Subject& subject, const KernelRun& alone,
-                                    const std::vector<KernelRun>& together);
+                                    const std::vector<KernelRun>& together, double stolen);
 
 /// The checks that compute: the first of the above, and with several threads both.
 [[nodiscard]] std::vector<Finding> measure_kernels(const Subject& subject);

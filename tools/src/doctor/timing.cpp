@@ -5,7 +5,8 @@
 // Speed alone says little, because nobody knows what this processor should reach. So each thread
 // also counts the processor time that it got. A thread that computes all the time gets all the time
 // of its CPU, unless other processes, a quota or a hypervisor take a part of it: a share below one
-// tells of them, whatever the processor.
+// tells of them, whatever the processor. The kernel counts what the hypervisor took; the rest was
+// others' or the quota's.
 
 #include <fmt/format.h>
 #include <time.h>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <sstream>
 #include <thread>
 
 #include <rondo/tensor/convolution.hpp>
@@ -22,6 +24,7 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "doctor/finding.hpp"
+#include "doctor/kernel_files.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -100,11 +103,25 @@ KernelRun run_for(Kernel& kernel, int cpu) {
 
 double percent(double share) { return std::min(100.0, 100.0 * share); }
 
-const char* const who_else =
-    "Other processes, a control group's quota or the hypervisor took the rest of the time.";
+// Less stolen time than this explains nothing.
+constexpr double much_stolen = 0.05;
+
+// Who had the rest of the time.
+std::string who_else(double stolen) {
+  if (stolen < much_stolen) return "Other processes or a control group's quota took the rest.";
+  return fmt::format(
+      "The hypervisor took {:.0f} % of the CPUs' time; other processes or a quota may have taken "
+      "more.",
+      percent(stolen));
+}
+
 const char* const how_to_be_alone =
     "Look with top for other processes, and end them or choose other CPUs; ask the scheduler for "
     "whole nodes.";
+
+double stolen_between(const CpuTicks& begin, const CpuTicks& end) {
+  return end.all > begin.all ? (end.stolen - begin.stolen) / (end.all - begin.all) : 0.0;
+}
 
 // The CPUs on which threads got too little time: "CPU 3 (52 %)".
 std::string crowded_cpus(const std::vector<KernelRun>& runs) {
@@ -154,7 +171,20 @@ std::vector<KernelRun> run_kernels(const Subject& subject, int threads) {
   return runs;
 }
 
-Finding judge_kernel(const KernelRun& alone) {
+CpuTicks cpu_ticks(const std::filesystem::path& root) {
+  std::istringstream words(line_of(root, "proc/stat", "cpu").value_or(""));
+  // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
+  constexpr int counted = 8;
+  CpuTicks ticks;
+  double number = 0.0;
+  for (int i = 0; i < counted && words >> number; ++i) {
+    ticks.all += number;
+    if (i == counted - 1) ticks.stolen = number;
+  }
+  return ticks;
+}
+
+Finding judge_kernel(const KernelRun& alone, double stolen) {
   Finding finding{.check = "kernel"};
   finding.found = fmt::format(
       "one thread: {:.2f} ms for a convolution, {:.0f} GFLOP/s, with {:.0f} % of its CPU",
@@ -162,16 +192,17 @@ Finding judge_kernel(const KernelRun& alone) {
   finding.source = "measured: 3x3, 64 channels, 4 images of 28x28, forward, by oneDNN";
   finding.values = {{"milliseconds", alone.milliseconds_a_call},
                     {"gflops_per_second", alone.gflops_per_second},
-                    {"share_of_cpu", alone.share_of_cpu}};
+                    {"share_of_cpu", alone.share_of_cpu},
+                    {"stolen", stolen}};
   if (alone.share_of_cpu >= least_share) return finding;
   finding.level = Level::warning;
-  finding.means = fmt::format("CPU {} is shared. {}", alone.cpu, who_else);
+  finding.means = fmt::format("CPU {} is shared. {}", alone.cpu, who_else(stolen));
   finding.advice = how_to_be_alone;
   return finding;
 }
 
 Finding judge_kernels(const Subject& subject, const KernelRun& alone,
-                      const std::vector<KernelRun>& together) {
+                      const std::vector<KernelRun>& together, double stolen) {
   const auto threads = static_cast<double>(together.size());
   const std::size_t cpus = cpus_of(subject.machine.cores).size();
   double calls = 0.0;
@@ -188,6 +219,7 @@ Finding judge_kernels(const Subject& subject, const KernelRun& alone,
   finding.values = {{"threads", static_cast<std::int64_t>(together.size())},
                     {"efficiency", efficiency},
                     {"least_share_of_cpu", share},
+                    {"stolen", stolen},
                     {"gflops_per_second", calls * operations() / 1e9}};
   if (together.size() > cpus) {
     finding.level = Level::warning;
@@ -198,7 +230,8 @@ Finding judge_kernels(const Subject& subject, const KernelRun& alone,
     finding.advice = "Start fewer ranks or threads (-n, --threads): at most one thread a core.";
   } else if (share < least_share) {
     finding.level = Level::warning;
-    finding.means = fmt::format("CPUs are shared: {}. {}", crowded_cpus(together), who_else);
+    finding.means =
+        fmt::format("CPUs are shared: {}. {}", crowded_cpus(together), who_else(stolen));
     finding.advice = how_to_be_alone;
   } else if (efficiency < least_efficiency) {
     finding.level = Level::note;
@@ -213,10 +246,16 @@ Finding judge_kernels(const Subject& subject, const KernelRun& alone,
 std::vector<Finding> measure_kernels(const Subject& subject) {
   const int cpus = static_cast<int>(cpus_of(subject.machine.cores).size());
   const int threads = std::min(subject.all_threads(), most_threads_a_cpu * cpus);
+  const CpuTicks begin = cpu_ticks(subject.root);
   const KernelRun alone = run_kernels(subject, 1).front();
-  if (threads == 1) return {judge_kernel(alone)};
+  const CpuTicks middle = cpu_ticks(subject.root);
+  std::vector<Finding> findings = {judge_kernel(alone, stolen_between(begin, middle))};
+  // One thread was measured already.
+  if (threads == 1) return findings;
   const std::vector<KernelRun> together = run_kernels(subject, threads);
-  return {judge_kernel(alone), judge_kernels(subject, alone, together)};
+  const double stolen = stolen_between(middle, cpu_ticks(subject.root));
+  findings.push_back(judge_kernels(subject, alone, together, stolen));
+  return findings;
 }
 
 }  // namespace rondo::tools
