@@ -3,7 +3,8 @@
 // oneDNN and our loops run on the OpenMP team of the calling thread, whose size is a setting of
 // that thread. So every call sets it before it begins, and several engines, on several threads or
 // on one, do not disturb each other. Denormals are flushed to zero on all threads of a team,
-// because the control word that says so belongs to a thread.
+// because the control word that says so belongs to a thread. A host program may use OpenMP, too:
+// when the last engine of a thread ends, all of this is as the first one found it.
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/team.hpp>
@@ -38,6 +39,28 @@ void flush_denormals() {
 // The size of the largest team whose threads this thread has prepared. Threads that the runtime
 // makes later inherit the control word of this one.
 thread_local int prepared_threads = 0;
+
+// What the thread that makes engines had before the first of them.
+struct HostSettings {
+  int engines = 0;
+  int threads = 0;
+  unsigned control = 0;  // the control word of its floating-point unit
+};
+thread_local HostSettings host;
+
+void note_host_settings() {
+  if (host.engines++ > 0) return;
+  host.threads = omp_get_max_threads();
+  host.control = _mm_getcsr();
+}
+
+void restore_host_settings() {
+  if (--host.engines > 0) return;
+  for_each_part(prepared_threads, [control = host.control](int) { _mm_setcsr(control); });
+  prepared_threads = 0;
+  _mm_setcsr(host.control);
+  omp_set_num_threads(host.threads);
+}
 
 std::string text_of(const Shape& shape) {
   return std::to_string(shape.n) + "x" + std::to_string(shape.h) + "x" + std::to_string(shape.w) +
@@ -78,10 +101,13 @@ Engine::Engine(int threads, std::pmr::memory_resource* memory) {
                                 " threads; at least 1 is needed");
   }
   impl_ = std::make_unique<Impl>(threads, memory);
+  note_host_settings();
   impl_->enter();
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (impl_->made_on_this_thread()) restore_host_settings();
+}
 
 int Engine::threads() const noexcept { return impl_->threads(); }
 

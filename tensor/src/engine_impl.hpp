@@ -6,6 +6,7 @@
 #include <memory_resource>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -125,6 +126,10 @@ class Engine::Impl {
   [[nodiscard]] const dnnl::engine& cpu() const noexcept { return cpu_; }
   [[nodiscard]] const dnnl::stream& stream() const noexcept { return stream_; }
 
+  [[nodiscard]] bool made_on_this_thread() const noexcept {
+    return std::this_thread::get_id() == maker_;
+  }
+
   /// Before kernels are made or run on the calling thread.
   void enter() const { prepare_team(threads_); }
 
@@ -143,6 +148,7 @@ class Engine::Impl {
     buffer = Buffer(memory_, bytes);
   }
 
+  std::thread::id maker_ = std::this_thread::get_id();
   int threads_;
   std::pmr::memory_resource* memory_;
   std::pmr::memory_resource* layer_memory_;

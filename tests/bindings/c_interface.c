@@ -29,6 +29,14 @@ static void expect(int holds, const char* what, int line) {
 #define EXPECT_OK(call) expect((call) == RONDO_OK, #call, __LINE__)
 #define EXPECT_INVALID(call) expect((call) == RONDO_INVALID_ARGUMENT, #call, __LINE__)
 
+/* A number from 0 to 2047 in half precision. */
+static uint16_t half_of(int value) {
+  int exponent = 0;
+  if (value == 0) return 0;
+  while (value >> (exponent + 1) != 0) exponent += 1;
+  return (uint16_t)(((exponent + 15) << 10) | ((value << (10 - exponent)) & 0x3FF));
+}
+
 /* Sets element i of a buffer of any type to a small number. */
 static void store(void* data, size_t i, rondo_type type, int value) {
   const float single = (float)value;
@@ -44,16 +52,46 @@ static void store(void* data, size_t i, rondo_type type, int value) {
       memcpy(&bits, &single, sizeof bits);
       ((uint16_t*)data)[i] = (uint16_t)(bits >> 16);
       break;
+    case RONDO_F16:
+      ((uint16_t*)data)[i] = half_of(value);
+      break;
     case RONDO_I32:
-      ((int32_t*)data)[i] = value;
+    case RONDO_U32:
+      ((uint32_t*)data)[i] = (uint32_t)value;
       break;
     case RONDO_I64:
-      ((int64_t*)data)[i] = value;
+    case RONDO_U64:
+      ((uint64_t*)data)[i] = (uint64_t)value;
+      break;
+    case RONDO_I16:
+    case RONDO_U16:
+      ((uint16_t*)data)[i] = (uint16_t)value;
       break;
     default:
       ((uint8_t*)data)[i] = (uint8_t)value;
       break;
   }
+}
+
+static int is_floating(rondo_type type) {
+  return type == RONDO_F32 || type == RONDO_F64 || type == RONDO_BF16 || type == RONDO_F16;
+}
+
+/* What a rank gives, and what all ranks together come to. */
+static int given(rondo_op op, int rank) { return op == RONDO_AVG ? 2 * (rank + 1) : rank + 1; }
+
+static int reduced(rondo_op op, int size) {
+  int result = given(op, 0);
+  for (int rank = 1; rank < size; ++rank) {
+    const int next = given(op, rank);
+    if (op == RONDO_SUM || op == RONDO_AVG) result += next;
+    if (op == RONDO_MAX) result = next;
+    if (op == RONDO_PROD) result *= next;
+    if (op == RONDO_BIT_AND) result &= next;
+    if (op == RONDO_BIT_OR) result |= next;
+    if (op == RONDO_BIT_XOR) result ^= next;
+  }
+  return op == RONDO_AVG ? result / size : result;
 }
 
 static int holds(const void* data, size_t i, rondo_type type, int value) {
@@ -71,18 +109,23 @@ static void reduce_all_types(rondo_world* world) {
   enum { count = 100 };
   void* shared = NULL;
   EXPECT_OK(rondo_allocate(world, count * 8, &shared));
-  for (rondo_type type = RONDO_F32; type <= RONDO_U8; ++type) {
-    for (rondo_op op = RONDO_SUM; op <= RONDO_MAX; ++op) {
-      const int expected = op == RONDO_SUM ? size * (size + 1) / 2 : op == RONDO_MIN ? 1 : size;
+  for (rondo_type type = RONDO_F32; type <= RONDO_U64; ++type) {
+    for (rondo_op op = RONDO_SUM; op <= RONDO_BIT_XOR; ++op) {
+      const int mine = given(op, rank);
+      const int expected = reduced(op, size);
       uint64_t in[count];
       uint64_t out[count];
-      for (size_t i = 0; i < count; ++i) store(shared, i, type, rank + 1);
-      for (size_t i = 0; i < count; ++i) store(in, i, type, rank + 1);
+      for (size_t i = 0; i < count; ++i) store(shared, i, type, mine);
+      for (size_t i = 0; i < count; ++i) store(in, i, type, mine);
+      if (is_floating(type) && op >= RONDO_BIT_AND) {
+        EXPECT_INVALID(rondo_allreduce(ranks, in, out, count, type, op, NULL));
+        continue;
+      }
       EXPECT_OK(rondo_allreduce(ranks, shared, shared, count, type, op, NULL));
       EXPECT_OK(rondo_allreduce(ranks, in, out, count, type, op, NULL));
       EXPECT(holds(shared, count - 1, type, expected));
       EXPECT(holds(out, 0, type, expected) && holds(out, count - 1, type, expected));
-      EXPECT(holds(in, 0, type, rank + 1));
+      EXPECT(holds(in, 0, type, mine));
     }
   }
   EXPECT_OK(rondo_deallocate(world, shared));
@@ -245,6 +288,32 @@ static void memory(rondo_world* world) {
   EXPECT(rondo_arena_used_bytes(world) == before);
 }
 
+/* Memory of malloc(), which shares its first and last page with other things. */
+static void adoption(rondo_world* world) {
+  const size_t count = 200000;
+  const size_t bytes = count * sizeof(float);
+  const size_t before = rondo_arena_used_bytes(world);
+  float* data = malloc(bytes + 4096);
+  float* buffer = data + 1024 / sizeof(float);
+  rondo_adopted* adopted = NULL;
+  rondo_adopted* second = NULL;
+  for (size_t i = 0; i < count; ++i) buffer[i] = 1;
+  EXPECT_OK(rondo_adopt(world, buffer, bytes, &adopted));
+  EXPECT(rondo_arena_contains(world, buffer, bytes) == 1);
+  EXPECT_INVALID(rondo_adopt(world, buffer, bytes, &second));
+  EXPECT(second == NULL);
+  EXPECT_OK(rondo_allreduce(rondo_world_communicator(world), buffer, buffer, count, RONDO_F32,
+                            RONDO_SUM, NULL));
+  rondo_adopted_free(adopted);
+  EXPECT(rondo_arena_contains(world, buffer, bytes) == 0);
+  EXPECT(rondo_arena_used_bytes(world) == before);
+  EXPECT(buffer[0] == (float)rondo_world_size(world) && buffer[count - 1] == buffer[0]);
+  free(data);
+  EXPECT_OK(rondo_adopt(world, NULL, 0, &adopted));
+  rondo_adopted_free(adopted);
+  rondo_adopted_free(NULL);
+}
+
 static void split(rondo_communicator* ranks) {
   const int rank = rondo_communicator_rank(ranks);
   const int size = rondo_communicator_size(ranks);
@@ -295,7 +364,7 @@ static void wrong_arguments(rondo_world* world) {
   EXPECT(request == NULL);
   EXPECT(strstr(rondo_last_error(), "communicator") != NULL);
   EXPECT(rondo_last_error_rank() == -1);
-  EXPECT_INVALID(rondo_allreduce(ranks, data, data, 1, 6, RONDO_SUM, &request));
+  EXPECT_INVALID(rondo_allreduce(ranks, data, data, 1, 12, RONDO_SUM, &request));
   EXPECT(strstr(rondo_last_error(), "type 6") != NULL);
   EXPECT_INVALID(rondo_allreduce(ranks, data, data, 1, -1, RONDO_SUM, &request));
   EXPECT_INVALID(rondo_allreduce(ranks, data, data, 1, RONDO_F32, 3, &request));
@@ -364,6 +433,7 @@ static void null_worlds(void) {
   EXPECT_INVALID(rondo_world_abort(NULL, "why"));
   EXPECT_INVALID(rondo_allocate(NULL, 1, &pointer));
   EXPECT_INVALID(rondo_deallocate(NULL, NULL));
+  EXPECT_INVALID(rondo_adopt(NULL, &pointer, 1, (rondo_adopted**)&pointer));
   EXPECT(rondo_arena_contains(NULL, &pointer, 1) == 0 && rondo_arena_used_bytes(NULL) == 0);
   rondo_world_free(NULL);
   rondo_communicator_free(NULL);
@@ -460,11 +530,11 @@ static void names(void) {
     EXPECT(strcmp(rondo_status_name(status), "unknown") != 0);
   }
   EXPECT(strcmp(rondo_status_name(42), "unknown") == 0);
-  const size_t sizes[] = {4, 8, 2, 4, 8, 1};
-  for (rondo_type type = RONDO_F32; type <= RONDO_U8; ++type) {
+  const size_t sizes[] = {4, 8, 2, 4, 8, 1, 2, 1, 2, 2, 4, 8};
+  for (rondo_type type = RONDO_F32; type <= RONDO_U64; ++type) {
     EXPECT(rondo_type_size(type) == sizes[type]);
   }
-  EXPECT(rondo_type_size(6) == 0);
+  EXPECT(rondo_type_size(12) == 0);
 }
 
 /* The error names what was done, and it is the same on all ranks. */
@@ -506,6 +576,7 @@ static void* run_rank(void* handle) {
   point_to_point(rondo_world_communicator(world));
   plans(rondo_world_communicator(world));
   memory(world);
+  adoption(world);
   split(rondo_world_communicator(world));
   facts(world);
   wrong_arguments(world);

@@ -3,7 +3,10 @@
 All ranks run the same cases in the same order. Exact: all values are small whole numbers.
 """
 
+import functools
 import gc
+import math
+import operator
 import os
 import pathlib
 import re
@@ -14,7 +17,9 @@ import numpy
 
 import rondo
 
-DTYPES = ("float32", "float64", "int32", "int64", "uint8")
+FLOATS = ("float16", "float32", "float64")
+INTEGERS = tuple(sign + str(bits) for sign in ("int", "uint") for bits in (8, 16, 32, 64))
+DTYPES = FLOATS + INTEGERS
 WORLD = None
 
 
@@ -42,7 +47,7 @@ class Collectives(unittest.TestCase):
         numpy.testing.assert_array_equal(array, values)
 
     def test_allreduce_of_all_types_and_reductions(self):
-        results = {"sum": self.sum, "min": 1, "max": self.size}
+        results = {"sum": self.sum, "min": 1, "max": self.size, "prod": math.factorial(self.size)}
         for dtype in DTYPES:
             for op, expected in results.items():
                 for make in (numpy.empty, self.world.empty):
@@ -50,6 +55,19 @@ class Collectives(unittest.TestCase):
                     array[...] = self.rank + 1
                     self.assertIs(self.world.allreduce(array, op=op), array)
                     self.check(array, filled(expected, (3, 5), dtype))
+
+    def test_averages_and_bits(self):
+        joins = {"bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor}
+        for dtype in INTEGERS:
+            for op, join in joins.items():
+                expected = functools.reduce(join, range(1, self.size + 1))
+                self.check(self.world.allreduce(filled(self.rank + 1, dtype=dtype), op), expected)
+        for dtype in DTYPES:
+            array = filled(2 * (self.rank + 1), dtype=dtype)
+            self.check(self.world.allreduce(array, "avg"), self.size + 1)
+        for op in joins:
+            with self.assertRaisesRegex(ValueError, f"{op} is for integers, not for f32"):
+                self.world.allreduce(numpy.zeros(3, "float32"), op)
 
     def test_allreduce_into_another_array(self):
         array = filled(self.rank + 1)
@@ -180,6 +198,38 @@ class Memory(unittest.TestCase):
         gc.collect()
         WORLD.progress()
         self.assertEqual(WORLD.arena_bytes, before)
+
+    def test_adopted_arrays(self):
+        before = WORLD.arena_bytes
+        array = numpy.full(300_000, 2.0, "float32")
+        with WORLD.adopt(array) as adopted:
+            self.assertIs(adopted, array)
+            self.assertTrue(WORLD.in_arena(array))
+            WORLD.allreduce(array)
+            with self.assertRaisesRegex(ValueError, "adopted already"):
+                WORLD.adopt(array)
+        self.assertFalse(WORLD.in_arena(array))
+        self.assertTrue((array == 2.0 * WORLD.size).all())
+
+        forgotten = WORLD.adopt(array)
+        del forgotten
+        gc.collect()
+        WORLD.progress()
+        self.assertFalse(WORLD.in_arena(array))
+        self.assertEqual(WORLD.arena_bytes, before)
+        array.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            WORLD.adopt(array)
+
+    def test_adopted_arrays_outlive_their_world(self):
+        array = numpy.ones(100_000)
+        world = rondo.World.make_threads(1)[0]
+        kept = world.adopt(array)
+        world.close()
+        self.assertEqual(array.sum(), 100_000)
+        kept.release()
+        array += 1
+        self.assertEqual(array.sum(), 200_000)
 
     def test_arrays_outlive_their_world(self):
         with rondo.World.make_threads(1)[0] as world:

@@ -194,6 +194,7 @@ TEST_F(HostsLaunchersTest, TorchrunsVariablesLeadToRanksThatTrain) {
   EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
   EXPECT_EQ(second.wait().status, 0);
   EXPECT_THAT(ended.out, HasSubstr("nodes 2, joined by"));
+  EXPECT_EQ(hash_in("run"), hash_by_hand());
 }
 
 // mpirun and mpiexec would end the others before they can say anything.

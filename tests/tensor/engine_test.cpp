@@ -1,8 +1,16 @@
 // What an Engine promises, and the memory that layers take of it.
 
+#include <pmmintrin.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <stdexcept>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,6 +44,34 @@ TEST(EngineTest, KnowsItsThreadsAndItsMemory) {
 }
 
 TEST(EngineTest, RefusesToRunOnNoThread) { EXPECT_THROW(Engine(0), std::invalid_argument); }
+
+// What a host program has set is its own again.
+TEST(EngineTest, GivesTheHostProgramItsDenormalsBack) {
+  const unsigned before = _mm_getcsr();
+  {
+    const Engine first(2);
+    const auto second = std::make_unique<Engine>(1);
+    EXPECT_NE(_mm_getcsr(), before);
+  }
+  EXPECT_EQ(_mm_getcsr(), before);
+}
+
+#ifdef _OPENMP
+TEST(EngineTest, GivesTheHostProgramItsTeamBack) {
+  const int before = omp_get_max_threads();
+  const unsigned control = _mm_getcsr();
+  omp_set_num_threads(3);
+  {
+    const Engine engine(2);
+  }
+  EXPECT_EQ(omp_get_max_threads(), 3);
+  std::vector<unsigned> controls(3, ~control);
+#pragma omp parallel num_threads(3)
+  controls[static_cast<std::size_t>(omp_get_thread_num())] = _mm_getcsr();
+  for (const unsigned one : controls) EXPECT_EQ(one, control);
+  omp_set_num_threads(before);
+}
+#endif
 
 TEST(EngineTest, NamesWhatItRunsOn) {
   EXPECT_THAT(instruction_set(), testing::AnyOf("baseline", "avx2", "avx512", "avx512_bf16"));

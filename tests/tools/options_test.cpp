@@ -81,9 +81,9 @@ class HelpTest : public testing::Test {
  protected:
   HelpTest() {
     Command root(app_, line_, status_);
-    for (const auto add :
-         {add_run, add_init, add_config, add_train, add_find_rate, add_compare, add_report,
-          add_eval, add_predict, add_export, add_inspect, add_plan, add_bench, add_info}) {
+    for (const auto add : {add_run, add_init, add_config, add_train, add_find_rate, add_compare,
+                           add_report, add_eval, add_predict, add_export, add_inspect, add_plan,
+                           add_bench, add_info, add_doctor, add_generate}) {
       add(root);
     }
   }

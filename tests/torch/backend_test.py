@@ -250,6 +250,45 @@ def arenas(rank, ranks):
     del shared
 
 
+def adoption(rank, ranks):
+    tensor = torch.full((100_000,), rank + 1.0)
+    chosen = rondo.torch.arena()
+    with rondo.torch.adopt(tensor) as adopted:
+        expect(adopted is tensor or adopted.data_ptr() == tensor.data_ptr(), "the same tensor")
+        expect(chosen.contains(tensor), "an adopted tensor lies in the arena")
+        dist.all_reduce(tensor)
+    expect(not chosen.contains(tensor), "a released tensor does not")
+    expect(bool((tensor == ranks * (ranks + 1) / 2).all()), "a sum of adopted memory")
+    kept = rondo.torch.adopt(tensor)
+    expect_error("adopted already", lambda: rondo.torch.adopt(tensor))
+    expect_error("dense tensors", lambda: rondo.torch.adopt(tensor[::2]))
+    dist.barrier()
+    dist.destroy_process_group()
+    kept.release()
+    expect(bool((tensor == ranks * (ranks + 1) / 2).all()), "values after the group")
+
+
+def sparse(rank, ranks):
+    """Rows rank and rank + 1, so that ranks share some and not others; rank 0 has none at first."""
+    for count in (0, 2):
+        many = 2 if rank > 0 else count
+        rows = torch.arange(rank, rank + many).view(1, -1)
+        tensor = torch.sparse_coo_tensor(rows, torch.full((many, 3), rank + 1.0), (ranks + 1, 3))
+        expected = torch.zeros(ranks + 1, 3)
+        for peer in range(ranks):
+            for row in range(peer, peer + (2 if peer > 0 else count)):
+                expected[row] += peer + 1
+        dist.all_reduce(tensor)
+        expect_equal(tensor.to_dense(), expected, "a sparse sum of", count)
+    pair = torch.sparse_coo_tensor(torch.tensor([[0, 0], [1, 1]]), torch.tensor([1, 2]), (2, 2))
+    work = dist.all_reduce(pair, async_op=True)
+    work.wait()
+    expect_equal(pair.to_dense(), torch.tensor([[0, 3 * ranks], [0, 0]]), "one place, twice")
+    expect_error("only be summed", lambda: dist.all_reduce(pair, Op.MAX))
+    other = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (4 + rank,))
+    expect_error("of another size", lambda: dist.all_reduce(other))
+
+
 def ddp(rank, ranks):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
@@ -280,7 +319,7 @@ def ddp(rank, ranks):
 def wrong_arguments(rank, ranks):
     indices = torch.tensor([[0, 1]])
     sparse = torch.sparse_coo_tensor(indices, torch.ones(2), (4,))
-    expect_error("dense tensors", lambda: dist.all_reduce(sparse))
+    expect_error("dense tensors", lambda: dist.broadcast(sparse, 0))
     expect_error("integers", lambda: dist.all_reduce(torch.ones(2), Op.BAND))
     expect_error("floating point", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), Op.AVG))
     outputs = [torch.zeros(3) for _ in range(ranks)]
@@ -379,6 +418,12 @@ class BackendTest(unittest.TestCase):
 
     def test_arenas(self):
         self.over(arenas, 2)
+
+    def test_adoption(self):
+        self.over(adoption, 2)
+
+    def test_sparse(self):
+        self.over(sparse, 3)
 
     def test_ddp(self):
         self.over(ddp, 2)

@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -172,6 +174,55 @@ void attach_200_times() {
     std::vector<int> sum{world.rank()};
     world.communicator().allreduce(std::span(sum)).wait();
     ASSERT_EQ(sum[0], 0 + 1 + 2 + 3) << "World " << i;
+  }
+}
+
+// What the links need of the environment, and may add where the user has not set it. See
+// docs/embedding.md.
+const std::set<std::string> added_by_links = {"UCX_ERROR_SIGNALS",          "UCX_HANDLE_ERRORS",
+                                              "UCX_WARN_UNUSED_ENV_VARS",   "FI_UNIVERSE_SIZE",
+                                              "FI_OFI_RXM_ENABLE_DYN_RBUF", "FI_OFI_RXM_SAR_LIMIT",
+                                              "IPATH_NO_BACKTRACE",         "FI_AV_REMOVE_CLEANUP"};
+
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t end = text.find('=');
+    variables[text.substr(0, end)] = text.substr(end + 1);
+  }
+  return variables;
+}
+
+// A host program may use UCX, libfabric and OpenMP itself.
+TEST(AttachTest, KeepsTheSettingsOfTheHostProgram) {
+  std::vector<std::string> fabrics;
+#ifdef RONDO_TEST_UCX
+  fabrics.emplace_back("ucx:tcp,self");
+#endif
+#ifdef RONDO_TEST_OFI
+  fabrics.emplace_back("ofi:tcp");
+#endif
+  for (const std::string& fabric : fabrics) {
+    test::expect_success(2, test::meet_over_tcp(), [&] {
+      ::setenv("UCX_HANDLE_ERRORS", "bt", 1);
+      ::setenv("UCX_TCP_MAX_POLL", "7", 1);
+      ::setenv("FI_OFI_RXM_SAR_LIMIT", "32768", 1);
+      ::setenv("OMP_NUM_THREADS", "3", 1);
+      const auto before = environment();
+      WorldOptions options = test::quick_options();
+      options.fabric = {.name = fabric, .fake_nodes = 2};
+      std::vector<int> data(1000, 1);
+      {
+        World world = World::attach(options);
+        world.communicator().allreduce(std::span(data)).wait();
+      }
+      for (const auto& [name, value] : environment()) {
+        const auto found = before.find(name);
+        EXPECT_TRUE(found != before.end() ? value == found->second : added_by_links.contains(name))
+            << name << "=" << value;
+      }
+    });
   }
 }
 

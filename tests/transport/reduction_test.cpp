@@ -55,14 +55,20 @@ bool is_nan(const std::byte* element, ElementType type) {
     return std::isnan(value);
   }
   std::uint16_t bits = 0;
-  if (type == ElementType::bf16) std::memcpy(&bits, element, sizeof bits);
-  return (bits & 0x7FFFU) > 0x7F80U;
+  if (size_of(type) == sizeof bits) std::memcpy(&bits, element, sizeof bits);
+  if (type == ElementType::f16) return (bits & 0x7FFFU) > 0x7C00U;
+  return type == ElementType::bf16 && (bits & 0x7FFFU) > 0x7F80U;
 }
 
 class ReductionTest : public testing::TestWithParam<std::tuple<ElementType, ReduceOp>> {};
 
 TEST_P(ReductionTest, GivesTheSameBitsOnEveryInstructionSet) {
   const auto [type, op] = GetParam();
+  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  if (bits && !is_integer(type)) {
+    EXPECT_EQ(find_reduction(type, op), nullptr);
+    return;
+  }
   const std::vector<std::byte> expected = reduce_with(reduction_tables().front(), type, op);
   for (const ReductionTable& table : reduction_tables()) {
     if (!table.usable) continue;
@@ -81,8 +87,12 @@ TEST_P(ReductionTest, GivesTheSameBitsOnEveryInstructionSet) {
 INSTANTIATE_TEST_SUITE_P(
     All, ReductionTest,
     testing::Combine(testing::Values(ElementType::f32, ElementType::f64, ElementType::bf16,
-                                     ElementType::i32, ElementType::i64, ElementType::u8),
-                     testing::Values(ReduceOp::sum, ReduceOp::min, ReduceOp::max)));
+                                     ElementType::f16, ElementType::i8, ElementType::i16,
+                                     ElementType::i32, ElementType::i64, ElementType::u8,
+                                     ElementType::u16, ElementType::u32, ElementType::u64),
+                     testing::Values(ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::prod,
+                                     ReduceOp::avg, ReduceOp::bit_and, ReduceOp::bit_or,
+                                     ReduceOp::bit_xor)));
 
 template <typename T>
 T reduce_pair(T a, T b, ReduceOp op) {
@@ -99,6 +109,33 @@ TEST(ReductionValueTest, AddsAndCompares) {
   EXPECT_EQ(reduce_pair(3, 4, ReduceOp::min), 3);
   EXPECT_EQ(reduce_pair(3.5, 4.5, ReduceOp::max), 4.5);
   EXPECT_EQ(reduce_pair<std::uint8_t>(200, 100, ReduceOp::max), 200);
+}
+
+TEST(ReductionValueTest, MultipliesAndJoinsBits) {
+  EXPECT_EQ(reduce_pair(3.0, 0.5, ReduceOp::prod), 1.5);
+  EXPECT_EQ(reduce_pair<std::int16_t>(-3, 7, ReduceOp::prod), -21);
+  EXPECT_EQ(reduce_pair<std::uint16_t>(0xFFFF, 0xFFFF, ReduceOp::prod), 1);
+  EXPECT_EQ(reduce_pair<std::uint32_t>(0xF0F0F0F0, 0xFF00FF00, ReduceOp::bit_and), 0xF000F000);
+  EXPECT_EQ(reduce_pair<std::int64_t>(1, -2, ReduceOp::bit_or), -1);
+  EXPECT_EQ(reduce_pair<std::int8_t>(-1, 1, ReduceOp::bit_xor), -2);
+}
+
+TEST(ReductionValueTest, AveragesTowardsZero) {
+  EXPECT_EQ(reduce_pair(3.0F, 4.0F, ReduceOp::avg), 3.5F);
+  EXPECT_EQ(reduce_pair<std::int32_t>(3, 4, ReduceOp::avg), 3);
+  EXPECT_EQ(reduce_pair<std::int8_t>(-3, -4, ReduceOp::avg), -3);
+  EXPECT_EQ(reduce_pair<std::uint64_t>(1ULL << 63U, 4, ReduceOp::avg), (1ULL << 62U) + 2);
+}
+
+TEST(ReductionValueTest, DividesAsAveragesDo) {
+  std::int16_t integers[] = {7, -7, 0};
+  find_division(ElementType::i16)(reinterpret_cast<std::byte*>(integers), 3, 3);
+  EXPECT_EQ(integers[0], 2);
+  EXPECT_EQ(integers[1], -2);
+  double reals[] = {1.0, 5.0};
+  find_division(ElementType::f64)(reinterpret_cast<std::byte*>(reals), 2, 4);
+  EXPECT_EQ(reals[0], 0.25);
+  EXPECT_EQ(reals[1], 1.25);
 }
 
 TEST(ReductionValueTest, WrapsIntegersAround) {
@@ -139,6 +176,40 @@ TEST(ReductionValueTest, AccumulatesBfloat16InFloat) {
   find_reduction(ElementType::bf16, ReduceOp::sum)(sources, 3, &destination, 1, 0, 1);
 
   EXPECT_EQ(to_float(result), 258.0F);  // pairwise rounding would give 256
+}
+
+// The compiler's own half is the reference.
+float to_float(Float16 value) { return static_cast<float>(std::bit_cast<_Float16>(value.bits)); }
+Float16 f16(float value) { return {std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))}; }
+
+TEST(ReductionValueTest, KeepsEveryFloat16ThatIsAddedToZero) {
+  for (std::uint32_t bits = 0; bits <= 0xFFFFU; ++bits) {
+    const Float16 value{static_cast<std::uint16_t>(bits)};
+    const Float16 result = reduce_pair(value, Float16{}, ReduceOp::sum);
+    const bool minus_zero = bits == 0x8000U;  // and plus zero is plus zero
+    if (std::isnan(to_float(value))) {
+      ASSERT_TRUE(std::isnan(to_float(result))) << bits;
+    } else {
+      ASSERT_EQ(result.bits, minus_zero ? 0U : bits);
+    }
+  }
+}
+
+TEST(ReductionValueTest, RoundsFloat16ToNearestEven) {
+  std::uint32_t state = 1;
+  for (int i = 0; i < 200'000; ++i) {
+    state = state * 1'664'525U + 1'013'904'223U;
+    const Float16 a{static_cast<std::uint16_t>(state >> 16U)};
+    state = state * 1'664'525U + 1'013'904'223U;
+    const Float16 b{static_cast<std::uint16_t>(state >> 16U)};
+    const float expected = to_float(a) * to_float(b);
+    const Float16 result = reduce_pair(a, b, ReduceOp::prod);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(to_float(result)));
+    } else {
+      ASSERT_EQ(result.bits, f16(expected).bits) << to_float(a) << " * " << to_float(b);
+    }
+  }
 }
 
 TEST(ReductionValueTest, StoresIntoEveryDestinationAndNowhereElse) {

@@ -122,6 +122,14 @@ class Check:
             self.fail(phase)
         return phase.passed
 
+    def run_where_possible(self, name, command):
+        """As run(); status 77 says that something is absent, and the last line what."""
+        phase = self.runner.run(name, command)
+        if phase.status == 77 and not phase.ended_because:
+            self.tally.skipped.append(f"{name}: {phase.lines[-1] if phase.lines else ''}")
+        elif not phase.passed:
+            self.fail(phase)
+
     def fail(self, phase, reasons=()):
         if phase.ended_because:
             running = ", ".join(phase.running_then)
@@ -241,6 +249,9 @@ def check_rest(check):
         for program in ("tensor-benchmark", "shm-link-benchmark"):
             path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
             check.run(program, [path, "--benchmark_min_time=0.01"])
+    library = SEPARATE.folder / "bindings" / "c" / "librondo.so"
+    check.run_where_possible("C interface", ["tools/dev/check-abi", str(library)])
+    check.run_where_possible("Debian packages", ["tools/dev/check-packages"])
     check.run("wraps", ["tools/dev/check-wraps"])
     check.run("documents", ["tools/dev/check-docs"])
     check.run("API reference", ["tools/dev/api-reference"])

@@ -40,6 +40,7 @@ const Choices<BufferUse> uses = {{"untouched", BufferUse::untouched},
 const Choices<std::vector<BenchMemory>> memories = {
     {"arena", {BenchMemory::arena}},
     {"private", {BenchMemory::private_memory}},
+    {"adopted", {BenchMemory::adopted}},
     {"both", {BenchMemory::arena, BenchMemory::private_memory}}};
 
 // What the command line says.

@@ -11,11 +11,69 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "failure.hpp"
 #include "options.hpp"
 
 namespace rondo::tools {
+namespace {
+
+// Marks the check that holds the names of a choice.
+constexpr const char* choice_mark = "choice";
+
+// What is in no group is not shown.
+template <class Shown>
+bool is_hidden(const Shown& shown) {
+  return shown.get_group().empty();
+}
+
+// CLI11 writes all names as "{text,json}".
+std::vector<std::string> choices_of(CLI::Option& option) {
+  std::vector<std::string> names;
+  try {
+    const std::string text = option.get_validator(choice_mark)->get_description();
+    std::istringstream parts(text.substr(1, text.size() - 2));
+    for (std::string name; std::getline(parts, name, ',');) names.push_back(name);
+  } catch (const CLI::OptionNotFound&) {
+    // It takes any value.
+  }
+  return names;
+}
+
+OptionDescription describe_option(CLI::Option& option) {
+  OptionDescription result;
+  for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
+  // Behind a colon stands what the checks have added.
+  const std::string type = option.get_type_name();
+  if (option.get_type_size() != 0) result.value = type.substr(0, type.find(':'));
+  result.text = option.get_description();
+  result.otherwise = option.get_default_str();
+  result.choices = choices_of(option);
+  result.required = option.get_required();
+  result.several = option.get_expected_max() > 1;
+  return result;
+}
+
+CommandDescription describe_command(CLI::App& app, const std::string& parent) {
+  CommandDescription result;
+  result.name = parent.empty() ? app.get_name() : parent + " " + app.get_name();
+  result.summary = app.get_description();
+  result.footer = app.get_footer();
+  for (CLI::Option* const option : app.get_options({})) {
+    if (is_hidden(*option)) continue;
+    OptionDescription description = describe_option(*option);
+    auto& list = description.names.empty() ? result.arguments : result.options;
+    list.push_back(std::move(description));
+  }
+  for (CLI::App* const command : app.get_subcommands({})) {
+    if (!is_hidden(*command)) result.commands.push_back(describe_command(*command, result.name));
+  }
+  return result;
+}
+
+}  // namespace
 
 // What an option's value must be. CLI11 checks in the order of these calls and reports the first
 // thing that is wrong, with the option's name.
@@ -114,6 +172,10 @@ void Command::alias(const std::string& name) { app_->alias(name); }
 
 void Command::footer(const std::string& text) { app_->footer(text); }
 
+void Command::hidden() { app_->group(""); }
+
+CommandDescription Command::describe() const { return describe_command(*app_, {}); }
+
 // A vector takes the values of an option that is repeated, or the rest of the positionals; an
 // optional stays empty when nothing was said.
 template <class T>
@@ -149,7 +211,7 @@ Option Command::choice(const std::string& names, std::vector<std::string> known,
         choose(static_cast<std::size_t>(std::ranges::find(known, name) - known.begin()));
       },
       text);
-  option->check(CLI::IsMember(std::move(known)));
+  option->check(CLI::IsMember(std::move(known)), choice_mark);
   if (!otherwise.empty()) option->default_str(otherwise);
   return Option(*option);
 }

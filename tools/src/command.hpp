@@ -71,6 +71,27 @@ class Option {
   CLI::Option* option_;
 };
 
+/// An option, or an argument that stands for itself, as the program describes it.
+struct OptionDescription {
+  std::vector<std::string> names = {};  ///< "-n", "--ranks"; none: it is known by its place
+  std::string value = {};               ///< what help calls its value; empty: it takes none
+  std::string text = {};
+  std::string otherwise = {};             ///< its default; empty: none, or the text says it
+  std::vector<std::string> choices = {};  ///< all values; empty: any
+  bool required = false;
+  bool several = false;  ///< takes several values, or may be repeated
+};
+
+/// A command with all that is below it, without what is hidden.
+struct CommandDescription {
+  std::string name = {};  ///< from the program's on: "rondo bench allreduce"
+  std::string summary = {};
+  std::string footer = {};
+  std::vector<OptionDescription> options = {};    ///< with names
+  std::vector<OptionDescription> arguments = {};  ///< without
+  std::vector<CommandDescription> commands = {};
+};
+
 /// One command of the program: its options, and what it does. All other sources know CLI11 only
 /// through this class and Option.
 ///
@@ -94,6 +115,10 @@ class Command {
   void alias(const std::string& name);
   /// Lines below the options in help.
   void footer(const std::string& text);
+  /// Neither help nor what describes the program shows it.
+  void hidden();
+  /// What was added to it so far.
+  [[nodiscard]] CommandDescription describe() const;
 
   /// `names` is as in "-n,--ranks", or "config" for a positional.
   template <class T>
@@ -141,6 +166,9 @@ void add_config(Command& root);
 void add_plan(Command& root);
 void add_bench(Command& root);
 void add_info(Command& root);
+void add_doctor(Command& root);
+/// Added last: it describes all others.
+void add_generate(Command& root);
 void add_report(Command& root);
 void add_find_rate(Command& root);
 

@@ -135,7 +135,7 @@ std::uint64_t total_memory() {
 
 namespace fs = std::filesystem;
 
-const fs::path kernel_memory = "/sys/kernel/mm";
+constexpr const char* kernel_memory = "sys/kernel/mm";
 
 std::uint64_t number_in(const fs::path& path) {
   std::uint64_t value = 0;
@@ -253,10 +253,10 @@ void bind_to(const std::vector<int>& cpus) {
   if (result != 0) throw std::system_error(error, std::generic_category(), "sched_setaffinity");
 }
 
-std::vector<HugePagePool> huge_page_pools() {
+std::vector<HugePagePool> huge_page_pools(const fs::path& root) {
   std::vector<HugePagePool> pools;
   std::error_code none;
-  for (const auto& folder : fs::directory_iterator(kernel_memory / "hugepages", none)) {
+  for (const auto& folder : fs::directory_iterator(root / kernel_memory / "hugepages", none)) {
     const fs::path& path = folder.path();
     pools.push_back({page_bytes_of(path.filename().string()), number_in(path / "nr_hugepages"),
                      number_in(path / "free_hugepages")});
@@ -266,8 +266,8 @@ std::vector<HugePagePool> huge_page_pools() {
 }
 
 // The kernel marks the setting in force: "always within_size [never]".
-std::string transparent_shared_pages() {
-  std::ifstream file(kernel_memory / "transparent_hugepage" / "shmem_enabled");
+std::string transparent_shared_pages(const fs::path& root) {
+  std::ifstream file(root / kernel_memory / "transparent_hugepage" / "shmem_enabled");
   std::string entry;
   while (file >> entry) {
     if (entry.starts_with('[') && entry.ends_with(']')) return entry.substr(1, entry.size() - 2);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -43,12 +44,13 @@ struct HugePagePool {
   std::uint64_t free = 0;
 };
 
-/// The kernel's pools, smallest pages first; empty where there are none.
-[[nodiscard]] std::vector<HugePagePool> huge_page_pools();
+/// The kernel's pools, smallest pages first; empty where there are none. `root` is where the
+/// machine's files are.
+[[nodiscard]] std::vector<HugePagePool> huge_page_pools(const std::filesystem::path& root = "/");
 
 /// The kernel's setting for transparent huge pages of shared memory: always, within_size, advise,
 /// never, deny, force; or "unknown".
-[[nodiscard]] std::string transparent_shared_pages();
+[[nodiscard]] std::string transparent_shared_pages(const std::filesystem::path& root = "/");
 
 /// Whether ranks are bound to cores.
 enum class Binding { automatic, none };

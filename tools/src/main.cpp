@@ -63,6 +63,8 @@ void refuse_unknown_subcommand(const CLI::App& app, const CommandLine& line) {
   std::vector<std::string> names;
   for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
   if (std::ranges::count(names, line.own.front()) > 0) return;
+  std::erase_if(names,
+                [&](const auto& name) { return app.get_subcommand(name)->get_group().empty(); });
   throw UsageError(fmt::format("there is no subcommand '{}'; there are: {}", line.own.front(),
                                fmt::join(names, ", ")));
 }
@@ -75,9 +77,9 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   Command root(app, line, status);
-  for (const auto add :
-       {add_run, add_init, add_config, add_train, add_find_rate, add_compare, add_report, add_eval,
-        add_predict, add_export, add_inspect, add_plan, add_bench, add_info}) {
+  for (const auto add : {add_run, add_init, add_config, add_train, add_find_rate, add_compare,
+                         add_report, add_eval, add_predict, add_export, add_inspect, add_plan,
+                         add_bench, add_info, add_doctor, add_generate}) {
     add(root);
   }
   refuse_unknown_subcommand(app, line);

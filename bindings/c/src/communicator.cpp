@@ -23,8 +23,8 @@ using transport::Request;
 using transport::Strided;
 
 ReduceOp op_of(rondo_op op) {
-  if (op < RONDO_SUM || op > RONDO_MAX) {
-    refuse("op " + std::to_string(op) + " is none of RONDO_SUM (0), RONDO_MIN (1), RONDO_MAX (2)");
+  if (op < RONDO_SUM || op > RONDO_BIT_XOR) {
+    refuse("op " + std::to_string(op) + " is none of RONDO_SUM (0) to RONDO_BIT_XOR (7)");
   }
   return static_cast<ReduceOp>(op);
 }

@@ -42,6 +42,10 @@ struct rondo_plan {
   rondo::transport::Plan plan;
 };
 
+struct rondo_adopted {
+  rondo::transport::AdoptedMemory memory;
+};
+
 namespace rondo::c {
 
 /// Remembers the exception being handled as the thread's last error; its status.
@@ -135,8 +139,20 @@ auto with_type(rondo_type type, Body&& body) {
       return body(std::int64_t{});
     case RONDO_U8:
       return body(std::uint8_t{});
+    case RONDO_F16:
+      return body(transport::Float16{});
+    case RONDO_I8:
+      return body(std::int8_t{});
+    case RONDO_I16:
+      return body(std::int16_t{});
+    case RONDO_U16:
+      return body(std::uint16_t{});
+    case RONDO_U32:
+      return body(std::uint32_t{});
+    case RONDO_U64:
+      return body(std::uint64_t{});
     default:
-      refuse("type " + std::to_string(type) + " is none of RONDO_F32 (0) to RONDO_U8 (5)");
+      refuse("type " + std::to_string(type) + " is none of RONDO_F32 (0) to RONDO_U64 (11)");
   }
 }
 

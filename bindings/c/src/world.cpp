@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <system_error>
@@ -324,6 +325,18 @@ rondo_status rondo_deallocate(rondo_world* world, void* memory) {
     owner.allocations.erase(found);
   });
 }
+
+rondo_status rondo_adopt(rondo_world* world, void* memory, size_t bytes, rondo_adopted** adopted) {
+  return guarded([&] {
+    at(adopted, "adopted") = nullptr;
+    const auto pages = rondo::c::elements<std::byte>(memory, bytes, "memory");
+    auto made = std::make_unique<rondo_adopted>();
+    made->memory = at(world, "world").world.adopt(pages);
+    *adopted = made.release();
+  });
+}
+
+void rondo_adopted_free(rondo_adopted* adopted) { delete adopted; }
 
 int rondo_arena_contains(const rondo_world* world, const void* data, size_t bytes) {
   return guarded_value(0, [&] {

@@ -9,8 +9,9 @@
         gradients /= world.size
 
 - Arrays are reduced in place, as mpi4py and torch.distributed do it, or into `out`. They must be
-  C-contiguous, and of float32, float64, bfloat16, int32, int64 or uint8. Arrays of World.empty()
-  are reduced in one pass over shared memory; any other array works, too, and takes longer.
+  C-contiguous, and of float16, float32, float64, bfloat16 or integers. Arrays of World.empty() and
+  those that World.adopt() was given are reduced in one pass over shared memory; any other array
+  works, too, and takes longer.
 - With wait=False an operation returns a Request at once. It keeps its arrays alive; until it has
   completed they may be read at most. Progress is made inside World.progress(), Request.test() and
   Request.wait().
@@ -42,7 +43,7 @@ from rondo._c_interface import (
     _c,
 )
 
-__all__ = ["Communicator", "Counters", "Error", "Op", "Plan", "RankInfo", "Request", "Status", "World"]
+__all__ = ["Adopted", "Communicator", "Counters", "Error", "Op", "Plan", "RankInfo", "Request", "Status", "World"]
 
 for _class in (Counters, Error, Op, RankInfo, Status):
     _class.__module__ = __name__  # users know them by this name
@@ -56,6 +57,7 @@ class _Shared:
         self.arrays = 0
         self.closed = False
         self.dropped = []  # memory of arrays that are gone; any thread may append
+        self.forgotten = []  # (adopted memory, its array) that nobody has released; likewise
         self.abandoned = []  # (request, its arrays) that nobody waits for
 
     def get(self):
@@ -64,7 +66,12 @@ class _Shared:
             raise ValueError("this World is closed")
         while self.dropped:
             _c.rondo_deallocate(self.handle, self.dropped.pop())
+        self.release_forgotten()
         return self.handle
+
+    def release_forgotten(self):
+        while self.forgotten:
+            _c.rondo_adopted_free(self.forgotten.pop()[0])
 
     def reap(self):
         """Frees abandoned requests that have completed; a failure shows in the next operation."""
@@ -88,6 +95,7 @@ class _Shared:
             self.closed = True
             while self.abandoned:
                 _c.rondo_request_free(self.abandoned.pop()[0])
+            self.release_forgotten()
             self.free()
 
     def free(self):
@@ -176,6 +184,36 @@ class Request:
         # Freeing a pending request would wait, and its arrays are still in use.
         if getattr(self, "_handle", None):
             self._shared.abandoned.append((self._handle, self._arrays))
+
+
+class Adopted:
+    """An array that World.adopt() has put into shared memory: until release(), or for a `with`."""
+
+    def __init__(self, shared, array):
+        self._shared = shared
+        self._handle = ctypes.c_void_p()
+        self.array = array
+        address = _array(array, "array")
+        _c.rondo_adopt(shared.get(), address, array.nbytes, ctypes.byref(self._handle))
+
+    def release(self):
+        """Makes it ordinary memory again. No operation may be pending on it."""
+        handle, self._handle, self.array = self._handle, None, None
+        if handle:
+            _c.rondo_adopted_free(handle)
+
+    def __enter__(self):
+        return self.array
+
+    def __exit__(self, *_failure):
+        self.release()
+
+    def __del__(self):
+        # Perhaps on another thread than the World's: the next call of that one releases.
+        if getattr(self, "_handle", None) and self._shared.closed:
+            self.release()
+        elif getattr(self, "_handle", None):
+            self._shared.forgotten.append((self._handle, self.array))
 
 
 class Plan:
@@ -495,8 +533,19 @@ class World(Communicator):
         array[...] = 0
         return array
 
+    def adopt(self, array):
+        """Puts an array that exists into shared memory, where it lies, until that is released.
+
+            with world.adopt(array):
+                world.allreduce(array)      # in one pass
+
+        Returns an Adopted. The memory is copied once, and once more at the release. Whole pages are
+        replaced: no other thread may write to what lies on the first and the last one meanwhile.
+        """
+        return Adopted(self._shared, array)
+
     def in_arena(self, array):
-        """Does all of the array lie in memory of empty()?"""
+        """Does all of the array lie in memory of empty(), or in an array that is adopted?"""
         address = _array(array, "array", writable=False)
         return bool(_c.rondo_arena_contains(self._shared.get(), address, array.nbytes))
 

@@ -7,7 +7,19 @@ import numpy
 
 from rondo._c_interface import Op, _COptions
 
-_TYPES = {("f", 4): 0, ("f", 8): 1, ("i", 4): 3, ("i", 8): 4, ("u", 1): 5}
+_TYPES = {
+    ("f", 4): 0,
+    ("f", 8): 1,
+    ("i", 4): 3,
+    ("i", 8): 4,
+    ("u", 1): 5,
+    ("f", 2): 6,
+    ("i", 1): 7,
+    ("i", 2): 8,
+    ("u", 2): 9,
+    ("u", 4): 10,
+    ("u", 8): 11,
+}
 _BF16 = 2  # numpy has no name for it; ml_dtypes and others call it bfloat16
 
 
@@ -15,8 +27,8 @@ def _type_of(dtype):
     kind = _BF16 if dtype.name == "bfloat16" else _TYPES.get((dtype.kind, dtype.itemsize))
     if kind is None or not dtype.isnative:
         raise TypeError(
-            f"rondo takes float32, float64, bfloat16, int32, int64 and uint8 in the machine's byte "
-            f"order, not {dtype}"
+            f"rondo takes float16, float32, float64, bfloat16 and integers of 8 to 64 bits in the "
+            f"machine's byte order, not {dtype}"
         )
     return kind
 
@@ -51,7 +63,8 @@ def _op(op):
     try:
         return Op[op.upper()] if isinstance(op, str) else Op(op)
     except (KeyError, ValueError):
-        raise ValueError(f"op {op!r} is none of 'sum', 'min', 'max'") from None
+        names = ", ".join(repr(known.name.lower()) for known in Op)
+        raise ValueError(f"op {op!r} is none of {names}") from None
 
 
 def _counts(counts, size):

@@ -30,6 +30,11 @@ class Op(enum.IntEnum):
     SUM = 0
     MIN = 1
     MAX = 2
+    PROD = 3
+    AVG = 4
+    BIT_AND = 5
+    BIT_OR = 6
+    BIT_XOR = 7
 
 
 class Error(RuntimeError):
@@ -121,6 +126,7 @@ _CHECKED = {
     "rondo_world_set_dump_folder": "ps",
     "rondo_allocate": "pnp",
     "rondo_deallocate": "pp",
+    "rondo_adopt": "ppnp",
     "rondo_communicator_split": "piip",
     "rondo_allreduce": "pppniip",
     "rondo_reduce": "pppniiip",
@@ -161,6 +167,7 @@ _PLAIN = {
 _FREE = (
     "rondo_world_free",
     "rondo_communicator_free",
+    "rondo_adopted_free",
     "rondo_request_free",
     "rondo_plan_free",
 )
@@ -183,10 +190,11 @@ def _load():
     path = os.environ.get("RONDO_LIBRARY") or name
     if path == name:
         try:
-            from rondo._installed import LIBRARY_FOLDER  # pylint: disable=import-outside-toplevel
+            # pylint: disable=import-outside-toplevel
+            from rondo._installed import LIBRARY_FOLDER, TRANSPORT
 
             # A prefix of one's own need not be where the dynamic linker looks.
-            transport = os.path.join(LIBRARY_FOLDER, name.replace("rondo", "rondo-transport"))
+            transport = os.path.join(LIBRARY_FOLDER, TRANSPORT)
             if os.path.exists(transport):
                 ctypes.CDLL(transport, mode=ctypes.RTLD_GLOBAL)
                 path = os.path.join(LIBRARY_FOLDER, name)

@@ -7,7 +7,8 @@
 
 Everything else stays as it is: collectives, new_group(), and DistributedDataParallel, whose
 gradient buckets are put into memory that the ranks of a node share, so that they are reduced in
-one pass. Own tensors are put there by `with rondo.torch.arena():`.
+one pass. Own tensors are put there by `with rondo.torch.arena():`, those that exist already by
+`rondo.torch.adopt(tensor)`.
 """
 
 import atexit
@@ -17,7 +18,7 @@ import torch.nn.parallel.distributed as ddp
 
 import _rondo_torch
 
-__all__ = ["arena"]
+__all__ = ["adopt", "arena"]
 
 
 def arena(group=None):
@@ -30,6 +31,18 @@ def arena(group=None):
     if not chosen.usable:
         raise ValueError('rondo.torch.arena: the process group is not of the backend "rondo"')
     return chosen
+
+
+def adopt(tensor, group=None):
+    """Puts the memory of a tensor that exists into the group's arena, where it lies.
+
+    Until release() of what is returned, or the end of `with`, the tensor is reduced in one pass by
+    this very group. Its memory is copied once, and once more at the release; other threads must
+    not write to it, or to what lies beside it on its first and last page, meanwhile.
+    """
+    return _rondo_torch.Adopted(
+        _backend_of(group or dist.distributed_c10d._get_default_group()), tensor
+    )
 
 
 def _backend_of(group):

@@ -312,4 +312,14 @@ void Engine::deallocate(void* data, std::size_t bytes) noexcept {
   world_.arena().deallocate(data, bytes, 64);
 }
 
+transport::AdoptedMemory Engine::adopt(std::span<std::byte> memory) {
+  const Lock lock(*this);
+  return world_.adopt(memory);
+}
+
+void Engine::release(transport::AdoptedMemory& memory) noexcept {
+  const Lock lock(*this);
+  memory.release();
+}
+
 }  // namespace rondo::torch_backend

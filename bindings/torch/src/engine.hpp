@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -100,6 +101,10 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] void* allocate(std::size_t bytes);
   [[nodiscard]] bool contains(const void* data, std::size_t bytes);
   void deallocate(void* data, std::size_t bytes) noexcept;
+
+  /// As those of World and AdoptedMemory.
+  [[nodiscard]] transport::AdoptedMemory adopt(std::span<std::byte> memory);
+  void release(transport::AdoptedMemory& memory) noexcept;
 
  private:
   struct Ended {

@@ -90,6 +90,33 @@ class Arena {
   std::shared_ptr<Engine> before_;
 };
 
+/// A tensor whose memory is in the arena, for a `with` statement.
+class Adopted {
+ public:
+  Adopted(const c10::intrusive_ptr<Base>& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
+    auto* ours = dynamic_cast<ProcessGroup*>(group.get());
+    TORCH_CHECK_VALUE(ours != nullptr,
+                      "rondo.torch.adopt: the process group is not of the backend "
+                      "\"rondo\"");
+    TORCH_CHECK_VALUE(tensor_.layout() == at::kStrided && tensor_.device().is_cpu() &&
+                          tensor_.is_non_overlapping_and_dense(),
+                      "rondo.torch.adopt: takes dense tensors on the CPU");
+    engine_ = ours->engine();
+    memory_ = engine_->adopt({static_cast<std::byte*>(tensor_.data_ptr()), tensor_.nbytes()});
+  }
+  Adopted(const Adopted&) = delete;
+  Adopted& operator=(const Adopted&) = delete;
+  ~Adopted() { release(); }
+
+  void release() { engine_->release(memory_); }
+  [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  at::Tensor tensor_;
+  transport::AdoptedMemory memory_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -104,6 +131,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("contains", &Arena::contains, py::arg("tensor"))
       .def("__enter__", &Arena::enter)
       .def("__exit__", [](Arena& arena, const py::args&) { arena.leave(); });
+  py::class_<Adopted>(module, "Adopted")
+      .def(py::init<const c10::intrusive_ptr<Base>&, at::Tensor>(), Release())
+      .def("release", &Adopted::release, Release())
+      .def("__enter__", &Adopted::tensor)
+      .def("__exit__", [](Adopted& adopted, const py::args&) { adopted.release(); });
 }
 
 }  // namespace rondo::torch_backend

@@ -1,7 +1,7 @@
 // The operations of torch.distributed, in terms of the transport's.
 //
-// Each makes an Operation, prepares tensors that are dense and of a type that can travel, posts,
-// and says what to copy back when it has completed. What only moves travels as bytes.
+// Each makes an Operation, prepares tensors that are dense, posts, and says what to copy back when
+// it has completed. What only moves travels as bytes.
 
 #include "process_group.hpp"
 
@@ -116,39 +116,23 @@ void ProcessGroup::check_rank(const char* what, int64_t rank) const {
               " ranks of the group");
 }
 
-/// Dense tensors of a type that travels are reduced where they are.
+/// Dense tensors are reduced where they are.
 void ProcessGroup::add_allreduce(Operation& operation, std::vector<Engine::Start>& starts,
                                  at::Tensor& tensor, const c10d::ReduceOp& op) {
   check_tensor(tensor);
-  const Reduction reduction(tensor.scalar_type(), op);
-  const int ranks = size_;
-  if (reduction.gathered()) {
-    const at::Tensor in = input_of(operation, tensor);
-    const at::Tensor all = operation.keep(rows_like(in, ranks));
-    operation.then([all, tensor, reduction]() mutable {
-      tensor.copy_(reduction.fold(all).view(tensor.sizes()));
-    });
-    starts.push_back([in, all](Communicator& communicator, std::vector<Request>& requests) {
-      requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
-    });
-    return;
-  }
-  const bool in_place =
-      tensor.is_non_overlapping_and_dense() &&
-      (tensor.scalar_type() == reduction.wire_type() || tensor.scalar_type() == at::kBool);
-  at::Tensor data = in_place ? tensor : tensor.to(reduction.wire_type()).contiguous();
-  operation.keep(data);
-  operation.then([data, tensor, reduction, ranks, in_place]() mutable {
-    reduction.finish(data, ranks);
-    if (!in_place) tensor.copy_(data);
+  const bool in_place = tensor.is_non_overlapping_and_dense();
+  const at::Tensor data = operation.keep(in_place ? tensor : tensor.contiguous());
+  if (!in_place) operation.then([data, tensor]() mutable { tensor.copy_(data); });
+  starts.push_back([data, joined = find_op(tensor.scalar_type(), op)](
+                       Communicator& communicator, std::vector<Request>& requests) {
+    requests.push_back(torch_backend::allreduce(communicator, data, joined));
   });
-  starts.push_back(
-      [data, op = reduction.wire_op()](Communicator& communicator, std::vector<Request>& requests) {
-        requests.push_back(torch_backend::allreduce(communicator, data, op));
-      });
 }
 
 WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu()) {
+    return allreduce_sparse(tensors[0], options);
+  }
   only(tensors);
   return allreduce_coalesced(tensors, {options});
 }
@@ -168,30 +152,13 @@ WorkPointer ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   check_rank("the root", options.rootRank);
   const int root = static_cast<int>(options.rootRank);
   const auto operation = make(c10d::OpType::REDUCE, tensors, options.timeout);
-  const Reduction reduction(tensor.scalar_type(), options.reduceOp);
-  const bool at_root = rank_ == root;
-  const int ranks = size_;
-  if (reduction.gathered()) {
-    const at::Tensor in = input_of(*operation, tensor);
-    const at::Tensor all = operation->keep(rows_like(in, ranks));
-    if (at_root) {
-      operation->then([all, tensor, reduction]() mutable {
-        tensor.copy_(reduction.fold(all).view(tensor.sizes()));
-      });
-    }
-    return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-      requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(all)));
-    });
-  }
-  at::Tensor in = operation->keep(tensor.to(reduction.wire_type()).contiguous());
-  if (at_root) {
-    operation->then([in, tensor, reduction, ranks]() mutable {
-      reduction.finish(in, ranks);
-      if (!in.is_same(tensor)) tensor.copy_(in);
-    });
+  const auto op = find_op(tensor.scalar_type(), options.reduceOp);
+  at::Tensor in = operation->keep(tensor.contiguous());
+  if (rank_ == root && !in.is_same(tensor)) {
+    operation->then([in, tensor]() mutable { tensor.copy_(in); });
   }
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(torch_backend::reduce(communicator, in, in, root, reduction.wire_op()));
+    requests.push_back(torch_backend::reduce(communicator, in, in, root, op));
   });
 }
 
@@ -209,18 +176,11 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
     counts.push_back(static_cast<std::size_t>(part.numel()));
   }
   const auto operation = make(c10d::OpType::REDUCE_SCATTER, outputs, options.timeout);
-  const Reduction reduction(output.scalar_type(), options.reduceOp);
-  TORCH_CHECK(!reduction.gathered(), "rondo: reduce_scatter takes SUM, AVG, MIN and MAX");
-  const at::Tensor in = operation->keep(at::cat(flat).to(reduction.wire_type()));
-  at::Tensor out = operation->keep(at::empty(output.sizes(), in.options()));
-  const int ranks = size_;
-  operation->then([out, output, reduction, ranks]() mutable {
-    reduction.finish(out, ranks);
-    output.copy_(out);
-  });
+  const auto op = find_op(output.scalar_type(), options.reduceOp);
+  const at::Tensor in = operation->keep(at::cat(flat));
+  const at::Tensor out = output_of(*operation, output);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(
-        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), counts));
+    requests.push_back(torch_backend::reduce_scatter(communicator, in, out, op, counts));
   });
 }
 
@@ -233,19 +193,11 @@ WorkPointer ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
       "reduce_scatter: the input must be of the output's type and ", size_,
       " times as large; they have ", input.numel(), " and ", output.numel(), " elements");
   const auto operation = make(c10d::OpType::_REDUCE_SCATTER_BASE, {output}, options.timeout);
-  const Reduction reduction(output.scalar_type(), options.reduceOp);
-  TORCH_CHECK(!reduction.gathered(), "rondo: reduce_scatter takes SUM, AVG, MIN and MAX");
-  const at::Tensor in = operation->keep(input.contiguous().to(reduction.wire_type()));
-  const bool in_place = output.is_contiguous() && output.scalar_type() == reduction.wire_type();
-  at::Tensor out = operation->keep(in_place ? output : at::empty(output.sizes(), in.options()));
-  const int ranks = size_;
-  operation->then([out, output, reduction, ranks, in_place]() mutable {
-    reduction.finish(out, ranks);
-    if (!in_place) output.copy_(out);
-  });
+  const auto op = find_op(output.scalar_type(), options.reduceOp);
+  const at::Tensor in = input_of(*operation, input);
+  const at::Tensor out = output_of(*operation, output);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(
-        torch_backend::reduce_scatter(communicator, in, out, reduction.wire_op(), {}));
+    requests.push_back(torch_backend::reduce_scatter(communicator, in, out, op, {}));
   });
 }
 

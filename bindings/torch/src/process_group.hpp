@@ -81,6 +81,7 @@ class ProcessGroup final : public Base {
   OperationPointer make(c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
   void add_allreduce(Operation& operation, std::vector<Engine::Start>& starts, at::Tensor& tensor,
                      const c10d::ReduceOp& op);
+  WorkPointer allreduce_sparse(at::Tensor tensor, const c10d::AllreduceOptions& options);
   WorkPointer post(OperationPointer operation, const Engine::Start& start);
   WorkPointer exchange(OperationPointer operation, Tensors outputs, Tensors inputs);
   void check_rank(const char* what, int64_t rank) const;

@@ -36,20 +36,6 @@ const char* name_of(Kind::RedOpType op) {
   }
 }
 
-at::ScalarType wire_type_of(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return at::kFloat;
-    case at::kChar:
-    case at::kShort:
-      return at::kInt;
-    case at::kBool:
-      return at::kByte;
-    default:
-      return type;
-  }
-}
-
 /// Calls `use` with the elements of a dense tensor, in the order of memory.
 template <typename Use>
 auto with_elements(const at::Tensor& tensor, Use use) {
@@ -66,6 +52,12 @@ auto with_elements(const at::Tensor& tensor, Use use) {
       return use(std::span(static_cast<std::int32_t*>(data), count));
     case at::kLong:
       return use(std::span(static_cast<std::int64_t*>(data), count));
+    case at::kHalf:
+      return use(std::span(static_cast<transport::Float16*>(data), count));
+    case at::kChar:
+      return use(std::span(static_cast<std::int8_t*>(data), count));
+    case at::kShort:
+      return use(std::span(static_cast<std::int16_t*>(data), count));
     default:
       return use(std::span(static_cast<std::uint8_t*>(data), count));
   }
@@ -73,54 +65,37 @@ auto with_elements(const at::Tensor& tensor, Use use) {
 
 }  // namespace
 
-Reduction::Reduction(at::ScalarType type, const c10d::ReduceOp& op)
-    : op_(op.op_), wire_type_(wire_type_of(type)) {
+transport::ReduceOp find_op(at::ScalarType type, const c10d::ReduceOp& op) {
+  using transport::ReduceOp;
   const bool floating = at::isFloatingType(type);
   const bool known = floating ? type == at::kFloat || type == at::kDouble || type == at::kHalf ||
                                     type == at::kBFloat16
                               : at::isIntegralType(type, true);
   TORCH_CHECK(known, "rondo reduces no tensors of type ", type,
               "; convert them, or view complex ones as real");
-  TORCH_CHECK(op_ <= Kind::BXOR, "rondo does not know ReduceOp.", name_of(op_));
-  const bool bitwise = op_ == Kind::BAND || op_ == Kind::BOR || op_ == Kind::BXOR;
-  TORCH_CHECK(!(bitwise && floating), "rondo: ReduceOp.", name_of(op_),
-              " is for integers, and the tensor is of type ", type);
-  TORCH_CHECK(!(op_ == Kind::AVG && !floating),
-              "rondo: ReduceOp.AVG is for floating point, and the tensor is of type ", type);
-  // A bool is 0 or 1, whose sum and `or` are a maximum, whose product and `and` are a minimum.
   const bool truth = type == at::kBool;
-  if (op_ == Kind::MIN || (truth && (op_ == Kind::BAND || op_ == Kind::PRODUCT))) {
-    wire_op_ = transport::ReduceOp::min;
-  } else if (op_ == Kind::MAX || (truth && (op_ == Kind::BOR || op_ == Kind::SUM))) {
-    wire_op_ = transport::ReduceOp::max;
-  } else {
-    gathered_ = bitwise || op_ == Kind::PRODUCT;
+  switch (op.op_) {
+    case Kind::SUM:
+      return truth ? ReduceOp::max : ReduceOp::sum;
+    case Kind::PRODUCT:
+      return truth ? ReduceOp::min : ReduceOp::prod;
+    case Kind::MIN:
+      return ReduceOp::min;
+    case Kind::MAX:
+      return ReduceOp::max;
+    case Kind::AVG:
+      TORCH_CHECK(floating, "rondo: ReduceOp.AVG is for floating point, and the tensor is of type ",
+                  type);
+      return ReduceOp::avg;
+    default:
+      break;
   }
-}
-
-void Reduction::finish(at::Tensor& result, int ranks) const {
-  if (op_ == Kind::AVG) result.div_(ranks);
-}
-
-at::Tensor Reduction::fold(const at::Tensor& gathered) const {
-  at::Tensor result = gathered[0].clone();
-  for (std::int64_t rank = 1; rank < gathered.size(0); ++rank) {
-    switch (op_) {
-      case Kind::BAND:
-        result.bitwise_and_(gathered[rank]);
-        break;
-      case Kind::BOR:
-        result.bitwise_or_(gathered[rank]);
-        break;
-      case Kind::BXOR:
-        result.bitwise_xor_(gathered[rank]);
-        break;
-      default:
-        result.mul_(gathered[rank]);
-        break;
-    }
-  }
-  return result;
+  TORCH_CHECK(op.op_ <= Kind::BXOR, "rondo does not know ReduceOp.", name_of(op.op_));
+  TORCH_CHECK(!floating, "rondo: ReduceOp.", name_of(op.op_),
+              " is for integers, and the tensor is of type ", type);
+  return op.op_ == Kind::BAND  ? ReduceOp::bit_and
+         : op.op_ == Kind::BOR ? ReduceOp::bit_or
+                               : ReduceOp::bit_xor;
 }
 
 transport::Request allreduce(transport::Communicator& communicator, const at::Tensor& tensor,

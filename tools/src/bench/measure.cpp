@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory_resource>
 #include <span>
 #include <stdexcept>
@@ -45,6 +46,30 @@ int iterations_for(std::size_t bytes, const Bench& bench) {
   if (bytes < 64 * kibibyte) return most_iterations;
   return bytes < 4 * kibibyte * kibibyte ? 300 : least_iterations;
 }
+
+// Pages of ordinary memory that the arena adopts.
+class AdoptedPages final : public std::pmr::memory_resource {
+ public:
+  explicit AdoptedPages(transport::World& world) : world_(world) {}
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    void* pages = std::pmr::new_delete_resource()->allocate(bytes, std::max(alignment, page));
+    adopted_.emplace(pages, world_.adopt({static_cast<std::byte*>(pages), bytes}));
+    return pages;
+  }
+  void do_deallocate(void* pages, std::size_t bytes, std::size_t alignment) override {
+    adopted_.erase(pages);
+    std::pmr::new_delete_resource()->deallocate(pages, bytes, std::max(alignment, page));
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  static constexpr std::size_t page = 4096;
+  transport::World& world_;
+  std::map<void*, transport::AdoptedMemory> adopted_;
+};
 
 // Takes measurements. All ranks call the same.
 class Sampler {
@@ -164,7 +189,9 @@ void name(BenchRow& row, const Bench& bench, BenchMemory memory, bool in_place) 
   const bool has_data = !bench.kind->sizes.empty();
   row.type = has_data ? name_of(element_types, bench.type) : "none";
   row.op = bench.kind->reduces ? name_of(reductions, bench.reduction) : "none";
-  row.memory = memory == BenchMemory::arena ? "arena" : "private";
+  row.memory = memory == BenchMemory::arena     ? "arena"
+               : memory == BenchMemory::adopted ? "adopted"
+                                                : "private";
   row.place = in_place ? "in" : "out";
   if (!has_data) row.memory = row.place = "none";
 }
@@ -261,6 +288,7 @@ std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
   Team team;
   form(team, world, bench);
   BenchSetting setting = setting_of(bench, team, world);
+  AdoptedPages adopted(world);
   std::vector<BenchRow> rows;
   for (const std::size_t bytes : bench.sizes) {
     for (const BenchMemory memory : bench.memories) {
@@ -269,6 +297,7 @@ std::vector<BenchRow> measure(transport::World& world, const Bench& bench) {
         setting.in_place = in_place;
         setting.memory = std::pmr::new_delete_resource();
         if (memory == BenchMemory::arena) setting.memory = &world.arena();
+        if (memory == BenchMemory::adopted) setting.memory = &adopted;
         rows.push_back(measure_row(world, line, bench, setting));
         name(rows.back(), bench, memory, in_place);
       }

@@ -28,7 +28,7 @@ enum class BufferUse {
   read_back,  ///< rewritten before, and the result read in the timed region, as an optimizer does
 };
 
-enum class BenchMemory { arena, private_memory };
+enum class BenchMemory { arena, private_memory, adopted };
 
 /// What to measure.
 struct Bench {

@@ -48,8 +48,9 @@ constexpr std::array<OperationKind, 12> kinds = {{
 // Types and reductions that the transport has, by the names that options and results use.
 const Choices<transport::ElementType> element_types = {
     {"f32", transport::ElementType::f32},   {"f64", transport::ElementType::f64},
-    {"bf16", transport::ElementType::bf16}, {"i32", transport::ElementType::i32},
-    {"i64", transport::ElementType::i64},   {"u8", transport::ElementType::u8}};
+    {"bf16", transport::ElementType::bf16}, {"f16", transport::ElementType::f16},
+    {"i32", transport::ElementType::i32},   {"i64", transport::ElementType::i64},
+    {"u8", transport::ElementType::u8}};
 
 const Choices<transport::ReduceOp> reductions = {{"sum", transport::ReduceOp::sum},
                                                  {"min", transport::ReduceOp::min},

@@ -75,6 +75,8 @@ template <class Make>
       return make(double{});
     case transport::ElementType::bf16:
       return make(transport::Bfloat16{});
+    case transport::ElementType::f16:
+      return make(transport::Float16{});
     case transport::ElementType::i32:
       return make(std::int32_t{});
     case transport::ElementType::i64:
@@ -164,6 +166,8 @@ template <transport::Element T>
   if constexpr (std::same_as<T, transport::Bfloat16>) {
     return {
         static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U)};
+  } else if constexpr (std::same_as<T, transport::Float16>) {
+    return {std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))};
   } else {
     return static_cast<T>(value);
   }

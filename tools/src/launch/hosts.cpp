@@ -61,29 +61,9 @@ constexpr std::array<std::string_view, 10> passed_on = {"RONDO_FABRIC=",
                                                         "OMP_",
                                                         "DNNL_"};
 
-std::vector<std::string> settings_of(const FabricRequest& fabric) {
-  std::vector<std::string> settings;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    if (std::ranges::any_of(passed_on, [&](auto start) { return text.starts_with(start); })) {
-      settings.emplace_back(text);
-    }
-  }
-  // The later ones count.
-  for (std::string& setting : environment_of(fabric)) settings.push_back(std::move(setting));
-  return settings;
-}
-
 // "me@node7" is node7 to the other hosts.
 std::string name_of_host(const std::string& destination) {
   return destination.substr(destination.find('@') + 1);
-}
-
-// For the shell of the other host.
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 void send_line(int socket, std::string line) {
@@ -126,12 +106,8 @@ Descriptor connect_line(Descriptor& near) {
 
 void start_agent(HostPart& part, const HostsRequest& hosts, const HeldSignals& signals) {
   Spawn spawn;
-  std::istringstream words(hosts.agent);
-  for (std::string word; words >> word;) spawn.command.push_back(word);
-  spawn.command.push_back(part.destination);
-  std::string command = "exec";
-  for (const std::string& word : own_command({"run", "--part"})) command += " " + quoted(word);
-  spawn.command.push_back(command);
+  spawn.command =
+      command_on(hosts, part.destination, "exec " + quoted(own_command({"run", "--part"})));
   for (char** entry = environ; *entry != nullptr; ++entry) spawn.environment.emplace_back(*entry);
   const Descriptor input = connect_line(part.line);
   Descriptor output;
@@ -250,22 +226,11 @@ void check(const LaunchRequest& request, const HostsRequest& hosts) {
   if (request.fabric.fake_nodes) {
     throw UsageError("--fake-nodes is about one machine; leave it out with --hosts");
   }
-  for (const std::string& name : hosts.names) {
-    if (name.empty() || name.starts_with('-')) {
-      throw UsageError(fmt::format("--hosts: '{}' is no host; write --hosts a,b,c", name));
-    }
-    if (std::ranges::count(hosts.names, name) > 1) {
-      throw UsageError(
-          fmt::format("--hosts names {} twice; name it once, its ranks are a block", name));
-    }
-  }
+  check_hosts(hosts);
   if (request.placement.ranks != 0 &&
       request.placement.ranks < static_cast<int>(hosts.names.size())) {
     throw UsageError(fmt::format("{} ranks are fewer than the {} hosts; name fewer hosts",
                                  request.placement.ranks, hosts.names.size()));
-  }
-  if (hosts.agent.find_first_not_of(' ') == std::string::npos) {
-    throw UsageError("--agent names no command; leave it out, or write --agent ssh");
   }
 }
 
@@ -341,16 +306,60 @@ Job job_of(const Json& order) {
 
 }  // namespace
 
-void add_hosts_options(Command& command, HostsRequest& hosts) {
-  command
-      .option("--hosts", hosts.names,
-              "Start the ranks on these hosts, in equal blocks, instead of here")
-      .separated_by(',')
-      .value("A,B,...");
+void add_hosts_options(Command& command, HostsRequest& hosts, const std::string& text) {
+  command.option("--hosts", hosts.names, text).separated_by(',').value("A,B,...");
   command.option("--agent", hosts.agent, "What starts a command on a host, as ssh does")
       .with_default()
       .value("COMMAND");
-  command.flag("--part", hosts.part, "").hidden();
+}
+
+void check_hosts(const HostsRequest& hosts) {
+  for (const std::string& name : hosts.names) {
+    if (name.empty() || name.starts_with('-')) {
+      throw UsageError(fmt::format("--hosts: '{}' is no host; write --hosts a,b,c", name));
+    }
+    if (std::ranges::count(hosts.names, name) > 1) {
+      throw UsageError(
+          fmt::format("--hosts names {} twice; name it once, its ranks are a block", name));
+    }
+  }
+  if (hosts.agent.find_first_not_of(' ') == std::string::npos) {
+    throw UsageError("--agent names no command; leave it out, or write --agent ssh");
+  }
+}
+
+std::vector<std::string> command_on(const HostsRequest& hosts, const std::string& destination,
+                                    const std::string& text) {
+  std::vector<std::string> command;
+  std::istringstream words(hosts.agent);
+  for (std::string word; words >> word;) command.push_back(word);
+  command.push_back(destination);
+  command.push_back(text);
+  return command;
+}
+
+// A quote within a word ends the quotes, stands alone, and begins them again.
+std::string quoted(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += text.empty() ? "'" : " '";
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += "'";
+  }
+  return text;
+}
+
+std::vector<std::string> settings_of(const FabricRequest& fabric) {
+  std::vector<std::string> settings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (std::ranges::any_of(passed_on, [&](auto start) { return text.starts_with(start); })) {
+      settings.emplace_back(text);
+    }
+  }
+  // The later ones count.
+  for (std::string& setting : environment_of(fabric)) settings.push_back(std::move(setting));
+  return settings;
 }
 
 int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest& request,

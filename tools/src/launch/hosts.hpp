@@ -16,7 +16,24 @@ struct HostsRequest {
   bool part = false;  ///< this process was started on one of the hosts
 };
 
-void add_hosts_options(Command& command, HostsRequest& hosts);
+/// Adds --hosts, which help explains by `text`, and --agent.
+void add_hosts_options(Command& command, HostsRequest& hosts, const std::string& text);
+
+/// Throws UsageError for names that are no hosts or stand twice, and for an empty agent.
+void check_hosts(const HostsRequest& hosts);
+
+/// What to execute here so that the shell of `destination` gets `text`: the agent and its
+/// arguments.
+[[nodiscard]] std::vector<std::string> command_on(const HostsRequest& hosts,
+                                                  const std::string& destination,
+                                                  const std::string& text);
+
+/// `words` for a shell, each in quotes: "'a' 'b'".
+[[nodiscard]] std::string quoted(const std::vector<std::string>& words);
+
+/// "NAME=value" of this process' environment that processes on other hosts need: what concerns
+/// links, plug-ins and kernels. What `fabric` asks for comes last.
+[[nodiscard]] std::vector<std::string> settings_of(const FabricRequest& fabric);
 
 /// Starts the ranks of `command` on several hosts, in equal blocks, and waits for them: as
 /// launch(), with `rondo run --part` on each host for the ranks there. Without a number of ranks

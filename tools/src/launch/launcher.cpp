@@ -311,7 +311,9 @@ void add_run(Command& root) {
   add_placement_options(run, request->placement);
   add_fabric_options(run, request->fabric);
   add_flight_record_option(run, request->flight_record, "nowhere");
-  add_hosts_options(run, *hosts);
+  add_hosts_options(run, *hosts,
+                    "Start the ranks on these hosts, in equal blocks, instead of here");
+  run.flag("--part", hosts->part, "").hidden();
   run.footer(
       "Write: rondo run [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
       "A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_THREADS, RONDO_COORDINATOR.\n"

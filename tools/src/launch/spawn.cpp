@@ -57,6 +57,8 @@ void keep_open(const std::vector<int>& descriptors) {
       throw std::system_error(errno, std::generic_category());
     if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
       throw std::system_error(errno, std::generic_category());
+    if (spawn.errors >= 0 && dup2(spawn.errors, STDERR_FILENO) < 0)
+      throw std::system_error(errno, std::generic_category());
     keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);

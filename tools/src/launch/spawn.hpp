@@ -24,6 +24,7 @@ struct Spawn {
   bool keeps_stdin = true;                    ///< else it reads /dev/null
   int input = -1;                             ///< becomes its standard input; -1: as above
   int output = -1;                            ///< becomes its standard output; -1: ours
+  int errors = -1;                            ///< becomes its standard error; -1: ours
   bool own_group = false;                     ///< the terminal's signals do not reach it
   sigset_t signal_mask = {};                  ///< what it starts with
 };

@@ -13,6 +13,7 @@
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 #include "recorder/recorder.hpp"
+#include "shm/arena.hpp"
 
 namespace rondo::transport {
 
@@ -48,6 +49,11 @@ const std::string& World::route() const noexcept { return core_->route(); }
 Communicator& World::communicator() noexcept { return *communicator_; }
 
 SharedArena& World::arena() noexcept { return core_->arena(); }
+
+AdoptedMemory World::adopt(std::span<std::byte> memory) {
+  if (memory.empty()) return {};
+  return {core_, memory, core_->arena_core().adopt(memory)};
+}
 
 void World::progress() {
   while (core_->progress()) {

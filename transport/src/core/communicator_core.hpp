@@ -168,6 +168,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] Progress step_between_nodes(OperationRecord& record);
   bool drain_headers();
   void compare_header(OperationRecord& record);
+  void divide_average(const OperationRecord& record) const;
   void compare_all_headers();
 
   // Failures.

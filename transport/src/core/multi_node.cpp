@@ -12,7 +12,9 @@
 
 #include "core/channel.hpp"
 #include "core/communicator_core.hpp"
+#include "core/names.hpp"
 #include "core/world_core.hpp"
+#include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -172,11 +174,27 @@ bool CommunicatorCore::drain_headers() {
     if (record->stage != Stage::draining) continue;
     if (!multi_node_->headers_are_through(*record)) break;
     compare_header(*record);
+    divide_average(*record);
     record->enter(Stage::complete);
     moved = true;
   }
   unlist_complete();
   return moved;
+}
+
+// Between nodes ranks join sums. No rank reads or writes the output any more.
+void CommunicatorCore::divide_average(const OperationRecord& record) const {
+  const Posted& posted = record.posted;
+  const shm::Fingerprint& asked = posted.fingerprint;
+  const bool elsewhere =
+      asked.collective == shm::Collective::reduce && !posted.is_root(group_.index());
+  if (!reduces(asked.collective) || asked.op != ReduceOp::avg || elsewhere) return;
+  const Division divide = find_division(asked.type);
+  const Block& result = posted.output;
+  for (std::size_t row = 0; row < result.rows; ++row) {
+    divide(result.data + row * result.stride_bytes, result.row_bytes / size_of(asked.type),
+           group_.count());
+  }
 }
 
 // Whatever an algorithm waits for, a difference explains it.

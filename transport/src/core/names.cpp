@@ -17,16 +17,18 @@ namespace {
 constexpr std::array collective_names{"allreduce",      "broadcast", "allgather", "barrier",
                                       "reduce_scatter", "reduce",    "alltoall"};
 constexpr std::array call_names{"send", "recv", "sendrecv", "put_signal", "wait_signal"};
-constexpr std::array type_names{"f32", "f64", "bf16", "i32", "i64", "u8"};
-constexpr std::array reduction_names{"sum", "min", "max"};
+constexpr std::array type_names{"f32", "f64", "bf16", "i32", "i64", "u8",
+                                "f16", "i8",  "i16",  "u16", "u32", "u64"};
+constexpr std::array reduction_names{"sum", "min",     "max",    "prod",
+                                     "avg", "bit_and", "bit_or", "bit_xor"};
 constexpr std::array stage_names{"queued",   "published", "running",
                                  "draining", "complete",  "failed"};
 constexpr std::array waiting_names{"auto", "spin", "yield", "block"};
 
 static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::alltoall) + 1);
 static_assert(call_names.size() == static_cast<std::size_t>(PointToPointCall::wait_signal) + 1);
-static_assert(type_names.size() == static_cast<std::size_t>(ElementType::u8) + 1);
-static_assert(reduction_names.size() == static_cast<std::size_t>(ReduceOp::max) + 1);
+static_assert(type_names.size() == static_cast<std::size_t>(ElementType::u64) + 1);
+static_assert(reduction_names.size() == static_cast<std::size_t>(ReduceOp::bit_xor) + 1);
 static_assert(stage_names.size() == static_cast<std::size_t>(Stage::failed) + 1);
 static_assert(waiting_names.size() == static_cast<std::size_t>(Waiting::block) + 1);
 

@@ -14,6 +14,7 @@
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "core/world_core.hpp"
+#include "shm/arena.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -47,6 +48,13 @@ std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
   hash.add(rows);
   for (const std::size_t count : counts) hash.add(count);
   return hash.value();
+}
+
+// Floating point has no bit operations, as in MPI.
+void check_op(ElementType type, ReduceOp op, const char* operation) {
+  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  require(!bits || is_integer(type), operation, name_of(op), " is for integers, not for ",
+          name_of(type));
 }
 
 // Rows may lie apart in memory, but must not overlap.
@@ -147,6 +155,7 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
 
 // In place or apart; both buffers are dense, because the public call takes spans.
 OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, ReduceOp op) {
+  check_op(in.type, op, "allreduce");
   check_equal(in, out, "allreduce");
   check_apart(in, as_const_block(out), 0, "allreduce");
   return take_record(in, out,
@@ -158,6 +167,7 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
 
 // The output counts at the root only.
 OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op) {
+  check_op(in.type, op, "reduce");
   check_root(root, group_, "reduce");
   if (root == group_.rank) {
     check_equal(in, out, "reduce");
@@ -175,6 +185,7 @@ OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int 
 // that `out` lies exactly where the own share of `in` does.
 OperationRecord& CommunicatorCore::prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                                           std::span<const std::size_t> counts) {
+  check_op(in.type, op, "reduce_scatter");
   const std::size_t element = size_of(in.type);
   const Shares shares =
       check_shares(counts, group_, out.row_bytes, element, "reduce_scatter", "out");
@@ -264,6 +275,12 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
+  const ArenaCore& arena = world_->arena_core();
+  for (std::size_t i = 0; i < record.parts.size(); ++i) {
+    Part& part = record.parts[i];
+    part.out.data = arena.resolve(part.out.data, extent_of(part.out));
+    part.in.data = arena.resolve(part.in.data, extent_of(as_const_block(part.in)));
+  }
   record.stage = Stage::running;
   auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
   record.operation = &operation;
@@ -369,7 +386,8 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
     std::uint64_t offset;
     std::uint64_t bytes;
   };
-  const Extent own{.offset = world_->arena_core().offset_of(mine.data, mine.bytes()),
+  const ArenaCore& arena = world_->arena_core();
+  const Extent own{.offset = arena.offset_of(arena.resolve(mine.data, mine.bytes()), mine.bytes()),
                    .bytes = mine.bytes()};
   require(own.offset != shm::private_memory, "share",
           "the memory does not lie in this rank's arena");

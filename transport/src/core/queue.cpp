@@ -141,7 +141,12 @@ void CommunicatorCore::recycle(OperationRecord& record) noexcept {
 Request CommunicatorCore::post(OperationRecord& record) {
   record.held = true;
   if (failure_) return fail_at_once(record);
-  record.posted.sequence = next_sequence_++;
+  // Not sooner: a Plan may be started before, while and after its memory is adopted.
+  Posted& posted = record.posted;
+  const ArenaCore& arena = world_->arena_core();
+  posted.input.data = arena.resolve(posted.input.data, extent_of(posted.input));
+  posted.output.data = arena.resolve(posted.output.data, extent_of(as_const_block(posted.output)));
+  posted.sequence = next_sequence_++;
   record.stamp = {};
   record.stage = Stage::queued;
   record.lost_since.reset();

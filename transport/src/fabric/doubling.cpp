@@ -71,7 +71,7 @@ class Doubling final : public Operation {
 };
 
 Doubling::Doubling(Group& group, const Posted& posted)
-    : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
+    : reduce_(find_partial_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       folding_(schedule::fold(group.count())),
       role_(folding_.role_of(group.index())),
       bytes_(posted.input.bytes()),

@@ -19,6 +19,7 @@
 #include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 #include "core/communicator_core.hpp"
+#include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -135,7 +136,7 @@ void HierarchicalAllreduce::post_scatter(Group& group, const Posted& posted) {
   scatters_[scatters_posted_ % blocks_under_way] = node.post(
       node.prepare_reduce_scatter(part_of(posted.input, plan_.block(scatters_posted_)),
                                   part_of(posted.output, plan_.shard(scatters_posted_, node_rank_)),
-                                  posted.fingerprint.op, group.levels->shares));
+                                  partial_op(posted.fingerprint.op), group.levels->shares));
   scatters_posted_ += 1;
 }
 

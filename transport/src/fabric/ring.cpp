@@ -102,7 +102,7 @@ auto span_of(const AnyBlock& block, const Range& range) {
 }
 
 Ring::Ring(Group& group, const Posted& posted)
-    : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
+    : reduce_(find_partial_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       half_(schedule::ring_half(group.count())),
       first_step_(posted.fingerprint.collective == Collective::allgather ? half_ : 0),
       steps_(posted.fingerprint.collective == Collective::allreduce ? 2 * half_ : half_),

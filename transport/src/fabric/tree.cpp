@@ -149,7 +149,7 @@ class TreeReduce final : public Operation {
 };
 
 TreeReduce::TreeReduce(Group& group, const Posted& posted)
-    : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
+    : reduce_(find_partial_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       tree_(group.index(), static_cast<std::size_t>(posted.fingerprint.root), group.count()),
       children_(tree_.children()),
       bytes_(posted.input.bytes()),

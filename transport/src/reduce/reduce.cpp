@@ -6,33 +6,40 @@ namespace rondo::transport {
 
 namespace baseline {
 Reduction find(ElementType type, ReduceOp op);
-}
+Division find_division(ElementType type);
+}  // namespace baseline
 #ifdef RONDO_X86_SETS
 namespace avx2 {
 Reduction find(ElementType type, ReduceOp op);
-}
+Division find_division(ElementType type);
+}  // namespace avx2
 namespace avx512 {
 Reduction find(ElementType type, ReduceOp op);
-}
+Division find_division(ElementType type);
+}  // namespace avx512
 #endif
 
 std::span<const ReductionTable> reduction_tables() noexcept {
 #ifdef RONDO_X86_SETS
   static const std::array tables{
-      ReductionTable{"baseline", true, &baseline::find},
-      ReductionTable{"avx2", __builtin_cpu_supports("avx2") != 0, &avx2::find},
+      ReductionTable{"baseline", true, &baseline::find, &baseline::find_division},
+      ReductionTable{"avx2", __builtin_cpu_supports("avx2") != 0, &avx2::find,
+                     &avx2::find_division},
       ReductionTable{
           "avx512",
           __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0,
-          &avx512::find},
+          &avx512::find, &avx512::find_division},
   };
 #else
-  static const std::array tables{ReductionTable{"baseline", true, &baseline::find}};
+  static const std::array tables{
+      ReductionTable{"baseline", true, &baseline::find, &baseline::find_division}};
 #endif
   return tables;
 }
 
-Reduction find_reduction(ElementType type, ReduceOp op) noexcept {
+namespace {
+
+const ReductionTable& best_table() noexcept {
   static const ReductionTable* const best = [] {
     const ReductionTable* found = nullptr;
     for (const ReductionTable& table : reduction_tables()) {
@@ -40,7 +47,15 @@ Reduction find_reduction(ElementType type, ReduceOp op) noexcept {
     }
     return found;
   }();
-  return best->find(type, op);
+  return *best;
 }
+
+}  // namespace
+
+Reduction find_reduction(ElementType type, ReduceOp op) noexcept {
+  return best_table().find(type, op);
+}
+
+Division find_division(ElementType type) noexcept { return best_table().find_division(type); }
 
 }  // namespace rondo::transport

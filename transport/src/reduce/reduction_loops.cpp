@@ -49,7 +49,47 @@ struct Storage<Bfloat16> {
   }
 };
 
-struct Sum {
+template <>
+struct Storage<Float16> {
+  using Sum = float;
+  static constexpr std::uint32_t bias = 112U << 23U;  // between the exponents of the two formats
+  static constexpr float smallest = 0x1p-24F;
+
+  // By integers, which the compiler makes vectors of, and which do not flush denormals.
+  static float load(Float16 value) {
+    const std::uint32_t sign = (value.bits & 0x8000U) << 16U;
+    const std::uint32_t rest = value.bits & 0x7FFFU;
+    const std::uint32_t normal = (rest << 13U) + bias;
+    const std::uint32_t finite_or_not = rest >= 0x7C00U ? normal + bias : normal;
+    const float denormal = static_cast<float>(static_cast<std::int32_t>(rest)) * smallest;
+    const auto small = __builtin_bit_cast(std::uint32_t, denormal);
+    return __builtin_bit_cast(float, sign | (rest < 0x400U ? small : finite_or_not));
+  }
+  // Round to nearest even; a NaN stays one. In the sum with one half the last bit of the float is
+  // that of a denormal half.
+  static Float16 store(float value) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, value);
+    const std::uint32_t sign = (bits >> 16U) & 0x8000U;
+    const std::uint32_t rest = bits & 0x7FFFFFFFU;
+    const std::uint32_t normal = (rest - bias + 0xFFFU + ((rest >> 13U) & 1U)) >> 13U;
+    const float shifted = __builtin_bit_cast(float, rest) + 0.5F;
+    const std::uint32_t denormal = __builtin_bit_cast(std::uint32_t, shifted) - 0x3F000000U;
+    std::uint32_t half = rest < 0x38800000U ? denormal : normal;
+    half = rest >= 0x47800000U ? 0x7C00U : half;
+    half = rest > 0x7F800000U ? 0x7E00U | ((rest >> 13U) & 0x3FFU) : half;
+    return {static_cast<std::uint16_t>(sign | half)};
+  }
+};
+
+// What most operations do to the join of all sources: nothing.
+struct Unfinished {
+  template <typename T>
+  static T finish(T joined, std::size_t /*sources*/) {
+    return joined;
+  }
+};
+
+struct Sum : Unfinished {
   template <typename T>
   static T join(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
@@ -61,6 +101,50 @@ struct Sum {
   }
 };
 
+// C++ multiplies small integers as int, which would overflow.
+struct Prod : Unfinished {
+  template <typename T>
+  static T join(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+
+struct Avg {
+  template <typename T>
+  static T join(T a, T b) {
+    return Sum::join(a, b);
+  }
+  template <typename T>
+  static T finish(T joined, std::size_t sources) {
+    return static_cast<T>(joined / static_cast<T>(sources));
+  }
+};
+
+struct BitAnd : Unfinished {
+  template <typename T>
+  static T join(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct BitOr : Unfinished {
+  template <typename T>
+  static T join(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct BitXor : Unfinished {
+  template <typename T>
+  static T join(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
 template <typename T>
 bool is_nan(T value) {
   if constexpr (std::is_floating_point_v<T>) return __builtin_isnan(value);
@@ -68,14 +152,14 @@ bool is_nan(T value) {
 }
 
 // A NaN gets through whichever side it comes from.
-struct Min {
+struct Min : Unfinished {
   template <typename T>
   static T join(T a, T b) {
     return (b < a || is_nan(b)) ? b : a;
   }
 };
 
-struct Max {
+struct Max : Unfinished {
   template <typename T>
   static T join(T a, T b) {
     return (b > a || is_nan(b)) ? b : a;
@@ -116,7 +200,7 @@ void reduce_two(const T* a, const T* b, T* into, T* also_into, std::size_t begin
     }
     RONDO_INDEPENDENT
     for (std::size_t k = i; k < last; ++k) {
-      const T value = S::store(Op::join(S::load(a[k]), S::load(b[k])));
+      const T value = S::store(Op::finish(Op::join(S::load(a[k]), S::load(b[k])), 2));
       into[k] = value;
       if constexpr (Both) also_into[k] = value;
     }
@@ -144,7 +228,9 @@ void reduce_many(const std::byte* const* sources, std::size_t source_count,
     for (std::size_t d = 0; d < destination_count; ++d) {
       T* into = typed<T>(destinations[d]) + i;
       if (destination_count > 1) prefetch_to_write(into);
-      for (std::size_t k = 0; k < count; ++k) into[k] = S::store(sums[k]);
+      for (std::size_t k = 0; k < count; ++k) {
+        into[k] = S::store(Op::finish(sums[k], source_count));
+      }
     }
   }
 }
@@ -167,15 +253,96 @@ void reduce(const std::byte* const* sources, std::size_t source_count,
   reduce_many<T, Op>(sources, source_count, destinations, destination_count, begin, end);
 }
 
+// Bits do not know which elements they belong to.
+template <typename T, typename Op>
+void reduce_bits(const std::byte* const* sources, std::size_t source_count,
+                 std::byte* const* destinations, std::size_t destination_count, std::size_t begin,
+                 std::size_t end) {
+  reduce<std::uint8_t, Op>(sources, source_count, destinations, destination_count,
+                           begin * sizeof(T), end * sizeof(T));
+}
+
+// Sums and products of signed and unsigned integers are the same bits.
+template <typename T>
+struct UnsignedOf {
+  using Type = T;
+};
+template <typename T>
+  requires std::is_integral_v<T>
+struct UnsignedOf<T> {
+  using Type = std::make_unsigned_t<T>;
+};
+
 template <typename T>
 Reduction find_op(ReduceOp op) {
+  using U = typename UnsignedOf<T>::Type;
   switch (op) {
     case ReduceOp::sum:
-      return &reduce<T, Sum>;
+      return &reduce<U, Sum>;
+    case ReduceOp::prod:
+      return &reduce<U, Prod>;
     case ReduceOp::min:
       return &reduce<T, Min>;
     case ReduceOp::max:
       return &reduce<T, Max>;
+    case ReduceOp::avg:
+      return &reduce<T, Avg>;
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    switch (op) {
+      case ReduceOp::bit_and:
+        return &reduce_bits<T, BitAnd>;
+      case ReduceOp::bit_or:
+        return &reduce_bits<T, BitOr>;
+      case ReduceOp::bit_xor:
+        return &reduce_bits<T, BitXor>;
+      default:
+        break;
+    }
+  }
+  return nullptr;
+}
+
+// Divides elements of one array, after their sum was made in several steps.
+template <typename T>
+void divide(std::byte* data, std::size_t count, std::size_t divisor) {
+  using S = Storage<T>;
+  T* elements = typed<T>(data);
+  for (std::size_t i = 0; i < count; ++i) {
+    elements[i] = S::store(Avg::finish(S::load(elements[i]), divisor));
+  }
+}
+
+// Calls use.operator()<T>() with the C++ type of the elements.
+template <typename Result, typename Use>
+Result with_type(ElementType type, Use use) {
+  switch (type) {
+    case ElementType::f32:
+      return use.template operator()<float>();
+    case ElementType::f64:
+      return use.template operator()<double>();
+    case ElementType::bf16:
+      return use.template operator()<Bfloat16>();
+    case ElementType::f16:
+      return use.template operator()<Float16>();
+    case ElementType::i8:
+      return use.template operator()<std::int8_t>();
+    case ElementType::i16:
+      return use.template operator()<std::int16_t>();
+    case ElementType::i32:
+      return use.template operator()<std::int32_t>();
+    case ElementType::i64:
+      return use.template operator()<std::int64_t>();
+    case ElementType::u8:
+      return use.template operator()<std::uint8_t>();
+    case ElementType::u16:
+      return use.template operator()<std::uint16_t>();
+    case ElementType::u32:
+      return use.template operator()<std::uint32_t>();
+    case ElementType::u64:
+      return use.template operator()<std::uint64_t>();
   }
   return nullptr;
 }
@@ -183,23 +350,14 @@ Reduction find_op(ReduceOp op) {
 }  // namespace
 
 Reduction find(ElementType type, ReduceOp op);
+Division find_division(ElementType type);
 
 Reduction find(ElementType type, ReduceOp op) {
-  switch (type) {
-    case ElementType::f32:
-      return find_op<float>(op);
-    case ElementType::f64:
-      return find_op<double>(op);
-    case ElementType::bf16:
-      return find_op<Bfloat16>(op);
-    case ElementType::i32:
-      return find_op<std::int32_t>(op);
-    case ElementType::i64:
-      return find_op<std::int64_t>(op);
-    case ElementType::u8:
-      return find_op<std::uint8_t>(op);
-  }
-  return nullptr;
+  return with_type<Reduction>(type, [op]<typename T>() { return find_op<T>(op); });
+}
+
+Division find_division(ElementType type) {
+  return with_type<Division>(type, []<typename T>() -> Division { return &divide<T>; });
 }
 
 }  // namespace rondo::transport::RONDO_REDUCTION_SET

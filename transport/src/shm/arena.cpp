@@ -133,7 +133,8 @@ bool ArenaCore::quarantined(std::size_t offset) const noexcept {
 }
 
 bool ArenaCore::contains(const void* data, std::size_t bytes) const noexcept {
-  return offset_of(data, bytes) != shm::private_memory;
+  return offset_of(resolve(static_cast<const std::byte*>(data), bytes), bytes) !=
+         shm::private_memory;
 }
 
 // Compared as numbers: pointers into different objects must not be.

@@ -53,6 +53,21 @@ class ArenaCore {
   /// A peer may still store into [offset, offset + bytes): until `over` says that it cannot, what
   /// is freed there is not handed out again.
   void quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over);
+
+  /// Replaces the pages of `memory` by pages of the arena with the same contents; these pages. See
+  /// World::adopt(). In adoption.cpp, as the next two.
+  [[nodiscard]] std::span<std::byte> adopt(std::span<std::byte> memory);
+  /// What adopt() returned is not the arena's any more, unless it could not be `made_private`.
+  void forget(std::span<std::byte> pages, bool made_private) noexcept;
+  /// The address in the arena of [data, data + bytes) where that lies in adopted memory; else
+  /// `data` itself.
+  template <typename Byte>
+  [[nodiscard]] Byte* resolve(Byte* data, std::size_t bytes) const noexcept {
+    if (adopted_.empty()) return data;
+    return const_cast<Byte*>(look_up_adopted(data, bytes));
+  }
+
+  /// In the arena itself, or in adopted memory?
   [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
   /// The offset of `data` in the arena, or shm::private_memory.
   [[nodiscard]] std::uint64_t offset_of(const void* data, std::size_t bytes) const noexcept;
@@ -65,7 +80,14 @@ class ArenaCore {
     std::function<bool()> over;
   };
 
+  struct Adopted {
+    std::size_t bytes;
+    std::size_t offset;  // in the arena
+  };
+
   void grow(std::size_t bytes);
+  [[nodiscard]] const std::byte* look_up_adopted(const std::byte* data,
+                                                 std::size_t bytes) const noexcept;
   void end_quarantines();
   [[nodiscard]] bool quarantined(std::size_t offset) const noexcept;
 
@@ -73,7 +95,8 @@ class ArenaCore {
   Growth on_growth_;
   RangeAllocator ranges_;
   std::vector<Quarantine> quarantines_;
-  std::vector<std::size_t> freed_;  // ranges that are freed, but in quarantine
+  std::vector<std::size_t> freed_;             // ranges that are freed, but in quarantine
+  std::map<std::uintptr_t, Adopted> adopted_;  // by the address of the first page
 };
 
 }  // namespace rondo::transport

@@ -60,14 +60,30 @@ enum {
   RONDO_BF16 = 2, /* the upper half of an IEEE float; sums are made in fp32 */
   RONDO_I32 = 3,
   RONDO_I64 = 4,
-  RONDO_U8 = 5
+  RONDO_U8 = 5,
+  RONDO_F16 = 6, /* IEEE half precision; sums are made in fp32 */
+  RONDO_I8 = 7,
+  RONDO_I16 = 8,
+  RONDO_U16 = 9,
+  RONDO_U32 = 10,
+  RONDO_U64 = 11
 };
 
 /* How a reduction joins two elements. Ranks are joined in rank order. Integers wrap around; with
- * min and max a NaN on any rank makes the result NaN. */
+ * min and max a NaN on any rank makes the result NaN. RONDO_AVG is the sum divided by the number of
+ * ranks, for integers rounded towards zero. The bit operations are for integers. */
 typedef int rondo_op;
 
-enum { RONDO_SUM = 0, RONDO_MIN = 1, RONDO_MAX = 2 };
+enum {
+  RONDO_SUM = 0,
+  RONDO_MIN = 1,
+  RONDO_MAX = 2,
+  RONDO_PROD = 3,
+  RONDO_AVG = 4,
+  RONDO_BIT_AND = 5,
+  RONDO_BIT_OR = 6,
+  RONDO_BIT_XOR = 7
+};
 
 /* How a rank waits for its peers. */
 enum {
@@ -81,6 +97,7 @@ typedef struct rondo_world rondo_world;
 typedef struct rondo_communicator rondo_communicator;
 typedef struct rondo_request rondo_request;
 typedef struct rondo_plan rondo_plan;
+typedef struct rondo_adopted rondo_adopted;
 
 /* A wait that has lasted for rondo_options.stall_warning_ms. Its texts live as long as the call. */
 typedef struct rondo_stall {
@@ -230,7 +247,17 @@ RONDO_API rondo_status rondo_world_set_dump_folder(rondo_world* world, const cha
 RONDO_API rondo_status rondo_allocate(rondo_world* world, size_t bytes, void** memory);
 /* Gives it back; NULL does nothing. No operation may still use it. */
 RONDO_API rondo_status rondo_deallocate(rondo_world* world, void* memory);
-/* 1 when all of [data, data + bytes) is such memory of this rank, else 0. */
+/* Makes a buffer that was allocated elsewhere such memory, where it lies: addresses and contents
+ * stay, until rondo_adopted_free(). Whole pages are replaced, so no other thread may write to what
+ * lies on the first and last page meanwhile, and of two buffers that share a page only one can be
+ * adopted. RONDO_INVALID_ARGUMENT for memory of stacks, files or other processes. 0 bytes are
+ * allowed. */
+RONDO_API rondo_status rondo_adopt(rondo_world* world, void* memory, size_t bytes,
+                                   rondo_adopted** adopted);
+/* Makes it ordinary memory again; needed before it is freed. No operation may be pending on it. On
+ * the World's thread; the world may be gone. NULL does nothing. */
+RONDO_API void rondo_adopted_free(rondo_adopted* adopted);
+/* 1 when all of [data, data + bytes) is memory of this rank that the node can reach, else 0. */
 RONDO_API int rondo_arena_contains(const rondo_world* world, const void* data, size_t bytes);
 /* Bytes handed out at the moment. */
 RONDO_API size_t rondo_arena_used_bytes(const rondo_world* world);

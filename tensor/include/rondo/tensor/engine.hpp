@@ -16,6 +16,8 @@ namespace rondo::tensor {
 ///   them, and each call uses `threads` OpenMP threads. Builds without OpenMP run our own
 ///   kernels on the calling thread.
 /// - **Denormals** are flushed to zero on every thread of the team.
+/// - **The host program** has its own settings back (the number of OpenMP threads, the handling of
+///   denormals) when the last of a thread's engines has ended on the thread that made it.
 /// - **Allocation** happens when a kernel is made, not when it runs.
 class RONDO_TENSOR_API Engine {
  public:

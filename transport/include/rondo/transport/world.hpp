@@ -18,6 +18,7 @@
 namespace rondo::transport {
 
 class ArenaCore;
+class WorldCore;
 
 /// Memory that every rank of the node can reach: buffers allocated here are reduced in place.
 ///
@@ -34,7 +35,7 @@ class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
   SharedArena& operator=(const SharedArena&) = delete;
   ~SharedArena() override;
 
-  /// Does all of [data, data + bytes) lie in this arena?
+  /// Does all of [data, data + bytes) lie in this arena, or in memory that it has adopted?
   [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
 
   /// Bytes handed out at the moment.
@@ -47,6 +48,37 @@ class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;
 
   std::unique_ptr<ArenaCore> core_;
+};
+
+/// Memory of the caller that is in the arena for as long as this lives; see World::adopt(). Moving
+/// is cheap and does not touch the memory.
+///
+/// Belongs to the World's thread, and may outlive the World.
+class RONDO_TRANSPORT_API AdoptedMemory {
+ public:
+  AdoptedMemory() noexcept = default;
+  AdoptedMemory(AdoptedMemory&& other) noexcept;
+  AdoptedMemory& operator=(AdoptedMemory&& other) noexcept;
+  AdoptedMemory(const AdoptedMemory&) = delete;
+  AdoptedMemory& operator=(const AdoptedMemory&) = delete;
+  /// Releases.
+  ~AdoptedMemory();
+
+  /// Makes it ordinary memory again, at the same addresses and with the same contents. No operation
+  /// may be pending on it. Where the kernel has no memory for that, it stays usable as it is.
+  void release() noexcept;
+
+  /// What was adopted; empty after release().
+  [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_; }
+
+ private:
+  friend class World;
+  AdoptedMemory(std::weak_ptr<WorldCore> world, std::span<std::byte> memory,
+                std::span<std::byte> pages) noexcept;
+
+  std::weak_ptr<WorldCore> world_;
+  std::span<std::byte> memory_;
+  std::span<std::byte> pages_;
 };
 
 /// What a rank has moved and how long it took, since its World began. Differences of two
@@ -72,7 +104,6 @@ struct Counters {
 };
 
 class Team;
-class WorldCore;
 
 /// How a rank waits for its peers.
 enum class Waiting {
@@ -196,6 +227,20 @@ class RONDO_TRANSPORT_API World {
 
   /// This rank's shared memory.
   [[nodiscard]] SharedArena& arena() noexcept;
+
+  /// Puts a buffer that was allocated elsewhere into the arena, where it lies: its addresses and
+  /// contents stay, and until what is returned is released or destroyed it is reduced in place, as
+  /// if arena() had allocated it. Copies the memory once, and once more at the release. Local.
+  ///
+  /// Whole pages are replaced, so what lies beside the buffer on its first and last page is
+  /// adopted, too: no other thread may write to any of it meanwhile, and of two buffers that share
+  /// a page only one can be adopted. The memory must be released before it is freed. After a fork()
+  /// the child shares it with the parent.
+  ///
+  /// Throws std::invalid_argument for memory that is not private, readable and writable (such as
+  /// memory of files or of other processes), lies on a stack, or is adopted already, and
+  /// Error(Errc::out_of_memory).
+  [[nodiscard]] AdoptedMemory adopt(std::span<std::byte> memory);
 
   /// Advances every pending operation of this rank as far as it goes without waiting.
   void progress();

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "machine.hpp"
+
+namespace rondo::tools {
+
+/// How much a finding matters. Only a problem changes the exit status.
+enum class Level {
+  ok,
+  note,     ///< worth knowing
+  warning,  ///< slower than it could be
+  problem,  ///< something does not work
+};
+
+/// A value of a finding, for programs; monostate: not known.
+using Fact = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+
+/// `value`, or nothing where it is not known.
+template <class T>
+[[nodiscard]] Fact fact_if(bool known, T value) {
+  Fact fact;
+  if (known) fact = std::move(value);
+  return fact;
+}
+
+/// What one check of `rondo doctor` has found.
+struct Finding {
+  std::string check = {};  ///< its name, which is stable, and names its section of the documents
+  Level level = Level::ok;
+  std::string found = {};   ///< the value, for people
+  std::string source = {};  ///< where it was read, or how it was measured
+  std::string means = {};   ///< one or two sentences
+  std::string advice = {};  ///< one sentence; empty: nothing needs to be done
+  std::vector<std::pair<std::string, Fact>> values = {};  ///< under names that are stable
+  std::string host = {};                                  ///< where it was found; empty: here
+};
+
+/// What is examined.
+struct Subject {
+  std::filesystem::path root = "/";  ///< below which the files of the kernel are read
+  Machine machine = {};
+  PlacementRequest request = {};  ///< what the user wants to start here
+
+  // Of `request`, as `rondo run` would start it; see examine_placement().
+  int ranks = 1;
+  int threads = 1;  ///< of each rank
+
+  [[nodiscard]] int all_threads() const noexcept { return ranks * threads; }
+};
+
+/// Fills in ranks and threads, even where `rondo run` would refuse them.
+void choose_placement(Subject& subject);
+
+// The checks that only read. Each reads what it needs below `subject.root`.
+[[nodiscard]] Finding check_processor(const Subject& subject);
+[[nodiscard]] Finding check_cpus(const Subject& subject);
+[[nodiscard]] Finding check_cpu_quota(const Subject& subject);
+[[nodiscard]] Finding check_frequency(const Subject& subject);
+[[nodiscard]] Finding check_kernel_release(const Subject& subject);
+[[nodiscard]] Finding check_container(const Subject& subject);
+[[nodiscard]] Finding check_open_files(const Subject& subject);
+[[nodiscard]] Finding check_locked_memory(const Subject& subject);
+[[nodiscard]] Finding check_ptrace(const Subject& subject);
+[[nodiscard]] Finding check_memory(const Subject& subject);
+[[nodiscard]] Finding check_shared_memory(const Subject& subject);
+[[nodiscard]] Finding check_huge_pages(const Subject& subject);
+[[nodiscard]] Finding check_network(const Subject& subject);
+
+/// All of the above, in the order of the report.
+[[nodiscard]] std::vector<Finding> read_findings(const Subject& subject);
+
+/// One thread that computed the same convolution again and again.
+struct KernelRun {
+  int cpu = -1;                    ///< to which it was bound; -1: none
+  double calls_per_second = 0.0;   ///< by the clock
+  double share_of_cpu = 0.0;       ///< processor time, divided by the time that has passed
+  double gflops_per_second = 0.0;  ///< by the clock
+  double milliseconds_a_call = 0.0;
+};
+
+/// The convolution on one thread, then on `threads` at once, for a fraction of a second each.
+[[nodiscard]] std::vector<KernelRun> run_kernels(const Subject& subject, int threads);
+
+[[nodiscard]] Finding judge_kernel(const KernelRun& alone);
+/// `together` are as many threads as were measured, at most those of the subject.
+[[nodiscard]] Finding judge_kernels(const Subject& subject, const KernelRun& alone,
+                                    const std::vector<KernelRun>& together);
+
+/// The checks that compute: the first of the above, and with several threads both.
+[[nodiscard]] std::vector<Finding> measure_kernels(const Subject& subject);
+
+}  // namespace rondo::tools

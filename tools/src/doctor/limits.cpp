@@ -1,0 +1,352 @@
+// Checks of what surrounds a process: the kernel, a container, its limits, its memory and the
+// network interfaces of the host.
+//
+// Each check reads one thing and knows what Rondo needs of it: the numbers here are those that the
+// transport asks for when it starts.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "doctor/finding.hpp"
+#include "doctor/kernel_files.hpp"
+
+namespace rondo::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t mebibyte = 1024 * 1024;
+
+// UCX locks 37 MB for each interface with rc.
+constexpr std::int64_t lockable_bytes = 64 * mebibyte;
+
+// A rank with its libraries, before it has a model.
+constexpr double rank_bytes = 256.0 * mebibyte;
+
+// Descriptors that a rank has open before it connects to others, and some of the program's.
+constexpr std::int64_t own_descriptors = 24;
+
+// Names of what lies in a folder below `root`, sorted.
+std::vector<std::string> entries_of(const fs::path& root, const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root / folder, none)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+Fact as_fact(const std::optional<std::int64_t>& number) {
+  return fact_if(number.has_value(), number.value_or(0));
+}
+
+std::string limit_text(const std::optional<std::int64_t>& limit) {
+  return limit ? std::to_string(*limit) : "unlimited";
+}
+
+// What tells of a container, or of a job's own group; empty when nothing does.
+std::string container_hint(const fs::path& root) {
+  std::error_code none;
+  for (const char* mark : {".dockerenv", "run/.containerenv", "singularity", ".singularity.d"}) {
+    if (fs::exists(root / mark, none)) return std::string("/") + mark;
+  }
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    for (const char* word : {"docker", "kubepods", "containerd", "libpod", "lxc"}) {
+      if (line.find(word) != std::string::npos) return "'" + line + "' in /proc/self/cgroup";
+    }
+  }
+  // The first process of a container has the variable; that of a machine does not.
+  std::ifstream first(root / "proc/1/environ");
+  for (std::string entry; std::getline(first, entry, '\0');) {
+    if (entry.starts_with("container=")) return entry + " in /proc/1/environ";
+  }
+  return {};
+}
+
+// The size of /dev/shm as its mount says it, in bytes; nothing when it says none.
+std::optional<std::int64_t> shm_bytes(const fs::path& root, bool& mounted) {
+  std::ifstream file(root / "proc/self/mounts");
+  std::optional<std::int64_t> bytes;
+  mounted = false;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string device;
+    std::string place;
+    std::string type;
+    std::string options;
+    if (!(words >> device >> place >> type >> options) || place != "/dev/shm") continue;
+    // A later mount hides an earlier one.
+    mounted = true;
+    bytes.reset();
+    const std::size_t size = ("," + options).find(",size=");
+    if (size == std::string::npos) continue;
+    const std::string text = options.substr(size + std::string("size=").size());
+    const auto number = number_of(text);
+    const std::size_t unit = text.find_first_not_of("0123456789");
+    const bool kibibytes = unit != std::string::npos && text[unit] == 'k';
+    if (number) bytes = kibibytes ? *number * 1024 : *number;
+  }
+  return bytes;
+}
+
+// The speed of a network interface, and how it is called in the report.
+struct Interface {
+  std::string name = {};
+  std::int64_t megabits = 0;  // 0: it does not say
+  bool rdma = false;
+};
+
+// "100 Gb/sec (4X EDR)"
+std::int64_t rate_of(const fs::path& root, const std::string& port) {
+  const auto rate = first_line(root, port + "/rate");
+  return rate ? static_cast<std::int64_t>(std::strtod(rate->c_str(), nullptr) * 1000.0) : 0;
+}
+
+// Made for containers and virtual machines: no way to other hosts.
+bool is_internal(const std::string& name) {
+  return name == "lo" ||
+         std::ranges::any_of(std::array{"docker", "veth", "br-", "virbr", "cni"},
+                             [&](const char* start) { return name.starts_with(start); });
+}
+
+// Those that are up: of the network, without loopback, then InfiniBand and RoCE.
+std::vector<Interface> interfaces_below(const fs::path& root) {
+  std::vector<Interface> found;
+  for (const std::string& name : entries_of(root, "sys/class/net")) {
+    const std::string folder = "sys/class/net/" + name;
+    const std::string state = first_line(root, folder + "/operstate").value_or("");
+    if (is_internal(name) || state == "down") continue;
+    // Virtual interfaces say -1, or nothing at all.
+    const auto speed = number_of(first_line(root, folder + "/speed")).value_or(0);
+    found.push_back({name, std::max<std::int64_t>(speed, 0)});
+  }
+  for (const std::string& device : entries_of(root, "sys/class/infiniband")) {
+    for (const std::string& port : entries_of(root, "sys/class/infiniband/" + device + "/ports")) {
+      const std::string folder = "sys/class/infiniband/" + device + "/ports/" + port;
+      const std::string state = first_line(root, folder + "/state").value_or("");
+      if (state.find("ACTIVE") == std::string::npos) continue;
+      found.push_back({device + ":" + port, rate_of(root, folder), true});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Finding check_kernel_release(const Subject& subject) {
+  const std::string release =
+      first_line(subject.root, "proc/sys/kernel/osrelease").value_or("unknown");
+  int major = 0;
+  int minor = 0;
+  const bool known = std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2;
+  Finding finding{.check = "kernel_release", .found = "Linux " + release};
+  finding.source = "/proc/sys/kernel/osrelease";
+  finding.values = {{"release", release}};
+  if (known && std::pair(major, minor) < std::pair(5, 3)) {
+    finding.level = Level::problem;
+    finding.means = "Ranks watch each other through pidfds, which Linux has since 5.3.";
+    finding.advice = "Use a newer kernel.";
+  }
+  return finding;
+}
+
+Finding check_container(const Subject& subject) {
+  const std::string hint = container_hint(subject.root);
+  Finding finding{.check = "container"};
+  finding.found = hint.empty() ? "no sign of a container" : "this is a container: " + hint;
+  finding.source = "/.dockerenv, /run/.containerenv, /proc/self/cgroup, /proc/1/environ";
+  finding.values = {{"container", !hint.empty()}, {"hint", hint}};
+  if (!hint.empty()) {
+    finding.level = Level::note;
+    finding.means =
+        "Memory, CPUs, locked memory and devices are what the container was given, not "
+        "what the machine has.";
+    finding.advice =
+        "If a limit is too low, raise it where the container is started, as in "
+        "docker run --ulimit memlock=-1 --cpuset-cpus 0-7.";
+  }
+  return finding;
+}
+
+// As the transport asks for them: the ranks of a node connect to each other, and rank 0 of several
+// nodes has a store.
+Finding check_open_files(const Subject& subject) {
+  const Limit limit = limit_of(subject.root, "Max open files").value_or(Limit{});
+  const std::int64_t on_node = 5 * std::int64_t{subject.ranks} + 64 + own_descriptors;
+  const std::int64_t as_store = std::int64_t{subject.ranks} + 256 + own_descriptors;
+  Finding finding{.check = "open_files"};
+  finding.found =
+      fmt::format("{} (soft), {} (hard); {} rank{} {} on one host, {} on several",
+                  limit_text(limit.soft), limit_text(limit.hard), subject.ranks,
+                  subject.ranks == 1 ? " needs" : "s need", on_node, std::max(on_node, as_store));
+  finding.source = "Max open files in /proc/self/limits";
+  finding.values = {{"soft", as_fact(limit.soft)},
+                    {"hard", as_fact(limit.hard)},
+                    {"needed", on_node},
+                    {"needed_by_store", std::max(on_node, as_store)}};
+  finding.means = "A rank raises the soft limit by itself, up to the hard one.";
+  if (!limit.hard || *limit.hard >= std::max(on_node, as_store)) return finding;
+  finding.level = *limit.hard < on_node ? Level::problem : Level::warning;
+  finding.means = finding.level == Level::problem
+                      ? "These ranks cannot connect to each other."
+                      : "Ranks of several hosts cannot connect: the store of rank 0 needs more.";
+  finding.advice =
+      "Raise the hard limit (ulimit -Hn; nofile in /etc/security/limits.conf, "
+      "LimitNOFILE of the service).";
+  return finding;
+}
+
+Finding check_locked_memory(const Subject& subject) {
+  const Limit limit = limit_of(subject.root, "Max locked memory").value_or(Limit{});
+  const bool rdma = !entries_of(subject.root, "sys/class/infiniband").empty();
+  const std::optional<std::int64_t>& soft = limit.soft;
+  Finding finding{.check = "locked_memory"};
+  finding.found = fmt::format("{} may be locked{}",
+                              soft ? in_units(static_cast<double>(*soft)) : "any amount of memory",
+                              rdma ? ", and there is InfiniBand or RoCE" : "");
+  finding.source = "Max locked memory in /proc/self/limits; /sys/class/infiniband";
+  finding.values = {
+      {"soft_bytes", as_fact(soft)}, {"hard_bytes", as_fact(limit.hard)}, {"rdma_devices", rdma}};
+  if (!soft || *soft >= lockable_bytes) return finding;
+  finding.level = rdma ? Level::problem : Level::ok;
+  finding.means = rdma ? "InfiniBand and RoCE lock what they send from: UCX cannot open them with "
+                         "less than some 40 MB for each interface."
+                       : "Enough here; only InfiniBand and RoCE need more.";
+  if (rdma) {
+    finding.advice =
+        "Set ulimit -l unlimited (memlock in /etc/security/limits.conf, "
+        "LimitMEMLOCK=infinity of slurmd's or sshd's service).";
+  }
+  return finding;
+}
+
+Finding check_ptrace(const Subject& subject) {
+  const auto scope = number_of(first_line(subject.root, "proc/sys/kernel/yama/ptrace_scope"));
+  Finding finding{.check = "ptrace_scope"};
+  finding.found = scope ? fmt::format("ptrace_scope is {}", *scope) : "no restriction (no Yama)";
+  finding.source = "/proc/sys/kernel/yama/ptrace_scope";
+  finding.values = {{"ptrace_scope", as_fact(scope)}};
+  finding.means = "Rondo hands its shared memory over sockets, and does not need it.";
+  if (scope.value_or(0) == 0) return finding;
+  finding.level = Level::note;
+  finding.means +=
+      " Processes may not read each other's memory (process_vm_readv), so cma of UCX "
+      "and of Open MPI is not used, which makes other programs slower.";
+  finding.advice = "Nothing for Rondo; for the others, sysctl kernel.yama.ptrace_scope=0.";
+  return finding;
+}
+
+Finding check_memory(const Subject& subject) {
+  const auto available = number_of(line_of(subject.root, "proc/meminfo", "MemAvailable"));
+  const auto group = free_group_memory(subject.root);
+  double bytes = static_cast<double>(available.value_or(0)) * 1024.0;
+  const bool by_group = group && (!available || group->amount < bytes);
+  if (by_group) bytes = group->amount;
+  const double per_rank = bytes / subject.ranks;
+  Finding finding{.check = "memory"};
+  finding.found = fmt::format("{} free of {}: {} for each of {} rank{}", in_units(bytes),
+                              in_units(static_cast<double>(subject.machine.memory_bytes)),
+                              in_units(per_rank), subject.ranks, subject.ranks == 1 ? "" : "s");
+  finding.source = by_group ? group->source : "MemAvailable in /proc/meminfo";
+  finding.values = {{"free_bytes", bytes},
+                    {"machine_bytes", static_cast<std::int64_t>(subject.machine.memory_bytes)},
+                    {"limited_by_control_group", by_group}};
+  if (bytes <= 0.0 || per_rank >= rank_bytes) return finding;
+  finding.level = Level::warning;
+  finding.means =
+      "A rank needs some 256 MiB before it has a model; when memory ends, the kernel "
+      "ends a rank (signal 9).";
+  finding.advice =
+      "Start fewer ranks, or end what uses the memory; rondo plan says what a model "
+      "needs.";
+  return finding;
+}
+
+// Memory of memfd_create() is limited by the machine and the control group, not by this mount.
+Finding check_shared_memory(const Subject& subject) {
+  bool mounted = false;
+  const auto bytes = shm_bytes(subject.root, mounted);
+  const std::string size = bytes ? in_units(static_cast<double>(*bytes)) : "half of the memory";
+  Finding finding{.check = "shared_memory"};
+  finding.found = mounted ? "/dev/shm may hold " + size : "/dev/shm is not mounted";
+  finding.source = "/proc/self/mounts";
+  finding.values = {{"dev_shm_bytes", as_fact(bytes)}, {"dev_shm", mounted}};
+  finding.means =
+      "Rondo's shared memory has no file there (memfd); only the memory of the machine "
+      "and of the control group limit it.";
+  constexpr std::int64_t of_docker = 64 * mebibyte;
+  if (mounted && (!bytes || *bytes > of_docker)) return finding;
+  finding.level = Level::note;
+  finding.means += " Other programs put theirs there: PyTorch's data loaders, MPI, UCX's posix.";
+  finding.advice = "Nothing for Rondo; for the others, as in docker run --shm-size=8g.";
+  return finding;
+}
+
+Finding check_huge_pages(const Subject& subject) {
+  const std::string shared = transparent_shared_pages(subject.root);
+  Finding finding{.check = "huge_pages"};
+  finding.found = "transparent huge pages for shared memory: " + shared;
+  finding.source = "/sys/kernel/mm/transparent_hugepage/shmem_enabled, /sys/kernel/mm/hugepages";
+  finding.values = {{"transparent_for_shared_memory", shared}};
+  for (const HugePagePool& pool : huge_page_pools(subject.root)) {
+    const auto bytes = static_cast<double>(pool.page_bytes);
+    if (pool.total > 0) {
+      finding.found +=
+          fmt::format("; {} of {} pages of {} free", pool.free, pool.total, in_units(bytes));
+    }
+    const std::string name = fmt::format("pool_{}k", pool.page_bytes / 1024);
+    finding.values.emplace_back(name + "_total", static_cast<std::int64_t>(pool.total));
+    finding.values.emplace_back(name + "_free", static_cast<std::int64_t>(pool.free));
+  }
+  if (shared == "always" || shared == "within_size" || shared == "force") return finding;
+  finding.level = Level::note;
+  finding.means =
+      "Parameters and gradients lie in pages of 4 KiB; with large models the first "
+      "touch and misses of the TLB take longer than with pages of 2 MiB.";
+  finding.advice = "As root: echo within_size > /sys/kernel/mm/transparent_hugepage/shmem_enabled.";
+  return finding;
+}
+
+Finding check_network(const Subject& subject) {
+  Finding finding{.check = "network"};
+  finding.source = "/sys/class/net/*/operstate, speed; /sys/class/infiniband/*/ports/*/state, rate";
+  std::vector<std::string> parts;
+  for (const Interface& interface : interfaces_below(subject.root)) {
+    parts.push_back(
+        fmt::format("{} ({}{})", interface.name, interface.rdma ? "RDMA, " : "",
+                    interface.megabits > 0
+                        ? fmt::format("{} Gbit/s", static_cast<double>(interface.megabits) / 1e3)
+                        : "speed not told"));
+    finding.values.emplace_back("megabits_" + interface.name,
+                                fact_if(interface.megabits > 0, interface.megabits));
+  }
+  finding.found =
+      parts.empty() ? "no interface but loopback is up" : fmt::format("{}", fmt::join(parts, ", "));
+  if (parts.empty()) {
+    finding.level = Level::note;
+    finding.means = "Ranks of other hosts cannot be reached.";
+    finding.advice = "Switch an interface on if the job is to run on several hosts.";
+  }
+  return finding;
+}
+
+std::vector<Finding> read_findings(const Subject& subject) {
+  std::vector<Finding> findings;
+  for (const auto check :
+       {check_processor, check_cpus, check_cpu_quota, check_frequency, check_memory,
+        check_shared_memory, check_huge_pages, check_locked_memory, check_open_files, check_ptrace,
+        check_kernel_release, check_container, check_network}) {
+    findings.push_back(check(subject));
+  }
+  return findings;
+}
+
+}  // namespace rondo::tools
