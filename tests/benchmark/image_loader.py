@@ -5,13 +5,16 @@
     image_loader.py --make FOLDER COUNT SIDE
 
 FOLDER has train/CLASS/ and val/CLASS/ with JPEG files. Both decode the files and bring them to SIDE x
-SIDE by linear interpolation; rondo also normalises them to floats. They take turns, and the medians
-are printed. --make writes such a folder: smooth shapes with some noise, as JPEG of quality 90. Needs
-PIL (Debian: python3-pil), and is run by hand.
+SIDE by linear interpolation: the whole image, then random resized crops of it. Rondo also normalises
+them to floats; PIL is timed without that, with it (by NumPy), and decoding alone, which both do by
+libjpeg-turbo. All take turns, and the medians are printed, by processor time. --make writes such a
+folder: smooth shapes with some noise, as JPEG of quality 90. Needs PIL and NumPy (Debian: python3-pil,
+python3-numpy), and is run by hand.
 """
 
 import io
 import json
+import math
 import pathlib
 import random
 import statistics
@@ -19,44 +22,81 @@ import subprocess
 import sys
 import time
 
+import numpy
 from PIL import Image, ImageFilter
 
 SECONDS = 2.0  # of each turn
+MEAN = numpy.array([0.485, 0.456, 0.406], numpy.float32)
+DEVIATION = numpy.array([0.229, 0.224, 0.225], numpy.float32)
 
 
-def pil_turn(files, side):
-    """Images a second and images for each second of processor time."""
+def window(width, height, random_crop):
+    """The whole image, or as random_resized_crop draws it, as the corners of a box."""
+    if not random_crop:
+        return 0, 0, width, height
+    while True:
+        area = width * height * random.uniform(0.08, 1.0)
+        relation = math.exp(random.uniform(-1, 1) * math.log(4 / 3))
+        right, down = round(math.sqrt(area * relation)), round(math.sqrt(area / relation))
+        if 0 < right <= width and 0 < down <= height:
+            left, top = random.randint(0, width - right), random.randint(0, height - down)
+            return left, top, left + right, top + down
+
+
+def decode(file, side, random_crop):
+    return file.convert("RGB")
+
+
+def reduce(file, side, random_crop):
+    image = file.convert("RGB")
+    box = window(*image.size, random_crop)
+    if box != (0, 0, *image.size):
+        image = image.crop(box)
+    return image if image.size == (side, side) else image.resize((side, side), Image.BILINEAR)
+
+
+def normalise(file, side, random_crop):
+    pixels = numpy.asarray(reduce(file, side, random_crop), numpy.float32)
+    return (pixels / 255 - MEAN) / DEVIATION
+
+
+def pil_turn(work, files, side, random_crop):
+    """Images for each second of processor time."""
     began, cpu, count = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - began < SECONDS:
         with open(files[count % len(files)], "rb") as file:
-            image = Image.open(io.BytesIO(file.read())).convert("RGB")
-        if image.size != (side, side):
-            image = image.resize((side, side), Image.BILINEAR)
-        image.tobytes()
+            work(Image.open(io.BytesIO(file.read())), side, random_crop)
         count += 1
-    return count / (time.perf_counter() - began), count / (time.process_time() - cpu)
+    return count / (time.process_time() - cpu)
 
 
 def rondo_turn(program, config):
     command = [program, "bench", "data", config, "-d", "1", "--format", "json"]
     command += ["--seconds", str(SECONDS / 5)]
     row = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)[0]
-    return row["images_per_second"], row["images_per_cpu_second"]
+    return row["images_per_cpu_second"]
 
 
 def compare(program, folder, side, rounds):
-    config = pathlib.Path(folder, "image_loader.toml")
-    config.write_text(
-        f'[data]\nname = "folder"\npath = "{folder}"\nimage_size = {side}\ncentre_crop = 1.0\n'
-        '[model]\nname = "resnet18"\n[train]\nglobal_batch = 64\n'
-    )
     files = sorted(pathlib.Path(folder, "train").glob("*/*.jp*g"))
     random.Random(1).shuffle(files)
-    turns = [(rondo_turn(program, config), pil_turn(files, side)) for _ in range(rounds)]
-    rondo, pil = zip(*turns)
-    for what, index in ("images/s", 0), ("images/s and core", 1):
-        ours, theirs = (statistics.median(turn[index] for turn in of) for of in (rondo, pil))
-        print(f"{what}: rondo {ours:.0f}, PIL {theirs:.0f}, ratio {ours / theirs:.2f}")
+    for what, augment in ("whole images", ""), ("random crops", '"random_resized_crop"'):
+        config = pathlib.Path(folder, "image_loader.toml")
+        config.write_text(
+            f'[data]\nname = "folder"\npath = "{folder}"\nimage_size = {side}\ncentre_crop = 1.0\n'
+            f"augment = [{augment}]\n"
+            '[model]\nname = "resnet18"\n[train]\nglobal_batch = 64\n'
+        )
+        works = reduce, normalise, decode
+        turns = [
+            (rondo_turn(program, config), *(pil_turn(work, files, side, augment) for work in works))
+            for _ in range(rounds)
+        ]
+        rondo, plain, normalised, decoded = (statistics.median(of) for of in zip(*turns))
+        print(
+            f"{what}: rondo {rondo:.0f}, PIL {plain:.0f} (ratio {rondo / plain:.2f}), normalised by"
+            f" NumPy {normalised:.0f} ({rondo / normalised:.2f}), PIL decoding alone {decoded:.0f}"
+        )
 
 
 def make(folder, count, side):

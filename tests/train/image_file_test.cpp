@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -118,6 +119,41 @@ TEST(ImageFileTest, ReducesAWindowAlikeFromAllFormats) {
     }
   }
 }
+
+// What lies around the window is left out of most JPEGs, but not of progressive ones, which have
+// the same coefficients: the results are the same bits, at every scale.
+class LeftOutPixelsTest : public testing::TestWithParam<std::array<int, 2>> {};
+
+TEST_P(LeftOutPixelsTest, ChangeNoOthers) {
+  const auto [down, right] = GetParam();
+  std::mt19937 random(5);
+  constexpr int height = 133;
+  constexpr int width = 171;
+  std::vector<std::uint8_t> noise(std::size_t{3} * height * width);
+  for (std::uint8_t& value : noise) value = static_cast<std::uint8_t>(random());
+  const Bytes usual = jpeg_of(height, width, noise, {.down = down, .right = right});
+  const Bytes progressive =
+      jpeg_of(height, width, noise, {.progressive = true, .down = down, .right = right});
+  const auto below = [&](int count) { return static_cast<int>(random() % std::uint32_t(count)); };
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    const double rows = 1 + below(height);
+    const double columns = 1 + below(width);
+    const ImageWindow window{.top = below(64) / 64.0 * (height - rows),
+                             .left = std::floor(below(64) / 64.0 * (width - columns)),
+                             .height = rows,
+                             .width = columns};
+    const std::int64_t side = 1 + below(40);
+
+    EXPECT_EQ(reduced(usual, window, side, side).pixels,
+              reduced(progressive, window, side, side).pixels)
+        << rows << " x " << columns << " at " << window.top << ", " << window.left << " to "
+        << side;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedColours, LeftOutPixelsTest,
+                         testing::Values(std::array{1, 1}, std::array{1, 2}, std::array{2, 1},
+                                         std::array{2, 2}, std::array{1, 4}));
 
 TEST(ImageFileTest, RefusesImagesCutAnywhere) {
   const Image image = gradient_image(24, 17);

@@ -1,8 +1,8 @@
 // Decodes JPEG, PNG and PPM. A file's header is read first: it says how large the image is, and so
 // which part of it is wanted and, for JPEG, at which scale the inverse cosine transform may give it
-// at once: at 1/2, 1/4 or 1/8 it computes and stores so much less. Rows above the wanted part are
-// decoded and dropped, rows below it are not decoded. What remains is brought to the wanted size by
-// resample().
+// at once: at 1/2, 1/4 or 1/8 it computes and stores so much less. What lies above, beside and
+// below the wanted part of a JPEG is not transformed to pixels, as far as the library can leave it
+// out. What remains is brought to the wanted size by resample().
 //
 // Files may come from anywhere. So the number of pixels is checked before memory for them is taken,
 // the scans of a progressive JPEG are counted (each is a pass over the whole image), and an image
@@ -38,6 +38,12 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
+#include "data/resample.hpp"
+
+// Where libjpeg-turbo can leave out pixels; before 2.1 it did so with errors.
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
+#define RONDO_TRAIN_CAN_SKIP
+#endif
 
 namespace rondo::train {
 namespace {
@@ -69,21 +75,25 @@ void check_size(const std::string& name, std::int64_t height, std::int64_t width
   }
 }
 
-// The rows of an original, or of a reduced copy of it, that hold the wanted window.
-struct Rows {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-  ImageWindow window = {};  // within these rows
+// A rectangle of an original, or of a reduced copy of it.
+struct Rectangle {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
 };
 
-Rows rows_of(const ImageWindow& window, std::int64_t height) {
-  // One more on each side: interpolation looks at neighbours, but not beyond the window.
-  const auto first = std::clamp<std::int64_t>(std::llround(std::floor(window.top)), 0, height - 1);
-  const auto last = std::clamp<std::int64_t>(std::llround(std::ceil(window.top + window.height)),
-                                             first + 1, height);
-  Rows rows{.first = first, .count = last - first, .window = window};
-  rows.window.top -= static_cast<double>(first);
-  return rows;
+// The pixels that lie in the window, or partly so: no other one has a part in the result.
+Rectangle pixels_of(const ImageWindow& window, std::int64_t height, std::int64_t width) {
+  const auto range = [](double begin, double extent, std::int64_t pixels) {
+    const auto first = std::clamp<std::int64_t>(std::llround(std::floor(begin)), 0, pixels - 1);
+    const auto last =
+        std::clamp<std::int64_t>(std::llround(std::ceil(begin + extent)), first + 1, pixels);
+    return std::pair(first, last - first);
+  };
+  const auto [top, rows] = range(window.top, window.height, height);
+  const auto [left, columns] = range(window.left, window.width, width);
+  return {.top = top, .left = left, .height = rows, .width = columns};
 }
 
 // Where the pixels of a decoded image lie while one is decoded. A thread keeps its memory, unless
@@ -102,8 +112,10 @@ class Target {
   virtual ~Target() = default;
   // May the decoder reduce an original of this size, and by which power of 2?
   virtual int begin(std::int64_t height, std::int64_t width) = 0;
-  // The image is decoded at this size, three channels. Returns which rows are wanted.
-  virtual Rows rows(std::int64_t height, std::int64_t width) = 0;
+  // The image is decoded at this size, three channels. Returns which pixels are wanted.
+  virtual Rectangle wanted(std::int64_t height, std::int64_t width) = 0;
+  // The decoder gives the wanted rows, with these columns: the wanted ones, and maybe more.
+  virtual void columns(std::int64_t left, std::int64_t width) = 0;
   // Where row `row`, counted from the first wanted one, goes.
   virtual std::uint8_t* row(std::int64_t row) = 0;
 };
@@ -112,11 +124,12 @@ class Target {
 class Everything : public Target {
  public:
   int begin(std::int64_t, std::int64_t) override { return 1; }
-  Rows rows(std::int64_t height, std::int64_t width) override {
+  Rectangle wanted(std::int64_t height, std::int64_t width) override {
     image.shape = {1, height, width, colours};
     image.pixels.resize(static_cast<std::size_t>(image.shape.size()));
-    return {.first = 0, .count = height};
+    return {.height = height, .width = width};
   }
+  void columns(std::int64_t, std::int64_t) override {}
   std::uint8_t* row(std::int64_t row) override {
     return image.pixels.data() + row * image.shape.w * colours;
   }
@@ -142,31 +155,45 @@ class Part : public Target {
     return reduction;
   }
 
-  Rows rows(std::int64_t height, std::int64_t width) override {
+  Rectangle wanted(std::int64_t height, std::int64_t width) override {
     // What the image has shrunk by in decoding, the window shrinks by, too.
     const double down = static_cast<double>(height) / static_cast<double>(height_);
     const double right = static_cast<double>(width) / static_cast<double>(width_);
-    rows_ = rows_of({.top = window_.top * down,
-                     .left = window_.left * right,
-                     .height = window_.height * down,
-                     .width = window_.width * right},
-                    height);
-    shape_ = {1, rows_.count, width, colours};
+    window_ = {.top = window_.top * down,
+               .left = window_.left * right,
+               .height = window_.height * down,
+               .width = window_.width * right};
+    const Rectangle wanted = pixels_of(window_, height, width);
+    // The rows count from the first wanted one, as if there were none before it.
+    window_.top -= static_cast<double>(wanted.top);
+    height_ = wanted.height;
+    width_ = width;
+    return wanted;
+  }
+
+  void columns(std::int64_t left, std::int64_t width) override {
+    left_ = left;
+    shape_ = {1, height_, width, colours};
     pixels_ = scratch(static_cast<std::size_t>(shape_.size())).data();
-    return rows_;
   }
 
   std::uint8_t* row(std::int64_t row) override { return pixels_ + row * shape_.w * colours; }
 
-  void finish() const { resample({pixels_, shape_}, rows_.window, out_); }
+  void finish() const {
+    resample(
+        StoredPixels{
+            .pixels = {pixels_, shape_}, .left = left_, .height = height_, .width = width_},
+        window_, out_);
+  }
 
  private:
   const Framing& frame_;
   tensor::View<std::uint8_t> out_;
+  // Of the original; then of what is decoded of it, where only wanted rows count.
   std::int64_t height_ = 0;
   std::int64_t width_ = 0;
   ImageWindow window_ = {};
-  Rows rows_ = {};
+  std::int64_t left_ = 0;  // the first column in memory
   tensor::Shape shape_ = {};
   std::uint8_t* pixels_ = nullptr;
 };
@@ -193,20 +220,28 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Rows that are wanted go where they stay at once, others into `row_`. What lies behind the last
-  // wanted row is left: destroying the decoder drops it.
+  // Rows that are wanted go where they stay at once. What lies behind the last wanted row is left:
+  // destroying the decoder drops it.
   void decode(Target& target) {
     const bool printed = jpeg_.num_components == 4;
     jpeg_.out_color_space = printed ? JCS_CMYK : JCS_RGB;
     jpeg_.scale_num = 1;
     jpeg_.scale_denom = static_cast<unsigned>(target.begin(jpeg_.image_height, jpeg_.image_width));
     guarded([&] { jpeg_start_decompress(&jpeg_); });
-    const Rows rows = target.rows(jpeg_.output_height, jpeg_.output_width);
+    const Rectangle wanted = target.wanted(jpeg_.output_height, jpeg_.output_width);
+    const std::int64_t left = leave_columns(wanted);
+    target.columns(left, jpeg_.output_width);
     row_.resize(std::size_t{jpeg_.output_width} * (printed ? 4 : 3));
-    for (std::int64_t row = 0; row < rows.first + rows.count; ++row) {
-      const bool direct = row >= rows.first && !printed;
-      read_row(direct ? target.row(row - rows.first) : row_.data());
-      if (row >= rows.first && printed) to_rgb(target.row(row - rows.first));
+    leave_rows(wanted.top);
+    if (printed) {
+      for (std::int64_t row = 0; row < wanted.height; ++row) {
+        guarded([&] { read_row(row_.data()); });
+        to_rgb(target.row(row));
+      }
+    } else {
+      guarded([&] {
+        for (std::int64_t row = 0; row < wanted.height; ++row) read_row(target.row(row));
+      });
     }
   }
 
@@ -248,7 +283,47 @@ class JpegDecoder {
 
   void read_row(std::uint8_t* out) {
     JSAMPROW row = out;
-    guarded([&] { jpeg_read_scanlines(&jpeg_, &row, 1); });
+    jpeg_read_scanlines(&jpeg_, &row, 1);
+  }
+
+  // What is left out needs no inverse cosine transform, but its bits are read: the next ones lie
+  // behind them. Only libjpeg-turbo can do that. Images whose scans each hold a share of all pixels
+  // are decoded whole: that spares little there, and has been tried the least.
+  [[nodiscard]] bool can_leave_out() const {
+#ifdef RONDO_TRAIN_CAN_SKIP
+    return jpeg_.progressive_mode == FALSE && jpeg_.num_components != 4;
+#else
+    return false;
+#endif
+  }
+
+  // Makes rows begin and end near the wanted pixels; returns where they begin. At an edge colours
+  // are interpolated with fewer neighbours than within the image, so there is a margin.
+  [[nodiscard]] std::int64_t leave_columns(const Rectangle& wanted) {
+    if (!can_leave_out()) return 0;
+    constexpr std::int64_t margin = 8;
+    const std::int64_t first = std::max<std::int64_t>(wanted.left - margin, 0);
+    const std::int64_t last =
+        std::min<std::int64_t>(wanted.left + wanted.width + margin, jpeg_.output_width);
+    auto left = static_cast<JDIMENSION>(first);
+    auto width = static_cast<JDIMENSION>(last - first);
+#ifdef RONDO_TRAIN_CAN_SKIP
+    // It moves both to where blocks begin.
+    if (width < jpeg_.output_width) guarded([&] { jpeg_crop_scanline(&jpeg_, &left, &width); });
+#endif
+    return left;
+  }
+
+  void leave_rows(std::int64_t count) {
+#ifdef RONDO_TRAIN_CAN_SKIP
+    if (can_leave_out()) {
+      guarded([&] { jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(count)); });
+      return;
+    }
+#endif
+    guarded([&] {
+      for (std::int64_t row = 0; row < count; ++row) read_row(row_.data());
+    });
   }
 
   // Adobe's programs store the amounts of ink inverted, as others do not.
@@ -295,10 +370,11 @@ class PngDecoder {
     const png_color black = {};
     std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(png_));
     if (png_image_finish_read(&png_, &black, pixels.data(), 0, nullptr) == 0) fail_as_noted();
-    const Rows rows = target.rows(png_.height, png_.width);
+    const Rectangle wanted = target.wanted(png_.height, png_.width);
+    target.columns(0, png_.width);
     const std::int64_t bytes = std::int64_t{png_.width} * colours;
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      std::copy_n(pixels.data() + (rows.first + row) * bytes, bytes, target.row(row));
+    for (std::int64_t row = 0; row < wanted.height; ++row) {
+      std::copy_n(pixels.data() + (wanted.top + row) * bytes, bytes, target.row(row));
     }
   }
 
@@ -334,9 +410,10 @@ class PpmDecoder {
 
   void decode(Target& target) const {
     static_cast<void>(target.begin(height_, width_));
-    const Rows rows = target.rows(height_, width_);
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::uint8_t* from = bytes_.data() + (rows.first + row) * width_ * channels_;
+    const Rectangle wanted = target.wanted(height_, width_);
+    target.columns(0, width_);
+    for (std::int64_t row = 0; row < wanted.height; ++row) {
+      const std::uint8_t* from = bytes_.data() + (wanted.top + row) * width_ * channels_;
       std::uint8_t* to = target.row(row);
       for (std::int64_t i = 0; i < width_ * colours; ++i) to[i] = from[i * channels_ / colours];
     }
