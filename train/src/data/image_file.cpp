@@ -289,9 +289,9 @@ class JpegDecoder {
   // What is left out needs no inverse cosine transform, but its bits are read: the next ones lie
   // behind them. Only libjpeg-turbo can do that. Images whose scans each hold a share of all pixels
   // are decoded whole: that spares little there, and has been tried the least.
-  [[nodiscard]] bool can_leave_out() const {
+  [[nodiscard]] bool can_leave_out() {
 #ifdef RONDO_TRAIN_CAN_SKIP
-    return jpeg_.progressive_mode == FALSE && jpeg_.num_components != 4;
+    return jpeg_has_multiple_scans(&jpeg_) == FALSE && jpeg_.num_components != 4;
 #else
     return false;
 #endif
@@ -299,17 +299,16 @@ class JpegDecoder {
 
   // Makes rows begin and end near the wanted pixels; returns where they begin. At an edge colours
   // are interpolated with fewer neighbours than within the image, so there is a margin.
-  [[nodiscard]] std::int64_t leave_columns(const Rectangle& wanted) {
-    if (!can_leave_out()) return 0;
-    constexpr std::int64_t margin = 8;
-    const std::int64_t first = std::max<std::int64_t>(wanted.left - margin, 0);
-    const std::int64_t last =
-        std::min<std::int64_t>(wanted.left + wanted.width + margin, jpeg_.output_width);
-    auto left = static_cast<JDIMENSION>(first);
-    auto width = static_cast<JDIMENSION>(last - first);
+  [[nodiscard]] std::int64_t leave_columns([[maybe_unused]] const Rectangle& wanted) {
+    JDIMENSION left = 0;
 #ifdef RONDO_TRAIN_CAN_SKIP
+    constexpr std::int64_t margin = 8;
+    const std::int64_t last = wanted.left + wanted.width + margin;
+    left = static_cast<JDIMENSION>(std::max<std::int64_t>(wanted.left - margin, 0));
+    JDIMENSION width = std::min(static_cast<JDIMENSION>(last), jpeg_.output_width) - left;
+    if (!can_leave_out() || width == jpeg_.output_width) return 0;
     // It moves both to where blocks begin.
-    if (width < jpeg_.output_width) guarded([&] { jpeg_crop_scanline(&jpeg_, &left, &width); });
+    guarded([&] { jpeg_crop_scanline(&jpeg_, &left, &width); });
 #endif
     return left;
   }
