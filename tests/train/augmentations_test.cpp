@@ -2,6 +2,7 @@
 // however a batch is cut over ranks, and what is said about wrong ones.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <set>
@@ -77,6 +78,67 @@ TEST_P(AugmentationTest, IsTheSameForAnyNumberOfRanks) {
 
   EXPECT_THAT(epoch_of(loader, 2, 2), ElementsAreArray(one));
   EXPECT_THAT(epoch_of(loader, 2, 3), ElementsAreArray(one));
+}
+
+// Parts as a grid cuts them: rows, columns, both and samples, by numbers that do not divide them;
+// and one that is empty.
+std::vector<Box> parts_of(const tensor::Shape& batch) {
+  std::vector<Box> parts;
+  for (const auto& [n, h, w] : {std::array{1, 2, 1},
+                                {1, 4, 1},
+                                {1, 1, 2},
+                                {1, 1, 3},
+                                {1, 2, 3},
+                                {1, 3, 2},
+                                {2, 2, 2},
+                                {5, 1, 1},
+                                {1, 16, 1}}) {
+    for (int block = 0; block < n * h * w; ++block) {
+      parts.push_back({.n = even_range(batch.n, n, block / (h * w)),
+                       .h = even_range(batch.h, h, block / w % h),
+                       .w = even_range(batch.w, w, block % w),
+                       .c = {0, batch.c}});
+    }
+  }
+  return parts;
+}
+
+// The batch with zeros outside of `part`, as a buffer is before something is written.
+std::vector<float> cut(const Batch& batch, const tensor::Shape& shape, const Box& part) {
+  std::vector<float> images(batch.images.begin(), batch.images.end());
+  for (std::int64_t i = 0; i < shape.size(); ++i) {
+    const std::int64_t pixel = i / shape.c;
+    const std::int64_t x = pixel % shape.w;
+    const std::int64_t y = pixel / shape.w % shape.h;
+    const std::int64_t sample = pixel / (shape.w * shape.h);
+    const Box one{.n = {sample, sample + 1}, .h = {y, y + 1}, .w = {x, x + 1}, .c = {0, shape.c}};
+    if (!part.contains(one)) images[static_cast<std::size_t>(i)] = 0.0F;
+  }
+  return images;
+}
+
+// What is outside of the part stays as it was: it is not computed in vain.
+TEST_P(AugmentationTest, APartOfABatchIsCutFromTheWhole) {
+  const tensor::Shape shape{12, 9, 11, 3};
+  const Dataset dataset = noise(30, shape);
+  const LoaderOptions wanted = options(dataset);
+  Loader whole_loader(dataset, wanted);
+  const Batch whole_batch = whole_loader.load({1, 1, 0, 12});
+  const Batch whole_test = whole_loader.load_test(3, 15);
+  for (const Box& part : parts_of(shape)) {
+    Loader loader(dataset, wanted);
+    loader.read_only({{12, part}});
+
+    const Batch batch = loader.load({1, 1, 0, 12});
+    const Batch test = loader.load_test(3, 15);
+
+    const std::string place = testing::PrintToString(part.shape());
+    ASSERT_THAT(batch.images, ElementsAreArray(cut(whole_batch, shape, part))) << place;
+    ASSERT_THAT(batch.labels, ElementsAreArray(whole_batch.labels)) << place;
+    ASSERT_THAT(batch.other_labels, ElementsAreArray(whole_batch.other_labels)) << place;
+    ASSERT_THAT(test.images, ElementsAreArray(cut(whole_test, shape, part))) << place;
+    ASSERT_THAT(test.labels, ElementsAreArray(whole_test.labels)) << place;
+  }
 }
 
 TEST_P(AugmentationTest, ChangesImagesFromEpochToEpoch) {

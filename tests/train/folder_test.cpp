@@ -178,6 +178,39 @@ TEST_F(FolderTest, PutsTheNextImageInThePlaceOfABrokenOne) {
               ElementsAre(HasSubstr("105.jpg: is no JPEG"), HasSubstr("106.jpg: is empty")));
 }
 
+// Each rank of a replica stores its own part. It reads all samples, also where it stores some only,
+// so that it finds the stand-ins, and their labels, that the others find.
+TEST_F(FolderTest, RanksWithPartsOfABatchAgreeOnStandIns) {
+  folder_.write("train/cat/111.jpg", "no image");
+  folder_.write("val/cat/3.jpeg", "no image");
+  const Dataset dataset = list();
+  const LoaderOptions options{
+      .global_batch = 24, .largest_range = 24, .broken = BrokenImages::skip};
+  Loader whole_loader(dataset, options);
+  const Batch all = whole_loader.load({0, 0, 0, 24});
+  const Batch all_test = whole_loader.load_test(0, 8);
+  const std::int64_t image = 16 * 16 * 3;
+
+  for (const Box& part : {Box{{0, 24}, {0, 5}, {0, 16}, {0, 3}},
+                          {{0, 24}, {5, 16}, {0, 16}, {0, 3}},
+                          {{0, 12}, {0, 16}, {0, 16}, {0, 3}}}) {
+    Loader loader(dataset, options);
+    loader.read_only({{24, part}, {8, {{0, 8}, part.h, part.w, part.c}}});
+    const Batch batch = loader.load({0, 0, 0, 24});
+    const Batch test = loader.load_test(0, 8);
+
+    EXPECT_THAT(batch.labels, ElementsAreArray(all.labels));
+    EXPECT_THAT(test.labels, ElementsAreArray(all_test.labels));
+    EXPECT_EQ(loader.skipped(), whole_loader.skipped());
+    for (std::int64_t sample = 0; sample < part.n.last; ++sample) {
+      const auto first = static_cast<std::size_t>(sample * image + part.h.first * 16 * 3);
+      const auto count = static_cast<std::size_t>(part.h.size() * 16 * 3);
+      EXPECT_THAT(batch.images.subspan(first, count),
+                  ElementsAreArray(all.images.subspan(first, count)));
+    }
+  }
+}
+
 TEST_F(FolderTest, EndsWhenAllImagesAreBroken) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "train")) {
     if (file.is_regular_file()) std::ofstream(file.path(), std::ios::trunc) << "no image";

@@ -232,6 +232,30 @@ TEST(LoaderTest, RefusesRangesOutsideOfTheEpoch) {
   EXPECT_THROW(static_cast<void>(loader.load_test(0, 11)), std::invalid_argument);
 }
 
+TEST(LoaderTest, RefusesAPartOutsideOfTheImages) {
+  const Dataset dataset = counting_dataset(4);
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+  for (const Box& part : {Box{{0, 5}, {0, 2}, {0, 2}, {0, 1}},
+                          {{0, 4}, {0, 3}, {0, 2}, {0, 1}},
+                          {{0, 4}, {0, 2}, {-1, 2}, {0, 1}}}) {
+    EXPECT_THROW(loader.read_only({{4, part}}), std::invalid_argument);
+  }
+}
+
+// Images in memory are never broken, so a rank needs no others than its own.
+TEST(LoaderTest, SkippingBrokenImagesLeavesTheSamplesOfOthersOut) {
+  const Dataset dataset = counting_dataset(4);
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 4, .broken = BrokenImages::skip});
+  loader.read_only({{4, {{2, 4}, {0, 2}, {0, 2}, {0, 1}}}});
+
+  const Batch batch = loader.load({0, 0, 0, 4});
+
+  EXPECT_THAT(batch.images.first(8), testing::Each(0.0F));
+  for (std::size_t i = 2; i < 4; ++i) {
+    EXPECT_NEAR(batch.images[4 * i + 1], static_cast<float>(batch.labels[i] + 1), 1e-4);
+  }
+}
+
 TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
   Dataset dataset = counting_dataset(10);
   dataset.training.labels.pop_back();

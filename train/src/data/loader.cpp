@@ -5,6 +5,9 @@
 // Where images are mixed, a rank also prepares the partners of its samples, wherever in the global
 // batch they are: nothing is exchanged, and the mixture is the same for any number of ranks.
 //
+// A rank of a grid may compute on some rows and columns only. Images are read and varied whole,
+// since an augmentation may look at all of an image, and its part alone is normalised and stored.
+//
 // Images are decoded or copied by the threads of the queue, never by the thread that trains; load()
 // waits if they are late. Only the order of an epoch is a state, and it is made again when another
 // epoch begins.
@@ -98,6 +101,23 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
   return queue;
 }
 
+// What a rank reads of a batch, by the number of the batch's samples.
+using ReadParts = std::map<std::int64_t, Box>;
+
+// Calls `run(first, count)` for the elements of one image, stored as `shape`, that lie in the rows
+// and columns of `part`. Whole rows follow each other, so they are one run.
+template <class Run>
+void for_each_run(const tensor::Shape& shape, const Box& part, const Run& run) {
+  const std::int64_t row = shape.w * shape.c;
+  if (part.w == Range{0, shape.w}) {
+    run(part.h.first * row, part.h.size() * row);
+    return;
+  }
+  for (std::int64_t y = part.h.first; y < part.h.last; ++y) {
+    run(y * row + part.w.first * shape.c, part.w.size() * shape.c);
+  }
+}
+
 // Images of the set that could not be decoded.
 class BrokenList {
  public:
@@ -135,21 +155,21 @@ class ImageStream {
   // The values of one image.
   [[nodiscard]] std::int64_t image() const noexcept { return image_; }
 
-  // Writes a sample, normalised, and varied as in `epoch` if there is one; returns its label.
-  // `pixels` is memory for one image, for this thread alone.
-  std::int32_t write(std::int64_t sample, std::optional<std::int64_t> epoch,
+  // Writes `part` of a sample at its place in `out`, normalised, and varied as in `epoch` if there
+  // is one; returns its label. `pixels` is memory for one image, for this thread alone.
+  std::int32_t write(std::int64_t sample, std::optional<std::int64_t> epoch, const Box& part,
                      std::vector<std::uint8_t>& pixels, float* out) {
     // The fast way: images in memory that nothing changes are normalised where they lie.
     const bool varied = epoch && !streams_.empty();
     if (!images_.source && !varied) {
-      writer_.write(in_memory(sample), image_ / images_.shape.c, out);
+      normalise(in_memory(sample), part, out);
       return label_of(sample);
     }
     pixels.resize(static_cast<std::size_t>(image_));
     const tensor::View<std::uint8_t> image(pixels.data(), images_.shape.with_n(1));
     const std::int64_t used = read(sample, framing_of(sample, epoch), image);
     if (varied) vary(sample, *epoch, image);
-    writer_.write(pixels.data(), image_ / images_.shape.c, out);
+    normalise(pixels.data(), part, out);
     return label_of(used);
   }
 
@@ -159,6 +179,16 @@ class ImageStream {
 
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
+  // Of one image, with the number of images of the set.
+  [[nodiscard]] const tensor::Shape& shape() const noexcept { return images_.shape; }
+
+  // Where only some samples are wanted, does a rank need to read the others, too? It does where
+  // broken images are skipped, because every rank needs the label of whatever stands in for one. An
+  // image in memory is never broken.
+  [[nodiscard]] bool reads_all_samples() const noexcept {
+    return images_.source && options_.broken == BrokenImages::skip;
+  }
+
   // The augmentation that mixes images, if there is one.
   [[nodiscard]] const Augmentation* mixer() const {
     const auto mixes = [](const Augmentation& one) { return one.mix != nullptr; };
@@ -167,6 +197,12 @@ class ImageStream {
   }
 
  private:
+  void normalise(const std::uint8_t* pixels, const Box& part, float* out) const {
+    for_each_run(images_.shape, part, [&](std::int64_t first, std::int64_t count) {
+      writer_.write(pixels + first, count / images_.shape.c, out + first);
+    });
+  }
+
   [[nodiscard]] const std::uint8_t* in_memory(std::int64_t sample) const {
     return images_.pixels.data() + sample * image_;
   }
@@ -256,6 +292,15 @@ class ImageStream {
   std::atomic<std::int64_t> skipped_ = 0;
 };
 
+// What a rank reads of a batch of so many samples: all of it, where nothing else was said.
+Box read_of(const ReadParts& parts, std::int64_t samples, const ImageStream& stream) {
+  const auto found = parts.find(samples);
+  if (found == parts.end()) return whole(stream.shape().with_n(samples));
+  Box part = found->second;
+  if (stream.reads_all_samples()) part.n = {0, samples};
+  return part;
+}
+
 // The memory of a batch, and what it shall hold.
 struct Buffer {
   std::vector<float> images = {};
@@ -265,7 +310,7 @@ struct Buffer {
   std::vector<std::int64_t> partners = {};  // what they are mixed with
   double share = 1.0;                       // of the samples themselves
   std::optional<std::int64_t> epoch = {};
-  Range read = {};  // the entries whose images are wanted
+  Box read = {};  // what is wanted of the images
 
   void resize(std::int64_t count, std::int64_t image) {
     images.resize(static_cast<std::size_t>(count * image));
@@ -320,7 +365,7 @@ class BatchQueue {
         options);
   }
 
-  void read_only(std::map<std::int64_t, Range> parts) { parts_ = std::move(parts); }
+  void read_only(ReadParts parts) { parts_ = std::move(parts); }
 
   void announce(const SampleRange& range) { queue_->announce(range); }
 
@@ -333,9 +378,8 @@ class BatchQueue {
   }
 
  private:
-  [[nodiscard]] Range part_of(std::int64_t samples) const {
-    const auto found = parts_.find(samples);
-    return found == parts_.end() ? Range{0, samples} : found->second;
+  [[nodiscard]] Box part_of(std::int64_t samples) const {
+    return read_of(parts_, samples, stream_);
   }
 
   // The memory of a thread.
@@ -347,28 +391,32 @@ class BatchQueue {
   void prepare(Buffer& buffer, std::int64_t part, Worker& worker) {
     const auto entry = static_cast<std::size_t>(part);
     // On a grid the ranks of a replica need all labels, but only the images of their own part.
-    if (part < buffer.read.first || part >= buffer.read.last) {
+    if (!buffer.read.n.contains({part, part + 1})) {
       buffer.labels[entry] = stream_.label_of(buffer.samples[entry]);
       if (buffer.is_mixed()) buffer.other_labels[entry] = stream_.label_of(buffer.partners[entry]);
       return;
     }
     float* const image = buffer.images.data() + part * stream_.image();
-    buffer.labels[entry] = stream_.write(buffer.samples[entry], buffer.epoch, worker.pixels, image);
+    buffer.labels[entry] =
+        stream_.write(buffer.samples[entry], buffer.epoch, buffer.read, worker.pixels, image);
     if (!buffer.is_mixed()) return;
-    buffer.other_labels[entry] =
-        stream_.write(buffer.partners[entry], buffer.epoch, worker.pixels, worker.partner.data());
-    mix(worker.partner, static_cast<float>(buffer.share), image);
+    buffer.other_labels[entry] = stream_.write(buffer.partners[entry], buffer.epoch, buffer.read,
+                                               worker.pixels, worker.partner.data());
+    const auto share = static_cast<float>(buffer.share);
+    for_each_run(stream_.shape(), buffer.read, [&](std::int64_t first, std::int64_t count) {
+      mix(worker.partner.data() + first, share, count, image + first);
+    });
   }
 
-  static void mix(std::span<const float> partner, float share, float* image) {
-    for (std::size_t i = 0; i < partner.size(); ++i) {
+  static void mix(const float* partner, float share, std::int64_t count, float* image) {
+    for (std::int64_t i = 0; i < count; ++i) {
       image[i] = share * image[i] + (1.0F - share) * partner[i];
     }
   }
 
   ImageStream& stream_;
   List list_;
-  std::map<std::int64_t, Range> parts_;  // by the number of a range's samples
+  ReadParts parts_;
   std::vector<Buffer> buffers_;
   std::vector<Worker> workers_;
   std::optional<PrefetchQueue> queue_;  // last: its threads end before what they use
@@ -401,10 +449,11 @@ class Loader::Impl {
 
   [[nodiscard]] int test_buffers() const noexcept { return dataset_.test.source ? 2 : 1; }
 
-  // Where broken images are skipped, every rank reads all of them, so that all see the same
-  // stand-ins.
-  void read_only(std::map<std::int64_t, Range> parts) {
-    if (options_.broken == BrokenImages::skip) return;
+  void read_only(ReadParts parts) {
+    for (const auto& [samples, part] : parts) {
+      require(whole(dataset_.training.shape.with_n(samples)).contains(part),
+              "a part lies outside of the images");
+    }
     parts_ = std::move(parts);
     batches_.read_only(parts_);
   }
@@ -489,10 +538,12 @@ class Loader::Impl {
     if (static_cast<std::size_t>(last - first) > test_buffer_.labels.size()) {
       test_buffer_.resize(last - first, test_.image());
     }
+    const Box part = read_of(parts_, last - first, test_);
     std::vector<std::uint8_t> none;
-    for (std::int64_t i = first; i < last; ++i) {
-      test_buffer_.labels[static_cast<std::size_t>(i - first)] =
-          test_.write(i, {}, none, test_buffer_.images.data() + (i - first) * test_.image());
+    for (std::int64_t i = 0; i < last - first; ++i) {
+      float* const image = test_buffer_.images.data() + i * test_.image();
+      if (part.n.contains({i, i + 1})) test_.write(first + i, {}, part, none, image);
+      test_buffer_.labels[static_cast<std::size_t>(i)] = test_.label_of(first + i);
     }
     return test_buffer_.batch(last - first, test_.image());
   }
@@ -517,7 +568,7 @@ class Loader::Impl {
   BatchQueue batches_;
   std::optional<BatchQueue> test_batches_;  // of a source, from the first load_test() on
   Buffer test_buffer_;                      // of images in memory
-  std::map<std::int64_t, Range> parts_;     // that this rank reads
+  ReadParts parts_;                         // that this rank reads
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
@@ -526,7 +577,7 @@ Loader::~Loader() = default;
 
 std::int64_t Loader::steps() const noexcept { return impl_->steps(); }
 std::int64_t Loader::samples(std::int64_t step) const noexcept { return impl_->samples(step); }
-void Loader::read_only(std::map<std::int64_t, Range> parts) { impl_->read_only(std::move(parts)); }
+void Loader::read_only(std::map<std::int64_t, Box> parts) { impl_->read_only(std::move(parts)); }
 int Loader::ahead() const noexcept { return impl_->ahead(); }
 int Loader::test_buffers() const noexcept { return impl_->test_buffers(); }
 std::size_t Loader::thread_bytes() const noexcept { return impl_->thread_bytes(); }

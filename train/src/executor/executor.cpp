@@ -336,10 +336,10 @@ std::span<const float> Executor::Impl::logits() const noexcept {
   return {logits.as<float>().data, evaluated_};
 }
 
-Range Executor::Impl::samples_read(std::int64_t samples) const {
+Box Executor::Impl::images_read(std::int64_t samples) const {
   const BatchPlan* const plan = find(plans_, samples);
-  // A rank whose part is cut along samples needs the images of its own part only.
-  return plan != nullptr && plan->input ? plan->input->n : Range{0, samples};
+  // Of a batch that is cut along samples, rows or columns, only the rank's own part is copied out.
+  return plan != nullptr && plan->input ? *plan->input : whole(model_.input.with_n(samples));
 }
 
 std::vector<std::string> Executor::Impl::implementations() const {
@@ -395,7 +395,7 @@ std::string Executor::first_not_finite(const Batch& batch) {
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }
 
-Range Executor::samples_read(std::int64_t samples) const { return impl_->samples_read(samples); }
+Box Executor::images_read(std::int64_t samples) const { return impl_->images_read(samples); }
 
 std::vector<std::string> Executor::implementations() const { return impl_->implementations(); }
 

@@ -61,7 +61,7 @@ class Executor::Impl {
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
   [[nodiscard]] std::string first_not_finite(const Batch& batch);
   [[nodiscard]] std::span<const float> logits() const noexcept;
-  [[nodiscard]] Range samples_read(std::int64_t samples) const;
+  [[nodiscard]] Box images_read(std::int64_t samples) const;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:

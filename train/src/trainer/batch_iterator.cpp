@@ -72,8 +72,8 @@ std::vector<std::int64_t> BatchIterator::micro_batch_sizes() const {
 }
 
 void BatchIterator::read_for(const Executor& executor, std::int64_t test_batch) {
-  std::map<std::int64_t, Range> parts = {{test_batch, executor.samples_read(test_batch)}};
-  for (const std::int64_t size : micro_batch_sizes()) parts[size] = executor.samples_read(size);
+  std::map<std::int64_t, Box> parts = {{test_batch, executor.images_read(test_batch)}};
+  for (const std::int64_t size : micro_batch_sizes()) parts[size] = executor.images_read(size);
   loader_.read_only(std::move(parts));
 }
 

@@ -54,8 +54,8 @@ class BatchIterator {
   /// Micro-batch `micro_batch` of this rank's share of step `step`; valid until the next load().
   [[nodiscard]] Batch load(std::int64_t step, std::int64_t micro_batch);
 
-  /// Has only those images prepared that `executor` reads of its training batches, and of test
-  /// batches of `test_batch`. Called before the first load().
+  /// Has only those images, and parts of images, prepared that `executor` reads of its training
+  /// batches, and of test batches of `test_batch`. Called before the first load().
   void read_for(const Executor& executor, std::int64_t test_batch);
 
   /// How often an image stood in for a broken one, so far.

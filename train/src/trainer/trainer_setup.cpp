@@ -285,7 +285,7 @@ void Trainer::choose_lazy_layers() {
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
-  // The executor knows which images of a range this rank reads.
+  // The executor knows which part of a range's images this rank reads.
   batches_.read_for(*executor_, evaluation_batch());
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_averaging_groups();

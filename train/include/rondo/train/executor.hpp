@@ -117,9 +117,9 @@ class RONDO_TRAIN_API Executor {
   /// of, made without training_batches. No labels, and weights are packed once.
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
 
-  /// Of a batch of so many samples, those whose images this rank reads; the images of others may be
-  /// anything. Labels are needed of all.
-  [[nodiscard]] Range samples_read(std::int64_t samples) const;
+  /// Of the images of a batch of so many samples, the part that this rank reads; the rest may hold
+  /// any finite values. Labels are needed of all samples.
+  [[nodiscard]] Box images_read(std::int64_t samples) const;
 
   /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that
   /// this rank has scored.

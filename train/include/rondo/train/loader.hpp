@@ -125,11 +125,13 @@ class RONDO_TRAIN_API Loader {
   /// Samples of the global batch of `step`.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
 
-  /// For a rank that reads a part of its batches: from ranges of n samples only the images in
-  /// parts[n] are prepared, the others are left as they are. Labels are given for all. Ranges of
-  /// other numbers are prepared whole, and so are all with BrokenImages::skip, because the label of
-  /// a stand-in is known only when it has been decoded. Called before the first range is announced.
-  void read_only(std::map<std::int64_t, Range> parts);
+  /// For a rank that reads a part of its batches: of ranges of n samples, and test batches of n,
+  /// only the samples, rows and columns in parts[n] are prepared; all channels are. The rest is
+  /// zero or what was there before. Labels are given for all. Ranges of other numbers are prepared
+  /// whole. With BrokenImages::skip all samples of an ImageSource are read, because the label of a
+  /// stand-in is known only when it has been decoded; rows and columns are cut all the same. Called
+  /// before the first range is announced and the first test batch.
+  void read_only(std::map<std::int64_t, Box> parts);
 
   /// How many announcements count: 1 or more.
   [[nodiscard]] int ahead() const noexcept;
