@@ -185,5 +185,40 @@ TEST(PairwiseScheduleTest, PairsEveryoneWithEveryoneOnce) {
   }
 }
 
+// Trees have any root, so a rank has all distances from it.
+std::set<std::size_t> partners_of(std::size_t rank, std::size_t size) {
+  std::set<std::size_t> partners = {left_of(rank, size), right_of(rank, size)};
+  for (std::size_t round = 0; round < dissemination_rounds(size); ++round) {
+    partners.insert(dissemination_target(rank, size, round));
+    partners.insert(dissemination_source(rank, size, round));
+  }
+  for (std::size_t root = 0; root < size; ++root) {
+    const Binomial tree(rank, root, size);
+    if (!tree.is_root()) partners.insert(tree.parent());
+    for (std::size_t i = 0; i < tree.children(); ++i) partners.insert(tree.child(i));
+  }
+  const Folding folding = fold(size);
+  if (folding.role_of(rank) == FoldRole::proxy) partners.insert(rank + 1);
+  if (folding.role_of(rank) == FoldRole::folded) {
+    partners.insert(rank - 1);
+  } else {
+    for (std::size_t round = 0; round < folding.rounds(); ++round) {
+      partners.insert(folding.partner_of(rank, round));
+    }
+  }
+  partners.erase(rank);
+  return partners;
+}
+
+TEST(PartnersTest, AreNeverMoreThanIsSaid) {
+  EXPECT_EQ(most_partners(1), 0);
+  EXPECT_EQ(most_partners(4096), 36);
+  for (std::size_t size = 1; size <= largest; ++size) {
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      ASSERT_LE(partners_of(rank, size).size(), most_partners(size)) << rank << " of " << size;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rondo::transport::schedule::schedule_test

@@ -162,6 +162,17 @@ class Binomial {
   return (round + size - rank) % size;
 }
 
+// --- All of them ---
+
+/// With how many others a rank exchanges messages in all algorithms but the pairwise exchange, at
+/// most: those at distances 1, 2, 4, ... on either side (rings, trees with any root,
+/// dissemination), and its partners in recursive doubling.
+[[nodiscard]] constexpr std::size_t most_partners(std::size_t size) noexcept {
+  if (size < 2) return 0;
+  const auto rounds = static_cast<std::size_t>(std::bit_width(size - 1));
+  return std::min(size - 1, 3 * rounds);
+}
+
 // --- Segments ---
 //
 // A long message is cut into segments, of which a few are in flight: while one is reduced, others
