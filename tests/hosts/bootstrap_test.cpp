@@ -24,14 +24,14 @@ class HostsBootstrapTest : public HostsTest {
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
   Job job({1, 2}, 1);
   job.start({rank_program(), "collectives"});
-  expect_success(job, "eth1");
+  expect_success(job, "tcp over eth1, auto: ");
 }
 
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatIsNamed) {
   Job job({1, 2}, 0);
   job.set("RONDO_INTERFACE", "eth1");
   job.start({rank_program(), "collectives"});
-  expect_success(job, "eth1");
+  expect_success(job, "tcp over eth1, auto: ");
 }
 
 TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
@@ -39,8 +39,40 @@ TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
   Job job({1, 2}, 1);
   job.set("RONDO_INTERFACE", "eth0,eth1");
   job.start({rank_program(), "collectives"});
-  expect_success(job, "eth1");
+  expect_success(job, "tcp over eth1, auto: ");
   hosts({"up", "2", "eth0"});
+}
+
+// The kernel knows no speed of these interfaces, so it is measured.
+TEST_F(HostsBootstrapTest, TakesTheFasterNetworkThoughTheStoreIsInTheSlowOne) {
+  for (const char* host : {"1", "2"}) hosts({"slow", host, "eth0", "50"});
+  Job job({1, 2, 2}, 0);
+  job.start({rank_program(), "collectives"});
+  expect_success(job, "tcp over eth1, auto: measured ");
+  for (const char* host : {"1", "2"}) hosts({"slow", host, "eth0", "0"});
+}
+
+// The line of eth0 works, but leads nowhere.
+TEST_F(HostsBootstrapTest, LeavesANetworkThatCarriesNothingForTheNext) {
+  hosts({"lose", "2", "eth0"});
+  Job job({1, 2}, 1);
+  job.set("RONDO_INTERFACE", "eth0,eth1");
+  job.start({rank_program(), "collectives"});
+  expect_success(job, "tcp over eth1, auto: the first of those that were named; left out: ");
+  hosts({"find", "2", "eth0"});
+}
+
+TEST_F(HostsBootstrapTest, SaysWhyNoNetworkJoinsTheHosts) {
+  hosts({"lose", "2", "eth0"});
+  Job job({1, 2}, 1);
+  job.set("RONDO_INTERFACE", "eth0");
+  job.start({rank_program(), "collectives"});
+  for (int rank = 0; rank < job.size(); ++rank) {
+    const Ended ended = job.wait(rank);
+    EXPECT_EQ(ended.status, 3) << ended.out << ended.err;
+    EXPECT_THAT(ended.out + ended.err, testing::HasSubstr("did not carry a message"));
+  }
+  hosts({"find", "2", "eth0"});
 }
 
 TEST_F(HostsBootstrapTest, KeepsAJobOfAnotherNameOut) {

@@ -1,14 +1,16 @@
 // Which network interface a pattern selects.
 
-#include "bootstrap/fabric.hpp"
+#include "bootstrap/interfaces.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/scratch_folder.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::bootstrap::interfaces_test {
@@ -114,6 +116,36 @@ TEST(InterfacesTest, AreChosenByThePatternBeforeTheAddress) {
   EXPECT_EQ(choose_interface(host(), "ib0", "192.168.0.7"), "ib0");
   EXPECT_EQ(choose_interface(host(), "ib0,eth0", "192.168.0.7"), "eth0");
   EXPECT_EQ(choose_interface(host(), "", "1.2.3.4"), "eth0");
+}
+
+// As /sys has them: a network card, a bond over one, a veth, a card without a line.
+TEST(InterfacesTest, HaveASpeedIfTheyAreHardwareOrLieAboveIt) {
+  const rondo::test::ScratchFolder folder;
+  for (const char* name : {"eth0", "eth1"}) {
+    std::filesystem::create_directories(folder.path() / name / "device");
+  }
+  std::filesystem::create_directories(folder.path() / "bond0" / "lower_eth0");
+  std::filesystem::create_directories(folder.path() / "veth0");
+  for (const char* name : {"eth0", "bond0", "veth0"}) {
+    (void)folder.write(std::string(name) + "/speed", "10000\n");
+  }
+  (void)folder.write("eth1/speed", "-1\n");
+
+  EXPECT_EQ(speed_of_interface(folder.path() / "eth0"), 10'000);
+  EXPECT_EQ(speed_of_interface(folder.path() / "bond0"), 10'000);
+  EXPECT_EQ(speed_of_interface(folder.path() / "veth0"), 0);
+  EXPECT_EQ(speed_of_interface(folder.path() / "eth1"), 0);
+  EXPECT_EQ(speed_of_interface(folder.path() / "none"), 0);
+}
+
+TEST(InterfacesTest, OfThisHostHaveTheNetworksOfTheirAddresses) {
+  const auto all = list_interfaces();
+
+  const auto loopback = std::ranges::find_if(all, &Interface::loopback);
+
+  ASSERT_NE(loopback, all.end());
+  ASSERT_EQ(loopback->networks.size(), loopback->addresses.size());
+  EXPECT_THAT(loopback->networks, Contains("127.0.0.0/8"));
 }
 
 TEST(InterfacesTest, OfThisHostHaveLoopbackAmongThem) {

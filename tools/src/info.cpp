@@ -67,6 +67,20 @@ Json describe_links() {
   return links;
 }
 
+// What could join this host with others. A World takes the best that all its nodes have.
+Json describe_networks() {
+  Json networks = Json::array();
+  for (const transport::NetworkFacts& network : transport::networks()) {
+    networks.push_back({{"kind", network.kind},
+                        {"device", network.device},
+                        {"network", network.network},
+                        {"address", network.address},
+                        {"megabits", network.megabits},
+                        {"problem", network.problem}});
+  }
+  return networks;
+}
+
 // The data sets that are found without being given a path.
 Json find_data_sets() {
   Json found = Json::array();
@@ -90,6 +104,7 @@ Json collect() {
   facts["default_ranks"] = placement.ranks();
   facts["default_threads"] = placement.threads;
   facts["links"] = describe_links();
+  facts["networks"] = describe_networks();
   facts["huge_pages"] = describe_huge_pages();
   facts["data_sets"] = find_data_sets();
   return facts;
@@ -156,6 +171,18 @@ void print_link(const Json& link) {
   for (const Json& fact : link["facts"]) print_line(std::exchange(heading, ""), text_of(fact));
 }
 
+// "tcp over eth0, 10.0.0.7 in 10.0.0.0/24, 10000 Mbit/s"
+void print_network(const Json& network) {
+  std::string text = text_of(network["kind"]) + " over " + text_of(network["device"]);
+  if (network["address"] != "") {
+    text += ", " + text_of(network["address"]) + " in " + text_of(network["network"]);
+  }
+  const auto megabits = network["megabits"].get<std::uint32_t>();
+  text += megabits > 0 ? fmt::format(", {} Mbit/s", megabits) : std::string(", speed unknown");
+  if (network["problem"] != "") text += "; left out: " + text_of(network["problem"]);
+  print_line("network", text);
+}
+
 // A report for people, and for those whom they ask for help: everything that decides how fast this
 // machine trains is in it.
 void print_text(const Json& facts) {
@@ -177,6 +204,7 @@ void print_text(const Json& facts) {
   print_line("default", fmt::format("{} rank(s) x {} thread(s)", text_of(facts["default_ranks"]),
                                     text_of(facts["default_threads"])));
   for (const Json& link : facts["links"]) print_link(link);
+  for (const Json& network : facts["networks"]) print_network(network);
   print_line("huge pages", huge_pages_text(facts["huge_pages"]));
   print_line("data sets", data_sets_text(facts["data_sets"]));
 }

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <limits>
 
+#include <rondo/transport/links.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
@@ -62,16 +63,6 @@ const Choices<Format> table_or_json = {{"table", Format::text}, {"json", Format:
 const Choices<Format> table_csv_or_json = {
     {"table", Format::text}, {"csv", Format::csv}, {"json", Format::json}};
 
-// Whether the transport or provider exists is for the plug-in to say.
-std::string complaint_about_fabric(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  const std::string_view name = std::string_view(text).substr(0, colon);
-  const bool alone = colon == std::string::npos;
-  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
-  if (known && (alone || colon + 1 < text.size())) return {};
-  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
-}
-
 Option add_format_option(Command& command, Format& format, const Choices<Format>& formats,
                          const std::string& text) {
   return command.choice("--format", format, formats, text).value("FORMAT");
@@ -117,7 +108,7 @@ void add_fabric_options(Command& command, FabricRequest& request) {
   command
       .option("--fabric", request.fabric,
               "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
-      .check(complaint_about_fabric)
+      .check(transport::problem_of_fabric_name)
       .with_default(transport::FabricOptions{}.name)
       .value("NAME");
   command

@@ -31,9 +31,6 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
 /// --oversubscribe.
 void add_placement_options(Command& command, PlacementRequest& request);
 
-/// What is wrong with `text` as the name of a fabric; empty: nothing.
-[[nodiscard]] std::string complaint_about_fabric(const std::string& text);
-
 /// Adds --fake-nodes, --fabric, --interface, --latency-us and --bandwidth-gbs.
 void add_fabric_options(Command& command, FabricRequest& request);
 

@@ -24,6 +24,7 @@
 
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/launchers.hpp"
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"

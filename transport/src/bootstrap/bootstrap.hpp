@@ -32,7 +32,7 @@ namespace rondo::transport::bootstrap {
 /// What a rank has once all ranks have joined the store.
 struct JoinedStore {
   std::unique_ptr<SideChannel> channel = {};
-  std::string interface = {};  ///< by which links should reach other hosts
+  std::string interface = {};  ///< by which the store was reached
 };
 
 /// Joins the store of a job that has a coordinator (LaunchInfo::coordinator).

@@ -1,253 +1,48 @@
-// Which ranks share a node, which link joins the nodes, and over which network interface.
-//
-// A host has several interfaces, and some lead nowhere: bridges of containers, cables that are not
-// plugged in. A pattern of names and networks selects among them; without one, the interface over
-// which the store was reached is the best guess, because the connection proves that it works.
+// Which ranks share a node, and which link joins the nodes over which network.
 //
 // Every rank puts what others must know about it on an address card, and all ranks exchange their
-// cards over the side channel, three times at most: who is where and with which options; which
-// plug-ins work there; the address of the fabric, or why there is none. After each exchange all
-// ranks have the same cards, so they come to the same decision or throw the same error, and no
-// rank waits for one that has failed.
+// cards over the side channel. After each exchange all ranks have the same, so they come to the
+// same decision or throw the same error, and no rank waits for one that has failed:
+//
+// 1. who is where, and with which options;
+// 2. the first rank of each node: which plug-ins work there, and which networks the node has;
+// 3. for each way to join the nodes (candidates.cpp), until one works: the addresses of its link,
+//    or why it cannot be opened; and whether it carries messages (probe.cpp).
+//
+// The interface by which the store was reached decides nothing but ties: often it is that of a
+// slow network.
 
 #include "bootstrap/fabric.hpp"
 
-#include <fnmatch.h>
-#include <ifaddrs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+#include <cstdio>
+#include <future>
 #include <memory>
-#include <optional>
-#include <stdexcept>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
-#include <arpa/inet.h>
-#include <net/if.h>
-#include <netinet/in.h>
-
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/candidates.hpp"
 #include "bootstrap/environment.hpp"
+#include "bootstrap/interfaces.hpp"
+#include "bootstrap/probe.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
 #include "core/names.hpp"
+#include "fabric/schedules.hpp"
 #include "links/link.hpp"
 #include "links/plugin.hpp"
 
 namespace rondo::transport::bootstrap {
-namespace {
-
-// An address and how many of its leading bits count.
-struct Network {
-  std::array<std::uint8_t, 16> bytes = {};
-  unsigned width = 0;  // 32 or 128
-  unsigned prefix = 0;
-};
-
-std::optional<Network> parse_address(std::string_view text) {
-  // A zone ("%eth0") says nothing that the interface does not.
-  const std::string bare(text.substr(0, text.find('%')));
-  Network network;
-  if (::inet_pton(AF_INET, bare.c_str(), network.bytes.data()) == 1) {
-    network.width = 32;
-  } else if (::inet_pton(AF_INET6, bare.c_str(), network.bytes.data()) == 1) {
-    network.width = 128;
-  } else {
-    return std::nullopt;
-  }
-  network.prefix = network.width;
-  return network;
-}
-
-std::optional<Network> parse_network(std::string_view text) {
-  const std::size_t slash = text.find('/');
-  std::optional<Network> network = parse_address(text.substr(0, slash));
-  if (!network || slash == std::string_view::npos) return network;
-  const std::string_view digits = text.substr(slash + 1);
-  const char* end = digits.data() + digits.size();
-  const auto [rest, error] = std::from_chars(digits.data(), end, network->prefix);
-  if (error != std::errc{} || rest != end || network->prefix > network->width) return std::nullopt;
-  return network;
-}
-
-// Do the leading bits agree?
-bool contains(const Network& network, const Network& address) {
-  if (network.width != address.width) return false;
-  for (unsigned bit = 0; bit < network.prefix; ++bit) {
-    const auto mask = static_cast<std::uint8_t>(0x80U >> bit % 8);
-    if (((network.bytes[bit / 8] ^ address.bytes[bit / 8]) & mask) != 0) return false;
-  }
-  return true;
-}
-
-// The message lists all interfaces, so that a typing error is easy to correct.
-[[noreturn]] void fail(const std::string& what, const std::vector<Interface>& all) {
-  std::string existing;
-  for (const Interface& interface : all) {
-    existing += (existing.empty() ? "" : ", ") + interface.name + " (";
-    if (!interface.up) existing += "down";
-    for (std::size_t i = 0; i < interface.addresses.size(); ++i) {
-      existing += (i == 0 && interface.up ? "" : ", ") + interface.addresses[i];
-    }
-    existing += ")";
-  }
-  throw Error(Errc::rendezvous_failed,
-              what + "; this host has " + (existing.empty() ? "no interface" : existing));
-}
-
-// One part of a pattern: what stands between two commas. It is a network if it reads as one,
-// otherwise a glob of names.
-class Part {
- public:
-  Part(std::string_view text, const std::vector<Interface>& all) {
-    if (text.starts_with('^')) {
-      excludes_ = true;
-      text.remove_prefix(1);
-    }
-    text_ = text;
-    network_ = parse_network(text);
-    if (text.empty() || (!network_ && text.find('/') != std::string_view::npos)) {
-      fail("interface: '" + text_ + "' is neither a name nor a network such as 10.0.0.0/8", all);
-    }
-  }
-
-  [[nodiscard]] bool excludes() const { return excludes_; }
-  [[nodiscard]] const std::string& text() const { return text_; }
-
-  [[nodiscard]] bool matches(const Interface& interface) const {
-    if (!network_) return ::fnmatch(text_.c_str(), interface.name.c_str(), 0) == 0;
-    return std::ranges::any_of(interface.addresses, [&](const std::string& text) {
-      const auto address = parse_address(text);
-      return address && contains(*network_, *address);
-    });
-  }
-
- private:
-  bool excludes_ = false;
-  std::string text_;
-  std::optional<Network> network_;
-};
-
-std::vector<Part> parse(std::string_view pattern, const std::vector<Interface>& all) {
-  std::vector<Part> parts;
-  while (!pattern.empty()) {
-    const std::size_t comma = pattern.find(',');
-    parts.emplace_back(pattern.substr(0, comma), all);
-    if (comma == std::string_view::npos) break;
-    pattern.remove_prefix(comma + 1);
-    if (pattern.empty()) fail("interface: a name is missing after the last comma", all);
-  }
-  return parts;
-}
-
-// Fit to be chosen without being named: bridges and virtual devices of containers are up, too, but
-// lead to no other host.
-bool usual(const Interface& interface) {
-  if (!interface.up || interface.loopback || interface.addresses.empty()) return false;
-  constexpr std::array<std::string_view, 5> inner = {"docker", "veth", "br-", "virbr", "cni"};
-  return std::ranges::none_of(
-      inner, [&](std::string_view prefix) { return interface.name.starts_with(prefix); });
-}
-
-// Appends what matches `part` and is up, unless it was chosen before: the order of the pattern is
-// that of preference. Returns whether something that matches is up.
-bool append_matches(std::vector<Interface>& chosen, const Part& part,
-                    const std::vector<Interface>& all) {
-  bool matched = false;
-  bool up = false;
-  for (const Interface& interface : all) {
-    if (!part.matches(interface)) continue;
-    matched = true;
-    up = up || interface.up;
-    const bool chosen_already = std::ranges::any_of(
-        chosen, [&](const Interface& other) { return other.name == interface.name; });
-    if (interface.up && !chosen_already) chosen.push_back(interface);
-  }
-  if (!matched) fail("interface: nothing matches '" + part.text() + "'", all);
-  return up;
-}
-
-// As bytes: one address can be written in several ways.
-bool has(const Interface& interface, std::string_view address) {
-  const auto wanted = parse_address(address);
-  return wanted && std::ranges::any_of(interface.addresses, [&](const std::string& text) {
-           const auto own = parse_address(text);
-           return own && own->width == wanted->width && own->bytes == wanted->bytes;
-         });
-}
-
-}  // namespace
-
-std::vector<Interface> list_interfaces() {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) {
-    throw Error(Errc::rendezvous_failed, "interface: the kernel does not list them");
-  }
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
-  std::vector<Interface> all;
-  // The kernel lists an interface once for each of its addresses, and once without any.
-  for (const ifaddrs* entry = found; entry != nullptr; entry = entry->ifa_next) {
-    const std::string_view name = entry->ifa_name;
-    auto found_at = std::ranges::find(all, name, &Interface::name);
-    if (found_at == all.end()) {
-      constexpr unsigned working = IFF_UP | IFF_RUNNING;
-      all.push_back({.name = std::string(name),
-                     .up = (entry->ifa_flags & working) == working,
-                     .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0});
-      found_at = all.end() - 1;
-    }
-    const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const auto length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    found_at->addresses.push_back(Address(entry->ifa_addr, static_cast<socklen_t>(length)).host());
-  }
-  return all;
-}
-
-std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
-                                         std::string_view pattern) {
-  const std::vector<Part> parts = parse(pattern, all);
-  std::vector<Interface> chosen;
-  const bool names_some = std::ranges::any_of(parts, [](const Part& p) { return !p.excludes(); });
-  if (!names_some) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
-  // Exclusions come last, wherever they stand in the pattern.
-  std::string down;
-  for (const Part& part : parts) {
-    if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();
-  }
-  if (chosen.empty() && !down.empty()) {
-    fail("interface: what matches '" + down + "' is down", all);
-  }
-  std::erase_if(chosen, [&](const Interface& interface) {
-    return std::ranges::any_of(
-        parts, [&](const Part& part) { return part.excludes() && part.matches(interface); });
-  });
-  if (chosen.empty()) {
-    fail("interface: '" + std::string(pattern) + "' leaves none to reach other hosts by", all);
-  }
-  return chosen;
-}
-
-std::string choose_interface(const std::vector<Interface>& all, std::string_view pattern,
-                             std::string_view reached) {
-  const auto proved = [&](const Interface& interface) { return has(interface, reached); };
-  if (pattern.empty()) {
-    const auto found = std::ranges::find_if(all, proved);
-    if (found != all.end()) return found->name;
-  }
-  const std::vector<Interface> chosen = select_interfaces(all, pattern);
-  const auto found = std::ranges::find_if(chosen, proved);
-  return found != chosen.end() ? found->name : chosen.front().name;
-}
-
 namespace {
 
 // What a rank tells all others about itself before there are any links.
@@ -257,14 +52,18 @@ struct AddressCard {
   std::string node_key = {};     // equal for ranks that share memory: machine and fake node
   std::string machine_key = {};  // of the machine alone
   std::string settings = {};     // must be equal on all ranks; for people to read
-  std::string plugins = {};      // that work here, by preference: "ucx ofi"
-  std::string address = {};      // of the fabric
-  std::string problem = {};      // why there is no address
 
   static auto fields(auto& card) {
-    return std::tie(card.pid, card.host, card.node_key, card.machine_key, card.settings,
-                    card.plugins, card.address, card.problem);
+    return std::tie(card.pid, card.host, card.node_key, card.machine_key, card.settings);
   }
+};
+
+// A rank's link over one of the ways to join the nodes.
+struct LinkAddress {
+  std::string address = {};
+  std::string problem = {};  // why there is no address
+
+  static auto fields(auto& self) { return std::tie(self.address, self.problem); }
 };
 
 using Cards = std::vector<AddressCard>;
@@ -294,9 +93,10 @@ AddressCard card_of(const JobRank& self, const WorldOptions& options) {
   return card;
 }
 
-// One allgather: the cards of all ranks, in rank order.
-Cards exchange(SideChannel& channel, const AddressCard& mine) {
-  Cards cards;
+// One allgather: what all ranks have sent, in rank order.
+template <typename Card>
+std::vector<Card> exchange(SideChannel& channel, const Card& mine) {
+  std::vector<Card> cards;
   for (const std::string& bytes : channel.allgather(pack(mine))) {
     if (unpack(bytes, cards.emplace_back())) continue;
     throw Error(Errc::rendezvous_failed,
@@ -313,15 +113,6 @@ void check_settings(const Cards& cards) {
                 "rendezvous: ranks disagree: rank 0 on " + cards[0].host + " has " +
                     cards[0].settings + "; rank " + std::to_string(r) + " on " + cards[r].host +
                     " has " + cards[r].settings + "; all ranks must pass the same options");
-  }
-}
-
-// Ranks that opened the fabric throw as well: without the others it is useless.
-void check_fabric(const Cards& cards) {
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (cards[r].problem.empty()) continue;
-    throw Error(Errc::link_unavailable,
-                "rank " + std::to_string(r) + " on " + cards[r].host + ": " + cards[r].problem);
   }
 }
 
@@ -346,48 +137,14 @@ std::vector<int> members_where(const Cards& cards, std::string AddressCard::* ke
   return members;
 }
 
-// Which link joins the nodes of a job, the same on all ranks.
-struct FabricChoice {
-  std::string plugin;    // "ucx", "ofi", or "shm"
-  std::string provider;  // what the user asked for, or empty
-  std::string reason;    // why this one, for people
-};
-
-constexpr std::array<std::string_view, 2> preference = {"ucx", "ofi"};
-
-// What `name` ("auto", "ucx", "ucx:tcp", "ofi:verbs", "shm") asks for.
-FabricChoice parse_fabric(const std::string& name) {
-  const std::size_t colon = name.find(':');
-  FabricChoice choice{.plugin = name.substr(0, colon),
-                      .provider = colon == std::string::npos ? "" : name.substr(colon + 1),
-                      .reason = "as asked"};
-  const bool known = choice.plugin == "ucx" || choice.plugin == "ofi" ||
-                     (choice.plugin == "shm" && colon == std::string::npos) || name == "auto";
-  if (!known || (colon != std::string::npos && choice.provider.empty())) {
-    throw std::invalid_argument("rondo::transport: fabric '" + name +
-                                "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm");
-  }
-  return choice;
-}
-
-// The plug-ins that work on this host, by preference; empty when `name` does not need one.
-std::string usable_plugins(const std::string& name) {
-  const std::string wanted = parse_fabric(name).plugin;
+// The plug-ins that work on this host, by preference; empty when `wanted` does not need one.
+std::string usable_plugins(const FabricName& wanted) {
   std::string usable;
-  for (const std::string_view plugin : preference) {
-    if (wanted != "auto" && wanted != plugin) continue;
+  for (const std::string_view plugin : {"ucx", "ofi"}) {
+    if (wanted.plugin != "auto" && wanted.plugin != plugin) continue;
     if (problem_of_plugin(std::string(plugin)).empty()) usable += std::string(plugin) + " ";
   }
   return usable;
-}
-
-// The first rank that lacks the plug-in, or -1.
-int first_without(const Cards& cards, std::string_view plugin) {
-  const std::string name = " " + std::string(plugin) + " ";
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if ((" " + cards[r].plugins + " ").find(name) == std::string::npos) return static_cast<int>(r);
-  }
-  return -1;
 }
 
 // Fake nodes can share memory, nodes cannot.
@@ -407,32 +164,22 @@ std::string problem_here(std::string_view name) {
   return problem.empty() ? "" : "; here: " + problem;
 }
 
-// What was asked for, or the first that all ranks have in common; never another in silence.
-FabricChoice choose_fabric(const FabricOptions& options, const Cards& cards) {
-  FabricChoice choice = parse_fabric(options.name);
-  if (choice.plugin == "shm") {
-    check_one_machine(cards);
-    return choice;
+// Never another in silence than what was asked for.
+void check_plugins(const std::string& name, const FabricName& wanted,
+                   const std::vector<HostOffers>& nodes) {
+  if (wanted.plugin == "auto") {
+    if (!first_without(nodes, "ucx") || !first_without(nodes, "ofi")) return;
+    throw Error(
+        Errc::link_unavailable,
+        "no link reaches the ranks of other nodes: no plug-in of ucx, ofi works on all ranks" +
+            problem_here("ucx") + problem_here("ofi"));
   }
-  if (choice.plugin != "auto") {
-    const int without = first_without(cards, choice.plugin);
-    if (without < 0) return choice;
-    throw Error(Errc::link_unavailable,
-                "fabric '" + options.name + "' was asked for, but rank " + std::to_string(without) +
-                    " on " + cards[static_cast<std::size_t>(without)].host +
-                    " cannot load its plug-in" + problem_here(choice.plugin) +
-                    "; install it there, or choose another fabric");
-  }
-  for (const std::string_view name : preference) {
-    if (first_without(cards, name) >= 0) continue;
-    return {.plugin = std::string(name),
-            .provider = {},
-            .reason = "auto: the first of ucx, ofi that works on all ranks"};
-  }
-  throw Error(
-      Errc::link_unavailable,
-      "no link reaches the ranks of other nodes: no plug-in of ucx, ofi works on all ranks" +
-          problem_here("ucx") + problem_here("ofi"));
+  const HostOffers* without = first_without(nodes, wanted.plugin);
+  if (without == nullptr) return;
+  throw Error(Errc::link_unavailable, "fabric '" + name + "' was asked for, but rank " +
+                                          std::to_string(without->rank) + " on " + without->host +
+                                          " cannot load its plug-in" + problem_here(wanted.plugin) +
+                                          "; install it there, or choose another fabric");
 }
 
 int own_node(const Membership& membership) {
@@ -455,31 +202,277 @@ std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_nod
 }
 
 // With the delays of `options`, if there are any.
-std::unique_ptr<Link> open_fabric(const Membership& membership, const JobRank& self,
-                                  const WorldOptions& options, const FabricChoice& choice) {
-  std::unique_ptr<Link> link;
-  if (choice.plugin == "shm") {
-    link = open_by_memory(membership, false, options);
-  } else {
-    link = open_plugin(choice.plugin, {.rank = self.rank,
-                                       .size = self.size,
-                                       .provider = choice.provider,
-                                       .device = self.interface,
-                                       .peers = static_cast<int>(membership.peers.size()) - 1});
-  }
-  const FabricOptions& fabric = options.fabric;
+std::unique_ptr<Link> with_delays(std::unique_ptr<Link> link, const FabricOptions& fabric) {
   if (fabric.injected_latency.count() <= 0 && fabric.injected_bytes_per_second <= 0) return link;
   return open_delayed_link(std::move(link), fabric.injected_latency,
                            fabric.injected_bytes_per_second);
 }
 
-// Addresses alone: connections are made when they are first used.
-void connect_fabric(Membership& membership, const Cards& cards) {
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (membership.peers[r].info.node == own_node(membership)) continue;
-    membership.fabric->connect(static_cast<int>(r), cards[r].address);
+// What the first rank of each node tells of it; the other ranks say nothing.
+std::vector<HostOffers> exchange_offers(SideChannel& channel, const JobRank& self,
+                                        const WorldOptions& options, const Cards& cards,
+                                        const std::vector<int>& nodes) {
+  const FabricName wanted = parse_fabric(options.fabric.name);
+  const auto rank = static_cast<std::size_t>(self.rank);
+  const bool several_machines = std::ranges::any_of(
+      cards, [&](const AddressCard& card) { return card.machine_key != cards[0].machine_key; });
+  HostOffers mine;
+  if (std::ranges::find(nodes, nodes[rank]) - nodes.begin() == self.rank) {
+    mine = {.rank = self.rank,
+            .host = cards[rank].host,
+            .machine = cards[rank].machine_key,
+            .plugins = usable_plugins(wanted),
+            .store_interface = self.interface};
+    // One machine needs no other networks, unless RDMA was asked for.
+    if (several_machines || !wanted.provider.empty()) {
+      mine.offers = list_offers(list_interfaces(), options.fabric.interface);
+    }
   }
+  std::vector<HostOffers> of_nodes;
+  for (HostOffers& offers : exchange(channel, mine)) {
+    if (!offers.machine.empty()) of_nodes.push_back(std::move(offers));
+  }
+  check_plugins(options.fabric.name, wanted, of_nodes);
+  return of_nodes;
 }
+
+/// The ways to join the nodes, tried one after the other by all ranks together until one works.
+class Trial {
+ public:
+  Trial(SideChannel& channel, const JobRank& self, const FabricOptions& options,
+        const Membership& membership, const std::vector<HostOffers>& nodes)
+      : channel_(&channel),
+        self_(&self),
+        options_(&options),
+        membership_(&membership),
+        nodes_(&nodes),
+        candidates_(find_candidates(parse_fabric(options.name), nodes)) {
+    for (const Peer& peer : membership.peers) node_of_rank_.push_back(peer.info.node);
+    left_out_ = std::move(candidates_.left_out);
+  }
+
+  /// Throws Error(link_unavailable) when none works.
+  [[nodiscard]] std::unique_ptr<Link> run() {
+    const auto& all = candidates_.ordered;
+    for (std::size_t first = 0; first < all.size();) {
+      const std::size_t last = end_of_group(first);
+      std::unique_ptr<Link> link = last - first > 1 ? fastest(first, last) : only(first);
+      if (link != nullptr) return link;
+      first = last;
+    }
+    fail();
+  }
+
+  /// Why the link that run() has returned, and what was left out; for people.
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  struct Tried {
+    std::unique_ptr<Link> link = {};
+    std::uint64_t nanoseconds = 0;
+    std::string problem = {};
+  };
+
+  // Those from `first` on that are equal but for their speed, if that must be measured; else one.
+  [[nodiscard]] std::size_t end_of_group(std::size_t first) const {
+    const auto& all = candidates_.ordered;
+    std::size_t last = first + 1;
+    bool unknown = all[first].megabits == 0;
+    for (; last < all.size() && all[last].is_beside(all[first]); ++last) {
+      unknown = unknown || all[last].megabits == 0;
+    }
+    return unknown ? last : first + 1;
+  }
+
+  std::unique_ptr<Link> only(std::size_t index) {
+    const Candidate& candidate = candidates_.ordered[index];
+    // Where nothing arrives, another library cannot do better.
+    if (dead_.contains({candidate.kind, candidate.network})) return nullptr;
+    Tried tried = attempt(candidate, false, index + 1 == candidates_.ordered.size());
+    if (tried.link == nullptr) return nullptr;
+    choose(candidate, reason_for(index));
+    return std::move(tried.link);
+  }
+
+  // The first stays unless another is twice as fast: measured times are never quite the same.
+  std::unique_ptr<Link> fastest(std::size_t first, std::size_t last) {
+    std::vector<Tried> tried;
+    std::size_t best = last;
+    for (std::size_t i = first; i < last; ++i) {
+      const Candidate& candidate = candidates_.ordered[i];
+      const bool is_dead = dead_.contains({candidate.kind, candidate.network});
+      tried.push_back(is_dead ? Tried{} : attempt(candidate, true, false));
+      if (tried.back().link == nullptr) continue;
+      const auto time = [&](std::size_t index) { return tried[index - first].nanoseconds; };
+      if (best == last || time(best) > 2 * time(i)) best = i;
+    }
+    if (best == last) return nullptr;
+    for (std::size_t i = first; i < last; ++i) {
+      if (i == best || tried[i - first].link == nullptr) continue;
+      left_out_.push_back(candidates_.ordered[i].label() + ": measured " +
+                          speed_text(tried[i - first].nanoseconds));
+    }
+    Tried& chosen = tried[best - first];
+    choose(candidates_.ordered[best], "measured " + speed_text(chosen.nanoseconds) +
+                                          ", and no other that joins all nodes is twice as fast");
+    return std::move(chosen.link);
+  }
+
+  // Collective. A rank that cannot open its link takes part in the exchanges all the same, or the
+  // others would wait for it.
+  Tried attempt(const Candidate& candidate, bool measures, bool is_last) {
+    Tried tried;
+    LinkAddress mine;
+    try {
+      tried.link = open(candidate);
+      mine.address = tried.link->address();
+    } catch (const Error& error) {
+      mine.problem = error.what();
+    }
+    const auto addresses = exchange(*channel_, mine);
+    tried.problem = first_problem(addresses);
+    if (tried.problem.empty()) {
+      const ProbeResult mine_probed = connect_and_probe(*tried.link, addresses, measures, is_last);
+      const auto probed = exchange_while_moving(*tried.link, mine_probed);
+      tried.problem = first_problem(probed);
+      tried.nanoseconds = std::ranges::max(probed, {}, &ProbeResult::nanoseconds).nanoseconds;
+      if (std::ranges::any_of(probed, &ProbeResult::silent)) {
+        dead_.emplace(candidate.kind, candidate.network);
+      }
+    }
+    if (tried.problem.empty()) return tried;
+    tried.link.reset();
+    problems_.push_back(tried.problem);
+    left_out_.push_back(candidate.label() + ": " + tried.problem);
+    return tried;
+  }
+
+  [[nodiscard]] std::unique_ptr<Link> open(const Candidate& candidate) const {
+    const auto node = static_cast<std::size_t>(own_node(*membership_));
+    return open_plugin(candidate.plugin, {.rank = self_->rank,
+                                          .size = self_->size,
+                                          .provider = candidate.provider,
+                                          .device = candidate.device_of(node, place_on_node()),
+                                          .peers = likely_peers()});
+  }
+
+  // Of this rank among those of its node.
+  [[nodiscard]] std::size_t place_on_node() const {
+    const auto here = node_of_rank_.begin() + self_->rank;
+    return static_cast<std::size_t>(std::count(node_of_rank_.begin(), here, *here));
+  }
+
+  // The algorithms talk to a few of the ranks on other nodes.
+  [[nodiscard]] int likely_peers() const {
+    const auto far = std::ranges::count_if(node_of_rank_, [&](int node) {
+      return node != node_of_rank_[static_cast<std::size_t>(self_->rank)];
+    });
+    const auto partners = schedule::most_partners(node_of_rank_.size());
+    return static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(far), partners));
+  }
+
+  ProbeResult connect_and_probe(Link& link, const std::vector<LinkAddress>& addresses,
+                                bool measures, bool is_last) const {
+    try {
+      for (std::size_t r = 0; r < addresses.size(); ++r) {
+        if (node_of_rank_[r] == own_node(*membership_)) continue;
+        link.connect(static_cast<int>(r), addresses[r].address);
+      }
+    } catch (const Error& error) {
+      return {.problem = error.what()};
+    }
+    // Without another way a host that is merely slow gets more time.
+    const std::chrono::seconds limit = is_last ? last_limit : probe_limit;
+    ProbeResult result = probe(link, neighbours_of(self_->rank, node_of_rank_), measures, limit);
+    if (!result.problem.empty()) result.problem = link.route() + " " + result.problem;
+    return result;
+  }
+
+  // The last answers may still be in the link: it is moved on until all ranks have what they need.
+  std::vector<ProbeResult> exchange_while_moving(Link& link, const ProbeResult& mine) {
+    auto exchanged = std::async(std::launch::async, [&] { return exchange(*channel_, mine); });
+    constexpr std::chrono::microseconds pause{200};
+    while (exchanged.wait_for(pause) != std::future_status::ready) (void)link.progress();
+    return exchanged.get();
+  }
+
+  // "rank 3 on h2: ..."; empty when there is none.
+  template <typename Card>
+  [[nodiscard]] std::string first_problem(const std::vector<Card>& cards) const {
+    const auto found =
+        std::ranges::find_if(cards, [](const Card& card) { return !card.problem.empty(); });
+    if (found == cards.end()) return {};
+    const auto rank = static_cast<std::size_t>(found - cards.begin());
+    return "rank " + std::to_string(rank) + " on " + membership_->peers[rank].info.host + ": " +
+           found->problem;
+  }
+
+  [[nodiscard]] static std::string speed_text(std::uint64_t nanoseconds) {
+    std::array<char, 32> text{};
+    const double megabytes = static_cast<double>(probe_bytes) * 1e3;
+    std::snprintf(text.data(), text.size(), "%.3g MB/s",
+                  megabytes / static_cast<double>(std::max<std::uint64_t>(nanoseconds, 1)));
+    return text.data();
+  }
+
+  // Why a candidate comes before those behind it.
+  [[nodiscard]] std::string reason_for(std::size_t index) const {
+    const auto& all = candidates_.ordered;
+    const Candidate& candidate = all[index];
+    if (candidate.kind != "tcp") return "the first high-speed network that joins all nodes";
+    if (all.size() == 1) return "the only network that joins all nodes";
+    if (names_interfaces(options_->interface)) return "the first of those that were named";
+    const bool is_faster = index + 1 < all.size() && all[index + 1].is_beside(candidate) &&
+                           all[index + 1].megabits < candidate.megabits;
+    if (is_faster) {
+      return "the fastest network that joins all nodes, " + std::to_string(candidate.megabits) +
+             " Mbit/s";
+    }
+    return candidate.of_store ? "the network by which the store was reached"
+                              : "the first network that joins all nodes";
+  }
+
+  void choose(const Candidate& candidate, const std::string& why) {
+    reason_ = (options_->name == "auto" ? "auto: " : "as asked: ") + why;
+    const auto differs = [&](const std::string& device) {
+      return device != candidate.devices.front();
+    };
+    if (std::ranges::any_of(candidate.devices, differs)) {
+      reason_ += "; on " + (*nodes_)[0].host + " over " + candidate.devices[0];
+      constexpr std::size_t shown = 8;
+      for (std::size_t i = 1; i < std::min(shown, nodes_->size()); ++i) {
+        reason_ += ", on " + (*nodes_)[i].host + " over " + candidate.devices[i];
+      }
+      if (nodes_->size() > shown) reason_ += ", ...";
+    }
+    for (const std::string& one : left_out_) reason_ += "; left out: " + one;
+  }
+
+  [[noreturn]] void fail() const {
+    std::string text;
+    for (const std::string& problem : problems_) text += (text.empty() ? "" : "; ") + problem;
+    if (problems_.empty()) {
+      text = "fabric '" + options_->name + "' finds no network that joins all nodes";
+      for (const std::string& one : left_out_) text += "; left out: " + one;
+    }
+    throw Error(Errc::link_unavailable, text);
+  }
+
+  static constexpr std::chrono::seconds probe_limit{3};
+  static constexpr std::chrono::seconds last_limit{20};
+
+  SideChannel* channel_;
+  const JobRank* self_;
+  const FabricOptions* options_;
+  const Membership* membership_;
+  const std::vector<HostOffers>* nodes_;
+  std::vector<int> node_of_rank_ = {};
+  Candidates candidates_;
+  std::set<std::pair<std::string, std::string>> dead_ = {};  // kinds and networks
+  std::vector<std::string> left_out_ = {};
+  std::vector<std::string> problems_ = {};
+  std::string reason_ = {};
+};
 
 Membership membership_of(int rank, NodePeers node) {
   Membership membership{
@@ -509,21 +502,18 @@ Membership join_nodes(const JobRank& self, const WorldOptions& options,
   membership.local = open_by_memory(membership, true, options);
   if (!several) return membership;
 
-  mine.plugins = usable_plugins(options.fabric.name);
-  cards = exchange(*channel, mine);
-  const FabricChoice choice = choose_fabric(options.fabric, cards);
-  // A rank that cannot open it must take part in the next exchange, or the others would wait for
-  // it.
-  try {
-    membership.fabric = open_fabric(membership, self, options, choice);
-    mine.address = membership.fabric->address();
-  } catch (const Error& error) {
-    mine.problem = error.what();
+  if (by_memory) {
+    check_one_machine(cards);
+    membership.fabric = open_by_memory(membership, false, options);
+    membership.route = "as asked";
+  } else {
+    const auto offers = exchange_offers(*channel, self, options, cards, nodes);
+    Trial trial(*channel, self, options.fabric, membership, offers);
+    membership.fabric = trial.run();
+    membership.route = trial.reason();
   }
-  cards = exchange(*channel, mine);
-  check_fabric(cards);
-  connect_fabric(membership, cards);
-  membership.route = membership.fabric->route() + ", " + choice.reason;
+  membership.fabric = with_delays(std::move(membership.fabric), options.fabric);
+  membership.route = membership.fabric->route() + ", " + membership.route;
   membership.side_channel = std::move(channel);
   return membership;
 }

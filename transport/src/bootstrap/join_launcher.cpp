@@ -18,7 +18,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/auth.hpp"
-#include "bootstrap/fabric.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/launchers.hpp"
 #include "bootstrap/pmix/plugin.hpp"
 #include "bootstrap/sockets.hpp"

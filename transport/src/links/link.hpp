@@ -70,8 +70,10 @@ struct LinkOptions {
   int rank = 0;  ///< in the World: 0 <= rank < size <= 65536
   int size = 1;
   std::string provider;  ///< a UCX_TLS list, a libfabric provider; "" chooses by preference
-  std::string device;    ///< network interfaces, comma-separated; "" leaves it to the link
-  int peers = 0;         ///< ranks that are likely to be talked to; a hint
+  /// Network interfaces ("eth0") or RDMA ports ("mlx5_0:1", of libfabric "mlx5_0"), with commas
+  /// between; "" leaves it to the link.
+  std::string device;
+  int peers = 0;  ///< ranks that are likely to be talked to; a hint
 };
 
 /// The only interface to a wire: tagged messages between this rank and others.

@@ -127,7 +127,8 @@ struct FabricOptions {
   /// "ofi:verbs"; "shm" among the fake nodes of one machine. Never replaced by another in silence.
   std::string name = "auto";
   /// Network interfaces, by preference: names, globs, exclusions, addresses, as in
-  /// "ib0,eth*,^docker0,10.0.0.0/8". Empty: whatever is up and leads to the coordinator.
+  /// "ib0,eth*,^docker0,10.0.0.0/8". Empty: RDMA and other high-speed networks first, then the
+  /// fastest interface, of those that all nodes have. See docs/on-a-cluster.md.
   std::string interface = {};
   /// Ranks of one machine count as this many nodes, so that paths between nodes can be tried.
   int fake_nodes = 0;
@@ -270,8 +271,9 @@ class RONDO_TRANSPORT_API World {
 
   [[nodiscard]] int nodes() const noexcept;
 
-  /// How nodes reach each other, for people: "ucx: tcp over eth0, the first that was found".
-  /// "none" when all ranks are on one node. Says so when delays are injected.
+  /// How nodes reach each other and why so, for people: "ucx: tcp over eth1, auto: ...; left out:
+  /// verbs over mlx5_0:1: ...". The same for all pairs of nodes; says so where their devices
+  /// have other names. "none" when all ranks are on one node. Says so when delays are injected.
   [[nodiscard]] const std::string& route() const noexcept;
 
  private:

@@ -6,7 +6,9 @@
 
 #include "links/ucx/context.hpp"
 
+#include <algorithm>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,32 +56,12 @@ std::mutex& one_at_a_time() {
   return mutex;
 }
 
-// A port's GIDs name the network devices that they belong to, each in a file.
-bool belongs_to(const fs::path& port, const std::string& interface) {
+// Are all of the comma-separated devices network interfaces? An RDMA port has a colon, as in
+// "mlx5_0:1". Without any device UCX chooses, from what the machine has.
+bool are_interfaces(const std::string& devices) {
   std::error_code error;
-  for (const auto& gid : fs::directory_iterator(port / "gid_attrs" / "ndevs", error)) {
-    std::string owner;
-    std::ifstream(gid.path()) >> owner;
-    if (owner == interface) return true;
-  }
-  return false;
-}
-
-// What UCX calls the comma-separated network interfaces: the interfaces themselves, for tcp, and
-// the RDMA ports whose network device they are. "eth0" becomes "eth0,rxe0:1".
-std::string devices_of(const std::string& interfaces) {
-  std::string devices = interfaces;
-  std::istringstream list(interfaces);
-  for (std::string interface; std::getline(list, interface, ',');) {
-    std::error_code error;
-    for (const auto& device : fs::directory_iterator("/sys/class/infiniband", error)) {
-      for (const auto& port : fs::directory_iterator(device.path() / "ports", error)) {
-        if (!belongs_to(port.path(), interface)) continue;
-        devices += "," + device.path().filename().string() + ":" + port.path().filename().string();
-      }
-    }
-  }
-  return devices;
+  if (devices.empty()) return fs::is_empty("/sys/class/infiniband", error) || error;
+  return devices.find(':') == std::string::npos;
 }
 
 // UCX is for other nodes; inside one, ranks have a link of their own.
@@ -132,17 +114,14 @@ class Settings {
   ucp_config_t* config_ = nullptr;
 };
 
-bool has_only_tcp(const std::string& transports) {
-  if (transports == default_transports) {
-    std::error_code error;
-    return fs::is_empty("/sys/class/infiniband", error) || error;
-  }
+bool has_only_tcp(const std::string& transports, const std::string& devices) {
+  if (transports == default_transports) return are_interfaces(devices);
   return transports == "tcp" || transports == "tcp,self" || transports == "self,tcp";
 }
 
 // Over TCP, UCX copies through buffers of 8 KiB. Both ways at once, messages of 256 KiB then reach
 // 0.4 of a plain connection's bandwidth, of 1 MiB 0.6; with these, 0.8 and 0.9.
-void prefer_for_tcp(Settings& settings, const std::string& transports) {
+void prefer_for_tcp(Settings& settings, const std::string& transports, const std::string& devices) {
   // The first must not be below the second. To UCX 1.13 a transport's settings are known by what
   // follows the transport's name; with the name it accepts them, and forgets them.
   if (!is_in_environment("TCP_RX_SEG_SIZE") && !is_in_environment("TCP_TX_SEG_SIZE")) {
@@ -155,9 +134,17 @@ void prefer_for_tcp(Settings& settings, const std::string& transports) {
   if (!is_in_environment("TCP_MAX_POLL")) settings.prefer("MAX_POLL", "1");
   if (!is_in_environment("TCP_CONN_NB")) settings.prefer("CONN_NB", "y");
   // Up to a segment of a ring, asking the peer first costs more than it saves.
-  if (has_only_tcp(transports) && !is_in_environment("RNDV_THRESH")) {
+  if (has_only_tcp(transports, devices) && !is_in_environment("RNDV_THRESH")) {
     settings.prefer("RNDV_THRESH", "1100k");
   }
+}
+
+// A long message goes over all rails at once; UCX itself would take two.
+void prefer_for_rails(Settings& settings, const std::string& devices) {
+  constexpr std::ptrdiff_t most_of_ucx = 4;
+  const auto rails = std::min(1 + std::ranges::count(devices, ','), most_of_ucx);
+  if (rails < 2 || is_in_environment("MAX_RNDV_RAILS")) return;
+  settings.prefer("MAX_RNDV_RAILS", std::to_string(rails).c_str());
 }
 
 std::string transports_for(const LinkOptions& options) {
@@ -166,11 +153,15 @@ std::string transports_for(const LinkOptions& options) {
   return default_transports;
 }
 
+// "tcp over eth0", "verbs over mlx5_0:1": by default UCX takes what a device has.
 std::string route_of(const std::string& transports, const std::string& devices) {
-  std::string route =
-      transports == default_transports ? "any transport but shared memory" : transports;
-  if (!devices.empty()) route += " over " + devices;
-  return route;
+  std::string route = transports;
+  if (transports == default_transports) {
+    route = devices.empty()           ? "any transport but shared memory"
+            : are_interfaces(devices) ? "tcp"
+                                      : "verbs";
+  }
+  return devices.empty() ? route : route + " over " + devices;
 }
 
 ucp_context_h make_context(const LinkOptions& options, const Settings& settings) {
@@ -250,11 +241,12 @@ UcxContext::UcxContext(const LinkOptions& options) {
   const std::scoped_lock lock(one_at_a_time());
   const LogCapture capture;
   const std::string transports = transports_for(options);
-  const std::string devices = devices_of(options.device);
+  const std::string& devices = options.device;
   Settings settings;
   settings.set("TLS", transports);
   if (!devices.empty()) settings.set("NET_DEVICES", devices);
-  prefer_for_tcp(settings, transports);
+  prefer_for_tcp(settings, transports, devices);
+  prefer_for_rails(settings, devices);
   error_mode = error_mode_of(transports);
   route = route_of(transports, devices);
   try {

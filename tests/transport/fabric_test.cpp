@@ -1,0 +1,91 @@
+// Nodes are joined by what works, and the route says what does not.
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/links.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/scratch_folder.hpp"
+#include "support/world.hpp"
+
+namespace rondo::transport::fabric_test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// With a plug-in of the name "ucx" that opens, and whose messages never arrive.
+class FabricTest : public testing::Test {
+ protected:
+  FabricTest() {
+    const char* plugins = std::getenv("RONDO_TEST_PLUGINS");
+    std::filesystem::copy(std::filesystem::path(plugins) / "librondo-link-fake.so",
+                          folder_.path() / "librondo-link-ucx.so");
+    before_ = std::getenv("RONDO_PLUGIN_PATH");
+    ::setenv("RONDO_PLUGIN_PATH", (folder_.path().string() + ":" + before_).c_str(), 1);
+  }
+  ~FabricTest() override { ::setenv("RONDO_PLUGIN_PATH", before_.c_str(), 1); }
+
+  static WorldOptions joined_by(const std::string& fabric) {
+    WorldOptions options = test::quick_options();
+    options.fabric = {.name = fabric, .fake_nodes = 2};
+    return options;
+  }
+
+ private:
+  test::ScratchFolder folder_;
+  std::string before_;
+};
+
+TEST_F(FabricTest, LeavesALinkThatCarriesNothingForTheNext) {
+  const std::vector<World> worlds = World::make_threads(2, joined_by("auto"));
+
+  for (const World& world : worlds) {
+    EXPECT_THAT(
+        world.route(),
+        AllOf(StartsWith("ofi: tcp"), HasSubstr("over lo, auto: "),
+              HasSubstr("; left out: tcp over lo: rank 0 on "),
+              HasSubstr("fake: pigeon over air did not carry a message to or from rank 1: no "
+                        "such loft")));
+  }
+}
+
+TEST_F(FabricTest, SaysWhatDidNotCarryAMessage) {
+  try {
+    (void)World::make_threads(2, joined_by("ucx"));
+    FAIL() << "joined by nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::link_unavailable);
+    EXPECT_THAT(error.what(),
+                HasSubstr("fake: pigeon over air did not carry a message to or from rank"));
+    EXPECT_THAT(error.what(), HasSubstr("no such loft"));
+  }
+}
+
+TEST(FabricNameTest, IsCheckedBeforeAnythingIsOpened) {
+  for (const char* name : {"auto", "shm", "ucx", "ucx:tcp", "ofi", "ofi:verbs"}) {
+    EXPECT_EQ(problem_of_fabric_name(name), "") << name;
+  }
+  for (const char* name : {"", "mpi", "ucx:", "auto:tcp", "shm:x", "UCX"}) {
+    EXPECT_THAT(problem_of_fabric_name(name), HasSubstr("' is none of auto, ucx")) << name;
+  }
+}
+
+TEST(NetworksTest, OfThisHostHaveLoopbackLeftOut) {
+  EXPECT_THAT(networks(), Contains(AllOf(Field(&NetworkFacts::device, "lo"),
+                                         Field(&NetworkFacts::network, "127.0.0.0/8"),
+                                         Field(&NetworkFacts::problem, "loopback"))));
+}
+
+}  // namespace
+}  // namespace rondo::transport::fabric_test

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "links/link.hpp"
+
+namespace rondo::transport::bootstrap {
+
+/// Whom a rank exchanges messages with to find out whether a link works.
+struct Neighbours {
+  int next = 0;                    ///< a rank of the next node
+  std::vector<int> previous = {};  ///< ranks of the previous node whose `next` is this one
+  bool is_leader = false;          ///< the first rank of its node
+  int leader_of_previous = 0;
+
+  bool operator==(const Neighbours&) const = default;
+};
+
+/// Those of `rank`, when rank r is on node `nodes[r]` and there are several: the nodes form a ring,
+/// and rank i of a node sends to rank i of the next, counted around where that has fewer.
+[[nodiscard]] Neighbours neighbours_of(int rank, const std::vector<int>& nodes);
+
+/// What came of it.
+struct ProbeResult {
+  std::string problem = {};       ///< why the link is no good; empty when it is
+  std::uint64_t nanoseconds = 0;  ///< for `probe_bytes` to the next node; 0: not measured
+
+  bool silent = false;  ///< nothing has failed, and nothing has come
+
+  static auto fields(auto& result) {
+    return std::tie(result.problem, result.nanoseconds, result.silent);
+  }
+};
+
+/// What is sent to measure the speed.
+inline constexpr std::size_t probe_bytes = std::size_t{512} << 10U;
+
+/// Sends a message of 32 KiB to the next node, and receives those of the previous one; all are
+/// answered. If `measures`, the leaders send `probe_bytes` after that, five times, and the
+/// shortest time counts.
+///
+/// Collective, but waits for `limit` at most. Nothing refers to memory of it any more afterwards; a
+/// link with a problem must not be used.
+[[nodiscard]] ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
+                                std::chrono::milliseconds limit);
+
+}  // namespace rondo::transport::bootstrap
