@@ -67,9 +67,10 @@ std::string complaint_about_fabric(const std::string& text) {
   const std::size_t colon = text.find(':');
   const std::string_view name = std::string_view(text).substr(0, colon);
   const bool alone = colon == std::string::npos;
-  const bool known = ((name == "auto" || name == "shm") && alone) || name == "ucx" || name == "ofi";
+  const bool is_whole = alone && (name == "auto" || name == "shm" || name == "tcp");
+  const bool known = is_whole || name == "ucx" || name == "ofi";
   if (known && (alone || colon + 1 < text.size())) return {};
-  return "'" + text + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
+  return "'" + text + "' is none of auto, tcp, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
 }
 
 Option add_format_option(Command& command, Format& format, const Choices<Format>& formats,
@@ -116,7 +117,7 @@ void add_fabric_options(Command& command, FabricRequest& request) {
       .value("K");
   command
       .option("--fabric", request.fabric,
-              "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
+              "What joins nodes: auto, tcp, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
       .check(complaint_about_fabric)
       .with_default(transport::FabricOptions{}.name)
       .value("NAME");

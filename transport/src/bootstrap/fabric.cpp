@@ -353,7 +353,7 @@ struct FabricChoice {
   std::string reason;    // why this one, for people
 };
 
-constexpr std::array<std::string_view, 2> preference = {"ucx", "ofi"};
+constexpr std::array<std::string_view, 3> preference = {"ucx", "ofi", "tcp"};
 
 // What `name` ("auto", "ucx", "ucx:tcp", "ofi:verbs", "shm") asks for.
 FabricChoice parse_fabric(const std::string& name) {
@@ -361,11 +361,12 @@ FabricChoice parse_fabric(const std::string& name) {
   FabricChoice choice{.plugin = name.substr(0, colon),
                       .provider = colon == std::string::npos ? "" : name.substr(colon + 1),
                       .reason = "as asked"};
-  const bool known = choice.plugin == "ucx" || choice.plugin == "ofi" ||
-                     (choice.plugin == "shm" && colon == std::string::npos) || name == "auto";
+  const bool known = choice.plugin == "ucx" || choice.plugin == "ofi" || name == "tcp" ||
+                     name == "shm" || name == "auto";
   if (!known || (colon != std::string::npos && choice.provider.empty())) {
-    throw std::invalid_argument("rondo::transport: fabric '" + name +
-                                "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm");
+    throw std::invalid_argument(
+        "rondo::transport: fabric '" + name +
+        "' is none of auto, tcp, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm");
   }
   return choice;
 }
@@ -397,7 +398,7 @@ void check_one_machine(const Cards& cards) {
     throw Error(Errc::rendezvous_failed,
                 "fabric 'shm' joins the fake nodes of one machine, but rank " + std::to_string(r) +
                     " is on " + cards[r].host + " and rank 0 on " + cards[0].host +
-                    "; choose ucx, ofi or auto");
+                    "; choose tcp, ucx, ofi or auto");
   }
 }
 
