@@ -24,14 +24,14 @@ class HostsBootstrapTest : public HostsTest {
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatLeadsToTheCoordinator) {
   Job job({1, 2}, 1);
   job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp over eth1, auto: ");
+  expect_success(job, "over eth1, auto: ");
 }
 
 TEST_F(HostsBootstrapTest, TakesTheInterfaceThatIsNamed) {
   Job job({1, 2}, 0);
   job.set("RONDO_INTERFACE", "eth1");
   job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp over eth1, auto: ");
+  expect_success(job, "over eth1, auto: ");
 }
 
 TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
@@ -39,7 +39,7 @@ TEST_F(HostsBootstrapTest, PassesOverAnInterfaceThatIsDown) {
   Job job({1, 2}, 1);
   job.set("RONDO_INTERFACE", "eth0,eth1");
   job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp over eth1, auto: ");
+  expect_success(job, "over eth1, auto: ");
   hosts({"up", "2", "eth0"});
 }
 
@@ -48,7 +48,7 @@ TEST_F(HostsBootstrapTest, TakesTheFasterNetworkThoughTheStoreIsInTheSlowOne) {
   for (const char* host : {"1", "2"}) hosts({"slow", host, "eth0", "50"});
   Job job({1, 2, 2}, 0);
   job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp over eth1, auto: measured ");
+  expect_success(job, "over eth1, auto: measured ");
   for (const char* host : {"1", "2"}) hosts({"slow", host, "eth0", "0"});
 }
 
@@ -58,7 +58,7 @@ TEST_F(HostsBootstrapTest, LeavesANetworkThatCarriesNothingForTheNext) {
   Job job({1, 2}, 1);
   job.set("RONDO_INTERFACE", "eth0,eth1");
   job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp over eth1, auto: the first of those that were named; left out: ");
+  expect_success(job, "over eth1, auto: the first of those that were named; left out: ");
   hosts({"find", "2", "eth0"});
 }
 

@@ -11,7 +11,7 @@ namespace rondo::test {
 
 [[nodiscard]] inline std::vector<Backend> node_backends() {
   return {
-      Backend::shm_nodes, Backend::hierarchy,
+      Backend::shm_nodes, Backend::hierarchy, Backend::tcp,
 #ifdef RONDO_TEST_UCX
       Backend::ucx_tcp,   Backend::ucx_shm,
 #endif

@@ -22,10 +22,12 @@ namespace rondo::test {
 enum class Backend {
   shm,            ///< one node
   shm_nodes,      ///< every rank a node of its own, joined by the link over shared memory
-  ucx_tcp,        ///< every rank a node of its own, joined by UCX over TCP
+  tcp,            ///< the same, joined by sockets
+  ucx_tcp,        ///< the same, joined by UCX over TCP
   ucx_shm,        ///< the same, by UCX over its shared-memory transports
   ofi_tcp,        ///< the same, by libfabric over TCP
   hierarchy,      ///< about half as many nodes as ranks, joined by the link over shared memory
+  hierarchy_tcp,  ///< the same, joined by sockets
   hierarchy_ucx,  ///< the same, joined by UCX over TCP
 };
 
@@ -35,6 +37,8 @@ inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
       return {};
     case Backend::shm_nodes:
       return {.name = "shm", .fake_nodes = ranks};
+    case Backend::tcp:
+      return {.name = "tcp", .fake_nodes = ranks};
     case Backend::ucx_tcp:
       return {.name = "ucx:tcp,self", .fake_nodes = ranks};
     case Backend::ucx_shm:
@@ -43,6 +47,8 @@ inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
       return {.name = "ofi:tcp", .fake_nodes = ranks};
     case Backend::hierarchy:
       return {.name = "shm", .fake_nodes = (ranks + 1) / 2};
+    case Backend::hierarchy_tcp:
+      return {.name = "tcp", .fake_nodes = (ranks + 1) / 2};
     case Backend::hierarchy_ucx:
       return {.name = "ucx:tcp,self", .fake_nodes = (ranks + 1) / 2};
   }
@@ -55,6 +61,8 @@ inline const char* name_of(Backend backend) {
       return "Shm";
     case Backend::shm_nodes:
       return "ShmNodes";
+    case Backend::tcp:
+      return "Tcp";
     case Backend::ucx_tcp:
       return "UcxTcp";
     case Backend::ucx_shm:
@@ -63,6 +71,8 @@ inline const char* name_of(Backend backend) {
       return "OfiTcp";
     case Backend::hierarchy:
       return "Hierarchy";
+    case Backend::hierarchy_tcp:
+      return "HierarchyTcp";
     case Backend::hierarchy_ucx:
       return "HierarchyUcx";
   }

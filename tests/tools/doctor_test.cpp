@@ -76,7 +76,8 @@ TEST(DoctorTest, GivesEachFindingAllItsParts) {
 TEST(DoctorTest, GivesOnlyValuesThatAreDocumented) {
   std::ifstream page(sources() / "docs/troubleshooting.md");
   const std::string text(std::istreambuf_iterator<char>(page), {});
-  for (const json& one : examine({"-n", "2", "--threads", "1"})["findings"]) {
+  const json report = examine({"-n", "2", "--threads", "1"});
+  for (const json& one : report["findings"]) {
     for (const auto& [name, value] : one["values"].items()) {
       if (name.starts_with("megabits_") || name.starts_with("pool_")) continue;
       EXPECT_THAT(text, HasSubstr("`" + name + "`")) << one["check"];

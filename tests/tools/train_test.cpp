@@ -283,7 +283,7 @@ TEST_F(TrainTest, RefusesAFabricThatIsNone) {
   const Ended ended = train({"-n", "2", "--set", "transport.fabric=myrinet"});
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err),
-              ElementsAre(HasSubstr("transport.fabric: 'myrinet' is none of auto, ucx, ")));
+              ElementsAre(HasSubstr("transport.fabric: 'myrinet' is none of auto, tcp, ucx, ")));
   EXPECT_FALSE(fs::exists(out()));
 }
 

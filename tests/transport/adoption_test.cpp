@@ -163,7 +163,7 @@ TEST_P(AdoptionOnNodesTest, ServesMessages) {
 }
 
 const test::Backend backends[] = {
-    test::Backend::shm,     test::Backend::shm_nodes, test::Backend::hierarchy,
+    test::Backend::shm,     test::Backend::shm_nodes, test::Backend::hierarchy, test::Backend::tcp,
 #ifdef RONDO_TEST_UCX
     test::Backend::ucx_tcp,
 #endif

@@ -144,7 +144,8 @@ TEST(OffersTest, AreThoseWhoseInterfaceTheUserHasNamed) {
 }
 
 /// Node `number`, which has what `offers` say and has met the others over eth0.
-HostOffers node(int number, std::vector<Offer> offers, const std::string& plugins = "ucx ofi ") {
+HostOffers node(int number, std::vector<Offer> offers,
+                const std::string& plugins = "ucx ofi tcp ") {
   const std::string text = std::to_string(number);
   for (Offer& offer : offers) {
     if (offer.address.empty()) offer.address = offer.network + "#" + text;
@@ -183,9 +184,10 @@ TEST(CandidatesTest, AreRdmaFirstThenTheFastestInterface) {
     nodes.push_back(node(i, {tcp("eth0", "a"), tcp("eth1", "b", 25'000), verbs("mlx5_0:1", "ib")}));
   }
 
-  EXPECT_THAT(found("auto", nodes),
-              ElementsAre("ucx verbs mlx5_0:1", "ofi verbs mlx5_0:1", "ofi psm3 mlx5_0:1",
-                          "ucx tcp eth1", "ucx tcp eth0", "ofi tcp eth1", "ofi tcp eth0"));
+  EXPECT_THAT(
+      found("auto", nodes),
+      ElementsAre("ucx verbs mlx5_0:1", "ofi verbs mlx5_0:1", "ofi psm3 mlx5_0:1", "tcp tcp eth1",
+                  "tcp tcp eth0", "ucx tcp eth1", "ucx tcp eth0", "ofi tcp eth1", "ofi tcp eth0"));
 }
 
 TEST(CandidatesTest, AreNativeNetworksBeforeRdma) {
@@ -205,6 +207,7 @@ TEST(CandidatesTest, AreWhatTheUserWants) {
     nodes.push_back(node(i, {tcp("eth0", "a"), verbs("mlx5_0:1", "ib")}));
   }
 
+  EXPECT_THAT(found("tcp", nodes), ElementsAre("tcp tcp eth0"));
   EXPECT_THAT(found("ucx", nodes), ElementsAre("ucx verbs mlx5_0:1", "ucx tcp eth0"));
   EXPECT_THAT(found("ucx:tcp,self", nodes), ElementsAre("ucx tcp,self eth0"));
   EXPECT_THAT(found("ucx:rc_v,self", nodes),
@@ -309,6 +312,7 @@ TEST(FabricNamesTest, AreAPluginAndAProvider) {
   EXPECT_EQ(parse_fabric("ucx:rc,self").provider, "rc,self");
   EXPECT_THAT(parse_fabric("auto").provider, IsEmpty());
   EXPECT_THROW((void)parse_fabric("auto:tcp"), std::invalid_argument);
+  EXPECT_THROW((void)parse_fabric("tcp:eth0"), std::invalid_argument);
 }
 
 }  // namespace

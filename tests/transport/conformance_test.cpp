@@ -453,8 +453,8 @@ TEST_P(ConformanceTest, EveryTypeAndReduction) {
   });
 }
 
-// Without a fabric: one node, one rank per node, and several ranks per node, whose nodes are joined
-// by the link over shared memory.
+// Without a fabric's library: one node, one rank per node, and several ranks per node, whose nodes
+// are joined by the link over shared memory or by sockets.
 
 INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest,
                          testing::Combine(testing::Values(Backend::shm), conformance_memories,
@@ -469,6 +469,16 @@ INSTANTIATE_TEST_SUITE_P(ShmNodes, ConformanceTest,
 INSTANTIATE_TEST_SUITE_P(Hierarchy, ConformanceTest,
                          testing::Combine(testing::Values(Backend::hierarchy), conformance_memories,
                                           conformance_ranks),
+                         name_of_conformance_test);
+
+INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest,
+                         testing::Combine(testing::Values(Backend::tcp), conformance_memories,
+                                          conformance_ranks),
+                         name_of_conformance_test);
+
+INSTANTIATE_TEST_SUITE_P(HierarchyTcp, ConformanceTest,
+                         testing::Combine(testing::Values(Backend::hierarchy_tcp),
+                                          testing::Values(Memory::arena), conformance_ranks),
                          name_of_conformance_test);
 
 #ifdef RONDO_TEST_OFI

@@ -49,6 +49,30 @@ INSTANTIATE_TEST_SUITE_P(
         .name = "shm", .open = open_all, .arms = false, .notices_closing = false}),
     link_backend_name);
 
+// Of all links but those of shared memory.
+std::vector<std::unique_ptr<Link>> connected(const std::string& name, const std::string& provider,
+                                             const std::string& device, int size) {
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < size; ++rank) {
+    links.push_back(open_plugin(
+        name,
+        {.rank = rank, .size = size, .provider = provider, .device = device, .peers = size - 1}));
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    for (int peer = 0; peer < size; ++peer) {
+      const auto to = static_cast<std::size_t>(peer);
+      if (peer != rank) links[static_cast<std::size_t>(rank)]->connect(peer, links[to]->address());
+    }
+  }
+  return links;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, LinkTest,
+                         testing::Values(LinkBackend{
+                             .name = "tcp",
+                             .open = [](int size) { return connected("tcp", "", "lo", size); }}),
+                         link_backend_name);
+
 #ifdef RONDO_TEST_OFI
 
 std::vector<std::unique_ptr<Link>> connected_by_ofi(int size) {
@@ -86,17 +110,7 @@ LinkOptions options_for(int rank, int size, const std::string& provider) {
 }
 
 std::vector<std::unique_ptr<Link>> connected(int size, const std::string& provider) {
-  std::vector<std::unique_ptr<Link>> links;
-  for (int rank = 0; rank < size; ++rank) {
-    links.push_back(open_plugin("ucx", options_for(rank, size, provider)));
-  }
-  for (int rank = 0; rank < size; ++rank) {
-    for (int peer = 0; peer < size; ++peer) {
-      const auto to = static_cast<std::size_t>(peer);
-      if (peer != rank) links[static_cast<std::size_t>(rank)]->connect(peer, links[to]->address());
-    }
-  }
-  return links;
+  return connected("ucx", provider, provider == "tcp" ? "lo" : "", size);
 }
 
 INSTANTIATE_TEST_SUITE_P(UcxTcp, LinkTest,

@@ -163,15 +163,17 @@ TEST_F(PluginTest, ListsKnownPluginsWithWhatIsWrongWithThem) {
 
   const std::vector<LinkFacts> all = links();
 
-  ASSERT_EQ(all.size(), 3);
+  ASSERT_EQ(all.size(), 4);
   EXPECT_EQ(all[0].name, "shm");
   EXPECT_EQ(all[0].problem, "");
   EXPECT_EQ(all[1].name, "ofi");
   EXPECT_EQ(all[1].path, broken.string());
   EXPECT_THAT(all[1].problem, HasSubstr("cannot be loaded"));
-  EXPECT_EQ(all[2].name, "ucx");
-  EXPECT_EQ(all[2].path, "");
-  EXPECT_THAT(all[2].problem, HasSubstr("is not installed"));
+  EXPECT_EQ(all[2].name, "tcp");
+  EXPECT_EQ(all[2].problem, "");
+  EXPECT_EQ(all[3].name, "ucx");
+  EXPECT_EQ(all[3].path, "");
+  EXPECT_THAT(all[3].problem, HasSubstr("is not installed"));
 }
 
 TEST_F(PluginTest, ListsWhatAPluginSaysOfItself) {

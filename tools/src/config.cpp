@@ -76,7 +76,7 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
     {"grid", "plan", comment, "auto: the planner splits layers over ranks"},
     {"grid", "channel", comment, "parts of the channels; likewise filter, height and width"},
     {"grid", "batch_norm", comment, "who shares statistics: rank, replica or all"},
-    {"transport", "fabric", comment, "between nodes: auto, ucx, ofi or shm"},
+    {"transport", "fabric", comment, "between nodes: auto, tcp, ucx, ofi or shm"},
     {"transport", "interface", comment, "network interfaces by preference, as in \"ib0,eth*\""},
     {"transport", "deadline_seconds", comment, "a wait that lasts longer is an error"},
     {"inject", "slow_ranks", comment,

@@ -107,7 +107,7 @@ void add_fabric_options(Command& command, FabricRequest& request) {
       .value("K");
   command
       .option("--fabric", request.fabric,
-              "What joins nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
+              "What joins nodes: auto, tcp, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
       .check(transport::problem_of_fabric_name)
       .with_default(transport::FabricOptions{}.name)
       .value("NAME");

@@ -167,7 +167,8 @@ Finding check_link(const transport::LinkFacts& link) {
     finding.level = Level::note;
     finding.found = "cannot be used: " + link.problem;
     finding.source = "the plug-in";
-    finding.means = "Ranks of several hosts need ucx or ofi; ranks of one host need neither.";
+    finding.means =
+        "Ranks of several hosts are joined by tcp then, which fast networks need not be.";
     finding.advice = "Install what the message names if the job is to run on several hosts.";
     return finding;
   }

@@ -40,8 +40,8 @@ struct Way {
 constexpr std::array ways = {
     Way{"cxi", "ofi", "cxi"},     Way{"efa", "ofi", "efa"},    Way{"opx", "ofi", "opx"},
     Way{"psm2", "ofi", "psm2"},   Way{"gni", "ofi", "gni"},    Way{"verbs", "ucx", ""},
-    Way{"verbs", "ofi", "verbs"}, Way{"verbs", "ofi", "psm3"}, Way{"tcp", "ucx", ""},
-    Way{"tcp", "ofi", "tcp"},
+    Way{"verbs", "ofi", "verbs"}, Way{"verbs", "ofi", "psm3"}, Way{"tcp", "tcp", ""},
+    Way{"tcp", "ucx", ""},        Way{"tcp", "ofi", "tcp"},
 };
 
 bool is_tcp(const Way& way) { return way.kind == std::string_view("tcp"); }
@@ -371,7 +371,7 @@ class Search {
 };
 
 std::string complaint(const std::string& name) {
-  return "'" + name + "' is none of auto, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
+  return "'" + name + "' is none of auto, tcp, ucx, ucx:TRANSPORTS, ofi, ofi:PROVIDER, shm";
 }
 
 }  // namespace
@@ -414,7 +414,7 @@ FabricName parse_fabric(const std::string& name) {
   const bool alone = colon == std::string::npos;
   FabricName fabric{.plugin = name.substr(0, colon),
                     .provider = alone ? "" : name.substr(colon + 1)};
-  const bool single = fabric.plugin == "auto" || fabric.plugin == "shm";
+  const bool single = fabric.plugin == "auto" || fabric.plugin == "shm" || fabric.plugin == "tcp";
   const bool several = fabric.plugin == "ucx" || fabric.plugin == "ofi";
   if ((single && alone) || (several && (alone || !fabric.provider.empty()))) return fabric;
   throw std::invalid_argument("rondo::transport: fabric " + complaint(name));

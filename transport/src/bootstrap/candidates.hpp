@@ -41,7 +41,7 @@ struct Offer {
 
 /// What FabricOptions::name asks for.
 struct FabricName {
-  std::string plugin = {};    ///< "auto", "ucx", "ofi", "shm"
+  std::string plugin = {};    ///< "auto", "tcp", "ucx", "ofi", "shm"
   std::string provider = {};  ///< a UCX_TLS list, a provider of libfabric; empty: any
 };
 
@@ -53,7 +53,7 @@ struct HostOffers {
   int rank = 0;  ///< the first of the node
   std::string host = {};
   std::string machine = {};          ///< equal for fake nodes of one machine
-  std::string plugins = {};          ///< that work here: "ucx ofi"
+  std::string plugins = {};          ///< that work here: "ucx ofi tcp"
   std::string store_interface = {};  ///< by which the store was reached
   std::vector<Offer> offers = {};
 
@@ -97,7 +97,7 @@ struct Candidates {
 /// the same.
 ///
 /// 1. Native networks by libfabric (cxi, efa, opx, psm2, gni), then RDMA by UCX and by libfabric,
-///    then TCP by UCX and by libfabric.
+///    then TCP by sockets of Rondo's own, by UCX and by libfabric.
 /// 2. Of one kind: what the user has named first; the fastest; that of the store.
 /// 3. The interfaces by which the store was reached are always among them: they are known to reach
 ///    the other nodes, if only by routers.

@@ -140,7 +140,7 @@ std::vector<int> members_where(const Cards& cards, std::string AddressCard::* ke
 // The plug-ins that work on this host, by preference; empty when `wanted` does not need one.
 std::string usable_plugins(const FabricName& wanted) {
   std::string usable;
-  for (const std::string_view plugin : {"ucx", "ofi"}) {
+  for (const std::string_view plugin : {"ucx", "ofi", "tcp"}) {
     if (wanted.plugin != "auto" && wanted.plugin != plugin) continue;
     if (problem_of_plugin(std::string(plugin)).empty()) usable += std::string(plugin) + " ";
   }
@@ -154,7 +154,7 @@ void check_one_machine(const Cards& cards) {
     throw Error(Errc::rendezvous_failed,
                 "fabric 'shm' joins the fake nodes of one machine, but rank " + std::to_string(r) +
                     " is on " + cards[r].host + " and rank 0 on " + cards[0].host +
-                    "; choose ucx, ofi or auto");
+                    "; choose tcp, ucx, ofi or auto");
   }
 }
 
@@ -167,13 +167,8 @@ std::string problem_here(std::string_view name) {
 // Never another in silence than what was asked for.
 void check_plugins(const std::string& name, const FabricName& wanted,
                    const std::vector<HostOffers>& nodes) {
-  if (wanted.plugin == "auto") {
-    if (!first_without(nodes, "ucx") || !first_without(nodes, "ofi")) return;
-    throw Error(
-        Errc::link_unavailable,
-        "no link reaches the ranks of other nodes: no plug-in of ucx, ofi works on all ranks" +
-            problem_here("ucx") + problem_here("ofi"));
-  }
+  // TCP is a part of the library: whatever else is absent, there is a way.
+  if (wanted.plugin == "auto") return;
   const HostOffers* without = first_without(nodes, wanted.plugin);
   if (without == nullptr) return;
   throw Error(Errc::link_unavailable, "fabric '" + name + "' was asked for, but rank " +

@@ -285,6 +285,8 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
   auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
   record.operation = &operation;
   record_parts(record);
+  // The caller may compute for long before it calls progress().
+  if (Link* const fabric = world_->fabric()) fabric->send_now();
   if (operation.is_done()) {  // most signals and small sends are: they need no more progress
     group_.counters->operations += 1;
     record.end_untimed();

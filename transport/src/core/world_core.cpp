@@ -82,12 +82,23 @@ void WorldCore::note_last_collective(const LastCollective& last) {
   if (last_collectives_.size() > max_last_collectives) last_collectives_.pop_back();
 }
 
-// Links first: what has arrived lets operations move in the same pass.
+bool WorldCore::progress_of_communicators() {
+  bool moved = false;
+  for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
+  return moved;
+}
+
+// Links before operations: what has arrived lets them move in the same pass. But between nodes
+// operations come first, too: so what they begin with leaves together.
 bool WorldCore::progress() {
   bool moved = false;
-  if (my_.fabric) moved = my_.fabric->progress();
+  if (my_.fabric) {
+    moved = progress_of_communicators();
+    moved = my_.fabric->progress() || moved;
+  }
   if (my_.local) moved = my_.local->progress() || moved;
-  for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
+  moved = progress_of_communicators() || moved;
+  if (my_.fabric && moved) my_.fabric->send_now();
   handle_divergences();
   return moved;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 
 namespace rondo::transport {
 
@@ -64,6 +65,21 @@ class Fifo {
   T* first_ = nullptr;
   T* last_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// Objects that are made once and used again: after the first time, no allocation.
+template <typename T>
+class Pool {
+ public:
+  [[nodiscard]] T& acquire() {
+    if (free_.empty()) return all_.emplace_back();
+    return free_.pop();
+  }
+  void release(T& item) noexcept { free_.push(item); }
+
+ private:
+  std::deque<T> all_;
+  Fifo<T> free_;
 };
 
 }  // namespace rondo::transport

@@ -102,6 +102,10 @@ class Link {
   /// Moves what can be moved. True if anything did.
   virtual bool progress() = 0;
 
+  /// Sends now what was posted and is held back to leave with what follows, as far as that does
+  /// not wait. For links that hold nothing back there is nothing to do.
+  virtual void send_now() {}
+
   /// After it the link does not refer to `transfer` or its memory any more. A send that the peer
   /// is already receiving may cost the connection.
   virtual void cancel(Transfer& transfer) = 0;

@@ -23,11 +23,13 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/links.hpp>
 
+#include "links/tcp/link.hpp"
+
 namespace rondo::transport {
 namespace {
 
 constexpr const char* symbol = "rondo_link_plugin";
-constexpr const char* known_plugins[] = {"ofi", "ucx"};
+constexpr const char* known_links[] = {"ofi", "tcp", "ucx"};
 
 std::string file_of(const std::string& name) { return "librondo-link-" + name + ".so"; }
 
@@ -87,8 +89,9 @@ void prepare_environment(const std::string& name) {
   add_to_environment(settings);
 }
 
-// Loads the plug-in for good. May be called by several threads.
+// Loads the plug-in for good. May be called by several threads. "tcp" is a part of this library.
 const LinkPlugin& load_plugin(const std::string& name) {
+  if (name == "tcp") return tcp::plugin;
   static std::mutex one_at_a_time;  // the environment, and the constructors of what is loaded
   const std::scoped_lock lock(one_at_a_time);
   const std::string what = "link plug-in '" + name + "'";
@@ -165,7 +168,7 @@ std::string problem_of_plugin(const std::string& name) {
 
 std::vector<LinkFacts> links() {
   std::vector<LinkFacts> all = {{.name = "shm", .facts = {"version " RONDO_VERSION}}};
-  for (const char* name : known_plugins) all.push_back(facts_of(name));
+  for (const char* name : known_links) all.push_back(facts_of(name));
   return all;
 }
 

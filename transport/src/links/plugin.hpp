@@ -38,7 +38,7 @@ struct LinkPlugin {
 /// Defined by each plug-in, and looked up by name.
 extern "C" __attribute__((visibility("default"))) const LinkPlugin rondo_link_plugin;
 
-/// Opens the link of plug-in `name` ("ucx", "ofi").
+/// Opens the link of plug-in `name` ("ucx", "ofi"), or "tcp", which is built in.
 ///
 /// The plug-in is loaded when it is first needed and never unloaded. It is looked for in the
 /// folders of RONDO_PLUGIN_PATH (colon-separated), then beside librondo-transport, then in `rondo/`

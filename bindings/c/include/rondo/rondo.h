@@ -121,7 +121,7 @@ typedef struct rondo_options {
   int64_t stall_warning_ms;       /* when on_stall is called: 10000 */
   int64_t rendezvous_deadline_ms; /* 60000 */
   size_t small_bytes;             /* up to here every rank reads all: 4096, which is the most */
-  const char* fabric;             /* "auto", "ucx", "ofi", "ucx:tcp", "shm", ... */
+  const char* fabric;             /* "auto", "tcp", "ucx", "ofi", "ucx:tcp", "shm", ... */
   const char* interface_pattern;  /* network interfaces, as in "ib0,eth*,^docker0" */
   const char* allreduce;          /* "rd:0-16k;ring:16k-max" */
   const char* dump_folder;        /* where flight records go when something fails */

@@ -165,7 +165,8 @@ struct Experiment {
     double deadline_seconds = 300.0;
     double stall_warning_seconds = 10.0;
     std::int64_t small_bytes = 4096;
-    std::string fabric = "auto";  ///< between nodes: auto, ucx[:TRANSPORTS], ofi[:PROVIDER], shm
+    std::string fabric =
+        "auto";  ///< between nodes: auto, tcp, ucx[:TRANSPORTS], ofi[:PROVIDER], shm
     std::string interface = {};   ///< network interfaces, by preference
     std::int64_t fake_nodes = 0;  ///< count the ranks of this machine as so many nodes
     double latency_us = 0.0;      ///< injected into messages between nodes

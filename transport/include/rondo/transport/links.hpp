@@ -11,7 +11,7 @@ namespace rondo::transport {
 
 /// What this host knows of one way between ranks.
 struct LinkFacts {
-  std::string name = {};                ///< "shm", "ucx", "ofi"
+  std::string name = {};                ///< "shm", "ofi", "tcp", "ucx"
   std::string path = {};                ///< of its plug-in; empty: built in, or not found
   std::string problem = {};             ///< why it cannot be used; empty when it can
   std::vector<std::string> facts = {};  ///< "version ...", then "provider NAME ..."

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -17,21 +16,6 @@
 // before their receive, and the queues of them; and the two halves of a link, which move them.
 
 namespace rondo::transport::shm_link {
-
-/// Objects that are made once and used again: after the first time, no allocation.
-template <typename T>
-class Pool {
- public:
-  [[nodiscard]] T& acquire() {
-    if (free_.empty()) return all_.emplace_back();
-    return free_.pop();
-  }
-  void release(T& item) noexcept { free_.push(item); }
-
- private:
-  std::deque<T> all_;
-  Fifo<T> free_;
-};
 
 struct ShmPeer;
 

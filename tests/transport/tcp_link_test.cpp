@@ -1,0 +1,330 @@
+// What is particular to the link over TCP sockets: how connections are made, refused and shared,
+// and what becomes of messages that are cancelled, discarded or not awaited. What all links have in
+// common is in link_suite.cpp.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
+
+#include "links/link.hpp"
+#include "links/plugin.hpp"
+#include "links/tcp/endpoint.hpp"
+#include "shm/memory.hpp"
+
+namespace rondo::transport::tcp_link_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+std::unique_ptr<Link> open_tcp(int rank, int size, const std::string& device = "lo",
+                               const std::string& provider = "") {
+  return open_plugin("tcp", {.rank = rank, .size = size, .provider = provider, .device = device});
+}
+
+std::string failure_of(const std::string& device, const std::string& provider) {
+  try {
+    (void)open_tcp(0, 1, device, provider);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::link_unavailable);
+    return error.what();
+  }
+  ADD_FAILURE() << "could be opened";
+  return {};
+}
+
+Bytes pattern(std::size_t bytes, unsigned seed) {
+  Bytes data(bytes);
+  for (std::byte& byte : data)
+    byte = static_cast<std::byte>((seed = seed * 1'664'525U + 1U) >> 24U);
+  return data;
+}
+
+// Two ranks, driven by the test's own thread.
+class LinkTcpTest : public testing::Test {
+ protected:
+  LinkTcpTest() {
+    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2));
+    links_[0]->connect(1, links_[1]->address());
+    links_[1]->connect(0, links_[0]->address());
+  }
+
+  Link& link(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  void close(int rank) { links_[static_cast<std::size_t>(rank)].reset(); }
+
+  void progress_all() {
+    for (const auto& link : links_) {
+      if (link) link->progress();
+    }
+  }
+  bool finish(const Transfer& transfer) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (transfer.pending() && std::chrono::steady_clock::now() < end) progress_all();
+    return !transfer.pending();
+  }
+  void exchange(int from, int to, std::uint64_t tag, const Bytes& data) {
+    Transfer sending;
+    link(from).post_send(to, tag, data, sending);
+    EXPECT_EQ(receive(to, from, tag, data.size()), data);
+    EXPECT_TRUE(finish(sending) && sending.done()) << link(from).error_text(sending);
+  }
+  Bytes receive(int at, int from, std::uint64_t tag, std::size_t bytes) {
+    Bytes data(bytes);
+    Transfer receiving;
+    link(at).post_recv(from, tag, data, receiving);
+    EXPECT_TRUE(finish(receiving) && receiving.done()) << link(at).error_text(receiving);
+    return data;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+TEST_F(LinkTcpTest, SaysWhichInterfaceIsUnusable) {
+  EXPECT_THAT(failure_of("nosuch0", ""), AllOf(HasSubstr("nosuch0"), HasSubstr("rondo info")));
+  EXPECT_THAT(failure_of("lo", "rc"), HasSubstr("no transports to choose from"));
+}
+
+TEST_F(LinkTcpTest, TakesTheFirstInterfaceOfTheListThatExists) {
+  EXPECT_EQ(open_tcp(0, 1, "nosuch0,lo")->route(), "tcp: sockets over lo");
+}
+
+TEST_F(LinkTcpTest, RefusesWhatIsNotItsAddress) {
+  const std::string good = link(1).address();
+  for (const std::string& address :
+       {std::string(), std::string("nonsense"), std::string("127.0.0.1 80"),
+        good.substr(0, good.size() - 1), good.substr(0, good.size() - 1) + "x", "h1" + good}) {
+    EXPECT_THROW(link(0).connect(1, address), Error) << address;
+  }
+  EXPECT_THROW(link(0).connect(2, good), Error) << "there are two ranks";
+}
+
+TEST_F(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
+  const auto alone = open_tcp(0, 2);
+  Transfer sending;
+  Transfer receiving;
+
+  alone->post_send(1, 1, {}, sending);
+  alone->post_recv(1, 1, {}, receiving);
+
+  EXPECT_TRUE(sending.failed() && receiving.failed());
+  EXPECT_THAT(alone->error_text(sending), HasSubstr("no way to the rank"));
+}
+
+TEST_F(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
+  close(1);
+  Transfer sending;
+  const Bytes data(4);
+
+  link(0).post_send(1, 1, data, sending);
+
+  ASSERT_TRUE(finish(sending));
+  EXPECT_TRUE(sending.failed());
+  EXPECT_THAT(link(0).error_text(sending), HasSubstr("refused"));
+}
+
+// Both sides begin before either has seen the other.
+TEST(LinkTcpPairTest, SharesOneConnectionWhenBothSidesMakeOne) {
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    std::array<std::unique_ptr<Link>, 2> links = {open_tcp(0, 2), open_tcp(1, 2)};
+    links[0]->connect(1, links[1]->address());
+    links[1]->connect(0, links[0]->address());
+    std::array<Bytes, 2> received = {Bytes(1000), Bytes(1000)};
+    const std::array<Bytes, 2> sent = {pattern(1000, 1), pattern(1000, 2)};
+    std::array<Transfer, 4> transfers;
+    for (const int rank : {0, 1}) {
+      const auto i = static_cast<std::size_t>(rank);
+      links[i]->post_send(1 - rank, 7, sent[i], transfers[2 * i]);
+      links[i]->post_recv(1 - rank, 7, received[i], transfers[2 * i + 1]);
+    }
+
+    const auto pending = [&] { return std::ranges::any_of(transfers, &Transfer::pending); };
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (pending() && std::chrono::steady_clock::now() < end) {
+      // One side may be far ahead of the other.
+      for (int calls = 0; calls <= repetition % 7; ++calls) links[0]->progress();
+      links[1]->progress();
+    }
+
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      ASSERT_TRUE(transfers[i].done())
+          << repetition << ": " << links[i / 2]->error_text(transfers[i]);
+    }
+    EXPECT_EQ(received[0], sent[1]);
+    EXPECT_EQ(received[1], sent[0]);
+  }
+}
+
+// A process that has found the port.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) {
+    std::istringstream words(address);
+    std::string host;
+    std::uint16_t port = 0;
+    words >> host >> port;
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    ::inet_pton(AF_INET, host.c_str(), &to.sin_addr);
+    socket_ = shm::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  }
+  void say(std::span<const std::byte> bytes) const {
+    EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  [[nodiscard]] bool is_dropped() const {
+    char byte = 0;
+    const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+
+ private:
+  shm::Descriptor socket_;
+};
+
+TEST_F(LinkTcpTest, DropsStrangersAndServesItsPeers) {
+  const tcp::Hello wrong_key{.magic = tcp::hello_magic, .rank = 1, .size = 2};
+  const Stranger guesses(link(0).address());
+  guesses.say(std::as_bytes(std::span(&wrong_key, 1)));
+  const Stranger speaks_http(link(0).address());
+  speaks_http.say(std::as_bytes(std::span("GET / HTTP/1.1\r\nHost: somewhere.example\r\n")));
+  const Stranger says_nothing(link(0).address());
+  const Stranger stops_halfway(link(0).address());
+  stops_halfway.say(std::as_bytes(std::span(&wrong_key, 1)).first(9));
+
+  exchange(1, 0, 3, pattern(100, 3));
+  for (int i = 0; i < 1'000 && !speaks_http.is_dropped(); ++i) progress_all();
+
+  EXPECT_TRUE(guesses.is_dropped());
+  EXPECT_TRUE(speaks_http.is_dropped());
+  EXPECT_FALSE(says_nothing.is_dropped());
+  exchange(0, 1, 4, pattern(100, 4));
+}
+
+TEST_F(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
+  const Bytes early = pattern(3'000'000, 5);
+  const Bytes behind = pattern(10, 6);
+  Transfer first;
+  Transfer second;
+  link(0).post_send(1, 1, early, first);
+  link(0).post_send(1, 2, behind, second);
+
+  EXPECT_EQ(receive(1, 0, 2, behind.size()), behind);
+
+  EXPECT_TRUE(finish(first) && finish(second));
+  EXPECT_EQ(receive(1, 0, 1, early.size()), early);
+}
+
+// What nobody awaits stays with the kernel, which holds the sender up.
+TEST_F(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
+  exchange(0, 1, 1, pattern(10, 1));
+  const Bytes data = pattern(std::size_t{64} << 20U, 7);
+  Transfer sending;
+  link(0).post_send(1, 2, data, sending);
+
+  for (int i = 0; i < 10'000; ++i) progress_all();
+
+  EXPECT_TRUE(sending.pending());
+  EXPECT_EQ(receive(1, 0, 2, data.size()), data);
+  EXPECT_TRUE(finish(sending) && sending.done());
+}
+
+// The peer gets what the message was, although its memory has been used for something else.
+TEST_F(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
+  exchange(0, 1, 1, pattern(10, 1));
+  const Bytes original = pattern(std::size_t{64} << 20U, 8);
+  Bytes data = original;
+  Transfer sending;
+  link(0).post_send(1, 2, data, sending);
+  for (int i = 0; i < 1'000; ++i) progress_all();
+  ASSERT_TRUE(sending.pending());
+
+  link(0).cancel(sending);
+  std::ranges::fill(data, std::byte{0});
+
+  EXPECT_TRUE(sending.failed());
+  EXPECT_EQ(receive(1, 0, 2, original.size()), original);
+  exchange(0, 1, 3, pattern(10, 3));
+}
+
+TEST_F(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
+  exchange(0, 1, 1, pattern(10, 1));
+  const Bytes data = pattern(std::size_t{64} << 20U, 9);
+  Bytes room(data.size());
+  Transfer sending;
+  Transfer receiving;
+  link(0).post_send(1, 2, data, sending);
+  link(1).post_recv(0, 2, room, receiving);
+  for (int i = 0; i < 3; ++i) progress_all();
+  ASSERT_TRUE(receiving.pending());
+
+  link(1).cancel(receiving);
+  const Bytes then = room;
+  exchange(0, 1, 3, pattern(10, 3));
+
+  EXPECT_TRUE(finish(sending) && sending.done());
+  EXPECT_EQ(room, then) << "the link wrote into memory that it had given back";
+}
+
+TEST_F(LinkTcpTest, DiscardsWhatHasComeAndWhatComes) {
+  constexpr std::uint64_t port = std::uint64_t{5} << 32U;
+  constexpr std::uint64_t whole_port = std::uint64_t{0xFFFF} << 32U;
+  const Bytes unwanted = pattern(2'000'000, 1);
+  Transfer came;
+  link(0).post_send(1, port | 1, unwanted, came);
+  exchange(0, 1, 9, pattern(10, 2));  // behind it, so that it is kept
+  EXPECT_TRUE(finish(came));
+
+  link(1).discard(0, port, whole_port);
+  Transfer comes;
+  link(0).post_send(1, port | 2, unwanted, comes);
+  exchange(0, 1, 9, pattern(10, 4));
+  EXPECT_TRUE(finish(comes));
+
+  // The number is in use again.
+  Bytes room(10);
+  Transfer receiving;
+  link(1).post_recv(0, port | 1, room, receiving);
+  Transfer again;
+  const Bytes data = pattern(10, 5);
+  link(0).post_send(1, port | 1, data, again);
+  EXPECT_TRUE(finish(receiving) && receiving.done());
+  EXPECT_EQ(room, data);
+}
+
+TEST_F(LinkTcpTest, SendsNowWhatItHoldsBack) {
+  exchange(0, 1, 1, pattern(10, 1));
+  const Bytes data = pattern(100, 2);
+  Transfer sending;
+  link(0).post_send(1, 2, data, sending);
+  EXPECT_TRUE(sending.pending());
+
+  link(0).send_now();
+
+  EXPECT_TRUE(sending.done());
+  EXPECT_EQ(receive(1, 0, 2, data.size()), data);
+}
+
+}  // namespace
+}  // namespace rondo::transport::tcp_link_test

@@ -1,0 +1,223 @@
+// Listening sockets, their addresses as texts, and connecting to them.
+//
+// A rank listens on one interface alone, at a port that the kernel chooses. Its address is
+// "HOST PORT KEY"; the key is 16 random bytes, which a connection must show at its beginning. So a
+// process that finds the port cannot pass for a rank: addresses travel through the store, which
+// tells them to ranks that know the secret of the job.
+
+#include "links/tcp/endpoint.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "links/plugin.hpp"
+
+namespace rondo::transport::tcp {
+namespace {
+
+struct InterfaceAddress {
+  std::string interface;
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  int rank = 0;  // by which the addresses of an interface are preferred: the least first
+};
+
+// IPv4 comes first; addresses of one link need the interface of the other side, too, and come last.
+int rank_of(const sockaddr& address) {
+  if (address.sa_family == AF_INET) return 0;
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+  return IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr) ? 2 : 1;
+}
+
+std::vector<InterfaceAddress> list_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<InterfaceAddress> all;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    InterfaceAddress& found = all.emplace_back();
+    found.interface = entry->ifa_name;
+    found.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found.rank = rank_of(*entry->ifa_addr);
+    std::memcpy(&found.address, entry->ifa_addr, found.length);
+  }
+  std::ranges::stable_sort(all, {}, &InterfaceAddress::rank);
+  return all;
+}
+
+// Of the first interface of the list that has one; of "", the first of all that is not loopback.
+std::optional<InterfaceAddress> find_address(const std::string& devices) {
+  const std::vector<InterfaceAddress> all = list_addresses();
+  std::istringstream names(devices);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto found = std::ranges::find(all, name, &InterfaceAddress::interface);
+    if (found != all.end()) return *found;
+  }
+  if (!devices.empty()) return std::nullopt;
+  const auto found =
+      std::ranges::find_if(all, [](const auto& one) { return one.interface != "lo"; });
+  return found == all.end() ? std::nullopt : std::optional(*found);
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw OpenError("tcp: " + what + ": " + std::generic_category().message(errno));
+}
+
+char digit_of(unsigned value) { return "0123456789abcdef"[value & 0xFU]; }
+
+std::string hex_of(const Key& key) {
+  std::string text;
+  for (const std::byte byte : key) {
+    const auto value = static_cast<unsigned>(byte);
+    text += digit_of(value >> 4U);
+    text += digit_of(value);
+  }
+  return text;
+}
+
+bool parse_key(std::string_view text, Key& key) {
+  if (text.size() != 2 * key.size()) return false;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    std::uint8_t value = 0;
+    const char* const digits = text.data() + 2 * i;
+    const auto [end, error] = std::from_chars(digits, digits + 2, value, 16);
+    if (error != std::errc() || end != digits + 2) return false;
+    key[i] = std::byte{value};
+  }
+  return true;
+}
+
+std::uint16_t port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string host_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.ss_family == AF_INET6) {
+    bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  }
+  return ::inet_ntop(address.ss_family, bytes, text.data(), text.size()) == nullptr ? ""
+                                                                                    : text.data();
+}
+
+// Small messages must not wait for each other's acknowledgements.
+void send_at_once(int socket) noexcept {
+  const int yes = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+}  // namespace
+
+std::optional<Destination> Destination::parse(const std::string& text,
+                                              const std::string& interface) {
+  std::istringstream words(text);
+  std::string host;
+  std::string key;
+  std::uint16_t port = 0;
+  Destination to;
+  if (!(words >> host >> port >> key) || !parse_key(key, to.key)) return std::nullopt;
+  auto& four = reinterpret_cast<sockaddr_in&>(to.address);
+  auto& six = reinterpret_cast<sockaddr_in6&>(to.address);
+  if (::inet_pton(AF_INET, host.c_str(), &four.sin_addr) == 1) {
+    four.sin_family = AF_INET;
+    four.sin_port = htons(port);
+    to.length = sizeof four;
+  } else if (::inet_pton(AF_INET6, host.c_str(), &six.sin6_addr) == 1) {
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(port);
+    if (IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr)) {
+      six.sin6_scope_id = ::if_nametoindex(interface.c_str());
+    }
+    to.length = sizeof six;
+  } else {
+    return std::nullopt;
+  }
+  return to;
+}
+
+Endpoint::Endpoint(const LinkOptions& options) : size_(static_cast<std::uint32_t>(options.size)) {
+  if (!options.provider.empty()) {
+    throw OpenError("tcp has no transports to choose from, but '" + options.provider +
+                    "' was asked for; name it 'tcp' alone");
+  }
+  const std::optional<InterfaceAddress> own = find_address(options.device);
+  if (!own) {
+    throw OpenError("tcp over " + (options.device.empty() ? "any interface" : options.device) +
+                    ": it has no address, or is down; `rondo info` lists the interfaces");
+  }
+  interface_ = own->interface;
+  auto address = own->address;
+  auto* const bound = reinterpret_cast<sockaddr*>(&address);
+  socket_ =
+      shm::Descriptor(::socket(bound->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_.valid()) fail("no socket can be made");
+  if (::bind(socket_.get(), bound, own->length) != 0 || ::listen(socket_.get(), SOMAXCONN) != 0) {
+    fail("nothing can listen on " + interface_);
+  }
+  if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size())) {
+    fail("the kernel gives no random bytes");
+  }
+}
+
+std::string Endpoint::address() const {
+  return host_of(socket_.get()) + " " + std::to_string(port_of(socket_.get())) + " " + hex_of(key_);
+}
+
+shm::Descriptor Endpoint::accept() const noexcept {
+  shm::Descriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.valid()) send_at_once(socket.get());
+  return socket;
+}
+
+bool Endpoint::knows(const Hello& hello) const noexcept {
+  std::byte difference{};
+  for (std::size_t i = 0; i < key_.size(); ++i) difference |= hello.key[i] ^ key_[i];
+  return difference == std::byte{} && hello.magic == hello_magic && hello.size == size_ &&
+         hello.rank < size_;
+}
+
+shm::Descriptor start_connecting(const Destination& to) noexcept {
+  const auto* const address = reinterpret_cast<const sockaddr*>(&to.address);
+  shm::Descriptor socket(
+      ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return {};
+  send_at_once(socket.get());
+  // Interrupted or not, the kernel goes on connecting.
+  const int result = ::connect(socket.get(), address, to.length);
+  if (result != 0 && errno != EINPROGRESS && errno != EINTR) return {};
+  return socket;
+}
+
+std::vector<std::string> usable_interfaces() {
+  std::vector<std::string> names;
+  for (const InterfaceAddress& one : list_addresses()) {
+    if (std::ranges::find(names, one.interface) == names.end()) names.push_back(one.interface);
+  }
+  return names;
+}
+
+}  // namespace rondo::transport::tcp

@@ -1,0 +1,313 @@
+// One connection: how it is made, and how messages are written to it and read from it.
+//
+// Whichever rank sends first makes the connection, and both ranks send over it. When both make one
+// at the same time, that of the lower rank counts: the lower rank refuses the other, and the higher
+// rank gives its own up. A connection begins with a Hello and its answer; then each message is a
+// Header and its bytes.
+//
+// Several short messages are written by one call, and read by one call: what is not yet the
+// awaited message's lands in a buffer. The bytes of a long message are read straight into the
+// memory of its receive, and the same call reads what follows into the buffer.
+
+#include "links/tcp/peer.hpp"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace rondo::transport::tcp {
+namespace {
+
+// One call reads or writes at most so much, so that progress() stays short and both directions
+// get their turn.
+constexpr std::size_t most_at_once = std::size_t{512} << 10U;
+constexpr std::size_t most_messages_at_once = 16;
+
+bool would_wait(int error) noexcept {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+}  // namespace
+
+void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noexcept {
+  if (message.transfer != nullptr) {
+    message.transfer->end(static_cast<std::int32_t>(failure), bytes);
+  }
+  message.kept = {};
+  pools.messages.release(message);
+}
+
+void Peer::know(const Destination& destination) noexcept {
+  destination_ = destination;
+  if (state_ == State::unknown) state_ = State::apart;
+}
+
+void Peer::connect(Pools& pools) noexcept {
+  socket_ = start_connecting(destination_);
+  if (!socket_.valid()) return fail(pools, failure_of(errno));
+  state_ = State::connecting;
+}
+
+// The socket can be written to once it is connected: the hello fits into its empty buffer.
+bool Peer::greet(Pools& pools, Hello hello, bool yields) noexcept {
+  if (state_ == State::connecting) {
+    hello.key = destination_.key;
+    const ssize_t sent = ::send(socket_.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+    if (sent < 0 && would_wait(errno)) return false;
+    if (sent != sizeof hello) {
+      fail(pools, sent < 0 ? failure_of(errno) : Failure::refused);
+    } else {
+      state_ = State::greeting;
+    }
+    return true;
+  }
+  std::uint64_t answer = 0;
+  const ssize_t seen = ::recv(socket_.get(), &answer, sizeof answer, MSG_PEEK);
+  const bool waits = seen < 0 ? would_wait(errno) : seen > 0 && seen < ssize_t{sizeof answer};
+  if (waits) return false;
+  if (seen == sizeof answer && answer == welcome_magic) {
+    ::recv(socket_.get(), &answer, sizeof answer, 0);
+    open(std::move(socket_), pools);
+  } else if (yields && seen <= 0) {
+    socket_ = {};
+    watched = 0;
+    state_ = State::yielding;
+  } else {
+    fail(pools, Failure::refused);
+  }
+  return true;
+}
+
+void Peer::admit(Pools& pools, shm::Descriptor socket) noexcept {
+  const ssize_t sent = ::send(socket.get(), &welcome_magic, sizeof welcome_magic, MSG_NOSIGNAL);
+  // The peer has gone already; an own attempt will find out.
+  if (sent != sizeof welcome_magic) return;
+  open(std::move(socket), pools);
+}
+
+void Peer::open(shm::Descriptor socket, Pools& pools) noexcept {
+  socket_ = std::move(socket);
+  watched = 0;
+  state_ = State::open;
+  try {
+    buffer_ = std::make_unique<std::array<std::byte, buffer_bytes>>();
+  } catch (const std::bad_alloc&) {
+    fail(pools, Failure::no_memory);
+  }
+}
+
+// What has come already is received at once.
+void Peer::post_receive(Pools& pools, Message& message) noexcept {
+  const std::uint64_t tag = message.header.tag;
+  std::erase_if(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
+  Unexpected* const aside =
+      unexpected_.extract([tag](const Unexpected& other) { return other.tag == tag; });
+  if (aside == nullptr) {
+    posted_.push(message);
+    parse(pools);
+    if (state_ == State::failed) fail(pools, failure_);
+    return;
+  }
+  const bool fits = aside->data.size() <= message.bytes;
+  if (fits) std::ranges::copy(aside->data, message.data);
+  end(pools, message, fits ? Failure::none : Failure::truncated, aside->data.size());
+  aside->data = {};
+  pools.unexpected.release(*aside);
+}
+
+// The peer must get the rest of a message that has begun, or it could read nothing more.
+void Peer::cancel(Pools& pools, Message& message) noexcept {
+  const auto same = [&](const Message& other) { return &other == &message; };
+  if (message.kind == Message::Kind::receive) {
+    if (arriving_.receive == &message) arriving_.receive = nullptr;
+    posted_.extract(same);
+    return end(pools, message, Failure::cancelled, 0);
+  }
+  if (message.sent == 0) {
+    outgoing_.extract(same);
+    return end(pools, message, Failure::cancelled, 0);
+  }
+  try {
+    message.kept.assign(message.data, message.data + message.bytes);
+  } catch (const std::bad_alloc&) {
+    return fail(pools, Failure::no_memory);
+  }
+  message.data = message.kept.data();
+  std::exchange(message.transfer, nullptr)->end(static_cast<std::int32_t>(Failure::cancelled), 0);
+}
+
+void Peer::discard(Pools& pools, std::uint64_t tag, std::uint64_t mask) {
+  const Tags tags{.tag = tag & mask, .mask = mask};
+  const auto fits = [&](const Unexpected& aside) { return tags.fit(aside.tag); };
+  while (Unexpected* aside = unexpected_.extract(fits)) {
+    aside->data = {};
+    pools.unexpected.release(*aside);
+  }
+  discarded_.push_back(tags);
+}
+
+bool Peer::is_discarded(std::uint64_t tag) const noexcept {
+  return std::ranges::any_of(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
+}
+
+// Header and bytes of as many messages as one call takes.
+bool Peer::send(Pools& pools) noexcept {
+  if (state_ != State::open || outgoing_.empty()) return false;
+  std::array<iovec, 2 * most_messages_at_once> parts{};
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  for (Message* message = outgoing_.front(); message != nullptr; message = message->next) {
+    if (count + 2 > parts.size() || bytes >= most_at_once) break;
+    std::size_t sent = message->sent;
+    if (sent < sizeof(Header)) {
+      parts[count++] = {reinterpret_cast<std::byte*>(&message->header) + sent,
+                        sizeof(Header) - sent};
+      sent = sizeof(Header);
+    }
+    const std::size_t done = sent - sizeof(Header);
+    const std::size_t part = std::min(message->bytes - done, most_at_once);
+    if (part > 0) parts[count++] = {message->data + done, part};
+    bytes += part;
+    // What follows must not overtake the rest of a message that was cut.
+    if (done + part < message->bytes) break;
+  }
+  msghdr call{};
+  call.msg_iov = parts.data();
+  call.msg_iovlen = count;
+  const ssize_t written = ::sendmsg(socket_.get(), &call, MSG_NOSIGNAL);
+  if (written > 0) {
+    account_sent(pools, static_cast<std::size_t>(written));
+    return true;
+  }
+  if (would_wait(errno)) return false;
+  fail_sends(pools, failure_of(errno));
+  return true;
+}
+
+void Peer::account_sent(Pools& pools, std::size_t bytes) noexcept {
+  while (bytes > 0) {
+    Message& message = *outgoing_.front();
+    const std::size_t part = std::min(bytes, sizeof(Header) + message.bytes - message.sent);
+    message.sent += part;
+    bytes -= part;
+    if (message.sent < sizeof(Header) + message.bytes) return;
+    outgoing_.pop();
+    end(pools, message, Failure::none, message.bytes);
+  }
+}
+
+std::byte* Peer::Arriving::destination() const noexcept {
+  if (receive != nullptr) return receive->data + moved;
+  return aside != nullptr ? aside->data.data() + moved : nullptr;
+}
+
+bool Peer::receive(Pools& pools) noexcept {
+  if (state_ != State::open || !awaits()) return false;
+  std::array<iovec, 2> parts{};
+  std::size_t count = 0;
+  std::size_t direct = 0;
+  if (arriving_.active && arriving_.destination() != nullptr) {
+    direct = std::min(arriving_.left(), most_at_once);
+    parts[count++] = {arriving_.destination(), direct};
+  }
+  // The buffer has been parsed: at most a part of a header is left in it.
+  std::memmove(buffer_->data(), buffer_->data() + parsed_, filled_ - parsed_);
+  filled_ -= parsed_;
+  parsed_ = 0;
+  if (direct == 0 || direct == arriving_.left()) {
+    parts[count++] = {buffer_->data() + filled_, buffer_->size() - filled_};
+  }
+  const ssize_t got = ::readv(socket_.get(), parts.data(), static_cast<int>(count));
+  if (got < 0 && would_wait(errno)) return false;
+  if (got <= 0) {
+    fail(pools, got == 0 ? Failure::closed : failure_of(errno));
+    return true;
+  }
+  const std::size_t first = std::min(direct, static_cast<std::size_t>(got));
+  arriving_.moved += first;
+  filled_ += static_cast<std::size_t>(got) - first;
+  parse(pools);
+  return true;
+}
+
+// Goes on as long as the buffer has something that is awaited.
+bool Peer::parse(Pools& pools) noexcept {
+  bool moved = false;
+  while (true) {
+    if (arriving_.active) {
+      const std::size_t part = std::min(filled_ - parsed_, arriving_.left());
+      std::byte* const into = arriving_.destination();
+      if (into != nullptr && part > 0) std::memcpy(into, buffer_->data() + parsed_, part);
+      parsed_ += part;
+      arriving_.moved += part;
+      if (arriving_.left() > 0) return moved;
+      end_arriving(pools);
+      moved = true;
+    }
+    if (posted_.empty() || filled_ - parsed_ < sizeof(Header)) return moved;
+    begin_arriving(pools);
+  }
+}
+
+// A message for which there is no receive yet is kept, because the awaited one is behind it.
+void Peer::begin_arriving(Pools& pools) noexcept {
+  arriving_ = {.active = true};
+  std::memcpy(&arriving_.header, buffer_->data() + parsed_, sizeof(Header));
+  parsed_ += sizeof(Header);
+  const auto& [tag, bytes] = arriving_.header;
+  Message* const receive =
+      posted_.extract([&](const Message& other) { return other.header.tag == tag; });
+  if (receive != nullptr && bytes > receive->bytes) {
+    end(pools, *receive, Failure::truncated, bytes);
+  } else if (receive != nullptr) {
+    arriving_.receive = receive;
+  } else if (!is_discarded(tag)) {
+    try {
+      Unexpected& aside = pools.unexpected.acquire();
+      arriving_.aside = &aside;
+      aside.tag = tag;
+      aside.data.resize(bytes);
+    } catch (const std::exception&) {
+      fail(pools, Failure::no_memory);
+    }
+  }
+}
+
+void Peer::end_arriving(Pools& pools) noexcept {
+  const Arriving done = std::exchange(arriving_, {});
+  if (done.receive != nullptr) end(pools, *done.receive, Failure::none, done.header.bytes);
+  if (done.aside != nullptr) unexpected_.push(*done.aside);
+}
+
+void Peer::finish_sending() const noexcept {
+  if (state_ == State::open) ::shutdown(socket_.get(), SHUT_WR);
+}
+
+bool Peer::has_unacknowledged() const noexcept {
+  int bytes = 0;
+  return state_ == State::open && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+void Peer::fail_sends(Pools& pools, Failure failure) noexcept {
+  while (!outgoing_.empty()) end(pools, outgoing_.pop(), failure, 0);
+}
+
+// What had come before is kept, and can still be received.
+void Peer::fail(Pools& pools, Failure failure) noexcept {
+  state_ = State::failed;
+  failure_ = failure;
+  socket_ = {};
+  watched = 0;
+  fail_sends(pools, failure);
+  if (arriving_.receive != nullptr) end(pools, *arriving_.receive, failure, 0);
+  if (arriving_.aside != nullptr) pools.unexpected.release(*arriving_.aside);
+  arriving_ = {};
+  while (!posted_.empty()) end(pools, posted_.pop(), failure, 0);
+}
+
+}  // namespace rondo::transport::tcp

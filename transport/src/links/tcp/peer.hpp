@@ -1,0 +1,173 @@
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "links/fifo.hpp"
+#include "links/link.hpp"
+#include "links/tcp/endpoint.hpp"
+#include "shm/memory.hpp"
+
+namespace rondo::transport::tcp {
+
+/// Why a transfer failed: one of these, or a positive error number of the system.
+enum class Failure : std::int32_t {
+  none = 0,
+  truncated = Transfer::truncated,
+  cancelled = -2,
+  unknown_peer = -3,
+  closed = -4,   ///< the peer has closed its link, or died
+  refused = -5,  ///< it did not take the connection
+  no_memory = -6,
+  link_closed = -7,  ///< this rank has closed its link
+};
+[[nodiscard]] inline Failure failure_of(int error_number) noexcept {
+  return static_cast<Failure>(error_number);
+}
+
+/// What stands before each message in the stream.
+struct Header {
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// A posted send or receive.
+struct Message {
+  enum class Kind : std::uint8_t { send, receive };
+
+  Transfer* transfer = nullptr;  ///< null once it has been cancelled
+  Kind kind = Kind::send;
+  int peer = 0;
+  Header header{};                ///< a receive has the tag alone
+  std::byte* data = nullptr;      ///< a send's is only read
+  std::size_t bytes = 0;          ///< of the memory
+  std::size_t sent = 0;           ///< of header and memory together
+  std::vector<std::byte> kept{};  ///< a copy, when it was cancelled half sent
+  Message* next = nullptr;
+};
+
+/// A message that came before its receive.
+struct Unexpected {
+  std::uint64_t tag = 0;
+  std::vector<std::byte> data{};
+  Unexpected* next = nullptr;
+};
+
+/// What all peers of a link have in common.
+struct Pools {
+  Pool<Message> messages;
+  Pool<Unexpected> unexpected;
+};
+
+/// Ends what its poster waits for, and gives it back to its pool.
+void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noexcept;
+
+/// Another rank: the connection to it, and the messages both ways.
+///
+/// Sends are written in the order posted, as far as the socket takes them; a send is done when the
+/// kernel has all of it. The socket is read only while a receive is posted, or a message is
+/// half here: what nobody awaits stays with the kernel, which holds the sender up. A message goes
+/// from the kernel straight to where its receive wants it. One that comes while a receive of
+/// another tag is awaited is kept.
+class Peer {
+ public:
+  enum class State : std::uint8_t {
+    unknown,     ///< has no address
+    apart,       ///< no connection has been made
+    connecting,  ///< this rank makes one
+    greeting,    ///< has made it, and waits for the answer
+    yielding,    ///< the peer makes one, too, and that one counts
+    open,
+    failed,
+  };
+
+  void know(const Destination& destination) noexcept;
+  [[nodiscard]] State state() const noexcept { return state_; }
+  [[nodiscard]] Failure failure() const noexcept { return failure_; }
+  [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
+
+  /// Begins to make a connection.
+  void connect(Pools& pools) noexcept;
+  /// Goes on with it. `hello` introduces this rank; `yields`: the peer's own connection counts when
+  /// both make one. True if anything changed.
+  bool greet(Pools& pools, Hello hello, bool yields) noexcept;
+  /// Takes the connection that the peer has made, and gives up an own attempt.
+  void admit(Pools& pools, shm::Descriptor socket) noexcept;
+
+  void post_send(Message& message) noexcept { outgoing_.push(message); }
+  void post_receive(Pools& pools, Message& message) noexcept;
+  /// Ends a message, which is not used any more then; sends that have begun go on from a copy.
+  void cancel(Pools& pools, Message& message) noexcept;
+  /// Throws away what has come and what will come with these tags, until a receive is posted that
+  /// one of them fits.
+  void discard(Pools& pools, std::uint64_t tag, std::uint64_t mask);
+
+  /// Write and read what is possible now. True if anything moved.
+  bool send(Pools& pools) noexcept;
+  bool receive(Pools& pools) noexcept;
+
+  /// Is there anything to be written, and anything to be read for?
+  [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
+  [[nodiscard]] bool awaits() const noexcept { return !posted_.empty() || arriving_.active; }
+  /// Tells the other side that nothing more comes; it acknowledges that, and what came before.
+  void finish_sending() const noexcept;
+  /// Has the other side not yet acknowledged all that was written?
+  [[nodiscard]] bool has_unacknowledged() const noexcept;
+
+  /// Ends everything, now and later.
+  void fail(Pools& pools, Failure failure) noexcept;
+
+  std::uint32_t watched = 0;  ///< the link's: events for which its socket is watched
+  bool listed = false;        ///< the link's: among those that progress() visits
+
+ private:
+  static constexpr std::size_t buffer_bytes = 65536;
+
+  // The message whose header has been read: it goes to a receive, aside, or nowhere.
+  struct Arriving {
+    bool active = false;
+    Header header{};
+    std::size_t moved = 0;
+    Message* receive = nullptr;
+    Unexpected* aside = nullptr;
+
+    [[nodiscard]] std::byte* destination() const noexcept;
+    [[nodiscard]] std::size_t left() const noexcept { return header.bytes - moved; }
+  };
+  struct Tags {
+    std::uint64_t tag = 0;
+    std::uint64_t mask = 0;
+    [[nodiscard]] bool fit(std::uint64_t other) const noexcept { return (other & mask) == tag; }
+  };
+
+  void open(shm::Descriptor socket, Pools& pools) noexcept;
+  void fail_sends(Pools& pools, Failure failure) noexcept;
+  void account_sent(Pools& pools, std::size_t bytes) noexcept;
+  void account_received(Pools& pools, std::size_t bytes) noexcept;
+  bool parse(Pools& pools) noexcept;
+  void begin_arriving(Pools& pools) noexcept;
+  void end_arriving(Pools& pools) noexcept;
+  [[nodiscard]] bool is_discarded(std::uint64_t tag) const noexcept;
+
+  Destination destination_{};
+  State state_ = State::unknown;
+  Failure failure_ = Failure::none;
+  shm::Descriptor socket_;
+
+  Fifo<Message> outgoing_;  // the first may be half written
+  Fifo<Message> posted_;    // receives without a message
+  Fifo<Unexpected> unexpected_;
+  std::vector<Tags> discarded_;
+  Arriving arriving_;
+  std::unique_ptr<std::array<std::byte, buffer_bytes>> buffer_;  // what was read and not parsed
+  std::size_t parsed_ = 0;
+  std::size_t filled_ = 0;
+};
+
+}  // namespace rondo::transport::tcp
