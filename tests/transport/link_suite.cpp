@@ -115,6 +115,36 @@ TEST_P(LinkTest, MatchesShortAndLongMessagesOfOneTagInTheOrderSent) {
   }
 }
 
+// Another message is awaited first, so that a part of the first long one may have come when its
+// receive is posted.
+TEST_P(LinkTest, MatchesMessagesThatAreHalfHereInTheOrderSent) {
+  open(2);
+  const auto first = pattern(4'194'304, 1);
+  const auto second = pattern(4'194'304, 2);
+  const auto awaited = pattern(8, 3);
+  for (int steps = 0; steps < 8; ++steps) {
+    std::array<std::vector<std::byte>, 3> received = {std::vector<std::byte>(first.size()),
+                                                      std::vector<std::byte>(second.size()),
+                                                      std::vector<std::byte>(awaited.size())};
+    std::array<Transfer, 6> transfers;
+    link(1).post_recv(0, 9, received[2], transfers[0]);
+    link(0).post_send(1, 3, first, transfers[1]);
+    link(0).post_send(1, 3, second, transfers[2]);
+    link(0).post_send(1, 9, awaited, transfers[3]);
+    for (int i = 0; i < steps; ++i) {
+      link(0).progress();
+      link(1).progress();
+    }
+
+    link(1).post_recv(0, 3, received[0], transfers[4]);
+    link(1).post_recv(0, 3, received[1], transfers[5]);
+
+    for (Transfer& transfer : transfers) ASSERT_TRUE(finish(transfer)) << steps;
+    EXPECT_TRUE(received[0] == first) << steps;
+    EXPECT_TRUE(received[1] == second) << steps;
+  }
+}
+
 TEST_P(LinkTest, KeepsTagsApart) {
   open(2);
   constexpr std::uint64_t highest = (std::uint64_t{1} << link_tag_bits) - 1;

@@ -107,6 +107,9 @@ void Peer::post_receive(Pools& pools, Message& message) noexcept {
   std::erase_if(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
   Unexpected* const aside =
       unexpected_.extract([tag](const Unexpected& other) { return other.tag == tag; });
+  if (aside == nullptr && arriving_.aside != nullptr && arriving_.header.tag == tag) {
+    return join_arriving(pools, message);
+  }
   if (aside == nullptr) {
     posted_.push(message);
     parse(pools);
@@ -118,6 +121,19 @@ void Peer::post_receive(Pools& pools, Message& message) noexcept {
   end(pools, message, fits ? Failure::none : Failure::truncated, aside->data.size());
   aside->data = {};
   pools.unexpected.release(*aside);
+}
+
+// A message that is half here comes before all of its tag that follow it.
+void Peer::join_arriving(Pools& pools, Message& message) noexcept {
+  Unexpected& aside = *std::exchange(arriving_.aside, nullptr);
+  if (arriving_.header.bytes <= message.bytes) {
+    std::copy_n(aside.data.begin(), arriving_.moved, message.data);
+    arriving_.receive = &message;
+  } else {
+    end(pools, message, Failure::truncated, arriving_.header.bytes);
+  }
+  aside.data = {};
+  pools.unexpected.release(aside);
 }
 
 // The peer must get the rest of a message that has begun, or it could read nothing more.

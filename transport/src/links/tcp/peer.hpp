@@ -147,6 +147,7 @@ class Peer {
   };
 
   void open(shm::Descriptor socket, Pools& pools) noexcept;
+  void join_arriving(Pools& pools, Message& message) noexcept;
   void fail_sends(Pools& pools, Failure failure) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
   void account_received(Pools& pools, std::size_t bytes) noexcept;
