@@ -62,7 +62,7 @@ std::string name_of(const testing::TestParamInfo<HostsCollectivesTest::ParamType
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsCollectivesTest,
-                         testing::Combine(testing::Values("auto", "ucx:tcp", "ofi:tcp"),
+                         testing::Combine(testing::Values("tcp", "ucx:tcp", "ofi:tcp"),
                                           testing::Values(Layout{"OneRankEach", {1, 2}},
                                                           Layout{"ThreeHosts", {1, 2, 3}},
                                                           Layout{"TwoRanksEach", {1, 1, 2, 2}},

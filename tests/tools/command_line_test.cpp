@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "add --fake-nodes 2"},
         Mistake{"Fabric",
                 {"run", "-n", "2", "--fake-nodes", "2", "--fabric", "myrinet", "--", "true"},
-                "auto, ucx, ucx:TRANSPORTS"},
+                "auto, tcp, ucx, ucx:TRANSPORTS"},
         Mistake{
             "Threads", {"run", "-n", "2", "--threads", "4096", "--", "true"}, "--oversubscribe"},
         Mistake{"Choice", {"info", "--format", "csv"}, "--format: csv not in {text,json}"},
@@ -134,7 +134,7 @@ TEST(InfoTest, ListsEveryLinkWithWhatItHasOrLacks) {
     EXPECT_EQ(link["usable"], link["problem"] == "") << link;
     EXPECT_NE(link["usable"], link["facts"].empty()) << link;
   }
-  EXPECT_THAT(names, testing::ElementsAre("shm", "ofi", "ucx"));
+  EXPECT_THAT(names, testing::ElementsAre("shm", "ofi", "tcp", "ucx"));
 }
 
 TEST(InfoTest, SaysWhyALinkCannotBeUsed) {
