@@ -325,9 +325,50 @@ static void split(rondo_communicator* ranks) {
   EXPECT(rondo_communicator_rank(part) == members - 1 - rank / 2);
   other_collectives(part);
   rondo_communicator_free(part);
+  /* The last rank stays out. */
+  EXPECT_OK(rondo_communicator_split(ranks, rank == size - 1 ? RONDO_NO_COLOR : 3, 0, &part));
+  EXPECT((part == NULL) == (rank == size - 1));
+  if (part != NULL) EXPECT(rondo_communicator_size(part) == size - 1);
+  rondo_communicator_free(part);
+  EXPECT_OK(rondo_communicator_dup(ranks, &part));
+  EXPECT(rondo_communicator_rank(part) == rank && rondo_communicator_size(part) == size);
+  other_collectives(part);
+  rondo_communicator_free(part);
   /* That of the world stays. */
   rondo_communicator_free(ranks);
   EXPECT_OK(rondo_barrier(ranks, NULL));
+}
+
+static void several_requests(rondo_communicator* ranks) {
+  rondo_request* requests[3] = {NULL, NULL, NULL};
+  size_t index = 0;
+  EXPECT_OK(rondo_barrier(ranks, &requests[0]));
+  EXPECT_OK(rondo_barrier(ranks, &requests[2]));
+  int given[3] = {0, 0, 0};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_OK(rondo_request_wait_any(requests, 3, -1, &index));
+    EXPECT(index < 3 && index != 1 && given[index] == 0);
+    if (index < 3) given[index] = 1;
+  }
+  EXPECT_OK(rondo_request_wait_any(requests, 3, -1, &index));
+  EXPECT(index == 3);
+  EXPECT_OK(rondo_request_wait_any(NULL, 0, -1, &index));
+  EXPECT(index == 0);
+  rondo_request_free(requests[0]);
+  rondo_request_free(requests[2]);
+
+  EXPECT_OK(rondo_barrier(ranks, &requests[0]));
+  EXPECT_OK(rondo_barrier(ranks, &requests[2]));
+  EXPECT_OK(rondo_request_wait_all(requests, 3));
+  rondo_request_free(requests[0]);
+  rondo_request_free(requests[2]);
+  requests[0] = requests[2] = NULL;
+
+  EXPECT_INVALID(rondo_request_wait_any(requests, 3, -1, NULL));
+  EXPECT_INVALID(rondo_request_wait_any(NULL, 1, -1, &index));
+  EXPECT_INVALID(rondo_request_wait_all(NULL, 1));
+  EXPECT_INVALID(rondo_communicator_split(ranks, -2, 0, NULL));
+  EXPECT_INVALID(rondo_communicator_dup(ranks, NULL));
 }
 
 static void facts(rondo_world* world) {
@@ -575,6 +616,7 @@ static void* run_rank(void* handle) {
   other_collectives(rondo_world_communicator(world));
   point_to_point(rondo_world_communicator(world));
   plans(rondo_world_communicator(world));
+  several_requests(rondo_world_communicator(world));
   memory(world);
   adoption(world);
   split(rondo_world_communicator(world));

@@ -150,6 +150,29 @@ class Collectives(unittest.TestCase):
         for array in arrays:
             self.check(array, filled(self.sum, 1000))
 
+    def test_groups_that_a_rank_leaves(self):
+        self.assertIsNone(self.world.split(None))
+        part = self.world.split(None if self.rank == 0 else 1)
+        self.assertEqual(part is None, self.rank == 0)
+        if part is not None:
+            self.assertEqual(part.size, self.world.size - 1)
+        with self.assertRaises(ValueError):
+            self.world.split(-1)
+        copy = self.world.dup()
+        self.assertEqual((copy.rank, copy.size), (self.rank, self.world.size))
+
+    def test_several_requests(self):
+        arrays = [numpy.full(10, value, numpy.int32) for value in (1, 2, 3)]
+        requests = [self.world.allreduce(array, wait=False) for array in arrays]
+        found = {rondo.wait_any(requests) for _ in requests}
+        self.assertEqual(found, {0, 1, 2})
+        self.assertIsNone(rondo.wait_any(requests))
+        self.assertIsNone(rondo.wait_any([]))
+        for request, value in zip(requests, (1, 2, 3)):
+            self.assertTrue((request.wait() == value * self.world.size).all())
+        results = rondo.wait_all([self.world.allreduce(array, wait=False) for array in arrays], 60)
+        self.assertTrue((results[0] == self.world.size**2).all())
+
     def test_split(self):
         part = self.world.split(self.rank % 2, key=-self.rank)
         ranks = [rank for rank in range(self.size) if rank % 2 == self.rank % 2]

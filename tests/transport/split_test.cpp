@@ -54,6 +54,55 @@ TEST(SplitTest, ReducesInDisjointGroupsAtTheSameTime) {
   });
 }
 
+TEST(SplitTest, LetsRanksStayOut) {
+  for (const test::Backend backend : {test::Backend::shm, test::Backend::hierarchy}) {
+    test::World(backend, 5).run([](Communicator& comm) {
+      for (int repetition = 0; repetition < 20; ++repetition) {
+        // Another rank stays out each time; the last one uses the other form.
+        const int outside = repetition % 4;
+        if (comm.rank() == 4) {
+          Communicator group = comm.split(7);
+          EXPECT_EQ(group.size(), 4);
+          EXPECT_EQ(ranks_of(group, comm.rank()).size(), 4U);
+          continue;
+        }
+        const bool stays_out = comm.rank() == outside;
+        std::optional<Communicator> group =
+            comm.split(stays_out ? std::nullopt : std::optional(7), -comm.rank());
+        ASSERT_EQ(group.has_value(), !stays_out);
+        if (group) {
+          EXPECT_EQ(ranks_of(*group, comm.rank()).size(), 4U);
+        }
+      }
+      comm.barrier().wait();
+    });
+  }
+}
+
+TEST(SplitTest, MakesNoGroupWhenAllStayOut) {
+  test::World(3).run([](Communicator& comm) {
+    EXPECT_FALSE(comm.split(std::nullopt).has_value());
+    EXPECT_EQ(ranks_of(comm, comm.rank()), (std::vector{0, 1, 2}));
+  });
+}
+
+TEST(SplitTest, DuplicatesACommunicator) {
+  test::World(4).run([](Communicator& comm) {
+    Communicator turned = comm.split(0, -comm.rank());
+    Communicator copy = turned.dup();
+
+    EXPECT_EQ(copy.rank(), turned.rank());
+    EXPECT_EQ(ranks_of(copy, comm.rank()), (std::vector{3, 2, 1, 0}));
+    // Operations of the two have no order among each other.
+    std::vector<int> data(10, 1);
+    Request first = comm.rank() % 2 == 0 ? copy.barrier() : turned.allreduce(std::span(data));
+    Request second = comm.rank() % 2 == 0 ? turned.allreduce(std::span(data)) : copy.barrier();
+    second.wait();
+    first.wait();
+    EXPECT_TRUE(test::all_are(data, 4));
+  });
+}
+
 TEST(SplitTest, SplitsWhatWasSplit) {
   test::World(8).run([](Communicator& comm) {
     Communicator half = comm.split(comm.rank() / 4);

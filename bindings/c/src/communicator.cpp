@@ -7,7 +7,11 @@
 #include <rondo/rondo.h>
 
 #include <chrono>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "handles.hpp"
@@ -99,6 +103,35 @@ std::vector<Neighbour> neighbours_of(const rondo_neighbour* first, std::size_t c
   return made;
 }
 
+rondo_communicator* own(Communicator made) {
+  auto handle = std::make_unique<rondo_communicator>();
+  handle->own = std::make_unique<Communicator>(std::move(made));
+  handle->communicator = handle->own.get();
+  return handle.release();
+}
+
+// The requests of handles, side by side, until it ends; NULL gives an empty one.
+class LentRequests {
+ public:
+  explicit LentRequests(std::span<rondo_request* const> handles) : handles_(handles) {
+    for (rondo_request* const handle : handles) {
+      requests_.push_back(handle == nullptr ? Request() : std::move(handle->request));
+    }
+  }
+  LentRequests(const LentRequests&) = delete;
+  LentRequests& operator=(const LentRequests&) = delete;
+  ~LentRequests() {
+    for (std::size_t i = 0; i < handles_.size(); ++i) {
+      if (handles_[i] != nullptr) handles_[i]->request = std::move(requests_[i]);
+    }
+  }
+  [[nodiscard]] std::span<Request> get() noexcept { return requests_; }
+
+ private:
+  std::span<rondo_request* const> handles_;
+  std::vector<Request> requests_;
+};
+
 }  // namespace
 }  // namespace rondo::c
 
@@ -106,8 +139,10 @@ using rondo::c::at;
 using rondo::c::elements;
 using rondo::c::guarded;
 using rondo::c::guarded_value;
+using rondo::c::LentRequests;
 using rondo::c::make_plan;
 using rondo::c::op_of;
+using rondo::c::own;
 using rondo::c::parts_of;
 using rondo::c::post;
 using rondo::c::with_type;
@@ -128,11 +163,16 @@ rondo_status rondo_communicator_split(rondo_communicator* communicator, int colo
                                       rondo_communicator** part) {
   return guarded([&] {
     at(part, "part") = nullptr;
-    auto made = std::make_unique<rondo_communicator>();
-    made->own =
-        std::make_unique<Communicator>(rondo::c::communicator_of(communicator).split(color, key));
-    made->communicator = made->own.get();
-    *part = made.release();
+    Communicator& whole = rondo::c::communicator_of(communicator);
+    auto made = whole.split(color == RONDO_NO_COLOR ? std::nullopt : std::optional(color), key);
+    if (made) *part = own(std::move(*made));
+  });
+}
+
+rondo_status rondo_communicator_dup(rondo_communicator* communicator, rondo_communicator** copy) {
+  return guarded([&] {
+    at(copy, "copy") = nullptr;
+    *copy = own(rondo::c::communicator_of(communicator).dup());
   });
 }
 
@@ -275,6 +315,28 @@ rondo_status rondo_request_wait_for(rondo_request* request, int64_t limit_ns, in
     if (limit_ns < 0) rondo::c::refuse("limit_ns is negative");
     const std::chrono::nanoseconds limit(limit_ns);
     *complete = at(request, "request").request.wait_for(limit) ? 1 : 0;
+  });
+}
+
+rondo_status rondo_request_wait_all(rondo_request* const* requests, size_t count) {
+  return guarded([&] {
+    if (count > 0) static_cast<void>(at(requests, "requests"));
+    for (size_t i = 0; i < count; ++i) {
+      if (requests[i] != nullptr) requests[i]->request.wait();
+    }
+  });
+}
+
+rondo_status rondo_request_wait_any(rondo_request* const* requests, size_t count, int64_t limit_ns,
+                                    size_t* index) {
+  return guarded([&] {
+    at(index, "index") = count;
+    if (count > 0) static_cast<void>(at(requests, "requests"));
+    LentRequests all({requests, count});
+    const auto found = limit_ns < 0 ? rondo::transport::wait_any(all.get())
+                                    : rondo::transport::wait_any_for(
+                                          all.get(), std::chrono::nanoseconds(limit_ns));
+    *index = found.value_or(count);
   });
 }
 

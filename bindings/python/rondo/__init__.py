@@ -42,10 +42,24 @@ from rondo._c_interface import (
     __version__,
     _c,
 )
+from rondo._requests import Request, _is_pending, wait_all, wait_any
 
-__all__ = ["Adopted", "Communicator", "Counters", "Error", "Op", "Plan", "RankInfo", "Request", "Status", "World"]
+__all__ = [
+    "Adopted",
+    "Communicator",
+    "Counters",
+    "Error",
+    "Op",
+    "Plan",
+    "RankInfo",
+    "Request",
+    "Status",
+    "World",
+    "wait_all",
+    "wait_any",
+]
 
-for _class in (Counters, Error, Op, RankInfo, Status):
+for _class in (Counters, Error, Op, RankInfo, Request, Status, wait_all, wait_any):
     _class.__module__ = __name__  # users know them by this name
 
 
@@ -125,67 +139,6 @@ class _ArenaMemory:
             self._shared.drop(self._address)
 
 
-def _is_pending(handle):
-    complete = ctypes.c_int()
-    try:
-        _c.rondo_request_test(handle, ctypes.byref(complete))
-    except (Error, ValueError):
-        return False
-    return complete.value == 0
-
-
-class Request:
-    """A posted operation. It keeps the arrays alive that it reads and writes."""
-
-    def __init__(self, shared, arrays, result):
-        self._shared = shared
-        self._arrays = arrays
-        self._result = result
-        self._handle = ctypes.c_void_p()
-
-    def test(self):
-        """True once the operation has completed. Does not wait."""
-        if self._handle:
-            complete = ctypes.c_int()
-            _c.rondo_request_test(self._handle, ctypes.byref(complete))
-            if not complete.value:
-                return False
-            self._finish()
-        return True
-
-    def wait(self, timeout=None):
-        """The result of the operation, when it has completed.
-
-        With a timeout in seconds it may be a TimeoutError, after which nothing has changed.
-        """
-        if self._handle and timeout is None:
-            _c.rondo_request_wait(self._handle)
-        elif self._handle:
-            complete = ctypes.c_int()
-            limit = max(0, round(timeout * 1e9))
-            _c.rondo_request_wait_for(self._handle, limit, ctypes.byref(complete))
-            if not complete.value:
-                raise TimeoutError(f"the operation has not completed within {timeout} s")
-        self._finish()
-        return self._result() if callable(self._result) else self._result
-
-    def cancel(self):
-        """Gives up a recv() or wait_signal() that is pending; anything else is left as it is."""
-        if self._handle:
-            _c.rondo_request_cancel(self._handle)
-
-    def _finish(self):
-        handle, self._handle = self._handle, None
-        self._arrays = ()
-        if handle:
-            _c.rondo_request_free(handle)
-
-    def __del__(self):
-        # Freeing a pending request would wait, and its arrays are still in use.
-        if getattr(self, "_handle", None):
-            self._shared.abandoned.append((self._handle, self._arrays))
-
-
 class Adopted:
     """An array that World.adopt() has put into shared memory: until release(), or for a `with`."""
 
@@ -260,11 +213,24 @@ class Communicator:
         return _c.rondo_communicator_size(self._communicator)
 
     def split(self, color, key=0):
-        """The ranks that pass the same color, ordered by key, then by rank. Collective."""
+        """The ranks that pass the same color, ordered by key, then by rank. Collective.
+
+        A rank that passes None takes part in the call, is in no group, and gets None.
+        """
         self._shared.get()
         part = ctypes.c_void_p()
-        _c.rondo_communicator_split(self._communicator, color, key, ctypes.byref(part))
-        return Communicator(self._shared, part)
+        number = -1 if color is None else color
+        if color is not None and color < 0:
+            raise ValueError(f"the color is {color}; colors are at least 0")
+        _c.rondo_communicator_split(self._communicator, number, key, ctypes.byref(part))
+        return Communicator(self._shared, part) if part else None
+
+    def dup(self):
+        """The same ranks in the same order, and an order of operations of its own. Collective."""
+        self._shared.get()
+        copy = ctypes.c_void_p()
+        _c.rondo_communicator_dup(self._communicator, ctypes.byref(copy))
+        return Communicator(self._shared, copy)
 
     def _post(self, wait, function, *arguments, arrays=(), result=None):
         self._shared.get()

@@ -3,6 +3,11 @@
 
 #include <rondo/transport/communicator.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include <rondo/transport/request.hpp>
@@ -24,6 +29,14 @@ int Communicator::size() const noexcept { return core_->group().size(); }
 Communicator Communicator::split(int color, int key) {
   return Communicator(core_->split(color, key));
 }
+
+std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
+  std::shared_ptr<CommunicatorCore> part = core_->split(color, key);
+  if (part == nullptr) return std::nullopt;
+  return Communicator(std::move(part));
+}
+
+Communicator Communicator::dup() { return split(0, rank()); }
 
 Request Communicator::barrier() { return core_->post(core_->prepare_barrier()); }
 
@@ -146,6 +159,36 @@ void Request::cancel() noexcept {
 std::error_code Request::status() const noexcept {
   if (record_ == nullptr || record_->stage != Stage::failed) return {};
   return core_->failure().value().code();
+}
+
+void wait_all(std::span<Request> requests) {
+  for (Request& request : requests) request.wait();
+}
+
+bool wait_all_for(std::span<Request> requests, std::chrono::nanoseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  return std::ranges::all_of(requests, [end](Request& request) {
+    const auto left = end - std::chrono::steady_clock::now();
+    return request.wait_for(std::max<std::chrono::nanoseconds>(left, {}));
+  });
+}
+
+std::optional<std::size_t> wait_any(std::span<Request> requests) {
+  return CommunicatorCore::wait_any(requests, std::nullopt);
+}
+
+std::optional<std::size_t> wait_any_for(std::span<Request> requests,
+                                        std::chrono::nanoseconds limit) {
+  return CommunicatorCore::wait_any(requests, limit);
+}
+
+std::optional<std::size_t> test_any(std::span<Request> requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].empty() || !requests[i].test()) continue;
+    requests[i] = Request();
+    return i;
+  }
+  return std::nullopt;
 }
 
 Plan::Plan(std::shared_ptr<CommunicatorCore> core, OperationRecord& prototype) noexcept

@@ -70,7 +70,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   Request put_signal(int peer, std::uint64_t value, int tag);
   Request wait_signal(int peer, std::uint64_t& value, int tag);
   [[nodiscard]] std::vector<Block> share(Block mine);
-  [[nodiscard]] std::shared_ptr<CommunicatorCore> split(int color, int key);
+  /// Null without a color.
+  [[nodiscard]] std::shared_ptr<CommunicatorCore> split(std::optional<int> color, int key);
 
   /// Makes it one whose members are on several nodes; once, before the first operation. See
   /// MultiNode.
@@ -89,6 +90,10 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Waits for `record`, to the communicator's deadline or `limit`; throws what makes it fail.
   /// False when `limit` has passed.
   [[nodiscard]] bool wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// Which of `requests` has ended first; it is empty then. Nothing when all were empty, or `limit`
+  /// has passed. Throws what makes one of them fail.
+  [[nodiscard]] static std::optional<std::size_t> wait_any(
+      std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit);
   /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
   [[nodiscard]] static bool finished(const Request& request) noexcept {
     return request.record_ == nullptr || request.record_->finished();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -42,7 +43,10 @@ struct SplitEntry {
 };
 static_assert(sizeof(SplitEntry) % sizeof(std::int64_t) == 0);
 
-SplitEntry entry_for(WorldCore& world, int color, int key) {
+// The color of ranks that stay out.
+constexpr std::int64_t no_color = -1;
+
+SplitEntry entry_for(WorldCore& world, std::int64_t color, int key) {
   const BlockOffer first = world.offer_block();
   const BlockOffer second = world.nodes() > 1 ? world.offer_block() : BlockOffer{};
   return {.color = color,
@@ -177,16 +181,27 @@ std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
   return make_communicator(*this, spec_of_world(static_cast<int>(my_.peers.size())));
 }
 
-std::shared_ptr<CommunicatorCore> CommunicatorCore::split(int color, int key) {
-  if (color < 0) throw std::invalid_argument("rondo::transport: split: color is negative");
-  const SplitEntry mine = entry_for(*world_, color, key);
+std::shared_ptr<CommunicatorCore> CommunicatorCore::split(std::optional<int> color, int key) {
+  if (color && *color < 0) {
+    throw std::invalid_argument("rondo::transport: split: color is negative");
+  }
+  const SplitEntry mine = entry_for(*world_, color ? std::int64_t{*color} : no_color, key);
   std::vector<SplitEntry> entries(group_.count());
   allgather_bytes(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries)));
 
-  const CommunicatorSpec spec = spec_of(entries, color);
-  reset_blocks(*world_, spec);
+  CommunicatorSpec spec;
+  if (color) {
+    spec = spec_of(entries, *color);
+    reset_blocks(*world_, spec);
+  }
   // No rank publishes in a new communicator before all have reset their blocks.
   post(prepare_barrier()).wait();
+  if (!color) {
+    world_->release_port(mine.member.port);
+    world_->take_back(mine.member.block);
+    if (world_->nodes() > 1) world_->take_back(mine.member.second_block);
+    return nullptr;
+  }
   auto made = make_communicator(*world_, spec);
   if (world_->nodes() > 1 && !made->spans_nodes()) world_->take_back(mine.member.second_block);
   return made;

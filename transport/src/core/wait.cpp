@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,17 +50,26 @@ void pause_cpu() {
 #endif
 }
 
-/// One rank's wait for one operation: first awake, then yielding, then asleep, until the
-/// operation has finished or something ends it (deadline, abort, a lost or a failed peer).
+/// An operation that is waited for.
+struct Awaited {
+  CommunicatorCore* communicator;
+  OperationRecord* record;
+};
+
+/// One rank's wait for the first of some operations to end: first awake, then yielding, then
+/// asleep, until one has finished or something ends the wait (deadline, abort, a lost or a failed
+/// peer of any of them).
 class Wait {
  public:
-  /// To `limit`, or without one to the World's deadline.
-  Wait(CommunicatorCore& communicator, OperationRecord& record,
-       std::optional<std::chrono::nanoseconds> limit);
+  /// For any of `all`, which is lent and not empty. To `limit`, or without one to the World's
+  /// deadline.
+  Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds> limit);
 
-  /// True when the operation is complete, false when `limit` has passed; throws the Error that
-  /// ends the wait.
+  /// True when an operation has finished, false when `limit` has passed; throws the Error that
+  /// ends the wait, which is failing().
   [[nodiscard]] bool run();
+  /// The communicator of the operation that was looked at last.
+  [[nodiscard]] CommunicatorCore& failing() const noexcept { return *communicator_; }
 
   /// One look at what would end the wait, instead of waiting.
   void check_peers();
@@ -67,6 +77,9 @@ class Wait {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void look_at(const Awaited& awaited) noexcept;
+  [[nodiscard]] bool any_finished() const noexcept;
+  void put_off_losses() noexcept;
   void rest();
   void sleep();
   void sleep_on_fabric(std::uint32_t bell);
@@ -89,8 +102,9 @@ class Wait {
   void note_arrival();
   void account();
 
-  CommunicatorCore& communicator_;
-  OperationRecord& record_;
+  std::span<const Awaited> all_;
+  CommunicatorCore* communicator_;  // of the operation that is looked at
+  OperationRecord* record_;
   WorldCore& world_;
   std::chrono::nanoseconds limit_;
   bool has_own_limit_;
@@ -107,11 +121,11 @@ class Wait {
   std::chrono::nanoseconds work_before_{0};
 };
 
-Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
-           std::optional<std::chrono::nanoseconds> limit)
-    : communicator_(communicator),
-      record_(record),
-      world_(communicator.world()),
+Wait::Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds> limit)
+    : all_(all),
+      communicator_(all.front().communicator),
+      record_(all.front().record),
+      world_(communicator_->world()),
       limit_(limit.value_or(world_.options().deadline)),
       has_own_limit_(limit.has_value()),
       begin_(Clock::now()),
@@ -120,15 +134,32 @@ Wait::Wait(CommunicatorCore& communicator, OperationRecord& record,
       checked_at_(begin_),
       work_before_(world_.counters().communicating) {}
 
+void Wait::look_at(const Awaited& awaited) noexcept {
+  communicator_ = awaited.communicator;
+  record_ = awaited.record;
+}
+
+bool Wait::any_finished() const noexcept {
+  return std::ranges::any_of(all_,
+                             [](const Awaited& awaited) { return awaited.record->finished(); });
+}
+
+// What is lost is given up only when nothing arrives any more.
+void Wait::put_off_losses() noexcept {
+  for (const Awaited& awaited : all_) {
+    if (awaited.record->lost_since) awaited.record->lost_since = now_;
+  }
+}
+
 // While something moves, the wait stays awake; only idle time lets it yield and sleep.
 bool Wait::run() {
   while (!limit_passed_) {
     const bool moved = world_.progress();
     note_arrival();
-    if (record_.finished()) break;
+    if (any_finished()) break;
     if (moved) {
       now_ = idle_since_ = Clock::now();
-      if (record_.lost_since) record_.lost_since = now_;
+      put_off_losses();
       // Something may always move that is not what is waited for.
       if (now_ - checked_at_ >= check_interval) check();
       continue;
@@ -136,7 +167,7 @@ bool Wait::run() {
     rest();
   }
   account();
-  return record_.finished();
+  return any_finished();
 }
 
 // First who has ended, then why. A rank stores its abort or its failure before it marks itself as
@@ -161,7 +192,7 @@ void Wait::rest() {
       waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
   // Always before sleeping: a peer that has ended does not ring.
   if (sleepy || now_ - checked_at_ >= check_interval || now_ - begin_ >= limit_) check();
-  if (record_.finished() || limit_passed_) return;
+  if (any_finished() || limit_passed_) return;
   if (sleepy) {
     sleep();
   } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
@@ -178,7 +209,7 @@ void Wait::sleep() {
   header.asleep.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
-  if (!world_.progress() && !record_.finished() && !world_.aborted()) {
+  if (!world_.progress() && !any_finished() && !world_.aborted()) {
     const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
     if (world_.fabric() == nullptr) {
       shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
@@ -206,8 +237,13 @@ void Wait::sleep_on_fabric(std::uint32_t bell) {
 // A finished operation is never late.
 void Wait::check() {
   checked_at_ = now_;
-  check_peers();
-  if (!record_.finished()) check_deadline();
+  for (const Awaited& awaited : all_) {
+    look_at(awaited);
+    check_peers();
+    if (any_finished()) return;
+  }
+  look_at(all_.front());
+  check_deadline();
 }
 
 void Wait::check_aborts() {
@@ -217,35 +253,35 @@ void Wait::check_aborts() {
 // A peer of this node that has given up the communicator says why. What it had done before may be
 // all that is waited for.
 void Wait::check_failed_peers() {
-  if (record_.finished() || !communicator_.failure_of_peers(record_)) return;
+  if (record_->finished() || !communicator_->failure_of_peers(*record_)) return;
   drain_arrivals();
-  if (record_.finished()) return;
-  if (const auto failure = communicator_.failure_of_peers(record_)) throw Error(*failure);
+  if (record_->finished()) return;
+  if (const auto failure = communicator_->failure_of_peers(*record_)) throw Error(*failure);
 }
 
 // A rank that has ended is an error only when what it sent before has been read, and it still is
 // needed, and nothing has arrived for as long as its last messages may take.
 void Wait::check_loss(const Loss& loss) {
-  if (record_.finished()) return;
+  if (record_->finished()) return;
   drain_arrivals();
-  if (record_.finished() || !is_loss(loss.member)) return;
-  if (!record_.lost_since) record_.lost_since = now_;
-  if (now_ - *record_.lost_since < loss.grace) return;
-  throw_lost(communicator_.group().members[loss.member].world_rank);
+  if (record_->finished() || !is_loss(loss.member)) return;
+  if (!record_->lost_since) record_->lost_since = now_;
+  if (now_ - *record_->lost_since < loss.grace) return;
+  throw_lost(communicator_->group().members[loss.member].world_rank);
 }
 
 // Reads once more what a peer may have stored before it ended; a mismatch explains more.
 void Wait::drain_arrivals() {
-  communicator_.check_all_fingerprints();
+  communicator_->check_all_fingerprints();
   while (world_.progress()) {
-    idle_since_ = Clock::now();
-    if (record_.lost_since) record_.lost_since = idle_since_;
+    now_ = idle_since_ = Clock::now();
+    put_off_losses();
   }
 }
 
 // Of several that have ended, the first explains the others, and one that was lost those that left.
 std::optional<Wait::Loss> Wait::find_loss() const {
-  const std::vector<Member>& members = communicator_.group().members;
+  const std::vector<Member>& members = communicator_->group().members;
   std::optional<Loss> loss;
   std::pair<bool, std::uint32_t> least;
   for (std::size_t r = 0; r < members.size(); ++r) {
@@ -265,24 +301,24 @@ std::optional<Wait::Loss> Wait::find_loss() const {
 
 // A rank that has left in order after its part is not needed, however long the others take.
 bool Wait::is_loss(std::size_t member) const {
-  const int rank = communicator_.group().members[member].world_rank;
-  return communicator_.needs(record_, member) && world_.has_ended(rank) &&
-         !(world_.has_left(rank) && communicator_.took_part(record_, member));
+  const int rank = communicator_->group().members[member].world_rank;
+  return communicator_->needs(*record_, member) && world_.has_ended(rank) &&
+         !(world_.has_left(rank) && communicator_->took_part(*record_, member));
 }
 
 // How long messages of a member that has ended may still arrive. In shared memory all is there.
 std::chrono::nanoseconds Wait::grace(std::size_t member) const {
-  const int rank = communicator_.group().members[member].world_rank;
-  if (!communicator_.spans_nodes() && world_.same_node(rank))
-    return 0ns;                                          // all that it sent is there
-  if (communicator_.has_deferred_failure()) return 0ns;  // nothing more will come
+  const int rank = communicator_->group().members[member].world_rank;
+  if (!communicator_->spans_nodes() && world_.same_node(rank))
+    return 0ns;                                           // all that it sent is there
+  if (communicator_->has_deferred_failure()) return 0ns;  // nothing more will come
   if (!world_.has_left(rank)) return grace_of_lost;
-  return record_.ordered ? 0ns : grace_of_left;  // its last collective is known
+  return record_->ordered ? 0ns : grace_of_left;  // its last collective is known
 }
 
 // A rank that left in order called fewer operations than the others: the text asks for that.
 void Wait::throw_lost(int rank) const {
-  const std::string operation = communicator_.describe(communicator_.front_of(record_));
+  const std::string operation = communicator_->describe(communicator_->front_of(*record_));
   const std::string here = "rank " + std::to_string(world_.rank());
   const std::string what = world_.has_left(rank)
                                ? " left in order before it took part in " + operation + ", which " +
@@ -298,11 +334,11 @@ void Wait::check_deadline() {
   const WorldOptions& options = world_.options();
   const bool stalls = waited >= options.stall_warning && !stall_reported_;
   if (!stalls && waited < limit_) return;
-  const std::vector<int> missing = communicator_.missing(record_);
+  const std::vector<int> missing = communicator_->missing(*record_);
   if (stalls && options.on_stall) {
     stall_reported_ = true;
     options.on_stall({.rank = world_.rank(),
-                      .operation = communicator_.describe(record_),
+                      .operation = communicator_->describe(*record_),
                       .missing = missing,
                       .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
   }
@@ -315,7 +351,7 @@ void Wait::throw_deadline(const std::vector<int>& missing) const {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
-  const std::string operation = communicator_.describe(record_);
+  const std::string operation = communicator_->describe(*record_);
   const int first = missing.empty() ? -1 : missing.front();
   throw Error(Errc::deadline_exceeded,
               operation + " on rank " + std::to_string(world_.rank()) + " waited " +
@@ -328,7 +364,7 @@ void Wait::throw_deadline(const std::vector<int>& missing) const {
 // Until the operation runs, some rank has not posted it: that time is waiting. Later time is
 // communication.
 void Wait::note_arrival() {
-  if (arrived_ || record_.stage == Stage::queued || record_.stage == Stage::published) return;
+  if (arrived_ || record_->stage == Stage::queued || record_->stage == Stage::published) return;
   arrived_ = true;
   const auto work = world_.counters().communicating - work_before_;
   waited_ = std::max<std::chrono::nanoseconds>(Clock::now() - begin_ - work, 0ns);
@@ -354,8 +390,9 @@ bool CommunicatorCore::wait(OperationRecord& record,
     world_->progress();
   }
   if (!record.finished()) {
+    const Awaited awaited{.communicator = this, .record = &record};
     try {
-      if (!Wait(*this, record, limit).run()) return false;
+      if (!Wait({&awaited, 1}, limit).run()) return false;
       record.stamp.end();
     } catch (const Error& error) {
       fail(error);
@@ -365,13 +402,38 @@ bool CommunicatorCore::wait(OperationRecord& record,
   return true;
 }
 
+// The request that ended is emptied, so that the next call finds another. One whose operation has
+// failed throws, and stays.
+std::optional<std::size_t> CommunicatorCore::wait_any(
+    std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit) {
+  std::vector<Awaited> all;
+  for (const Request& request : requests) {
+    if (request.record_ != nullptr) all.push_back({request.core_.get(), request.record_});
+  }
+  if (all.empty()) return std::nullopt;
+  Wait wait(all, limit);
+  try {
+    if (!wait.run()) return std::nullopt;
+  } catch (const Error& error) {
+    wait.failing().fail(error);
+  }
+  const auto ended = std::ranges::find_if(requests, [](const Request& request) {
+    return request.record_ != nullptr && request.record_->finished();
+  });
+  if (ended->record_->stage == Stage::failed) throw Error(ended->core_->failure_.value());
+  ended->record_->stamp.end();
+  *ended = Request();
+  return static_cast<std::size_t>(ended - requests.begin());
+}
+
 // Called by every Request::test(): a look at all peers each time would cost more than the test.
 void CommunicatorCore::check_peers(OperationRecord& record) {
   const auto now = std::chrono::steady_clock::now();
   if (now - peers_checked_at_ < check_interval) return;
   peers_checked_at_ = now;
+  const Awaited awaited{.communicator = this, .record = &record};
   try {
-    Wait(*this, record, std::nullopt).check_peers();
+    Wait({&awaited, 1}, std::nullopt).check_peers();
   } catch (const Error& error) {
     fail(error);
   }

@@ -268,9 +268,17 @@ RONDO_API size_t rondo_arena_used_bytes(const rondo_world* world);
 RONDO_API int rondo_communicator_rank(const rondo_communicator* communicator);
 RONDO_API int rondo_communicator_size(const rondo_communicator* communicator);
 
-/* The ranks that pass the same `color`, at least 0, ordered by `key`, then by rank. Collective. */
+/* A color of ranks that are to be in no group. */
+#define RONDO_NO_COLOR (-1)
+
+/* The ranks that pass the same `color`, at least 0, ordered by `key`, then by rank. Collective.
+ * With RONDO_NO_COLOR a rank takes part in the call, and *part is NULL. */
 RONDO_API rondo_status rondo_communicator_split(rondo_communicator* communicator, int color,
                                                 int key, rondo_communicator** part);
+
+/* The same ranks in the same order, and an order of operations of its own. Collective. */
+RONDO_API rondo_status rondo_communicator_dup(rondo_communicator* communicator,
+                                              rondo_communicator** copy);
 
 /* Local. What belongs to a world is left as it is, and NULL does nothing. */
 RONDO_API void rondo_communicator_free(rondo_communicator* communicator);
@@ -349,6 +357,17 @@ RONDO_API rondo_status rondo_request_wait(rondo_request* request);
 /* Waits for at most `limit_ns`; *complete is 0 when that was too short, and nothing has changed. */
 RONDO_API rondo_status rondo_request_wait_for(rondo_request* request, int64_t limit_ns,
                                               int* complete);
+
+/* Waits for all of `count` requests. NULL counts as complete. Ends at the first, in their order,
+ * that failed; those behind it may be pending then. */
+RONDO_API rondo_status rondo_request_wait_all(rondo_request* const* requests, size_t count);
+
+/* Waits for at most `limit_ns`, or, if that is negative, to the deadline, until one of `count`
+ * requests has completed: *index is which. Each is given once; it remains to be freed. NULL and
+ * what was given before are passed over. *index is `count` when the limit was too short, or nothing
+ * is left. */
+RONDO_API rondo_status rondo_request_wait_any(rondo_request* const* requests, size_t count,
+                                              int64_t limit_ns, size_t* index);
 
 /* Gives up a pending rondo_recv() or rondo_wait_signal(). Anything else is left as it is. */
 RONDO_API rondo_status rondo_request_cancel(rondo_request* request);

@@ -50,6 +50,12 @@ class RONDO_TRANSPORT_API Communicator {
   /// The ranks that pass the same `color`, ordered by `key`, then by rank. Collective over this
   /// communicator; waits for all of its ranks. `color` must not be negative.
   [[nodiscard]] Communicator split(int color, int key = 0);
+  /// The same for ranks that may stay out: without a color a rank takes part in the call and is in
+  /// no group (MPI_UNDEFINED). Ranks may mix the two forms.
+  [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
+  /// The same ranks in the same order, and an order of operations of its own. Collective, as
+  /// split().
+  [[nodiscard]] Communicator dup();
 
   /// Replaces `data` by its element-wise reduction over all ranks. All ranks pass the same
   /// number of elements and receive the same bits. `data` must be dense (stride == row).

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <system_error>
 
 #include <rondo/transport/export.hpp>
@@ -52,6 +55,9 @@ class RONDO_TRANSPORT_API Request {
   /// arrive. Anything else is left as it is.
   void cancel() noexcept;
 
+  /// Does it stand for no operation?
+  [[nodiscard]] bool empty() const noexcept { return record_ == nullptr; }
+
   /// The failure, or no error while pending and after success. Never throws.
   [[nodiscard]] std::error_code status() const noexcept;
 
@@ -64,8 +70,26 @@ class RONDO_TRANSPORT_API Request {
   OperationRecord* record_ = nullptr;
 };
 
-struct OperationRecord;
-class CommunicatorCore;
+// Several requests, of one World or of several communicators of it. Empty ones count as complete.
+
+/// Returns when all have completed. Throws the Error of the first, in their order, that failed;
+/// those behind it may be pending then. The World's deadline holds for each wait.
+RONDO_TRANSPORT_API void wait_all(std::span<Request> requests);
+/// Waits for at most `limit`. False when that was too short, and nothing has changed.
+[[nodiscard]] RONDO_TRANSPORT_API bool wait_all_for(std::span<Request> requests,
+                                                    std::chrono::nanoseconds limit);
+
+/// Returns the index of one that has completed, the first if there are several. That Request is
+/// empty then, so that the next call finds another. Nothing when all are empty.
+///
+/// Throws Error when one has failed, or after WorldOptions::deadline. A peer that any of them needs
+/// is watched, not only those of the first.
+[[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> wait_any(std::span<Request> requests);
+/// Waits for at most `limit`. Nothing, too, when that was too short.
+[[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> wait_any_for(
+    std::span<Request> requests, std::chrono::nanoseconds limit);
+/// Does not wait. Nothing, too, when none has completed.
+[[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> test_any(std::span<Request> requests);
 
 /// An operation whose arguments were given and checked once, and that is started many times (what
 /// MPI calls persistent). Starting it allocates nothing.

@@ -1,0 +1,100 @@
+"""Operations that have been posted, and waiting for one or several of them.
+
+Users see all of it as `rondo.Request`, `rondo.wait_all()` and `rondo.wait_any()`. A request keeps the
+arrays of its operation alive; one that nobody keeps is handed to its world, which frees it when it
+has completed.
+"""
+
+import ctypes
+import time
+
+from rondo._c_interface import Error, _c
+
+
+def _is_pending(handle):
+    complete = ctypes.c_int()
+    try:
+        _c.rondo_request_test(handle, ctypes.byref(complete))
+    except (Error, ValueError):
+        return False
+    return complete.value == 0
+
+
+class Request:
+    """A posted operation. It keeps the arrays alive that it reads and writes."""
+
+    def __init__(self, shared, arrays, result):
+        self._shared = shared
+        self._arrays = arrays
+        self._result = result
+        self._handle = ctypes.c_void_p()
+
+    def test(self):
+        """True once the operation has completed. Does not wait."""
+        if self._handle:
+            complete = ctypes.c_int()
+            _c.rondo_request_test(self._handle, ctypes.byref(complete))
+            if not complete.value:
+                return False
+            self._finish()
+        return True
+
+    def wait(self, timeout=None):
+        """The result of the operation, when it has completed.
+
+        With a timeout in seconds it may be a TimeoutError, after which nothing has changed.
+        """
+        if self._handle and timeout is None:
+            _c.rondo_request_wait(self._handle)
+        elif self._handle:
+            complete = ctypes.c_int()
+            limit = max(0, round(timeout * 1e9))
+            _c.rondo_request_wait_for(self._handle, limit, ctypes.byref(complete))
+            if not complete.value:
+                raise TimeoutError(f"the operation has not completed within {timeout} s")
+        self._finish()
+        return self._result() if callable(self._result) else self._result
+
+    def cancel(self):
+        """Gives up a recv() or wait_signal() that is pending; anything else is left as it is."""
+        if self._handle:
+            _c.rondo_request_cancel(self._handle)
+
+    def _finish(self):
+        handle, self._handle = self._handle, None
+        self._arrays = ()
+        if handle:
+            _c.rondo_request_free(handle)
+
+    def __del__(self):
+        # Freeing a pending request would wait, and its arrays are still in use.
+        if getattr(self, "_handle", None):
+            self._shared.abandoned.append((self._handle, self._arrays))
+
+
+def wait_all(requests, timeout=None):
+    """The results of all requests, in their order, when all have completed.
+
+    With a timeout in seconds it may be a TimeoutError, after which those that are pending may be
+    waited for again.
+    """
+    if timeout is None:
+        return [request.wait() for request in requests]
+    end = time.monotonic() + timeout
+    return [request.wait(max(0, end - time.monotonic())) for request in requests]
+
+
+def wait_any(requests, timeout=None):
+    """The index of a request that has completed since it was posted or last returned from here.
+
+    None when all have been, or when the timeout, in seconds, was too short; 0 does not wait. The
+    request's own wait() gives its result.
+    """
+    handles = (ctypes.c_void_p * len(requests))(*[request._handle or None for request in requests])
+    limit = -1 if timeout is None else max(0, round(timeout * 1e9))
+    index = ctypes.c_size_t()
+    _c.rondo_request_wait_any(handles, len(requests), limit, ctypes.byref(index))
+    if index.value == len(requests):
+        return None
+    requests[index.value]._finish()
+    return index.value

@@ -1,0 +1,189 @@
+// Waiting for several operations: for all of them, and for whichever ends first.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "support/world.hpp"
+
+namespace rondo::transport::wait_any_test {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Backend;
+
+class WaitAnyTest : public testing::TestWithParam<Backend> {
+ protected:
+  test::World world(int ranks, WorldOptions options = test::quick_options()) const {
+    return {GetParam(), ranks, std::move(options)};
+  }
+};
+
+// Two receives of rank 0, from ranks 1 and 2.
+struct Receives {
+  explicit Receives(Communicator& comm)
+      : requests{comm.recv(std::span(values).first(1), 1),
+                 comm.recv(std::span(values).last(1), 2)} {}
+
+  std::array<int, 2> values{};
+  std::array<Request, 2> requests;
+};
+
+void send_value(Communicator& comm, int to, int value) {
+  comm.send(std::span<const int>(&value, 1), to).wait();
+}
+
+int receive_value(Communicator& comm, int from) {
+  int value = 0;
+  comm.recv(std::span(&value, 1), from).wait();
+  return value;
+}
+
+// Rank 1 sends only when rank 0 has seen what rank 2 sent.
+TEST_P(WaitAnyTest, GivesEachThatEndsAndThenNothing) {
+  world(3).run([](Communicator& comm) {
+    if (comm.rank() == 2) return send_value(comm, 0, 22);
+    if (comm.rank() == 1) {
+      receive_value(comm, 0);
+      return send_value(comm, 0, 11);
+    }
+    Receives receives(comm);
+
+    EXPECT_EQ(wait_any(receives.requests), 1U);
+    EXPECT_TRUE(receives.requests[1].empty());
+    EXPECT_EQ(receives.values[1], 22);
+    EXPECT_EQ(test_any(receives.requests), std::nullopt);
+    EXPECT_EQ(wait_any_for(receives.requests, 1ms), std::nullopt);
+    EXPECT_FALSE(receives.requests[0].empty());
+    send_value(comm, 1, 0);
+    EXPECT_EQ(wait_any(receives.requests), 0U);
+    EXPECT_EQ(receives.values[0], 11);
+    EXPECT_EQ(wait_any(receives.requests), std::nullopt);
+    EXPECT_EQ(wait_any({}), std::nullopt);
+  });
+}
+
+TEST_P(WaitAnyTest, TestsWithoutWaiting) {
+  world(3).run([](Communicator& comm) {
+    if (comm.rank() != 0) return send_value(comm, 0, 10 * comm.rank());
+    Receives receives(comm);
+
+    std::array<bool, 2> ended{};
+    for (int found = 0; found < 2;) {
+      const std::optional<std::size_t> index = test_any(receives.requests);
+      if (!index) continue;
+      EXPECT_FALSE(ended[*index]);
+      ended[*index] = true;
+      found += 1;
+    }
+
+    EXPECT_THAT(receives.values, testing::ElementsAre(10, 20));
+  });
+}
+
+TEST_P(WaitAnyTest, TakesOperationsOfSeveralCommunicators) {
+  world(4).run([](Communicator& comm) {
+    Communicator pair = comm.split(comm.rank() / 2);
+    Communicator all = comm.dup();
+    std::vector<int> data(5000, 1);
+    std::vector<Request> requests;
+    requests.push_back(pair.barrier());
+    requests.push_back(all.allreduce(std::span(data)));
+
+    const auto first = wait_any(requests);
+    const auto second = wait_any(requests);
+
+    ASSERT_TRUE(first && second);
+    EXPECT_NE(*first, *second);
+    EXPECT_TRUE(test::all_are(data, 4));
+  });
+}
+
+TEST_P(WaitAnyTest, WaitsForAllOfThem) {
+  world(2).run([](Communicator& comm) {
+    std::vector<std::vector<int>> data(20, std::vector<int>(1000, 1));
+    std::vector<Request> requests(1);  // one is empty
+    for (auto& one : data) requests.push_back(comm.allreduce(std::span(one)));
+
+    wait_all(requests);
+
+    for (const auto& one : data) EXPECT_TRUE(test::all_are(one, 2));
+    EXPECT_TRUE(wait_all_for(requests, 0ns));
+  });
+}
+
+TEST_P(WaitAnyTest, WaitsForAllForALimitedTime) {
+  world(2).run([](Communicator& comm) {
+    if (comm.rank() == 1) {
+      receive_value(comm, 0);
+      return comm.barrier().wait();
+    }
+    std::vector<Request> requests;
+    requests.push_back(comm.barrier());
+
+    EXPECT_FALSE(wait_all_for(requests, 1ms));
+    EXPECT_TRUE(requests[0].status() == std::error_code());
+    send_value(comm, 1, 0);
+
+    EXPECT_TRUE(wait_all_for(requests, 60s));
+  });
+}
+
+// The rank that is gone is not that of the first request.
+TEST_P(WaitAnyTest, NoticesALostPeerOfAnyOfThem) {
+  world(3).run_without(2, [](Communicator& comm) {
+    // Rank 1 stays until rank 0 has seen the failure: it fails with the communicator.
+    if (comm.rank() == 1) {
+      EXPECT_THROW(receive_value(comm, 0), Error);
+      return;
+    }
+    Receives receives(comm);
+
+    try {
+      static_cast<void>(wait_any(receives.requests));
+      ADD_FAILURE() << "nothing was sent";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::peer_lost);
+      EXPECT_EQ(error.detail().rank, 2);
+    }
+  });
+}
+
+TEST_P(WaitAnyTest, EndsAtTheDeadline) {
+  WorldOptions options = test::quick_options();
+  options.deadline = 200ms;
+  world(3, options).run([](World& world) {
+    Communicator other = world.communicator().dup();
+    if (world.rank() == 0) {
+      Receives receives(other);
+      try {
+        static_cast<void>(wait_any(receives.requests));
+        ADD_FAILURE() << "nothing was sent";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::deadline_exceeded);
+      }
+    }
+    // The others wait longer than the deadline for rank 0, as any number of them may need.
+    Request last = world.communicator().barrier();
+    while (!last.wait_for(10s)) {
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, WaitAnyTest,
+                         testing::Values(Backend::shm, Backend::shm_nodes, Backend::hierarchy,
+                                         Backend::tcp),
+                         [](const auto& backend) { return test::name_of(backend.param); });
+
+}  // namespace
+}  // namespace rondo::transport::wait_any_test
