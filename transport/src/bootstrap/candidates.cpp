@@ -15,7 +15,6 @@
 #include <array>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -314,7 +313,7 @@ class Search {
     for (const HostOffers& node : *nodes_) {
       const std::vector<const Offer*> offers = best_offers(node, candidate.kind, network);
       if (offers.empty()) {
-        leave_out(candidate.label() + ": " + node.host + " has nothing in its network " + network);
+        leave_out(candidate.label() + ": " + why_absent(node, candidate.kind, network));
         return;
       }
       add_node(candidate, node, offers);
@@ -353,13 +352,24 @@ class Search {
         offers.push_back(&offer);
       }
     }
-    std::ranges::stable_sort(offers, std::greater(), [&](const Offer* offer) {
-      return std::tuple(~offer->place, offer->megabits, offer->device == node.store_interface);
+    std::ranges::sort(offers, {}, [&](const Offer* offer) {
+      return std::tuple(offer->place, ~offer->megabits, offer->device != node.store_interface,
+                        offer->device);
     });
     if (kind == "tcp" && offers.size() > 1) offers.erase(offers.begin() + 1, offers.end());
     std::erase_if(offers,
                   [&](const Offer* offer) { return offer->megabits < offers.front()->megabits; });
     return offers;
+  }
+
+  // What `node` has of the network, and why that is of no use.
+  static std::string why_absent(const HostOffers& node, const std::string& kind,
+                                const std::string& network) {
+    const auto found = std::ranges::find_if(node.offers, [&](const Offer& offer) {
+      return offer.kind == kind && offer.network == network;
+    });
+    if (found == node.offers.end()) return node.host + " has nothing in its network " + network;
+    return found->device + " of " + node.host + ": " + found->obstacle;
   }
 
   void leave_out(std::string text) {
@@ -435,11 +445,11 @@ Candidates find_candidates(const FabricName& wanted, const std::vector<HostOffer
     const std::size_t first = found.ordered.size();
     if (!one_machine || !is_tcp(way)) search.add_networks(like);
     if (is_tcp(way)) search.add_store(like);
-    std::ranges::stable_sort(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
-                             found.ordered.end(), std::greater(), [](const Candidate& candidate) {
-                               return std::tuple(~candidate.place, candidate.megabits,
-                                                 candidate.of_store);
-                             });
+    std::ranges::sort(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
+                      found.ordered.end(), {}, [](const Candidate& candidate) {
+                        return std::tuple(candidate.place, ~candidate.megabits, !candidate.of_store,
+                                          candidate.network);
+                      });
   }
   // A provider that was asked for may know a device that the kernel's files do not show.
   const bool is_native = std::ranges::any_of(ways, [&](const Way& way) {

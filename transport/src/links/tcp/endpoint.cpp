@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string_view>
@@ -56,8 +57,12 @@ std::vector<InterfaceAddress> list_addresses() {
     found.rank = rank_of(*entry->ifa_addr);
     std::memcpy(&found.address, entry->ifa_addr, found.length);
   }
-  std::ranges::stable_sort(all, {}, &InterfaceAddress::rank);
-  return all;
+  std::vector<InterfaceAddress> sorted;
+  for (const int rank : {0, 1, 2}) {
+    std::ranges::copy_if(all, std::back_inserter(sorted),
+                         [rank](const InterfaceAddress& one) { return one.rank == rank; });
+  }
+  return sorted;
 }
 
 // Of the first interface of the list that has one; of "", the first of all that is not loopback.
