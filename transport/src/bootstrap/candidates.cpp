@@ -15,7 +15,6 @@
 #include <array>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -272,6 +271,16 @@ bool allows(const FabricName& wanted, const Way& way) {
   return !known && is_tcp(way);
 }
 
+// The greatest key first; equals keep their order. (std::stable_sort would do, but for a warning of
+// clang about the library that gcc 12 brings.)
+template <typename Iterator, typename Key>
+void sort_greatest_first(Iterator first, Iterator last, Key key) {
+  const auto precedes = [&](const auto& a, const auto& b) { return key(a) > key(b); };
+  for (Iterator next = first; next != last; ++next) {
+    std::rotate(std::upper_bound(first, next, *next, precedes), next, std::next(next));
+  }
+}
+
 /// One kind of network, looked for on all nodes.
 class Search {
  public:
@@ -352,7 +361,7 @@ class Search {
         offers.push_back(&offer);
       }
     }
-    std::ranges::stable_sort(offers, std::greater(), [&](const Offer* offer) {
+    sort_greatest_first(offers.begin(), offers.end(), [&](const Offer* offer) {
       return std::tuple(~offer->place, offer->megabits, offer->device == node.store_interface);
     });
     if (kind == "tcp" && offers.size() > 1) offers.erase(offers.begin() + 1, offers.end());
@@ -434,11 +443,11 @@ Candidates find_candidates(const FabricName& wanted, const std::vector<HostOffer
     const std::size_t first = found.ordered.size();
     if (!one_machine || !is_tcp(way)) search.add_networks(like);
     if (is_tcp(way)) search.add_store(like);
-    std::ranges::stable_sort(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
-                             found.ordered.end(), std::greater(), [](const Candidate& candidate) {
-                               return std::tuple(~candidate.place, candidate.megabits,
-                                                 candidate.of_store);
-                             });
+    sort_greatest_first(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
+                        found.ordered.end(), [](const Candidate& candidate) {
+                          return std::tuple(~candidate.place, candidate.megabits,
+                                            candidate.of_store);
+                        });
   }
   // A provider that was asked for may know a device that the kernel's files do not show.
   const bool is_native = std::ranges::any_of(ways, [&](const Way& way) {
