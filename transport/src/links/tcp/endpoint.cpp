@@ -17,7 +17,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string_view>
@@ -57,26 +56,28 @@ std::vector<InterfaceAddress> list_addresses() {
     found.rank = rank_of(*entry->ifa_addr);
     std::memcpy(&found.address, entry->ifa_addr, found.length);
   }
-  std::vector<InterfaceAddress> sorted;
-  for (const int rank : {0, 1, 2}) {
-    std::ranges::copy_if(all, std::back_inserter(sorted),
-                         [rank](const InterfaceAddress& one) { return one.rank == rank; });
-  }
-  return sorted;
+  return all;
 }
 
-// Of the first interface of the list that has one; of "", the first of all that is not loopback.
+// The best address of the interfaces that `fits`.
+template <typename Fits>
+std::optional<InterfaceAddress> best_address(std::vector<InterfaceAddress> all, Fits fits) {
+  std::erase_if(all, [&](const InterfaceAddress& one) { return !fits(one.interface); });
+  const auto best = std::ranges::min_element(all, {}, &InterfaceAddress::rank);
+  return best == all.end() ? std::nullopt : std::optional(*best);
+}
+
+// Of the first interface of the list that has one; of "", of any that is not loopback.
 std::optional<InterfaceAddress> find_address(const std::string& devices) {
   const std::vector<InterfaceAddress> all = list_addresses();
+  if (devices.empty())
+    return best_address(all, [](const std::string& name) { return name != "lo"; });
   std::istringstream names(devices);
   for (std::string name; std::getline(names, name, ',');) {
-    const auto found = std::ranges::find(all, name, &InterfaceAddress::interface);
-    if (found != all.end()) return *found;
+    const auto found = best_address(all, [&](const std::string& other) { return other == name; });
+    if (found) return found;
   }
-  if (!devices.empty()) return std::nullopt;
-  const auto found =
-      std::ranges::find_if(all, [](const auto& one) { return one.interface != "lo"; });
-  return found == all.end() ? std::nullopt : std::optional(*found);
+  return std::nullopt;
 }
 
 [[noreturn]] void fail(const std::string& what) {
