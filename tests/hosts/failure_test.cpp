@@ -29,8 +29,8 @@ class HostsFailureTest : public HostsTest {
  protected:
   /// Starts ranks that reduce until something fails; returns when all of them do. Their data goes
   /// over the wire that is cut, whichever is faster.
-  static void start(Job& job) {
-    job.set("RONDO_INTERFACE", "eth0");
+  static void start(Job& job, const std::string& interface = "eth0") {
+    job.set("RONDO_INTERFACE", interface);
     job.start({rank_program(), "until-failure"});
     for (int rank = 0; rank < job.size(); ++rank) {
       ASSERT_THAT(job.output_until(rank, "ready\n"), testing::HasSubstr("ready\n"));
@@ -72,6 +72,17 @@ TEST_F(HostsFailureTest, ACutLinkIsNamedOnBothSidesWithinFiveSeconds) {
   expect_report(job, 0, 1, "h2", began, 5.0);
   expect_report(job, 1, 0, "h1", began, 5.0);
   hosts({"mend", "2"});
+}
+
+// The store is reached over eth0 and notices nothing.
+TEST_F(HostsFailureTest, ACutOfTheDataAloneIsNoticedOnBothSides) {
+  Job job({1, 2});
+  start(job, "eth1");
+  const double began = now();
+  hosts({"cut", "2", "eth1"});
+  expect_report(job, 0, 1, "h2", began, 10.0);
+  expect_report(job, 1, 0, "h1", began, 10.0);
+  hosts({"mend", "2", "eth1"});
 }
 
 TEST_F(HostsFailureTest, AnInterfaceThatGoesDownIsNamedOnBothSidesWithinFiveSeconds) {

@@ -130,10 +130,20 @@ std::string host_of(int socket) {
                                                                                     : text.data();
 }
 
-// Small messages must not wait for each other's acknowledgements.
-void send_at_once(int socket) noexcept {
-  const int yes = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+void set(int socket, int level, int option, int value) noexcept {
+  ::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+// Small messages must not wait for each other's acknowledgements. While nothing is on the way,
+// probes find out within 4 s that the other host or the line to it is gone; while something is,
+// Peer::is_cut_off() does.
+void set_up(int socket) noexcept {
+  constexpr int probes = 3;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
 }
 
 }  // namespace
@@ -195,7 +205,7 @@ std::string Endpoint::address() const {
 
 shm::Descriptor Endpoint::accept() const noexcept {
   shm::Descriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.valid()) send_at_once(socket.get());
+  if (socket.valid()) set_up(socket.get());
   return socket;
 }
 
@@ -211,7 +221,7 @@ shm::Descriptor start_connecting(const Destination& to) noexcept {
   shm::Descriptor socket(
       ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return {};
-  send_at_once(socket.get());
+  set_up(socket.get());
   // Interrupted or not, the kernel goes on connecting.
   const int result = ::connect(socket.get(), address, to.length);
   if (result != 0 && errno != EINPROGRESS && errno != EINTR) return {};

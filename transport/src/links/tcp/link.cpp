@@ -26,7 +26,8 @@
 namespace rondo::transport::tcp {
 namespace {
 
-// Calls of progress() between two looks for connections, when nobody is awaited.
+// Calls of progress() between two looks for connections, when nobody is awaited, and between two
+// looks for peers that are cut off.
 constexpr unsigned calls_between_looks = 64;
 // Connections that have not yet introduced themselves; the oldest goes when there are more.
 constexpr std::size_t most_strangers = 256;
@@ -66,6 +67,7 @@ class TcpLink final : public Link {
   [[nodiscard]] Hello hello() const noexcept;
   [[nodiscard]] bool is_making_connection(const Peer& peer) const noexcept;
   bool step(int rank, Peer& peer);
+  void look_for_cuts();
   bool look_for_connections();
   bool introduce(const shm::Descriptor& stranger, bool& known_now);
   void admit(int rank, shm::Descriptor socket);
@@ -250,7 +252,9 @@ bool TcpLink::progress() {
     listed_.pop_back();
   }
   calls_ += 1;
-  if (someone_is_awaited_ || !strangers_.empty() || calls_ % calls_between_looks == 0) {
+  const bool looks = calls_ % calls_between_looks == 0;
+  if (looks) look_for_cuts();
+  if (someone_is_awaited_ || !strangers_.empty() || looks) {
     moved = look_for_connections() || moved;
   }
   return moved;
@@ -258,6 +262,12 @@ bool TcpLink::progress() {
 
 void TcpLink::send_now() {
   for (const int rank : listed_) peers_[static_cast<std::size_t>(rank)].send(pools_);
+}
+
+void TcpLink::look_for_cuts() {
+  for (const int rank : listed_) {
+    peers_[static_cast<std::size_t>(rank)].give_up_if_cut_off(pools_);
+  }
 }
 
 bool TcpLink::look_for_connections() {
@@ -299,6 +309,7 @@ void TcpLink::admit(int rank, shm::Descriptor socket) {
 // Watches exactly what progress() would do something for: a socket that nobody reads would keep
 // its rank awake.
 std::optional<int> TcpLink::arm() {
+  look_for_cuts();
   for (const int rank : listed_) watch(peers_[static_cast<std::size_t>(rank)]);
   for (Peer& peer : peers_) {
     if (!peer.listed && peer.watched != 0) watch(peer);

@@ -12,6 +12,8 @@
 #include "links/tcp/peer.hpp"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -307,6 +309,23 @@ void Peer::finish_sending() const noexcept {
 bool Peer::has_unacknowledged() const noexcept {
   int bytes = 0;
   return state_ == State::open && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+// What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
+// for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side
+// answers and computes for so long that it reads nothing.
+bool Peer::is_cut_off() const noexcept {
+  constexpr std::uint32_t longest_silence_ms = 3500;
+  constexpr std::uint32_t most_probes = 2;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  const bool unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > most_probes;
+  return unanswered && info.tcpi_last_ack_recv > longest_silence_ms;
+}
+
+void Peer::give_up_if_cut_off(Pools& pools) noexcept {
+  if (state_ == State::open && is_cut_off()) fail(pools, failure_of(ETIMEDOUT));
 }
 
 void Peer::fail_sends(Pools& pools, Failure failure) noexcept {

@@ -112,6 +112,9 @@ class Peer {
   bool send(Pools& pools) noexcept;
   bool receive(Pools& pools) noexcept;
 
+  /// Ends everything if the other host has not answered for seconds although it should have.
+  void give_up_if_cut_off(Pools& pools) noexcept;
+
   /// Is there anything to be written, and anything to be read for?
   [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
   [[nodiscard]] bool awaits() const noexcept { return !posted_.empty() || arriving_.active; }
@@ -147,6 +150,7 @@ class Peer {
   };
 
   void open(shm::Descriptor socket, Pools& pools) noexcept;
+  [[nodiscard]] bool is_cut_off() const noexcept;
   void join_arriving(Pools& pools, Message& message) noexcept;
   void fail_sends(Pools& pools, Failure failure) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
