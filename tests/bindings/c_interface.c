@@ -339,6 +339,36 @@ static void split(rondo_communicator* ranks) {
   EXPECT_OK(rondo_barrier(ranks, NULL));
 }
 
+/* The peer takes part only when the limit has passed. One request may stand there twice. */
+static void limited_wait_for_all(rondo_communicator* ranks) {
+  rondo_request* requests[3] = {NULL, NULL, NULL};
+  uint64_t value = 0;
+  int complete = -1;
+  size_t index = 0;
+  EXPECT_OK(rondo_request_wait_all_for(requests, 3, 0, &complete));
+  EXPECT(complete == 1);
+  if (rondo_communicator_size(ranks) > 1 && rondo_communicator_rank(ranks) == 0) {
+    EXPECT_OK(rondo_wait_signal(ranks, 1, &value, 7, &requests[0]));
+    requests[2] = requests[0];
+    EXPECT_OK(rondo_request_wait_all_for(requests, 3, 1000, &complete));
+    EXPECT(complete == 0);
+    EXPECT_OK(rondo_request_wait_any(requests, 3, 0, &index));
+    EXPECT(index == 3);
+    EXPECT_OK(rondo_request_test(requests[0], &complete));
+    EXPECT(complete == 0);
+    EXPECT_OK(rondo_put_signal(ranks, 1, 1, 7, NULL));
+    EXPECT_OK(rondo_request_wait_all_for(requests, 3, INT64_C(60000000000), &complete));
+    EXPECT(complete == 1 && value == 2);
+    rondo_request_free(requests[0]);
+  } else if (rondo_communicator_rank(ranks) == 1) {
+    EXPECT_OK(rondo_wait_signal(ranks, 0, &value, 7, NULL));
+    EXPECT_OK(rondo_put_signal(ranks, 0, 2, 7, NULL));
+  }
+  EXPECT_INVALID(rondo_request_wait_all_for(NULL, 1, 0, &complete));
+  EXPECT_INVALID(rondo_request_wait_all_for(NULL, 0, -1, &complete));
+  EXPECT_INVALID(rondo_request_wait_all_for(NULL, 0, 0, NULL));
+}
+
 static void several_requests(rondo_communicator* ranks) {
   rondo_request* requests[3] = {NULL, NULL, NULL};
   size_t index = 0;
@@ -617,6 +647,7 @@ static void* run_rank(void* handle) {
   point_to_point(rondo_world_communicator(world));
   plans(rondo_world_communicator(world));
   several_requests(rondo_world_communicator(world));
+  limited_wait_for_all(rondo_world_communicator(world));
   memory(world);
   adoption(world);
   split(rondo_world_communicator(world));

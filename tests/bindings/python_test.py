@@ -173,6 +173,18 @@ class Collectives(unittest.TestCase):
         results = rondo.wait_all([self.world.allreduce(array, wait=False) for array in arrays], 60)
         self.assertTrue((results[0] == self.world.size**2).all())
 
+    def test_limited_wait_for_all(self):
+        self.assertEqual(rondo.wait_all([], 0), [])
+        if self.rank == 1:
+            self.assertEqual(self.world.wait_signal(0), 1)
+            self.world.put_signal(0, 2)
+        elif self.rank == 0 and self.size > 1:
+            request = self.world.wait_signal(1, wait=False)
+            with self.assertRaisesRegex(TimeoutError, "not all of 1 operations .* 0 s"):
+                rondo.wait_all(iter([request]), 0)
+            self.world.put_signal(1, 1)
+            self.assertEqual(rondo.wait_all(iter([request]), 60), [2])
+
     def test_split(self):
         part = self.world.split(self.rank % 2, key=-self.rank)
         ranks = [rank for rank in range(self.size) if rank % 2 == self.rank % 2]

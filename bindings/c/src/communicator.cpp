@@ -110,7 +110,8 @@ rondo_communicator* own(Communicator made) {
   return handle.release();
 }
 
-// The requests of handles, side by side, until it ends; NULL gives an empty one.
+// The requests of handles, side by side, until it ends; NULL gives an empty one. So does a handle
+// that stands there again: they are given back from the last to the first, which has the operation.
 class LentRequests {
  public:
   explicit LentRequests(std::span<rondo_request* const> handles) : handles_(handles) {
@@ -121,7 +122,7 @@ class LentRequests {
   LentRequests(const LentRequests&) = delete;
   LentRequests& operator=(const LentRequests&) = delete;
   ~LentRequests() {
-    for (std::size_t i = 0; i < handles_.size(); ++i) {
+    for (std::size_t i = handles_.size(); i-- > 0;) {
       if (handles_[i] != nullptr) handles_[i]->request = std::move(requests_[i]);
     }
   }
@@ -324,6 +325,18 @@ rondo_status rondo_request_wait_all(rondo_request* const* requests, size_t count
     for (size_t i = 0; i < count; ++i) {
       if (requests[i] != nullptr) requests[i]->request.wait();
     }
+  });
+}
+
+rondo_status rondo_request_wait_all_for(rondo_request* const* requests, size_t count,
+                                        int64_t limit_ns, int* complete) {
+  return guarded([&] {
+    at(complete, "complete") = 0;
+    if (count > 0) static_cast<void>(at(requests, "requests"));
+    if (limit_ns < 0) rondo::c::refuse("limit_ns is negative");
+    LentRequests all({requests, count});
+    const std::chrono::nanoseconds limit(limit_ns);
+    *complete = rondo::transport::wait_all_for(all.get(), limit) ? 1 : 0;
   });
 }
 

@@ -143,6 +143,7 @@ _CHECKED = {
     "rondo_request_test": "pp",
     "rondo_request_wait": "p",
     "rondo_request_wait_for": "plp",
+    "rondo_request_wait_all_for": "pnlp",
     "rondo_request_wait_any": "pnlp",
     "rondo_request_cancel": "p",
     "rondo_plan_allreduce": "ppniip",

@@ -6,7 +6,6 @@ has completed.
 """
 
 import ctypes
-import time
 
 from rondo._c_interface import Error, _c
 
@@ -72,16 +71,26 @@ class Request:
             self._shared.abandoned.append((self._handle, self._arrays))
 
 
+def _handles_of(requests):
+    return (ctypes.c_void_p * len(requests))(*[request._handle or None for request in requests])
+
+
 def wait_all(requests, timeout=None):
     """The results of all requests, in their order, when all have completed.
 
     With a timeout in seconds it may be a TimeoutError, after which those that are pending may be
     waited for again.
     """
-    if timeout is None:
-        return [request.wait() for request in requests]
-    end = time.monotonic() + timeout
-    return [request.wait(max(0, end - time.monotonic())) for request in requests]
+    requests = list(requests)
+    if timeout is not None:
+        complete = ctypes.c_int()
+        limit = max(0, round(timeout * 1e9))
+        handles = _handles_of(requests)
+        _c.rondo_request_wait_all_for(handles, len(requests), limit, ctypes.byref(complete))
+        if not complete.value:
+            many = len(requests)
+            raise TimeoutError(f"not all of {many} operations have completed within {timeout} s")
+    return [request.wait() for request in requests]
 
 
 def wait_any(requests, timeout=None):
@@ -90,7 +99,7 @@ def wait_any(requests, timeout=None):
     None when all have been, or when the timeout, in seconds, was too short; 0 does not wait. The
     request's own wait() gives its result.
     """
-    handles = (ctypes.c_void_p * len(requests))(*[request._handle or None for request in requests])
+    handles = _handles_of(requests)
     limit = -1 if timeout is None else max(0, round(timeout * 1e9))
     index = ctypes.c_size_t()
     _c.rondo_request_wait_any(handles, len(requests), limit, ctypes.byref(index))

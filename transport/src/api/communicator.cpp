@@ -166,10 +166,11 @@ void wait_all(std::span<Request> requests) {
 }
 
 bool wait_all_for(std::span<Request> requests, std::chrono::nanoseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  return std::ranges::all_of(requests, [end](Request& request) {
-    const auto left = end - std::chrono::steady_clock::now();
-    return request.wait_for(std::max<std::chrono::nanoseconds>(left, {}));
+  // A limit may be the greatest that there is: no time is added to it.
+  const auto begin = std::chrono::steady_clock::now();
+  return std::ranges::all_of(requests, [begin, limit](Request& request) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    return request.wait_for(std::max<std::chrono::nanoseconds>(limit - waited, {}));
   });
 }
 

@@ -362,6 +362,11 @@ RONDO_API rondo_status rondo_request_wait_for(rondo_request* request, int64_t li
  * that failed; those behind it may be pending then. */
 RONDO_API rondo_status rondo_request_wait_all(rondo_request* const* requests, size_t count);
 
+/* The same for at most `limit_ns`; *complete is 0 when that was too short. They may be waited for
+ * again then. */
+RONDO_API rondo_status rondo_request_wait_all_for(rondo_request* const* requests, size_t count,
+                                                  int64_t limit_ns, int* complete);
+
 /* Waits for at most `limit_ns`, or, if that is negative, to the deadline, until one of `count`
  * requests has completed: *index is which. Each is given once; it remains to be freed. NULL and
  * what was given before are passed over. *index is `count` when the limit was too short, or nothing
