@@ -131,6 +131,38 @@ static void reduce_all_types(rondo_world* world) {
   EXPECT_OK(rondo_deallocate(world, shared));
 }
 
+/* Rank r has r + 1 elements at the last rank, and gets them back; then r goes to every rank r
+ * times. */
+static void parts_of_any_length(rondo_communicator* ranks) {
+  const int rank = rondo_communicator_rank(ranks);
+  const int size = rondo_communicator_size(ranks);
+  const int last = size - 1;
+  int32_t mine[MOST_RANKS];
+  int32_t all[MOST_RANKS * MOST_RANKS];
+  size_t counts[MOST_RANKS];
+  for (int r = 0; r < size; ++r) counts[r] = (size_t)r + 1;
+  for (int i = 0; i <= rank; ++i) mine[i] = 10 * rank + i;
+  EXPECT_OK(rondo_gather(ranks, mine, counts[rank], rank == last ? all : NULL, counts, RONDO_I32,
+                         last, NULL));
+  for (int r = 0, at = 0; rank == last && r < size; ++r) {
+    for (int i = 0; i <= r; ++i) EXPECT(all[at++] == 10 * r + i);
+  }
+  memset(mine, 0, sizeof mine);
+  EXPECT_OK(rondo_scatter(ranks, rank == last ? all : NULL, mine, counts[rank], counts, RONDO_I32,
+                          last, NULL));
+  for (int i = 0; i <= rank; ++i) EXPECT(mine[i] == 10 * rank + i);
+
+  int32_t in[MOST_RANKS * MOST_RANKS];
+  size_t sent[MOST_RANKS];
+  for (int r = 0; r < size; ++r) sent[r] = (size_t)rank;
+  for (int i = 0; i < rank * size; ++i) in[i] = rank;
+  for (int r = 0; r < size; ++r) counts[r] = (size_t)r;
+  EXPECT_OK(rondo_alltoallv(ranks, in, sent, all, counts, RONDO_I32, NULL));
+  for (int r = 0, at = 0; r < size; ++r) {
+    for (int i = 0; i < r; ++i) EXPECT(all[at++] == r);
+  }
+}
+
 static void other_collectives(rondo_communicator* ranks) {
   const int rank = rondo_communicator_rank(ranks);
   const int size = rondo_communicator_size(ranks);
@@ -164,6 +196,7 @@ static void other_collectives(rondo_communicator* ranks) {
 
   EXPECT_OK(rondo_allgather(ranks, &rank, 1, out, NULL, RONDO_I32, NULL));
   EXPECT(out[0] == 0 && out[last] == last);
+  parts_of_any_length(ranks);
 
   int32_t root = rank;
   EXPECT_OK(rondo_broadcast(ranks, &root, 1, RONDO_I32, last, NULL));
@@ -450,6 +483,12 @@ static void wrong_arguments(rondo_world* world) {
   EXPECT_INVALID(rondo_reduce_scatter(ranks, data, data, 1, counts, RONDO_F32, RONDO_SUM, NULL));
   EXPECT_INVALID(rondo_allgather(ranks, data, 1, data, counts, RONDO_F32, NULL));
   EXPECT_INVALID(rondo_alltoall(ranks, data, NULL, SIZE_MAX / 2, RONDO_F32, NULL));
+  EXPECT_INVALID(rondo_alltoallv(ranks, data, NULL, data, counts, RONDO_F32, NULL));
+  EXPECT_INVALID(rondo_gather(ranks, data, 1, NULL, NULL, RONDO_F32, -1, NULL));
+  EXPECT_INVALID(
+      rondo_gather(ranks, data, 1, NULL, NULL, RONDO_F32, rondo_world_rank(world), NULL));
+  EXPECT_INVALID(
+      rondo_scatter(ranks, NULL, data, 1, NULL, RONDO_F32, rondo_world_rank(world), NULL));
   EXPECT_INVALID(rondo_barrier(NULL, NULL));
   EXPECT_INVALID(rondo_send(ranks, data, 1, RONDO_F32, size, 0, NULL));
   EXPECT_INVALID(rondo_recv(ranks, data, 1, RONDO_F32, 0, -1, NULL));

@@ -150,6 +150,30 @@ class Collectives(unittest.TestCase):
         for array in arrays:
             self.check(array, filled(self.sum, 1000))
 
+    def test_parts_of_any_length(self):
+        ranks, last = range(self.world.size), self.world.size - 1
+        counts = [r + 1 for r in ranks]
+        mine = numpy.arange(counts[self.rank]) + 10 * self.rank
+        parts = [numpy.arange(r + 1) + 10 * r for r in ranks]
+        gathered = self.world.gather(mine, root=last, counts=counts)
+        self.assertEqual(gathered is None, self.rank != last)
+        if gathered is not None:
+            self.check(gathered, numpy.concatenate(parts))
+        back = numpy.zeros_like(mine)
+        self.check(self.world.scatter(gathered, back, root=last, counts=counts), mine)
+        rows = self.world.gather(numpy.full((2, 3), self.rank), root=0)
+        if self.rank == 0:
+            self.assertEqual(rows.shape, (self.world.size, 2, 3))
+            self.check(rows[last], numpy.full((2, 3), last))
+        sent = numpy.full(self.rank * self.world.size, self.rank)
+        received = self.world.alltoallv(sent, [self.rank] * self.world.size, list(ranks))
+        self.check(received, numpy.repeat(numpy.array(ranks), ranks))
+        with self.assertRaises(ValueError):
+            self.world.alltoallv(sent, [self.rank + 1] * self.world.size, list(ranks))
+        if self.rank == 0:
+            with self.assertRaises(ValueError):
+                self.world.scatter(numpy.zeros(1 + 2 * self.world.size), numpy.zeros(2))
+
     def test_groups_that_a_rank_leaves(self):
         self.assertIsNone(self.world.split(None))
         part = self.world.split(None if self.rank == 0 else 1)

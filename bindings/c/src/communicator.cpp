@@ -236,6 +236,46 @@ rondo_status rondo_allgather(rondo_communicator* communicator, const void* in, s
   });
 }
 
+rondo_status rondo_gather(rondo_communicator* communicator, const void* in, size_t in_count,
+                          void* out, const size_t* counts, rondo_type type, int root,
+                          rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    const auto parts = parts_of(ranks, in_count, counts);
+    return with_type(type, [&]<typename T>(T) {
+      const std::size_t results = ranks.rank() == root ? parts.sum : 0;
+      return ranks.gather(elements<const T>(in, in_count, "in"), elements<T>(out, results, "out"),
+                          root, parts.counts);
+    });
+  });
+}
+
+rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
+                           size_t out_count, const size_t* counts, rondo_type type, int root,
+                           rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    const auto parts = parts_of(ranks, out_count, counts);
+    return with_type(type, [&]<typename T>(T) {
+      const std::size_t inputs = ranks.rank() == root ? parts.sum : 0;
+      return ranks.scatter(elements<const T>(in, inputs, "in"), elements<T>(out, out_count, "out"),
+                           root, parts.counts);
+    });
+  });
+}
+
+rondo_status rondo_alltoallv(rondo_communicator* communicator, const void* in,
+                             const size_t* in_counts, void* out, const size_t* out_counts,
+                             rondo_type type, rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    const auto own = static_cast<std::size_t>(ranks.rank());
+    const auto to = parts_of(ranks, (&at(in_counts, "in_counts"))[own], in_counts);
+    const auto from = parts_of(ranks, (&at(out_counts, "out_counts"))[own], out_counts);
+    return with_type(type, [&]<typename T>(T) {
+      return ranks.alltoallv(elements<const T>(in, to.sum, "in"), to.counts,
+                             elements<T>(out, from.sum, "out"), from.counts);
+    });
+  });
+}
+
 rondo_status rondo_alltoall(rondo_communicator* communicator, const void* in, void* out,
                             size_t count, rondo_type type, rondo_request** request) {
   return post(communicator, request, [&](Communicator& ranks) {

@@ -324,6 +324,54 @@ class Communicator:
         arguments = (source, target, array.size // self.size, _type_of(array.dtype))
         return self._post(wait, _c.rondo_alltoall, *arguments, arrays=(array, out), result=out)
 
+    def alltoallv(self, array, counts, out_counts, out=None, wait=True):
+        """Sends rank r counts[r] elements of the flat array; the result has out_counts[r] of rank r's."""
+        source = _array(array, "array", writable=False)
+        numbers, expected = _counts(counts, self.size), _counts(out_counts, self.size)
+        if numbers is None or expected is None:
+            raise TypeError("counts and out_counts must be numbers, one for each rank")
+        if sum(numbers) != array.size:
+            raise ValueError(f"the array has {array.size} elements, counts say {sum(numbers)}")
+        out = numpy.empty(sum(expected), array.dtype) if out is None else out
+        target = _array(out, "out", like=array)
+        _expect_size(out, sum(expected), "out_counts say")
+        if numpy.may_share_memory(array, out):
+            raise ValueError("out must not overlap the array")
+        arguments = (source, numbers, target, expected, _type_of(array.dtype))
+        arrays = (array, out, numbers, expected)
+        return self._post(wait, _c.rondo_alltoallv, *arguments, arrays=arrays, result=out)
+
+    def gather(self, array, root=0, out=None, counts=None, wait=True):
+        """As allgather(), on the root alone; the result is None elsewhere."""
+        source = _array(array, "array", writable=False)
+        numbers = _counts(counts, self.size)
+        target = None
+        if root == self.rank:
+            shape = (self.size, *array.shape) if numbers is None else (sum(numbers),)
+            out = numpy.empty(shape, array.dtype) if out is None else out
+            target = _array(out, "out", like=array)
+            _expect_size(out, int(numpy.prod(shape, dtype=numpy.int64)), "the ranks' arrays have")
+        arguments = (source, array.size, target, numbers, _type_of(array.dtype), root)
+        result = out if root == self.rank else None
+        return self._post(wait, _c.rondo_gather, *arguments, arrays=(array, out), result=result)
+
+    def scatter(self, array, out, root=0, counts=None, wait=True):
+        """Cuts the root's array into a part for each rank, which goes to its `out`.
+
+        Elsewhere the array is not read and may be None. With counts rank r's part has counts[r]
+        elements.
+        """
+        target = _array(out, "out")
+        numbers = _counts(counts, self.size)
+        source = None
+        if root == self.rank:
+            source = _array(array, "array", writable=False, like=out)
+            sum_of_parts = self.size * out.size if numbers is None else sum(numbers)
+            if array.size != sum_of_parts:
+                raise ValueError(f"the array has {array.size} elements, the parts {sum_of_parts}")
+        arguments = (source, target, out.size, numbers, _type_of(out.dtype), root)
+        return self._post(wait, _c.rondo_scatter, *arguments, arrays=(array, out), result=out)
+
     def barrier(self, wait=True):
         """Completes when every rank has called it."""
         return self._post(wait, _c.rondo_barrier)

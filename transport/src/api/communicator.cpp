@@ -65,6 +65,21 @@ Request Communicator::alltoall(ConstBlock in, Block out) {
   return core_->post(core_->prepare_alltoall(in, out));
 }
 
+Request Communicator::alltoallv(ConstBlock in, std::span<const std::size_t> in_counts, Block out,
+                                std::span<const std::size_t> out_counts) {
+  return core_->post(core_->prepare_alltoallv(in, in_counts, out, out_counts));
+}
+
+Request Communicator::gather(ConstBlock in, Block out, int root,
+                             std::span<const std::size_t> counts) {
+  return core_->post(core_->prepare_gather(in, out, root, counts));
+}
+
+Request Communicator::scatter(ConstBlock in, Block out, int root,
+                              std::span<const std::size_t> counts) {
+  return core_->post(core_->prepare_scatter(in, out, root, counts));
+}
+
 // A Plan keeps the record that would be posted as its prototype.
 
 Plan Communicator::plan_allreduce(ConstBlock in, Block out, ReduceOp op) {

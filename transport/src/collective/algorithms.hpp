@@ -126,7 +126,7 @@ enum class Protocol : std::uint8_t {
   small,   ///< in the slots: everyone writes its own, everyone reads all
   direct,  ///< straight between the ranks' arenas
   staged,  ///< through staging buffers
-  links,   ///< as messages, because the ranks are on several nodes
+  links,   ///< as messages: between nodes all, inside a node what has parts of any length
 };
 
 /// What one step of an operation achieved.
@@ -146,6 +146,11 @@ struct Posted {
   /// when all are equal; else of each rank's.
   std::size_t row_bytes_each = 0;
   std::vector<std::size_t> row_bytes_of = {};
+  /// Where ranks have parts of their own for others (gather, scatter, alltoallv): where in the
+  /// input that for each rank begins, and where the last ends; and the same of the output. Filled
+  /// only where there are several parts, in bytes.
+  std::vector<std::size_t> sent_at = {};
+  std::vector<std::size_t> received_at = {};
 
   /// Bytes of a row of `rank`'s share.
   [[nodiscard]] std::size_t share_row_bytes(std::size_t rank) const noexcept {
@@ -265,6 +270,7 @@ class OperationStorage {
   ALGORITHM(tree_broadcast)                                                \
   ALGORITHM(tree_reduce)                                                   \
   ALGORITHM(pairwise_alltoall)                                             \
+  ALGORITHM(exchange)                                                      \
   ALGORITHM(dissemination_barrier)
 
 namespace algorithms {

@@ -191,6 +191,8 @@ class Message {
     if (transfer_.failed()) throw_if_failed(*channel_, member_, transfer_);
     return !transfer_.pending();
   }
+  /// When it has ended: as many as were sent or received.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return transfer_.bytes; }
   /// Is it under way, to or from `member`?
   [[nodiscard]] bool waits_for(std::size_t member) const noexcept {
     return transfer_.pending() && member_ == member;

@@ -56,6 +56,14 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] OperationRecord& prepare_allgather(ConstBlock in, Block out,
                                                    std::span<const std::size_t> counts);
   [[nodiscard]] OperationRecord& prepare_alltoall(ConstBlock in, Block out);
+  [[nodiscard]] OperationRecord& prepare_gather(ConstBlock in, Block out, int root,
+                                                std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_scatter(ConstBlock in, Block out, int root,
+                                                 std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_alltoallv(ConstBlock in,
+                                                   std::span<const std::size_t> in_counts,
+                                                   Block out,
+                                                   std::span<const std::size_t> out_counts);
   [[nodiscard]] OperationRecord& prepare_barrier();
   [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
   Request post(OperationRecord& record);

@@ -15,7 +15,8 @@ namespace rondo::transport {
 namespace {
 
 constexpr std::array collective_names{"allreduce",      "broadcast", "allgather", "barrier",
-                                      "reduce_scatter", "reduce",    "alltoall"};
+                                      "reduce_scatter", "reduce",    "alltoall",  "gather",
+                                      "scatter",        "alltoallv"};
 constexpr std::array call_names{"send", "recv", "sendrecv", "put_signal", "wait_signal"};
 constexpr std::array type_names{"f32", "f64", "bf16", "i32", "i64", "u8",
                                 "f16", "i8",  "i16",  "u16", "u32", "u64"};
@@ -25,7 +26,7 @@ constexpr std::array stage_names{"queued",   "published", "running",
                                  "draining", "complete",  "failed"};
 constexpr std::array waiting_names{"auto", "spin", "yield", "block"};
 
-static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::alltoall) + 1);
+static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::alltoallv) + 1);
 static_assert(call_names.size() == static_cast<std::size_t>(PointToPointCall::wait_signal) + 1);
 static_assert(type_names.size() == static_cast<std::size_t>(ElementType::u64) + 1);
 static_assert(reduction_names.size() == static_cast<std::size_t>(ReduceOp::bit_xor) + 1);
@@ -61,14 +62,19 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
   std::string text = name_of(fingerprint.collective);
   text += " #" + std::to_string(number);
   if (fingerprint.collective == shm::Collective::barrier) return text;
-  text += " of " + std::to_string(fingerprint.count) + " " + name_of(fingerprint.type);
+  // Of an alltoallv each rank has its own number of elements.
+  const bool has_count = fingerprint.collective != shm::Collective::alltoallv;
+  text += " of " + (has_count ? std::to_string(fingerprint.count) + " " : std::string()) +
+          name_of(fingerprint.type);
   if (reduces(fingerprint.collective)) {
     text += std::string(" (") + name_of(fingerprint.op) + ")";
   }
-  if (fingerprint.collective == shm::Collective::broadcast) {
+  if (fingerprint.collective == shm::Collective::broadcast ||
+      fingerprint.collective == shm::Collective::scatter) {
     text += " from rank " + std::to_string(fingerprint.root);
   }
-  if (fingerprint.collective == shm::Collective::reduce) {
+  if (fingerprint.collective == shm::Collective::reduce ||
+      fingerprint.collective == shm::Collective::gather) {
     text += " to rank " + std::to_string(fingerprint.root);
   }
   if (fingerprint.counts_hash != 0) {

@@ -104,6 +104,16 @@ void set_shares(Posted& posted, std::size_t row_bytes_each, std::span<const std:
   for (const std::size_t count : counts) posted.row_bytes_of.push_back(count * element);
 }
 
+// Where the ranks' parts begin, and where the last ends; all have `bytes_each`, unless there are
+// counts.
+void set_parts(std::vector<std::size_t>& at, std::size_t bytes_each,
+               std::span<const std::size_t> counts, std::size_t element, std::size_t ranks) {
+  at.push_back(0);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    at.push_back(at.back() + (counts.empty() ? bytes_each : counts[r] * element));
+  }
+}
+
 // The root is a rank of this communicator, not of the World.
 void check_root(int root, const Group& group, const char* operation) {
   require(root >= 0 && root < group.size(), operation, "root ", root, " is not one of ",
@@ -149,6 +159,8 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   record.posted.output = out;
   record.posted.row_bytes_each = 0;
   record.posted.row_bytes_of.clear();
+  record.posted.sent_at.clear();
+  record.posted.received_at.clear();
   record.protocol = protocol_for(in.bytes(), world_->options());
   return record;
 }
@@ -253,6 +265,83 @@ OperationRecord& CommunicatorCore::prepare_alltoall(ConstBlock in, Block out) {
       in, out,
       {.collective = shm::Collective::alltoall, .type = in.type, .count = in.bytes() / element});
   set_shares(record.posted, in.bytes() / group_.count(), {}, element);
+  return record;
+}
+
+// In place means that `in` lies exactly where the root wants its own share.
+OperationRecord& CommunicatorCore::prepare_gather(ConstBlock in, Block out, int root,
+                                                  std::span<const std::size_t> counts) {
+  check_root(root, group_, "gather");
+  const std::size_t element = size_of(in.type);
+  const Shares shares = check_shares(counts, group_, in.bytes(), element, "gather", "in");
+  if (root == group_.rank) {
+    require(shares.row_bytes == out.bytes(), "gather", "`out` has ", out.bytes() / element,
+            " elements, the ranks send ", shares.row_bytes / element);
+    check_apart(as_const_block(out), in, shares.before_bytes, "gather");
+  }
+  OperationRecord& record = take_record(in, root == group_.rank ? out : Block{},
+                                        {.collective = shm::Collective::gather,
+                                         .type = in.type,
+                                         .root = root,
+                                         .count = shares.row_bytes / element,
+                                         .counts_hash = hash_of(1, counts)});
+  if (root == group_.rank) {
+    set_parts(record.posted.received_at, in.bytes(), counts, element, group_.count());
+  }
+  record.protocol = Protocol::links;
+  return record;
+}
+
+// The counterpart. What is not the root's input is not looked at.
+OperationRecord& CommunicatorCore::prepare_scatter(ConstBlock in, Block out, int root,
+                                                   std::span<const std::size_t> counts) {
+  check_root(root, group_, "scatter");
+  const std::size_t element = size_of(out.type);
+  const Shares shares = check_shares(counts, group_, out.bytes(), element, "scatter", "out");
+  if (root == group_.rank) {
+    require(shares.row_bytes == in.bytes(), "scatter", "`in` has ", in.bytes() / element,
+            " elements, the ranks receive ", shares.row_bytes / element);
+    check_apart(in, as_const_block(out), shares.before_bytes, "scatter");
+  }
+  OperationRecord& record = take_record(root == group_.rank ? in : ConstBlock{}, out,
+                                        {.collective = shm::Collective::scatter,
+                                         .type = out.type,
+                                         .root = root,
+                                         .count = shares.row_bytes / element,
+                                         .counts_hash = hash_of(1, counts)});
+  if (root == group_.rank) {
+    set_parts(record.posted.sent_at, out.bytes(), counts, element, group_.count());
+  }
+  record.protocol = Protocol::links;
+  return record;
+}
+
+// What the ranks send each other differs, so ranks cannot compare it before they begin.
+OperationRecord& CommunicatorCore::prepare_alltoallv(ConstBlock in,
+                                                     std::span<const std::size_t> in_counts,
+                                                     Block out,
+                                                     std::span<const std::size_t> out_counts) {
+  const std::size_t element = size_of(in.type);
+  const auto check = [&](std::span<const std::size_t> counts, std::size_t bytes, const char* name) {
+    require(counts.size() == group_.count(), "alltoallv", counts.size(), " counts of `", name,
+            "` for ", group_.count(), " ranks");
+    const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    require(sum * element == bytes, "alltoallv", "`", name, "` has ", bytes / element,
+            " elements, its counts say ", sum);
+  };
+  check(in_counts, in.bytes(), "in");
+  check(out_counts, out.bytes(), "out");
+  require(in_counts[group_.index()] == out_counts[group_.index()], "alltoallv",
+          "this rank sends itself ", in_counts[group_.index()], " elements and expects ",
+          out_counts[group_.index()]);
+  require(in.bytes() == 0 || out.data != in.data, "alltoallv", "`out` must not be `in`");
+  check_apart(in, as_const_block(out), 0, "alltoallv");
+
+  OperationRecord& record =
+      take_record(in, out, {.collective = shm::Collective::alltoallv, .type = in.type});
+  set_parts(record.posted.sent_at, 0, in_counts, element, group_.count());
+  set_parts(record.posted.received_at, 0, out_counts, element, group_.count());
+  record.protocol = Protocol::links;
   return record;
 }
 

@@ -225,8 +225,8 @@ bool CommunicatorCore::all_have_posted(OperationRecord& record) {
 
 // All members have seen the same slots, so all of them choose the same protocol.
 void CommunicatorCore::start(OperationRecord& record) {
-  if (record.protocol != Protocol::small) {
-    record.protocol = record.any_private ? Protocol::staged : Protocol::direct;
+  if (record.protocol == Protocol::staged && !record.any_private) {
+    record.protocol = Protocol::direct;
   }
   start_algorithm(record, record.protocol);
   if (record.protocol == Protocol::small) {
@@ -270,6 +270,7 @@ bool CommunicatorCore::step_current() {
     record.enter(Stage::draining);
     return true;
   }
+  if (record.protocol == Protocol::links) group_.counters->operations += 1;
   // Release: all that this rank read and stored for the operation comes before the flag.
   group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
   group_.published = true;

@@ -73,6 +73,10 @@ Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
       return {.loaded_bytes = (ranks - 1) * posted.output.bytes()};
     case shm::Collective::alltoall:
       return {.loaded_bytes = (ranks - 1) * posted.row_bytes_each};
+    case shm::Collective::gather:
+    case shm::Collective::scatter:
+    case shm::Collective::alltoallv:
+      return {};  // the link over shared memory counts messages
   }
   return {};
 }
@@ -181,6 +185,10 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
     case shm::Collective::alltoall:
       exchange_all(group, posted);
       break;
+    case shm::Collective::gather:
+    case shm::Collective::scatter:
+    case shm::Collective::alltoallv:
+      break;  // run by messages, never here
   }
   return finish(group, posted, Protocol::small);
 }

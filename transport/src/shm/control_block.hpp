@@ -38,6 +38,9 @@ enum class Collective : std::uint8_t {
   reduce_scatter,
   reduce,
   alltoall,
+  gather,
+  scatter,
+  alltoallv,
 };
 
 /// FNV-1a over numbers, byte by byte: for what ranks compare without telling all of it.

@@ -315,6 +315,25 @@ RONDO_API rondo_status rondo_allgather(rondo_communicator* communicator, const v
 RONDO_API rondo_status rondo_alltoall(rondo_communicator* communicator, const void* in, void* out,
                                       size_t count, rondo_type type, rondo_request** request);
 
+/* The same with parts of any length: in_counts[r] elements go to rank r, out_counts[r] come from
+ * it. What one rank sends another, that one must expect. */
+RONDO_API rondo_status rondo_alltoallv(rondo_communicator* communicator, const void* in,
+                                       const size_t* in_counts, void* out, const size_t* out_counts,
+                                       rondo_type type, rondo_request** request);
+
+/* Concatenates `in` of all ranks, in rank order, into `out` of `root`; elsewhere `out` may be NULL.
+ * Counts as in rondo_allgather(). The root's `in` may be its own part of `out`. */
+RONDO_API rondo_status rondo_gather(rondo_communicator* communicator, const void* in,
+                                    size_t in_count, void* out, const size_t* counts,
+                                    rondo_type type, int root, rondo_request** request);
+
+/* Cuts `in` of `root` into one part for each rank; elsewhere `in` may be NULL. Rank r receives
+ * counts[r] elements; with NULL each receives `out_count`. The root's `out` may be its own part of
+ * `in`. */
+RONDO_API rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
+                                     size_t out_count, const size_t* counts, rondo_type type,
+                                     int root, rondo_request** request);
+
 /* Completes when every rank has posted it. */
 RONDO_API rondo_status rondo_barrier(rondo_communicator* communicator, rondo_request** request);
 

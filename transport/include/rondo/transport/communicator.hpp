@@ -140,6 +140,35 @@ class RONDO_TRANSPORT_API Communicator {
     return alltoall(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)));
   }
 
+  /// The same with parts of any length: in_counts[r] elements of `in` go to rank r, and
+  /// out_counts[r] elements come from it, in rank order. What one rank sends another, that one must
+  /// expect; else it fails there (Errc::mismatch), unless one of the two numbers is 0: then it
+  /// waits for its deadline. Both have one entry for each rank.
+  template <Element T>
+  [[nodiscard]] Request alltoallv(std::span<const std::type_identity_t<T>> in,
+                                  std::span<const std::size_t> in_counts, std::span<T> out,
+                                  std::span<const std::size_t> out_counts) {
+    return alltoallv(as_const_block(Strided<const T>(in)), in_counts, as_block(Strided<T>(out)),
+                     out_counts);
+  }
+
+  /// Concatenates `in` of all ranks, in rank order, into `out` of `root`. Elsewhere `out` is not
+  /// touched and may be empty. All pass as many elements, or rank r counts[r]; every rank passes
+  /// the same `counts`. The root's `in` may be its own part of `out`.
+  template <Element T>
+  [[nodiscard]] Request gather(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                               int root, std::span<const std::size_t> counts = {}) {
+    return gather(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), root, counts);
+  }
+
+  /// Cuts `in` of `root` into one part per rank: `out` receives this rank's. Elsewhere `in` is not
+  /// read and may be empty. Counts as in gather(). The root's `out` may be its own part of `in`.
+  template <Element T>
+  [[nodiscard]] Request scatter(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                                int root, std::span<const std::size_t> counts = {}) {
+    return scatter(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), root, counts);
+  }
+
   /// Completes when every rank has posted it.
   [[nodiscard]] Request barrier();
 
@@ -221,6 +250,10 @@ class RONDO_TRANSPORT_API Communicator {
   Request broadcast(Block data, int root);
   Request allgather(ConstBlock in, Block out, std::span<const std::size_t> counts);
   Request alltoall(ConstBlock in, Block out);
+  Request alltoallv(ConstBlock in, std::span<const std::size_t> in_counts, Block out,
+                    std::span<const std::size_t> out_counts);
+  Request gather(ConstBlock in, Block out, int root, std::span<const std::size_t> counts);
+  Request scatter(ConstBlock in, Block out, int root, std::span<const std::size_t> counts);
   Plan plan_allreduce(ConstBlock in, Block out, ReduceOp op);
   Plan plan_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                            std::span<const std::size_t> counts);
