@@ -123,6 +123,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Why a peer of this node, which `record` needs, has given up the communicator.
   [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
+  /// Throws that, unless a header may still explain it better.
+  void take_failure_of_peers(const Error& failure);
   /// Has a message failed, and is this rank waiting for the side channel to tell why?
   [[nodiscard]] bool has_deferred_failure() const noexcept { return deferred_failure_.has_value(); }
 

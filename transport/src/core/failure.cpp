@@ -217,6 +217,13 @@ void CommunicatorCore::defer_failure(const LinkFailure& failure) {
                       world_->detail_of(rank, operation)));
 }
 
+// Between nodes a difference shows first in what the operation has posted on a node, in words that
+// the caller has not used. The header tells it in his; or another rank, over the side channel.
+void CommunicatorCore::take_failure_of_peers(const Error& failure) {
+  if (multi_node_ == nullptr || failure.code() != Errc::mismatch) throw Error(failure);
+  if (!deferred_failure_) defer_failure(failure);
+}
+
 void CommunicatorCore::check_deferred_failure() {
   compare_all_headers();
   if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) {

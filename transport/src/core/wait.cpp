@@ -256,7 +256,9 @@ void Wait::check_failed_peers() {
   if (record_->finished() || !communicator_->failure_of_peers(*record_)) return;
   drain_arrivals();
   if (record_->finished()) return;
-  if (const auto failure = communicator_->failure_of_peers(*record_)) throw Error(*failure);
+  if (const auto failure = communicator_->failure_of_peers(*record_)) {
+    communicator_->take_failure_of_peers(*failure);
+  }
 }
 
 // A rank that has ended is an error only when what it sent before has been read, and it still is
