@@ -295,7 +295,8 @@ TEST_P(LinkTest, WakesWhoeverWaitsOnItsDescriptor) {
   ASSERT_TRUE(armed.has_value());
 
   Transfer sending;
-  link(0).post_send(1, 3, bytes_of("wake up"), sending);
+  const std::string message = "wake up";
+  link(0).post_send(1, 3, bytes_of(message), sending);
   pollfd waiting{.fd = *armed, .events = POLLIN, .revents = 0};
   int ready = 0;
   for (const auto end = Clock::now() + patience; ready == 0 && Clock::now() < end;) {
