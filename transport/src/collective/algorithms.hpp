@@ -271,6 +271,7 @@ class OperationStorage {
   ALGORITHM(tree_reduce)                                                   \
   ALGORITHM(pairwise_alltoall)                                             \
   ALGORITHM(exchange)                                                      \
+  ALGORITHM(scan)                                                          \
   ALGORITHM(dissemination_barrier)
 
 namespace algorithms {
