@@ -265,6 +265,9 @@ class OperationStorage {
   ALGORITHM(staged_pull)                                                   \
   /* Between nodes: the files of fabric/, named after their algorithms. */ \
   ALGORITHM(hierarchical_allreduce)                                        \
+  ALGORITHM(hierarchical_reduce)                                           \
+  ALGORITHM(hierarchical_broadcast)                                        \
+  ALGORITHM(hierarchical_barrier)                                          \
   ALGORITHM(doubling_allreduce)                                            \
   ALGORITHM(ring)                                                          \
   ALGORITHM(tree_broadcast)                                                \
