@@ -143,6 +143,32 @@ inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted
   return sum;
 }
 
+// Of allgather and reduce_scatter: a ring for each block of the runs that this rank owns.
+inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& posted,
+                                                  const transport::Hierarchy& levels,
+                                                  const transport::AlgorithmTable& table,
+                                                  std::size_t segment_bytes) {
+  const std::size_t bytes = std::max(posted.input.bytes(), posted.output.bytes());
+  const bool is_short = table.pick(bytes) == transport::AllreduceAlgorithm::doubling;
+  const transport::SharesCut cut(levels, posted, is_short);
+  LinkTraffic sum;
+  std::vector<transport::Range> ranges;
+  for (std::size_t block = 0; block < cut.blocks(); ++block) {
+    cut.lay_out(levels, posted, block, ranges);
+    transport::Posted runs;
+    runs.fingerprint = posted.fingerprint;
+    runs.input = {.rows = 1};
+    for (std::size_t n = 0; n < ranges.size(); ++n) {
+      runs.row_bytes_of.push_back(
+          cut.run(levels, posted, block, n, ranges[n], levels.node_rank).size());
+    }
+    const LinkTraffic traffic = ring_traffic_of(runs, levels.node, ranges.size(), segment_bytes);
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+  }
+  return sum;
+}
+
 /// Of a hierarchical collective (the messages between nodes): `levels` as this rank sees them.
 inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
                                            const transport::Hierarchy& levels,
@@ -151,6 +177,9 @@ inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
   using transport::shm::Collective;
   const std::size_t nodes = levels.nodes.size();
   switch (posted.fingerprint.collective) {
+    case Collective::allgather:
+    case Collective::reduce_scatter:
+      return hierarchical_shares_traffic_of(posted, levels, table, segment_bytes);
     case Collective::barrier:
       if (levels.node_rank > 0) return {};
       return {.messages = transport::schedule::dissemination_rounds(nodes)};

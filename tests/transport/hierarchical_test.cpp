@@ -388,8 +388,9 @@ Posted posted_of(Collective collective, std::size_t ranks, std::size_t count) {
   return posted;
 }
 
-constexpr Collective hierarchical_collectives[] = {Collective::allreduce, Collective::reduce,
-                                                   Collective::broadcast, Collective::barrier};
+constexpr Collective hierarchical_collectives[] = {
+    Collective::allreduce,      Collective::reduce,  Collective::broadcast, Collective::allgather,
+    Collective::reduce_scatter, Collective::barrier};
 
 TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
   run([](Rank& at) {

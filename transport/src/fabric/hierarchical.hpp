@@ -53,6 +53,9 @@ struct Hierarchy {
   /// Scratch of the hierarchical operation that runs.
   Scratch scratch = {};
   std::vector<std::size_t> shares = {};
+  std::vector<std::size_t> sent = {};
+  std::vector<std::size_t> received = {};
+  std::vector<Range> node_ranges = {};
 
   /// Fills in everything that follows from the members of the nodes; `member` is this rank.
   void arrange(std::vector<std::vector<std::size_t>> members_of_nodes, std::size_t member);
@@ -119,6 +122,41 @@ class HierarchyPlan {
   std::size_t shards_ = 1;
   std::size_t lead_ = 0;
   std::size_t shard_bytes_ = cache_line_bytes;
+};
+
+/// How a hierarchical allgather or reduce_scatter cuts the shares of all ranks; the same on all.
+///
+/// The shares stand node by node, on each in the order of its members. A block has a range of every
+/// node, in which stand the pieces of its members; a range is cut into runs, one for each shard.
+/// In the caller's memory (in_place) a block takes equal parts of all nodes; else it is packed, and
+/// takes equal parts of all shares.
+class SharesCut {
+ public:
+  SharesCut(const Hierarchy& levels, const Posted& posted, bool single);
+
+  [[nodiscard]] std::size_t blocks() const noexcept { return blocks_; }
+  [[nodiscard]] bool in_place() const noexcept { return in_place_; }
+  /// Are there one block and one shard, the leader's?
+  [[nodiscard]] bool single() const noexcept { return single_; }
+  /// Does every rank own its own piece?
+  [[nodiscard]] bool runs_are_pieces() const noexcept { return runs_are_pieces_; }
+
+  /// The bytes of the share of the rank at `place` that are in the block.
+  [[nodiscard]] Range piece(const Hierarchy& levels, const Posted& posted,
+                            const Hierarchy::Place& place, std::size_t block) const noexcept;
+  /// The range of each node.
+  void lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
+               std::vector<Range>& ranges) const;
+  /// What of the `range` of `node` the rank `owner` of each node owns.
+  [[nodiscard]] Range run(const Hierarchy& levels, const Posted& posted, std::size_t block,
+                          std::size_t node, const Range& range, std::size_t owner) const noexcept;
+
+ private:
+  bool single_;
+  bool in_place_;
+  bool runs_are_pieces_ = false;
+  std::size_t window_ = 0;  // bytes of each node (in place) or share
+  std::size_t blocks_ = 0;
 };
 
 /// Is `bytes` short by the group's table for allreduce? Short data is not cut, because its bytes
