@@ -390,7 +390,7 @@ Posted posted_of(Collective collective, std::size_t ranks, std::size_t count) {
 
 constexpr Collective hierarchical_collectives[] = {
     Collective::allreduce,      Collective::reduce,  Collective::broadcast, Collective::allgather,
-    Collective::reduce_scatter, Collective::barrier};
+    Collective::reduce_scatter, Collective::barrier, Collective::alltoall};
 
 TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
   run([](Rank& at) {

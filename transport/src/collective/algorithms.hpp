@@ -271,6 +271,7 @@ class OperationStorage {
   ALGORITHM(hierarchical_barrier)                                          \
   ALGORITHM(hierarchical_allgather)                                        \
   ALGORITHM(hierarchical_reduce_scatter)                                   \
+  ALGORITHM(hierarchical_alltoall)                                         \
   ALGORITHM(doubling_allreduce)                                            \
   ALGORITHM(ring)                                                          \
   ALGORITHM(tree_broadcast)                                                \
