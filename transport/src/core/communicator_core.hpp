@@ -92,6 +92,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// When it ends, its port is free again, unless it has failed: then messages may still come. The
   /// two communicators of its node share the port; once, before the first operation.
   void own_port() noexcept { owns_port_ = true; }
+  /// Keeps its messages apart from those of the communicators that share its port; likewise.
+  void use_lane(std::size_t lane) noexcept { channel_.use_lane(lane); }
   /// What is posted from now on goes into the flight recorder; once, before the first operation.
   void begin_recording();
 

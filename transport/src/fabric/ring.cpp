@@ -145,14 +145,18 @@ ConstBlock Ring::input_of(const Group& group, const Posted& posted, std::size_t 
   }
 }
 
-// Where a chunk goes when it is finished. Of a reduce_scatter only the own chunk is asked for.
+// Where a chunk goes when it is finished. Of a reduce_scatter only the own chunk is asked for. The
+// chunks of a hierarchical allgather need not lie side by side.
 Block Ring::output_of(const Group& group, const Posted& posted, std::size_t chunk) noexcept {
   switch (posted.fingerprint.collective) {
     case Collective::allreduce:
       return part_of(posted.output,
                      schedule::ring_chunk(posted.output.bytes(), group.count(), chunk));
-    case Collective::allgather:
-      return column_of(posted.output, posted, chunk);
+    case Collective::allgather: {
+      if (posted.received_at.empty()) return column_of(posted.output, posted, chunk);
+      const std::size_t begin = posted.received_at[chunk];
+      return part_of(posted.output, {begin, begin + posted.row_bytes_of[chunk]});
+    }
     default:
       return posted.output;
   }
