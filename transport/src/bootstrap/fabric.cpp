@@ -80,17 +80,11 @@ std::string describe_settings(int size, const WorldOptions& options) {
 }
 
 AddressCard card_of(const JobRank& self, const WorldOptions& options) {
-  AddressCard card{.pid = ::getpid(),
-                   .host = host_name(),
-                   .machine_key = machine_key(),
-                   .settings = describe_settings(self.size, options)};
-  card.node_key = card.machine_key;
-  const int fake_nodes = std::min(options.fabric.fake_nodes, self.size);
-  if (fake_nodes > 0) {
-    // Contiguous ranks, as evenly as they go.
-    card.node_key += "/" + std::to_string(static_cast<long>(self.rank) * fake_nodes / self.size);
-  }
-  return card;
+  return {.pid = ::getpid(),
+          .host = host_name(),
+          .node_key = node_key(self.rank, self.size, options.fabric.fake_nodes),
+          .machine_key = machine_key(),
+          .settings = describe_settings(self.size, options)};
 }
 
 // One allgather: what all ranks have sent, in rank order.
@@ -502,6 +496,9 @@ Membership join_nodes(const JobRank& self, const WorldOptions& options,
     membership.fabric = open_by_memory(membership, false, options);
     membership.route = "as asked";
   } else {
+    // A link may have a connection to every rank of other nodes, though most algorithms need few.
+    const auto here = std::ranges::count(nodes, own_node(membership));
+    allow_more_descriptors(cards.size() - static_cast<std::size_t>(here));
     const auto offers = exchange_offers(*channel, self, options, cards, nodes);
     Trial trial(*channel, self, options.fabric, membership, offers);
     membership.fabric = trial.run();
