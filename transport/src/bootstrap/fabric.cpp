@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <future>
+#include <map>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -112,12 +113,11 @@ void check_settings(const Cards& cards) {
 
 // Which node each rank is on: equal keys are one node, counted in order of the first rank.
 std::vector<int> number_nodes(const Cards& cards) {
-  std::vector<std::string> keys;
+  std::map<std::string_view, int> numbers;
   std::vector<int> nodes;
   for (const AddressCard& card : cards) {
-    const auto found = std::ranges::find(keys, card.node_key);
-    nodes.push_back(static_cast<int>(found - keys.begin()));
-    if (found == keys.end()) keys.push_back(card.node_key);
+    const auto next = static_cast<int>(numbers.size());
+    nodes.push_back(numbers.try_emplace(card.node_key, next).first->second);
   }
   return nodes;
 }
