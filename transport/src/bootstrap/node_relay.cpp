@@ -4,10 +4,10 @@
 // rank 0 would carry P times P cards, which are several GB for 4,096 ranks. So it sends them to one
 // rank of each node, the leader, and that one passes them on over local sockets.
 //
-// Order. A rank hears of the same round twice: the store says that it is complete, and the leader
-// brings the parts. The store's word comes first or last; status messages that follow it are about
-// what happened after the round, and the parts are on their way all the same. So a rank that leaves
-// right after the last round makes nobody's round fail.
+// A rank hears of each round twice, in any order: the store says that the round is complete, and
+// the leader brings its parts. Status messages that the store sends after that word are about what
+// happened after the round; the parts will come all the same. So the round does not fail when a
+// rank leaves right after it.
 
 #include "bootstrap/node_relay.hpp"
 

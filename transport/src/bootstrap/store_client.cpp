@@ -168,8 +168,11 @@ Roster StoreClient::Line::wait_for_roster(std::chrono::milliseconds limit) {
 void StoreClient::Line::wait_until_decided(std::unique_lock<std::mutex>& lock,
                                            std::chrono::milliseconds limit) {
   if (changed_.wait_for(lock, limit, [this] { return decided(); })) return;
-  failure_ =
-      "rendezvous: rank 0 on host " + host_ + " did not answer in time; is its process stopped?";
+  failure_ = complete_ ? "rendezvous: the first rank of this node did not pass on the addresses of "
+                         "the others in "
+                         "time; is its process stopped?"
+                       : "rendezvous: rank 0 on host " + host_ +
+                             " did not answer in time; is its process stopped?";
 }
 
 // Once the store has said that the round is complete, a failure is one of what comes after it; then
