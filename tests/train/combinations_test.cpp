@@ -119,6 +119,17 @@ TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {
   }
 }
 
+TEST(CombinationsTest, APeriodPolicyNeedsItsNumber) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    EXPECT_THAT(
+        refusal(scheme, [](Experiment& e) { e.update.period_policy = "post_local"; }),
+        StartsWith("update.local_from_epoch: the policy \"post_local\" needs one above 0: the "
+                   "epoch from which rounds have 16 steps"));
+    EXPECT_THAT(refusal(scheme, [](Experiment& e) { e.update.period_policy = "qsr"; }),
+                StartsWith("update.qsr_alpha: the policy \"qsr\" needs one above 0"));
+  }
+}
+
 TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
   EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.update.warmup_epochs = 0.5; }),
               StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));

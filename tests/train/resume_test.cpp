@@ -167,6 +167,13 @@ TEST(ResumeTest, SoDoReplicasBetweenAverages) {
   }
 }
 
+TEST(ResumeTest, SoDoRoundsThatFollowTheLoss) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.period = 5;
+  experiment.update.period_policy = "adaptive";
+  expect_same_end(2, experiment, {1, 4, 6});
+}
+
 TEST(ResumeTest, SoDoAdamAndMicroBatches) {
   Experiment experiment = experiment_of("synchronous");
   experiment.optimizer.name = "adam";

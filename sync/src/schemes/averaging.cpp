@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory_resource>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
@@ -152,19 +154,27 @@ struct Progress {
   std::int64_t steps = 0;        ///< done in it
   std::int64_t samples = 0;      ///< of all ranks, in those
   std::int64_t own_samples = 0;  ///< of this rank
+  std::int64_t period = 0;       ///< steps that the round has
+  double own_loss = 0.0;         ///< of this rank's samples in the round
+  double loss = 0.0;             ///< mean of all ranks' samples in the round before
+  double first_loss = 0.0;       ///< in the first round
 
   void write(ByteWriter& writer) const {
     writer.put(started);
-    for (const std::int64_t value : {updates, round, steps, samples, own_samples}) {
+    for (const std::int64_t value : {updates, round, steps, samples, own_samples, period}) {
       writer.put(value);
     }
+    for (const double value : {own_loss, loss, first_loss}) writer.put(value);
   }
 
   static Progress read(ByteReader& reader) {
     Progress progress{.started = reader.get<std::uint8_t>() != 0};
     for (std::int64_t* value : {&progress.updates, &progress.round, &progress.steps,
-                                &progress.samples, &progress.own_samples}) {
+                                &progress.samples, &progress.own_samples, &progress.period}) {
       *value = reader.get<std::int64_t>();
+    }
+    for (double* value : {&progress.own_loss, &progress.loss, &progress.first_loss}) {
+      *value = reader.get<double>();
     }
     return progress;
   }
@@ -179,16 +189,22 @@ class AveragingScheme final : public SchemeBase {
                   const std::vector<AveragingLevel>& levels)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
-                   {.version = 2, .name = "averaging"}),
+                   {.version = 3, .name = "averaging"}),
         local_state_(options.local_state),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1),
         on_round_(options.on_round),
+        period_of_(options.period_of),
+        losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
         schedule_(described.name, options.period, levels, outer()),
         model_(described.name, options.momentum, replica().parameters.size()),
         mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
     if (clip_norm_ >= 0.0) return;
     refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+  }
+
+  void add_loss(double sum) override {
+    if (!losses_.empty()) progress_.own_loss += sum;
   }
 
   [[nodiscard]] std::vector<std::span<const float>> replicated() const override {
@@ -216,6 +232,8 @@ class AveragingScheme final : public SchemeBase {
   [[nodiscard]] bool is_alone() const noexcept { return outer().size() == 1; }
   [[nodiscard]] bool averages_state() const noexcept { return local_state_ == LocalState::average; }
   [[nodiscard]] float weight() const noexcept;
+  [[nodiscard]] std::int64_t next_period() const;
+  void add_up_losses();
   void step_locally();
   void reduce(transport::Communicator& group);
   void average_locally(transport::Communicator& group);
@@ -228,6 +246,8 @@ class AveragingScheme final : public SchemeBase {
   double clip_norm_;
   ModelSums sums_;
   std::function<void(const Round&)> on_round_;
+  PeriodPolicy period_of_;
+  std::pmr::vector<double> losses_;  // in the arena; empty: nobody asks for them
   AveragingSchedule schedule_;
   CommonModel model_;
   PackedMean mean_;
@@ -236,9 +256,24 @@ class AveragingScheme final : public SchemeBase {
 
 // The first iteration takes W, which all ranks hold alike then.
 void AveragingScheme::begin_iteration() {
-  if (std::exchange(progress_.started, true)) return;
-  model_.begin_round(replica().parameters);
-  progress_.updates = step().index;
+  if (!std::exchange(progress_.started, true)) {
+    model_.begin_round(replica().parameters);
+    progress_.updates = step().index;
+  }
+  if (progress_.steps == 0) progress_.period = next_period();
+}
+
+std::int64_t AveragingScheme::next_period() const {
+  if (!period_of_) return schedule_.period();
+  const std::int64_t period = period_of_({.index = progress_.round,
+                                          .step = step().index,
+                                          .period = schedule_.period(),
+                                          .learning_rate = step().learning_rate,
+                                          .loss = progress_.loss,
+                                          .first_loss = progress_.first_loss});
+  if (period >= 1) return period;
+  refuse("period_of gives round " + std::to_string(progress_.round) + " " + std::to_string(period) +
+         " steps; it has at least 1");
 }
 
 // A local step, then the slowest of the averages that are due.
@@ -248,7 +283,7 @@ void AveragingScheme::end_iteration() {
   ++progress_.steps;
   progress_.samples += static_cast<std::int64_t>(step().global_samples);
   progress_.own_samples += static_cast<std::int64_t>(step().local_samples);
-  if (schedule_.round_ends_after(progress_.steps)) {
+  if (progress_.steps == progress_.period) {
     end_round(Ending::with_momentum);
   } else if (transport::Communicator* group = schedule_.group_due_after(progress_.steps)) {
     average_locally(*group);
@@ -283,11 +318,26 @@ void AveragingScheme::average_locally(transport::Communicator& group) {
   take_over_the_rest();
 }
 
+// Over the World and not over `outer`: the ranks of a replica that share samples each have a part
+// of their loss.
+void AveragingScheme::add_up_losses() {
+  losses_[0] = std::exchange(progress_.own_loss, 0.0);
+  transport::Communicator& all = replica().world->communicator();
+  if (all.size() > 1) {
+    all.allreduce(std::span<double>(losses_)).wait();
+    ++counted().collectives;
+    counted().global_bytes += std::span(losses_).size_bytes();
+  }
+  progress_.loss = losses_[0] / static_cast<double>(progress_.samples);
+  if (progress_.round == 0) progress_.first_loss = progress_.loss;
+}
+
 // The displacement's length is a sum over all slices of the model, so that every rank takes part in
 // it, whether or not it has a callback.
 void AveragingScheme::end_round(Ending ending) {
   pack();
   if (!is_alone()) reduce(outer());
+  if (!losses_.empty()) add_up_losses();
   Round round{progress_.round, progress_.steps, progress_.samples, 0.0};
   if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
     round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));
@@ -357,12 +407,14 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
 
 // The common model is read into a copy, which checks its sizes.
 std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
-  const Progress progress = Progress::read(reader);
+  Progress progress = Progress::read(reader);
+  if (!period_of_) progress.period = schedule_.period();
   CommonModel model = model_;
   model.read(reader);
-  if (progress.steps < 0 || progress.steps >= schedule_.period()) {
+  // Between rounds the period is still to be asked for.
+  if (progress.steps < 0 || (progress.steps > 0 && progress.steps >= progress.period)) {
     refuse("the state was saved after " + std::to_string(progress.steps) +
-           " steps of a round, which has " + std::to_string(schedule_.period()) + " here");
+           " steps of a round, which has " + std::to_string(progress.period) + " here");
   }
   return [this, progress, model = std::move(model)]() mutable {
     progress_ = progress;

@@ -58,6 +58,19 @@ void check_averaging(const Experiment::Update& update) {
   }
 }
 
+// Without its number a policy would be the constant period.
+void check_period_policy(const Experiment::Update& update) {
+  if (update.period_policy == "post_local" && update.local_from_epoch == 0.0) {
+    refuse_key("update.local_from_epoch",
+               "the policy \"post_local\" needs one above 0: the epoch from which rounds have {} "
+               "steps",
+               update.period);
+  }
+  if (update.period_policy == "qsr" && update.qsr_alpha == 0.0) {
+    refuse_key("update.qsr_alpha", "the policy \"qsr\" needs one above 0, as in 0.03");
+  }
+}
+
 void expect_multiple(std::string_view key, std::int64_t period, std::int64_t faster) {
   if (period % faster == 0) return;
   refuse_key(key,
@@ -214,7 +227,10 @@ void check_combinations(const Experiment& experiment) {
   }
   const sync::SchemeDescription& scheme = scheme_of(update);
   if (scheme.windows) check_lazy(experiment);
-  if (scheme.exchange == sync::Exchange::parameters) check_averaging(update);
+  if (scheme.exchange == sync::Exchange::parameters) {
+    check_averaging(update);
+    check_period_policy(update);
+  }
   if (scheme.levels) check_levels(update);
   if (scheme.own_pace) check_cyclic(experiment);
   check_reduce_precision(experiment, scheme);

@@ -193,6 +193,10 @@ std::vector<Key> update_keys() {
       update.key<&Update::max_interval>("max_interval", count_from(0)),
       update.key<&Update::controller>("controller", one_of({"probe", "every_layer"})),
       update.key<&Update::period>("period", count_from(1)),
+      update.key<&Update::period_policy>("period_policy",
+                                         one_of({"constant", "post_local", "qsr", "adaptive"})),
+      update.key<&Update::local_from_epoch>("local_from_epoch", from(0)),
+      update.key<&Update::qsr_alpha>("qsr_alpha", from(0)),
       update.key<&Update::reduction_momentum>("reduction_momentum", share()),
       update.key<&Update::reduction_momentum_kind>(
           "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),

@@ -129,7 +129,10 @@ struct Experiment {
     std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
     std::string controller = "probe";  ///< lazy: probe, every_layer
     std::int64_t period = 16;          ///< k_step, hierarchical: steps between global averages
-    double reduction_momentum = 0.0;   ///< k_step, hierarchical, as the next three
+    std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
+    double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
+    double qsr_alpha = 0.0;                  ///< of qsr
+    double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     double outer_rate = 1.0;                            ///< of diloco
     std::string optimizer_state = "keep";               ///< at an average: keep, average, reset
