@@ -117,6 +117,20 @@ const std::vector<UnderTest> schemes_under_test{
        options.period_of = [](const RoundStart& round) { return 3 + round.index % 3; };
        return make_hierarchical(replica, optimizer, options);
      }},
+    {"KStepOverlapped",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4,
+                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
+                           .overlap_steps = 2});
+     }},
+    {"HierarchicalOverlapped",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
+       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
+       options.overlap_steps = 9;  // until the next average
+       return make_hierarchical(replica, optimizer, options);
+     },
+     adam},
     {"HierarchicalClassical",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
        return make_hierarchical(replica, optimizer,

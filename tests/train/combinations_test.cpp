@@ -130,6 +130,17 @@ TEST(CombinationsTest, APeriodPolicyNeedsItsNumber) {
   }
 }
 
+TEST(CombinationsTest, AnOverlappedAverageLeavesMomenta) {
+  for (const char* state : {"average", "reset"}) {
+    EXPECT_THAT(refusal("k_step",
+                        [&](Experiment& e) {
+                          e.update.optimizer_state = state;
+                          e.update.overlap_steps = 2;
+                        }),
+                StartsWith("update.optimizer_state: with update.overlap_steps = 2 an average"));
+  }
+}
+
 TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
   EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.update.warmup_epochs = 0.5; }),
               StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));

@@ -174,6 +174,17 @@ TEST(ResumeTest, SoDoRoundsThatFollowTheLoss) {
   expect_same_end(2, experiment, {1, 4, 6});
 }
 
+TEST(ResumeTest, SoDoAveragesUnderWay) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.period = 3;
+    experiment.update.local_period = 3;
+    experiment.update.overlap_steps = 2;
+    experiment.update.reduction_momentum = 0.5;
+    expect_same_end(2, experiment, {1, 3, 4, 6});
+  }
+}
+
 TEST(ResumeTest, SoDoAdamAndMicroBatches) {
   Experiment experiment = experiment_of("synchronous");
   experiment.optimizer.name = "adam";

@@ -323,6 +323,15 @@ TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
 
+TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
+  Experiment experiment = learning("k_step");
+  experiment.update.period = 4;
+  experiment.update.overlap_steps = 2;
+  const Outcome outcome = train_on(2, experiment);
+  EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
 TEST(TrainerSchemesTest, AveragingLearns) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
     Experiment experiment = learning(scheme);

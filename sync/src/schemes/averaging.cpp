@@ -4,6 +4,10 @@
 // all ranks held when the round began, and not its parameters: so averages of ranks that agree are
 // exact, and a reduction momentum can act on the mean displacement. Everything that a reduction
 // writes is a copy in the arena. A lost rank leaves the model as it was.
+//
+// With overlap the average of a round travels while the next one computes. The round then begins
+// from the rank's own parameters; what it has moved until the average arrives is moved again from
+// the new W.
 
 #include "schemes/averaging.hpp"
 
@@ -11,6 +15,7 @@
 #include <cmath>
 #include <functional>
 #include <memory_resource>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,6 +26,7 @@
 
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
+#include "schemes/average_under_way.hpp"
 
 namespace rondo::sync {
 namespace {
@@ -78,6 +84,11 @@ AveragingSchedule::AveragingSchedule(std::string_view scheme, std::int64_t perio
     faster = levels_[i].period;
   }
   check_period(name + ": the global period", period_, faster);
+}
+
+// Each level's period is a multiple of the first one's.
+bool AveragingSchedule::is_level_due_after(std::int64_t steps) const noexcept {
+  return !levels_.empty() && steps % levels_.front().period == 0;
 }
 
 transport::Communicator* AveragingSchedule::group_due_after(std::int64_t steps) const noexcept {
@@ -196,11 +207,23 @@ class AveragingScheme final : public SchemeBase {
         on_round_(options.on_round),
         period_of_(options.period_of),
         losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
+        overlap_steps_(options.overlap_steps),
         schedule_(described.name, options.period, levels, outer()),
         model_(described.name, options.momentum, replica().parameters.size()),
         mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
-    if (clip_norm_ >= 0.0) return;
-    refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+    if (!(clip_norm_ >= 0.0)) {
+      refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+    }
+    if (overlap_steps_ < 0) {
+      refuse("overlap_steps of " + std::to_string(overlap_steps_) + " are negative");
+    }
+    if (overlap_steps_ == 0) return;
+    if (local_state_ != LocalState::keep) {
+      refuse(
+          "overlap_steps need a local state that ranks keep: what an average makes of it would "
+          "come late");
+    }
+    if (!is_alone()) under_way_.emplace(replica());
   }
 
   void add_loss(double sum) override {
@@ -221,11 +244,14 @@ class AveragingScheme final : public SchemeBase {
   void end_iteration() override;
   void evaluate(std::span<float> parameters, std::span<float> statistics) override;
   void apply_pending() override {
+    if (is_under_way()) apply_arrived();
     if (progress_.steps > 0) end_round(Ending::plain);
   }
   void write_state(ByteWriter& writer) const override {
     progress_.write(writer);
     model_.write(writer);
+    writer.put(under_way_.has_value());
+    if (under_way_) under_way_->write(writer);
   }
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override;
 
@@ -238,6 +264,12 @@ class AveragingScheme final : public SchemeBase {
   void reduce(transport::Communicator& group);
   void average_locally(transport::Communicator& group);
   void end_round(Ending ending);
+  void post_round();
+  void apply_arrived();
+  [[nodiscard]] bool is_under_way() const noexcept { return under_way_ && under_way_->is_posted(); }
+  [[nodiscard]] Round round_under_way() const noexcept;
+  void begin_next_round();
+  void measure(Round& round, std::span<const float> displacement);
   void advance(Ending ending);
   void pack();
   void take_over_the_rest();
@@ -248,9 +280,11 @@ class AveragingScheme final : public SchemeBase {
   std::function<void(const Round&)> on_round_;
   PeriodPolicy period_of_;
   std::pmr::vector<double> losses_;  // in the arena; empty: nobody asks for them
+  std::int64_t overlap_steps_;
   AveragingSchedule schedule_;
   CommonModel model_;
   PackedMean mean_;
+  mutable std::optional<AverageUnderWay> under_way_;  // if averages overlap; to save it is to wait
   Progress progress_;
 };
 
@@ -279,11 +313,20 @@ std::int64_t AveragingScheme::next_period() const {
 // A local step, then the slowest of the averages that are due.
 void AveragingScheme::end_iteration() {
   step_locally();
-  model_.count_step(step().learning_rate);
+  if (is_under_way()) {
+    under_way_->count_step(step().learning_rate);
+  } else {
+    model_.count_step(step().learning_rate);
+  }
   ++progress_.steps;
   progress_.samples += static_cast<std::int64_t>(step().global_samples);
   progress_.own_samples += static_cast<std::int64_t>(step().local_samples);
-  if (progress_.steps == progress_.period) {
+  const bool ends = progress_.steps == progress_.period;
+  const bool meets = ends || schedule_.is_level_due_after(progress_.steps);
+  if (is_under_way() && (meets || progress_.steps >= overlap_steps_)) apply_arrived();
+  if (ends && under_way_) {
+    post_round();
+  } else if (ends) {
     end_round(Ending::with_momentum);
   } else if (transport::Communicator* group = schedule_.group_due_after(progress_.steps)) {
     average_locally(*group);
@@ -332,21 +375,53 @@ void AveragingScheme::add_up_losses() {
   if (progress_.round == 0) progress_.first_loss = progress_.loss;
 }
 
-// The displacement's length is a sum over all slices of the model, so that every rank takes part in
-// it, whether or not it has a callback.
-void AveragingScheme::end_round(Ending ending) {
-  pack();
-  if (!is_alone()) reduce(outer());
+Round AveragingScheme::round_under_way() const noexcept {
+  return {progress_.round, progress_.steps, progress_.samples, 0.0};
+}
+
+void AveragingScheme::begin_next_round() {
   if (!losses_.empty()) add_up_losses();
-  Round round{progress_.round, progress_.steps, progress_.samples, 0.0};
-  if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
-    round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));
-  }
-  advance(ending);
-  take_over_the_rest();
   ++progress_.round;
   progress_.steps = 0;
   progress_.samples = progress_.own_samples = 0;
+}
+
+// The displacement's length is a sum over all slices of the model, so that every rank takes part in
+// it, whether or not it has a callback.
+void AveragingScheme::measure(Round& round, std::span<const float> displacement) {
+  if (!on_round_ && !sums_.is_shared()) return;
+  round.displacement = std::sqrt(sums_.squared_norm(displacement));
+}
+
+void AveragingScheme::end_round(Ending ending) {
+  pack();
+  if (!is_alone()) reduce(outer());
+  Round round = round_under_way();
+  measure(round, mean_.displacement());
+  advance(ending);
+  take_over_the_rest();
+  begin_next_round();
+  if (on_round_) on_round_(round);
+}
+
+// The average travels while the next round's first steps are computed.
+void AveragingScheme::post_round() {
+  counted().global_bytes +=
+      under_way_->post(outer(), model_.parameters(), weight(), round_under_way());
+  ++counted().global_reductions;
+  ++counted().collectives;
+  begin_next_round();
+}
+
+// Statistics that have gone on since then stay as they are: the mean is older.
+void AveragingScheme::apply_arrived() {
+  PackedMean& mean = under_way_->arrived();
+  auto [round, rates] = under_way_->take();
+  measure(round, mean.displacement());
+  model_.advance(mean.displacement());
+  model_.count_step(rates);
+  under_way_->move_to(replica().parameters, model_.parameters());
+  if (progress_.steps == 0) std::ranges::copy(mean.statistics(), replica().statistics.begin());
   if (on_round_) on_round_(round);
 }
 
@@ -396,9 +471,18 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
   std::ranges::copy(replica().parameters, parameters.begin());
   std::ranges::copy(replica().statistics, statistics.begin());
   if (is_alone()) return;
-  const std::span<const float> start =
-      progress_.started ? model_.parameters() : std::span<const float>(replica().parameters);
-  mean_.pack(start, {}, weight());
+  std::span<const float> start = replica().parameters;
+  if (progress_.started) start = model_.parameters();
+  std::optional<CommonModel> ahead;  // with the average that is under way
+  if (is_under_way()) {
+    const std::span<const float> mean = under_way_->arrived().displacement();
+    std::vector<float> displacement(mean.begin(), mean.end());
+    ahead = model_;
+    ahead->advance(displacement);
+    start = ahead->parameters();
+    under_way_->move_to(parameters, start);
+  }
+  mean_.pack(parameters, start, {}, weight());
   mean_.reduce(outer());
   ++counted().evaluation_reductions;
   flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
@@ -416,9 +500,14 @@ std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
     refuse("the state was saved after " + std::to_string(progress.steps) +
            " steps of a round, which has " + std::to_string(progress.period) + " here");
   }
-  return [this, progress, model = std::move(model)]() mutable {
+  if ((reader.get<std::uint8_t>() != 0) != under_way_.has_value()) {
+    refuse("the state was saved with another choice of overlap_steps, of 0 or more");
+  }
+  std::function<void()> average = under_way_ ? under_way_->read(reader) : [] {};
+  return [this, progress, model = std::move(model), average = std::move(average)]() mutable {
     progress_ = progress;
     model_ = std::move(model);
+    average();
   };
 }
 

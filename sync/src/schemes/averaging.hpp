@@ -23,6 +23,9 @@ class AveragingSchedule {
   /// Of a round, where nothing else decides about it.
   [[nodiscard]] std::int64_t period() const noexcept { return period_; }
 
+  /// Is an average of some level due after `steps` > 0 steps of a round, on whichever ranks?
+  [[nodiscard]] bool is_level_due_after(std::int64_t steps) const noexcept;
+
   /// The group of the slowest level that is due after `steps` > 0 steps of a round; null when none
   /// is, or when this rank is alone there.
   [[nodiscard]] transport::Communicator* group_due_after(std::int64_t steps) const noexcept;

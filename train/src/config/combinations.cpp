@@ -56,6 +56,12 @@ void check_averaging(const Experiment::Update& update) {
                "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
                update.outer_rate, update.reduction_momentum_kind);
   }
+  if (update.overlap_steps > 0 && update.optimizer_state != "keep") {
+    refuse_key("update.optimizer_state",
+               "with update.overlap_steps = {} an average would reach the momenta late; give "
+               "\"keep\"",
+               update.overlap_steps);
+  }
 }
 
 // Without its number a policy would be the constant period.

@@ -197,6 +197,7 @@ std::vector<Key> update_keys() {
                                          one_of({"constant", "post_local", "qsr", "adaptive"})),
       update.key<&Update::local_from_epoch>("local_from_epoch", from(0)),
       update.key<&Update::qsr_alpha>("qsr_alpha", from(0)),
+      update.key<&Update::overlap_steps>("overlap_steps", count_from(0)),
       update.key<&Update::reduction_momentum>("reduction_momentum", share()),
       update.key<&Update::reduction_momentum_kind>(
           "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),

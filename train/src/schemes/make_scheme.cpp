@@ -108,7 +108,8 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
       .local_state = local_state_of(update.optimizer_state),
       .clip_norm = experiment.optimizer.clip_norm,
       .period_of = period_policy_of(experiment, parts),
-      .sums_losses = update.period_policy == "adaptive"};
+      .sums_losses = update.period_policy == "adaptive",
+      .overlap_steps = update.overlap_steps};
   if (Traces* const traces = parts.traces) {
     options.on_round = [traces](const sync::Round& round) { traces->rounds.push_back(round); };
   }

@@ -42,6 +42,7 @@ struct HierarchicalOptions {
   std::function<void(const Round&)> on_round = {};
   PeriodPolicy period_of = {};  ///< of K2; local averages begin anew in each round
   bool sums_losses = false;
+  std::int64_t overlap_steps = 0;  ///< of the global average
 };
 
 /// Hierarchical averaging with reduction momentum: Cong, Yang, Zhou, ICPP Workshops 2019.

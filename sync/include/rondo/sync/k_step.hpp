@@ -76,6 +76,9 @@ struct KStepOptions {
   /// Sums the losses of a round for RoundStart::loss: one allreduce of 8 bytes more for each round,
   /// over the World. add_loss() must be called in every step.
   bool sums_losses = false;
+  /// The global average of a round is applied so many local steps after the round's end, and
+  /// overlaps with them. 0: it is waited for. Needs LocalState::keep.
+  std::int64_t overlap_steps = 0;
 };
 
 /// K-step averaging: Zhou, Cong, "On the convergence properties of a K-step averaging stochastic
@@ -100,6 +103,17 @@ struct KStepOptions {
 ///   of the displacements in the arena: parameters change after a reduction has succeeded.
 /// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.
 /// - **The period** may differ from round to round: `period_of` is asked when a round begins.
+/// - **Overlap.** With `overlap_steps` d > 0 the average is posted when the round ends, and the
+/// next
+///   round begins at once, from the rank's own parameters x_j. d steps later, or at the next
+///   average if that is earlier, the mean displacement is waited for: W moves as without overlap,
+///   and the steps since then are made again from there, w_j = W + (w_j - x_j), as in DaSGD (Zhou
+///   et al. 2020), CO2 (Sun et al., ICLR 2024) and Streaming DiLoCo (Douillard et al. 2025). The
+///   next displacement is w_j - W: each local step counts once. Statistics stay the rank's own
+///   while training, since the mean would be older than they are; copies for evaluation and
+///   flush() average them. The same bytes, as much memory again as an average, and one copy more of
+///   the parameters. flush() applies what is under way; copy_for_evaluation() and save() wait for
+///   it, and the state holds it.
 /// - **Every sample weighs the same** in an average: a rank's displacement, and its optimizer's
 ///   state, count by the samples that it has had since the round began. A rank without samples
 ///   makes no local step in that iteration. One rank alone averages nothing, but its rounds have

@@ -132,6 +132,7 @@ struct Experiment {
     std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
     double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
     double qsr_alpha = 0.0;                  ///< of qsr
+    std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     double outer_rate = 1.0;                            ///< of diloco
