@@ -163,6 +163,30 @@ static void parts_of_any_length(rondo_communicator* ranks) {
   }
 }
 
+/* Rank r has r + 1: sums are those of 1 to r + 1, and of 1 to r. */
+static void running_sums(rondo_communicator* ranks) {
+  const int rank = rondo_communicator_rank(ranks);
+  const int64_t mine = rank + 1;
+  int64_t sum = 0;
+  EXPECT_OK(rondo_scan(ranks, &mine, &sum, 1, RONDO_I64, RONDO_SUM, NULL));
+  EXPECT(sum == mine * (mine + 1) / 2);
+  int64_t before = -1;
+  EXPECT_OK(rondo_exscan(ranks, &mine, &before, 1, RONDO_I64, RONDO_SUM, NULL));
+  EXPECT(before == (rank == 0 ? -1 : sum - mine));
+  EXPECT_INVALID(rondo_scan(ranks, &mine, &sum, 1, RONDO_I64, RONDO_AVG, NULL));
+}
+
+static void several_as_one(rondo_communicator* ranks) {
+  const int size = rondo_communicator_size(ranks);
+  int32_t first[2] = {1, 2};
+  int32_t second[1] = {3};
+  void* const arrays[] = {first, second};
+  const size_t counts[] = {2, 1};
+  EXPECT_OK(rondo_allreduce_coalesced(ranks, arrays, counts, 2, RONDO_I32, RONDO_SUM, NULL));
+  EXPECT(first[0] == size && first[1] == 2 * size && second[0] == 3 * size);
+  EXPECT_INVALID(rondo_allreduce_coalesced(ranks, NULL, counts, 2, RONDO_I32, RONDO_SUM, NULL));
+}
+
 static void other_collectives(rondo_communicator* ranks) {
   const int rank = rondo_communicator_rank(ranks);
   const int size = rondo_communicator_size(ranks);
@@ -197,6 +221,8 @@ static void other_collectives(rondo_communicator* ranks) {
   EXPECT_OK(rondo_allgather(ranks, &rank, 1, out, NULL, RONDO_I32, NULL));
   EXPECT(out[0] == 0 && out[last] == last);
   parts_of_any_length(ranks);
+  running_sums(ranks);
+  several_as_one(ranks);
 
   int32_t root = rank;
   EXPECT_OK(rondo_broadcast(ranks, &root, 1, RONDO_I32, last, NULL));

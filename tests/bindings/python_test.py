@@ -174,6 +174,26 @@ class Collectives(unittest.TestCase):
             with self.assertRaises(ValueError):
                 self.world.scatter(numpy.zeros(1 + 2 * self.world.size), numpy.zeros(2))
 
+    def test_several_arrays_as_one(self):
+        arrays = [filled(self.rank + 1, n) for n in (1, 0, 1000, 3)]
+        self.world.allreduce_coalesced(arrays)
+        for array in arrays:
+            self.check(array, filled(self.sum, array.size))
+        self.world.allreduce_coalesced([])
+        with self.assertRaises(TypeError):
+            self.world.allreduce_coalesced([numpy.zeros(2), numpy.zeros(2, "int32")])
+
+    def test_running_reductions(self):
+        mine = numpy.arange(3.0) + self.rank
+        before = sum(numpy.arange(3.0) + r for r in range(self.rank))
+        out = numpy.full(3, -1.0)
+        self.check(self.world.scan(mine, out=out), before + mine)
+        expected = numpy.full(3, -1.0) if self.rank == 0 else before
+        self.check(self.world.exscan(mine, out=numpy.full(3, -1.0)), expected)
+        self.check(self.world.scan(mine, op="max"), numpy.arange(3.0) + self.rank)
+        with self.assertRaises(ValueError):
+            self.world.scan(mine, op="avg")
+
     def test_groups_that_a_rank_leaves(self):
         self.assertIsNone(self.world.split(None))
         part = self.world.split(None if self.rank == 0 else 1)

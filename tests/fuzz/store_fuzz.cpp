@@ -29,6 +29,12 @@ void take(const Frame& frame) {
   require(!rank.verify(frame, secret));
   (void)decode_blob(frame.payload);
   (void)decode_blobs(frame.payload);
+  if (const auto roster = decode_roster(frame.payload)) {
+    require(encode(*roster).payload == frame.payload);
+  }
+  if (const auto parts = decode_parts(frame.payload)) {
+    require(encode(*parts).payload == frame.payload);
+  }
   if (const auto message = decode_status(frame.payload)) {
     require(encode(*message).payload == frame.payload);
   }

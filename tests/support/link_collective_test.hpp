@@ -16,10 +16,9 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/transport/block.hpp>
-
 #include "collective/algorithms.hpp"
 #include "core/channel.hpp"
+#include "support/link_data.hpp"
 #include "support/link_traffic.hpp"
 #include "support/memory_link.hpp"
 
@@ -146,57 +145,6 @@ inline std::string name_of_link_test(
   return name + std::to_string(std::get<1>(info.param)) + "ranks" +
          std::to_string(std::get<2>(info.param)) + "elements" +
          std::to_string(std::get<3>(info.param)) + "bytes";
-}
-
-using Ints = std::vector<std::int32_t>;
-
-/// One buffer per rank.
-template <typename T>
-using Buffers = std::vector<std::vector<T>>;
-
-/// Element i of what `rank` gives.
-inline std::int32_t link_value(std::size_t rank, std::size_t i) {
-  return static_cast<std::int32_t>(rank * 1'000'003 + i);
-}
-
-/// `elements` of them from each of `ranks`.
-inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements) {
-  Buffers<std::int32_t> data(ranks, Ints(elements));
-  for (std::size_t r = 0; r < ranks; ++r) {
-    for (std::size_t i = 0; i < elements; ++i) data[r][i] = link_value(r, i);
-  }
-  return data;
-}
-
-/// Their sums over the ranks.
-inline Ints link_sums(std::size_t ranks, std::size_t elements) {
-  Ints sums(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    for (std::size_t r = 0; r < ranks; ++r) sums[i] += link_value(r, i);
-  }
-  return sums;
-}
-
-template <typename T>
-transport::ConstBlock input_of(const std::vector<T>& data) {
-  return transport::as_const_block(transport::Strided<const T>(std::span<const T>(data)));
-}
-template <typename T>
-transport::Block output_of(std::vector<T>& data) {
-  return transport::as_block(transport::Strided<T>(std::span<T>(data)));
-}
-
-/// What one rank posts as operation 17.
-inline transport::Posted posted_of(transport::shm::Collective collective,
-                                   transport::ConstBlock input, transport::Block output) {
-  transport::Posted posted;
-  posted.sequence = 17;
-  posted.fingerprint.collective = collective;
-  posted.fingerprint.type = input.type;
-  posted.fingerprint.count = input.bytes() / transport::size_of(input.type);
-  posted.input = input;
-  posted.output = output;
-  return posted;
 }
 
 /// Has every rank sent what the closed form says?

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "collective/algorithms.hpp"
 #include "fabric/hierarchical.hpp"
@@ -109,29 +110,91 @@ inline LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const transport::Pos
   return {};
 }
 
-/// Of a hierarchical allreduce (the messages between nodes): this rank is member `node_rank` of its
-/// node, one of `nodes` in the order of the group; `shards` as in Hierarchy.
-inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
-                                           const transport::AlgorithmTable& table,
-                                           std::size_t shards, std::size_t node_rank,
-                                           std::size_t node, std::size_t nodes,
-                                           std::size_t segment_bytes) {
+// Of allreduce, reduce and broadcast: blocks of shards.
+inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted,
+                                                 const transport::Hierarchy& levels,
+                                                 const transport::AlgorithmTable& table,
+                                                 std::size_t segment_bytes) {
   using transport::AllreduceAlgorithm;
+  const bool sums_everywhere =
+      posted.fingerprint.collective == transport::shm::Collective::allreduce;
   const std::size_t bytes = posted.input.bytes();
   const bool is_short = table.pick(bytes) == AllreduceAlgorithm::doubling;
-  const transport::HierarchyPlan plan(bytes, is_short ? 1 : shards);
+  transport::Hierarchy::Place root;
+  if (!sums_everywhere) root = levels.place_of(static_cast<std::size_t>(posted.fingerprint.root));
+  const transport::HierarchyPlan plan(bytes, is_short ? 1 : levels.shards, levels.nodes.size(),
+                                      root.rank < levels.shards ? root.rank : 0);
   LinkTraffic sum;
   for (std::size_t block = 0; block < plan.blocks(); ++block) {
     transport::Posted shard;
     shard.fingerprint = posted.fingerprint;
-    shard.input = {.rows = 1, .row_bytes = plan.shard(block, node_rank).size()};
-    const bool rings = table.pick(shard.input.row_bytes) == AllreduceAlgorithm::ring;
-    const LinkTraffic traffic = link_traffic_of(
-        rings ? LinkAlgorithm::ring : LinkAlgorithm::doubling, shard, node, nodes, segment_bytes);
+    shard.fingerprint.root = static_cast<std::int32_t>(root.node);
+    shard.input = {.rows = 1, .row_bytes = plan.shard(block, levels.node_rank).size()};
+    const LinkAlgorithm algorithm =
+        !sums_everywhere ? LinkAlgorithm::tree
+        : table.pick(shard.input.row_bytes) == AllreduceAlgorithm::doubling
+            ? LinkAlgorithm::doubling
+            : LinkAlgorithm::ring;
+    const LinkTraffic traffic =
+        link_traffic_of(algorithm, shard, levels.node, levels.nodes.size(), segment_bytes);
     sum.messages += traffic.messages;
     sum.bytes += traffic.bytes;
   }
   return sum;
+}
+
+// Of allgather and reduce_scatter: a ring for each block of the runs that this rank owns.
+inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& posted,
+                                                  const transport::Hierarchy& levels,
+                                                  const transport::AlgorithmTable& table,
+                                                  std::size_t segment_bytes) {
+  const std::size_t bytes = std::max(posted.input.bytes(), posted.output.bytes());
+  const bool is_short = table.pick(bytes) == transport::AllreduceAlgorithm::doubling;
+  const transport::SharesCut cut(levels, posted, is_short);
+  LinkTraffic sum;
+  std::vector<transport::Range> ranges;
+  for (std::size_t block = 0; block < cut.blocks(); ++block) {
+    cut.lay_out(levels, posted, block, ranges);
+    transport::Posted runs;
+    runs.fingerprint = posted.fingerprint;
+    runs.input = {.rows = 1};
+    for (std::size_t n = 0; n < ranges.size(); ++n) {
+      runs.row_bytes_of.push_back(
+          cut.run(levels, posted, block, n, ranges[n], levels.node_rank).size());
+    }
+    const LinkTraffic traffic = ring_traffic_of(runs, levels.node, ranges.size(), segment_bytes);
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+  }
+  return sum;
+}
+
+/// Of a hierarchical collective (the messages between nodes): `levels` as this rank sees them. An
+/// alltoall has short parts.
+inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
+                                           const transport::Hierarchy& levels,
+                                           const transport::AlgorithmTable& table,
+                                           std::size_t segment_bytes) {
+  using transport::shm::Collective;
+  const std::size_t nodes = levels.nodes.size();
+  switch (posted.fingerprint.collective) {
+    case Collective::allgather:
+    case Collective::reduce_scatter:
+      return hierarchical_shares_traffic_of(posted, levels, table, segment_bytes);
+    case Collective::barrier:
+      if (levels.node_rank > 0) return {};
+      return {.messages = transport::schedule::dissemination_rounds(nodes)};
+    case Collective::alltoall: {
+      if (levels.node_rank > 0) return {};
+      std::size_t elsewhere = 0;
+      for (const auto& node : levels.nodes) elsewhere += node.size();
+      const std::size_t here = levels.members_here().size();
+      elsewhere -= here;
+      return {.messages = nodes - 1, .bytes = here * elsewhere * posted.row_bytes_each};
+    }
+    default:
+      return hierarchical_whole_traffic_of(posted, levels, table, segment_bytes);
+  }
 }
 
 }  // namespace rondo::test

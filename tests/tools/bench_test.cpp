@@ -68,6 +68,31 @@ TEST(BenchTest, MeasuresTheLoaderForEveryNumberOfDecoders) {
   EXPECT_EQ(rondo({"bench", "data", "absent.toml"}).status, 2);
 }
 
+TEST(BenchTest, PlaysTheBootstrapOfMoreRanksThanThereAre) {
+  const auto rows = printed(
+      rondo({"bench", "bootstrap", "--ranks", "80", "--ranks-per-node", "16", "--format", "json"}));
+
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_EQ(rows[0]["ranks"], 64);
+  EXPECT_EQ(rows[0]["nodes"], 4);
+  EXPECT_TRUE(rows[0]["bytes_per_rank"].is_null());
+  EXPECT_EQ(rows[1]["ranks"], 80);
+  EXPECT_EQ(rows[1]["nodes"], 5);
+  EXPECT_TRUE(rows[1]["bytes_per_rank"].is_number());
+  for (const auto& row : rows) {
+    EXPECT_LE(row["join_seconds"], row["seconds"]);
+    EXPECT_GT(row["store_bytes"], 0);
+    EXPECT_GT(row["sent_bytes"], 0);
+  }
+}
+
+TEST(BenchTest, PlaysTheBootstrapOfAPartOfANode) {
+  const auto rows = printed(
+      rondo({"bench", "bootstrap", "--ranks", "3", "--ranks-per-node", "4", "--format", "json"}));
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0]["nodes"], 1);
+}
+
 TEST(BenchTest, MeasuresOnlyTheMemoryAskedFor) {
   const auto rows = rows_of("allreduce", {"-n", "2", "-m", "4K", "--memory", "private"});
   ASSERT_THAT(rows, SizeIs(1));

@@ -206,6 +206,8 @@ TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
   const ScratchFolder recorded;
   Experiment experiment = experiment_of("cyclic");
   experiment.train.max_steps = 0;
+  // However late a rank gets its turn, no push ends all epochs at once.
+  experiment.update.minibatch_cap = 2;
   run_in(recorded.path(), 2, experiment);
   experiment.update.replay = recorded.path() / "token_trace.jsonl";
   const ScratchFolder whole;

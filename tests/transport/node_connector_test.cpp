@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -77,6 +78,40 @@ TEST_F(NodeConnectorTest, RetriesWithARankThatIsStillInAnEarlierBootstrap) {
     }
     EXPECT_EQ(connect(rank, 2).cpus.size(), 2U);
   });
+}
+
+std::size_t count_open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    ++count;
+  }
+  return count;
+}
+
+// Its own memory, process and recorder are four descriptors; those of a peer only two, because what
+// is mapped needs none.
+TEST_F(NodeConnectorTest, KeepsTwoDescriptorsForEachPeer) {
+  constexpr std::size_t ranks = 5;
+  const std::size_t before = count_open_descriptors();
+  std::vector<bootstrap::NodePeers> nodes(ranks);
+  on_threads(ranks, [&](int rank) {
+    nodes[static_cast<std::size_t>(rank)] = connect(rank, static_cast<int>(ranks));
+  });
+
+  EXPECT_EQ(count_open_descriptors() - before, ranks * (4 + (ranks - 1) * 2));
+}
+
+// Of a World of 65,536 ranks that share addresses, each would have 1 GiB.
+TEST_F(NodeConnectorTest, ReservesAddressesForTheRanksOfTheNodeAlone) {
+  constexpr int size = 65'536;
+  on_threads(2, [&](int rank) {
+    const auto node =
+        bootstrap::connect_node({.job = job_, .rank = rank, .size = size}, {0, 1}, {});
+    for (std::size_t peer = 0; peer < 2; ++peer) {
+      EXPECT_EQ(node.peers[peer].memory->arena().reserved(), shm::Reserve::of(2).arena_bytes);
+    }
+  });
+  EXPECT_GT(shm::Reserve::of(2).arena_bytes, shm::Reserve::of(size).arena_bytes);
 }
 
 TEST_F(NodeConnectorTest, RefusesRanksThatWaitInDifferentWays) {

@@ -98,6 +98,8 @@ class Client {
     connection_.send(*answer);
   }
 
+  void send(const bootstrap::Frame& frame) { connection_.send(frame); }
+
   [[nodiscard]] std::optional<bootstrap::Frame> next() {
     while (true) {
       if (auto frame = connection_.next()) return frame;
@@ -207,7 +209,8 @@ TEST(StoreSecurityTest, GarbageIsDropped) {
 TEST(StoreSecurityTest, NothingIsTakenBeforeTheHandshake) {
   StoreJob job(2);
   for (const auto type : {bootstrap::Frame::Type::blob, bootstrap::Frame::Type::status,
-                          bootstrap::Frame::Type::failed, bootstrap::Frame::Type::answer}) {
+                          bootstrap::Frame::Type::failed, bootstrap::Frame::Type::answer,
+                          bootstrap::Frame::Type::node, bootstrap::Frame::Type::parts}) {
     std::string bytes;
     bootstrap::append_frame(bytes, {.type = type, .payload = std::string(8, '\0') + "mine"});
     const auto socket = connect_to(job);
@@ -215,6 +218,23 @@ TEST(StoreSecurityTest, NothingIsTakenBeforeTheHandshake) {
   }
 
   expect_that_ranks_join(job);
+}
+
+// Rank 1 says what ranks 0 and 2 have to say; only they themselves are believed.
+TEST(StoreSecurityTest, ARankCannotSpeakForRanksThatItDoesNotLead) {
+  StoreJob job(3);
+  Client liar(job.endpoint());
+  liar.answer(job.credentials_of(1));
+  ASSERT_EQ(liar.next()->type, bootstrap::Frame::Type::welcome);
+  liar.send(encode(bootstrap::NodeParts{
+      .parts = {{0, "not 0"}, {2, "not 2"}, {4'000'000'000, "nobody"}, {1, "1"}}}));
+  job.join(2);
+
+  on_threads(3, [&](int rank) {
+    if (rank == 1) return;
+    EXPECT_THAT(job.channel(rank)->allgather(std::to_string(rank)),
+                testing::ElementsAre("0", "1", "2"));
+  });
 }
 
 TEST(StoreSecurityTest, AnotherSecretIsRefusedWithTheReason) {

@@ -130,7 +130,7 @@ TEST(WireTest, AFrameLongerThanTheCapBreaksTheReader) {
 }
 
 TEST(WireTest, AnUnknownTypeBreaksTheReaderForGood) {
-  for (const char type : {'\0', '\x0a', '\xff'}) {
+  for (const char type : {'\0', '\x0d', '\xff'}) {
     FrameReader reader(cap);
 
     reader.push(std::string(4, '\0') + type);
@@ -184,6 +184,42 @@ TEST(WireTest, MessagesComeOutAsTheyWentIn) {
   EXPECT_EQ(status->rank, 3);
   EXPECT_EQ(status->context, 9U);
   EXPECT_EQ(status->text, "why");
+}
+
+TEST(WireTest, MessagesOfNodesComeOutAsTheyWentIn) {
+  const Roster roster{.token = 9, .ranks = {1, 4}};
+  const NodeParts parts{.round = 3, .parts = {{1, "one"}, {4, ""}}};
+
+  EXPECT_EQ(decode_roster(encode(roster).payload), roster);
+  EXPECT_EQ(decode_parts(encode(parts).payload), parts);
+  EXPECT_FALSE(decode_roster(encode(Roster{.token = 9}).payload));
+  EXPECT_FALSE(decode_roster(encode(roster).payload + "x"));
+  EXPECT_FALSE(decode_parts(encode(parts).payload.substr(1)));
+}
+
+TEST(WireTest, ConnectionsThatSendTheSameShareOneCopy) {
+  const SharedFrame frame =
+      share({.type = Frame::Type::blobs, .payload = std::string(1 << 20, 'x')});
+  std::vector<shm::Descriptor> ends;
+  std::vector<Connection> connections;
+  for (int i = 0; i < 3; ++i) {
+    std::array<int, 2> pair{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+    ends.emplace_back(pair[0]);
+    connections.emplace_back(shm::Descriptor(pair[1]), cap);
+    connections.back().send(frame);
+    EXPECT_FALSE(connections.back().all_sent());
+  }
+  EXPECT_EQ(frame.use_count(), 4);
+
+  // What has been sent is not held any more.
+  std::string received(frame->size(), '\0');
+  for (std::size_t came = 0; came < received.size(); connections[0].exchange()) {
+    const ssize_t count = ::recv(ends[0].get(), received.data() + came, received.size() - came, 0);
+    if (count > 0) came += static_cast<std::size_t>(count);
+  }
+  EXPECT_EQ(received, *frame);
+  EXPECT_EQ(frame.use_count(), 3);
 }
 
 TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
@@ -269,6 +305,17 @@ TEST(SocketsTest, MayBeMoreThanTheSoftLimitOfOpenFiles) {
               const rlim_t before = limit.rlim_cur;
               ::getrlimit(RLIMIT_NOFILE, &limit);
               return raised && limit.rlim_cur == before ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(SocketsTest, MayBeAsManyAsTheHardLimitAllowsWhereFewerWillDo) {
+  EXPECT_EQ(status_of_child([] {
+              rlimit limit{.rlim_cur = 100, .rlim_max = 300};
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+              allow_more_descriptors(500);
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              return limit.rlim_cur == 300 ? 0 : 2;
             }),
             0);
 }

@@ -246,9 +246,10 @@ def check_rest(check):
         sources = f"^{re.escape(str(pathlib.Path.cwd()))}/(transport|tensor|sync|train|tools|examples)/"
         check.run("clang-tidy", ["run-clang-tidy-19", "-quiet", "-p", str(TIDY.folder), sources])
     if check.build(BENCHMARKS):
+        folder = BENCHMARKS.folder / "tests" / "benchmark"
         for program in ("tensor-benchmark", "shm-link-benchmark"):
-            path = str(BENCHMARKS.folder / "tests" / "benchmark" / program)
-            check.run(program, [path, "--benchmark_min_time=0.01"])
+            check.run(program, [str(folder / program), "--benchmark_min_time=0.01"])
+        check.run("collectives of many ranks", [str(folder / "simulate-collectives"), "check"])
     library = SEPARATE.folder / "bindings" / "c" / "librondo.so"
     check.run_where_possible("C interface", ["tools/dev/check-abi", str(library)])
     check.run_where_possible("Debian packages", ["tools/dev/check-packages"])

@@ -258,6 +258,7 @@ void add_bench(Command& root) {
   add_bench_tune(bench);
   add_bench_model(bench);
   add_bench_data(bench);
+  add_bench_bootstrap(bench);
 }
 
 }  // namespace rondo::tools

@@ -175,6 +175,7 @@ void add_find_rate(Command& root);
 // The subcommands of `rondo bench` that measure no single operation.
 void add_bench_tune(Command& bench);
 void add_bench_model(Command& bench);
+void add_bench_bootstrap(Command& bench);
 void add_bench_data(Command& bench);
 
 }  // namespace rondo::tools

@@ -191,6 +191,21 @@ rondo_status rondo_allreduce(rondo_communicator* communicator, const void* in, v
   });
 }
 
+rondo_status rondo_allreduce_coalesced(rondo_communicator* communicator, void* const* arrays,
+                                       const size_t* counts, size_t array_count, rondo_type type,
+                                       rondo_op op, rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    return with_type(type, [&]<typename T>(T) {
+      std::vector<std::span<T>> all;
+      for (std::size_t i = 0; i < array_count; ++i) {
+        all.push_back(
+            elements<T>((&at(arrays, "arrays"))[i], (&at(counts, "counts"))[i], "arrays"));
+      }
+      return ranks.allreduce_coalesced(std::span<const std::span<T>>(all), op_of(op));
+    });
+  });
+}
+
 rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out, size_t count,
                           rondo_type type, rondo_op op, int root, rondo_request** request) {
   return post(communicator, request, [&](Communicator& ranks) {
@@ -272,6 +287,26 @@ rondo_status rondo_alltoallv(rondo_communicator* communicator, const void* in,
     return with_type(type, [&]<typename T>(T) {
       return ranks.alltoallv(elements<const T>(in, to.sum, "in"), to.counts,
                              elements<T>(out, from.sum, "out"), from.counts);
+    });
+  });
+}
+
+rondo_status rondo_scan(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                        rondo_type type, rondo_op op, rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    return with_type(type, [&]<typename T>(T) {
+      return ranks.scan(elements<const T>(in, count, "in"), elements<T>(out, count, "out"),
+                        op_of(op));
+    });
+  });
+}
+
+rondo_status rondo_exscan(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                          rondo_type type, rondo_op op, rondo_request** request) {
+  return post(communicator, request, [&](Communicator& ranks) {
+    return with_type(type, [&]<typename T>(T) {
+      return ranks.exscan(elements<const T>(in, count, "in"), elements<T>(out, count, "out"),
+                          op_of(op));
     });
   });
 }

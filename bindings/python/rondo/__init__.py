@@ -28,7 +28,7 @@ import os
 
 import numpy
 
-from rondo._arguments import _array, _counts, _expect_size, _op, _options, _same_size, _type_of
+from rondo._arguments import _array, _options, _type_of
 from rondo._c_interface import (
     Counters,
     Error,
@@ -42,6 +42,7 @@ from rondo._c_interface import (
     __version__,
     _c,
 )
+from rondo._communicator import Communicator, Plan
 from rondo._requests import Request, _is_pending, wait_all, wait_any
 
 __all__ = [
@@ -59,7 +60,8 @@ __all__ = [
     "wait_any",
 ]
 
-for _class in (Counters, Error, Op, RankInfo, Request, Status, wait_all, wait_any):
+_public = (Communicator, Counters, Error, Op, Plan, RankInfo, Request, Status, wait_all, wait_any)
+for _class in _public:
     _class.__module__ = __name__  # users know them by this name
 
 
@@ -167,258 +169,6 @@ class Adopted:
             self.release()
         elif getattr(self, "_handle", None):
             self._shared.forgotten.append((self._handle, self.array))
-
-
-class Plan:
-    """An operation whose arrays are given once and that is started many times."""
-
-    def __init__(self, shared, array):
-        self._shared = shared
-        self._array = array
-        self._handle = ctypes.c_void_p()
-
-    def start(self, wait=True):
-        """Posts the operation: its array, or a Request with wait=False."""
-        request = Request(self._shared, (self._array, self), self._array)
-        _c.rondo_plan_start(self._handle, ctypes.byref(request._handle))
-        return request.wait() if wait else request
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            _c.rondo_plan_free(self._handle)
-
-
-class Communicator:
-    """A group of ranks. Every operation returns its result, or a Request with wait=False."""
-
-    def __init__(self, shared, handle, own=True):
-        self._shared = shared
-        self._communicator = handle
-        self._own = own
-
-    def __del__(self):
-        if getattr(self, "_own", False):
-            _c.rondo_communicator_free(self._communicator)
-
-    @property
-    def rank(self):
-        """This process within the group."""
-        self._shared.get()
-        return _c.rondo_communicator_rank(self._communicator)
-
-    @property
-    def size(self):
-        """The number of ranks."""
-        self._shared.get()
-        return _c.rondo_communicator_size(self._communicator)
-
-    def split(self, color, key=0):
-        """The ranks that pass the same color, ordered by key, then by rank. Collective.
-
-        A rank that passes None takes part in the call, is in no group, and gets None.
-        """
-        self._shared.get()
-        part = ctypes.c_void_p()
-        number = -1 if color is None else color
-        if color is not None and color < 0:
-            raise ValueError(f"the color is {color}; colors are at least 0")
-        _c.rondo_communicator_split(self._communicator, number, key, ctypes.byref(part))
-        return Communicator(self._shared, part) if part else None
-
-    def dup(self):
-        """The same ranks in the same order, and an order of operations of its own. Collective."""
-        self._shared.get()
-        copy = ctypes.c_void_p()
-        _c.rondo_communicator_dup(self._communicator, ctypes.byref(copy))
-        return Communicator(self._shared, copy)
-
-    def _post(self, wait, function, *arguments, arrays=(), result=None):
-        self._shared.get()
-        if self._shared.abandoned:
-            self._shared.reap()
-        request = Request(self._shared, arrays, result)
-        function(self._communicator, *arguments, ctypes.byref(request._handle))
-        return request.wait() if wait else request
-
-    def allreduce(self, array, op="sum", out=None, wait=True):
-        """Replaces the array by its reduction over all ranks, or stores that into `out`."""
-        out = array if out is None else out
-        source = _array(array, "array", writable=out is array)
-        target = _array(out, "out", like=array)
-        _same_size(out, array)
-        kind = _type_of(array.dtype)
-        arguments = (source, target, array.size, kind, _op(op))
-        return self._post(wait, _c.rondo_allreduce, *arguments, arrays=(array, out), result=out)
-
-    def reduce(self, array, root=0, op="sum", out=None, wait=True):
-        """As allreduce(), on the root alone; the result is None elsewhere."""
-        mine = root == self.rank
-        out = array if out is None else out
-        source = _array(array, "array", writable=mine and out is array)
-        target = None
-        if mine:
-            target = _array(out, "out", like=array)
-            _same_size(out, array)
-        arguments = (source, target, array.size, _type_of(array.dtype), _op(op), root)
-        result = out if mine else None
-        return self._post(wait, _c.rondo_reduce, *arguments, arrays=(array, out), result=result)
-
-    def reduce_scatter(self, array, op="sum", out=None, counts=None, wait=True):
-        """Reduces the array and cuts the result: this rank's share, counts[rank] elements of it.
-
-        Without counts all shares are equal, and the first dimension is cut.
-        """
-        source = _array(array, "array", writable=False)
-        numbers = _counts(counts, self.size)
-        if numbers is None:
-            if array.ndim == 0 or array.shape[0] % self.size != 0:
-                raise ValueError(
-                    f"an array of shape {array.shape} cannot be cut into {self.size} equal shares"
-                )
-            shape = (array.shape[0] // self.size, *array.shape[1:])
-        else:
-            shape = (numbers[self.rank],)
-            if sum(numbers) != array.size:
-                raise ValueError(f"counts sum to {sum(numbers)}, the array has {array.size}")
-        out = numpy.empty(shape, array.dtype) if out is None else out
-        target = _array(out, "out", like=array)
-        share = int(numpy.prod(shape, dtype=numpy.int64))
-        _expect_size(out, share, "this rank's share has")
-        arguments = (source, target, share, numbers, _type_of(array.dtype), _op(op))
-        return self._post(
-            wait, _c.rondo_reduce_scatter, *arguments, arrays=(array, out), result=out
-        )
-
-    def broadcast(self, array, root=0, wait=True):
-        """Replaces the array of every rank by that of the root."""
-        data = _array(array, "array", writable=root != self.rank)
-        arguments = (data, array.size, _type_of(array.dtype), root)
-        return self._post(wait, _c.rondo_broadcast, *arguments, arrays=(array,), result=array)
-
-    def allgather(self, array, out=None, counts=None, wait=True):
-        """The arrays of all ranks: row r is rank r's.
-
-        With counts rank r's has counts[r] elements, and the result is one flat array.
-        """
-        source = _array(array, "array", writable=False)
-        numbers = _counts(counts, self.size)
-        if numbers is not None and numbers[self.rank] != array.size:
-            raise ValueError(f"this rank's count is {numbers[self.rank]}, its array has {array.size}")
-        shape = (self.size, *array.shape) if numbers is None else (sum(numbers),)
-        out = numpy.empty(shape, array.dtype) if out is None else out
-        target = _array(out, "out", like=array)
-        _expect_size(out, int(numpy.prod(shape, dtype=numpy.int64)), "the ranks' arrays have")
-        arguments = (source, array.size, target, numbers, _type_of(array.dtype))
-        return self._post(wait, _c.rondo_allgather, *arguments, arrays=(array, out), result=out)
-
-    def alltoall(self, array, out=None, wait=True):
-        """Cuts the array into one equal part for each rank; the result has a part of each."""
-        source = _array(array, "array", writable=False)
-        if array.size % self.size != 0:
-            raise ValueError(f"{array.size} elements cannot be cut into {self.size} equal parts")
-        out = numpy.empty_like(array) if out is None else out
-        target = _array(out, "out", like=array)
-        _same_size(out, array)
-        if numpy.may_share_memory(array, out):
-            raise ValueError("out must not overlap the array")
-        arguments = (source, target, array.size // self.size, _type_of(array.dtype))
-        return self._post(wait, _c.rondo_alltoall, *arguments, arrays=(array, out), result=out)
-
-    def alltoallv(self, array, counts, out_counts, out=None, wait=True):
-        """Sends rank r counts[r] elements of the flat array; the result has out_counts[r] of rank r's."""
-        source = _array(array, "array", writable=False)
-        numbers, expected = _counts(counts, self.size), _counts(out_counts, self.size)
-        if numbers is None or expected is None:
-            raise TypeError("counts and out_counts must be numbers, one for each rank")
-        if sum(numbers) != array.size:
-            raise ValueError(f"the array has {array.size} elements, counts say {sum(numbers)}")
-        out = numpy.empty(sum(expected), array.dtype) if out is None else out
-        target = _array(out, "out", like=array)
-        _expect_size(out, sum(expected), "out_counts say")
-        if numpy.may_share_memory(array, out):
-            raise ValueError("out must not overlap the array")
-        arguments = (source, numbers, target, expected, _type_of(array.dtype))
-        arrays = (array, out, numbers, expected)
-        return self._post(wait, _c.rondo_alltoallv, *arguments, arrays=arrays, result=out)
-
-    def gather(self, array, root=0, out=None, counts=None, wait=True):
-        """As allgather(), on the root alone; the result is None elsewhere."""
-        source = _array(array, "array", writable=False)
-        numbers = _counts(counts, self.size)
-        target = None
-        if root == self.rank:
-            shape = (self.size, *array.shape) if numbers is None else (sum(numbers),)
-            out = numpy.empty(shape, array.dtype) if out is None else out
-            target = _array(out, "out", like=array)
-            _expect_size(out, int(numpy.prod(shape, dtype=numpy.int64)), "the ranks' arrays have")
-        arguments = (source, array.size, target, numbers, _type_of(array.dtype), root)
-        result = out if root == self.rank else None
-        return self._post(wait, _c.rondo_gather, *arguments, arrays=(array, out), result=result)
-
-    def scatter(self, array, out, root=0, counts=None, wait=True):
-        """Cuts the root's array into a part for each rank, which goes to its `out`.
-
-        Elsewhere the array is not read and may be None. With counts rank r's part has counts[r]
-        elements.
-        """
-        target = _array(out, "out")
-        numbers = _counts(counts, self.size)
-        source = None
-        if root == self.rank:
-            source = _array(array, "array", writable=False, like=out)
-            sum_of_parts = self.size * out.size if numbers is None else sum(numbers)
-            if array.size != sum_of_parts:
-                raise ValueError(f"the array has {array.size} elements, the parts {sum_of_parts}")
-        arguments = (source, target, out.size, numbers, _type_of(out.dtype), root)
-        return self._post(wait, _c.rondo_scatter, *arguments, arrays=(array, out), result=out)
-
-    def barrier(self, wait=True):
-        """Completes when every rank has called it."""
-        return self._post(wait, _c.rondo_barrier)
-
-    def send(self, array, peer, tag=0, wait=True):
-        """Completes when the array may be written again."""
-        data = _array(array, "array", writable=False)
-        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
-        return self._post(wait, _c.rondo_send, *arguments, arrays=(array,))
-
-    def recv(self, array, peer, tag=0, wait=True):
-        """Fills the array, or the beginning of it when the message is shorter."""
-        data = _array(array, "array")
-        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
-        return self._post(wait, _c.rondo_recv, *arguments, arrays=(array,), result=array)
-
-    def put_signal(self, peer, value, tag=0, wait=True):
-        """Sends a number of 0 to 2**64 - 1."""
-        if not 0 <= value < 2**64:
-            raise ValueError(f"a signal is a number of 0 to 2**64 - 1, not {value}")
-        return self._post(wait, _c.rondo_put_signal, peer, value, tag)
-
-    def wait_signal(self, peer, tag=0, wait=True):
-        """The number that the peer has put."""
-        value = ctypes.c_uint64()
-        arguments = (peer, ctypes.addressof(value), tag)
-        return self._post(
-            wait, _c.rondo_wait_signal, *arguments, arrays=(value,), result=lambda: value.value
-        )
-
-    def plan_allreduce(self, array, op="sum"):
-        """allreduce() of this array, to be started many times."""
-        data = _array(array, "array")
-        plan = Plan(self._shared, array)
-        arguments = (data, array.size, _type_of(array.dtype), _op(op))
-        self._shared.get()
-        _c.rondo_plan_allreduce(self._communicator, *arguments, ctypes.byref(plan._handle))
-        return plan
-
-    def plan_broadcast(self, array, root=0):
-        """broadcast() of this array, to be started many times."""
-        data = _array(array, "array")
-        plan = Plan(self._shared, array)
-        arguments = (data, array.size, _type_of(array.dtype), root)
-        self._shared.get()
-        _c.rondo_plan_broadcast(self._communicator, *arguments, ctypes.byref(plan._handle))
-        return plan
 
 
 class World(Communicator):

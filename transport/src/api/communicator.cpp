@@ -44,6 +44,10 @@ Request Communicator::allreduce(ConstBlock in, Block out, ReduceOp op) {
   return core_->post(core_->prepare_allreduce(in, out, op));
 }
 
+Request Communicator::allreduce_coalesced(std::span<const Block> arrays, ReduceOp op) {
+  return core_->post(core_->prepare_coalesced(arrays, op));
+}
+
 Request Communicator::reduce(ConstBlock in, Block out, int root, ReduceOp op) {
   return core_->post(core_->prepare_reduce(in, out, root, op));
 }
@@ -78,6 +82,14 @@ Request Communicator::gather(ConstBlock in, Block out, int root,
 Request Communicator::scatter(ConstBlock in, Block out, int root,
                               std::span<const std::size_t> counts) {
   return core_->post(core_->prepare_scatter(in, out, root, counts));
+}
+
+Request Communicator::scan(ConstBlock in, Block out, ReduceOp op) {
+  return core_->post(core_->prepare_scan(in, out, op, false));
+}
+
+Request Communicator::exscan(ConstBlock in, Block out, ReduceOp op) {
+  return core_->post(core_->prepare_scan(in, out, op, true));
 }
 
 // A Plan keeps the record that would be posted as its prototype.

@@ -28,7 +28,7 @@
 namespace rondo::transport::bootstrap {
 namespace {
 
-constexpr std::string_view store_protocol = "RONDOST2";
+constexpr std::string_view store_protocol = "RONDOST3";
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t longest_name = 255;  // a host's, by POSIX
 

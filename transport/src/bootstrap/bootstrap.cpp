@@ -124,7 +124,8 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
   return StoreClient::serve(credentials, std::move(listener));
 }
 
-Membership join_over_store(const LaunchInfo& launch, const WorldOptions& options) {
+Membership join_over_store(LaunchInfo launch, const WorldOptions& options) {
+  launch.fake_nodes = options.fabric.fake_nodes;
   JoinedStore store = join_store(launch, options.fabric.interface, options.rendezvous_deadline);
   return join_nodes({.rank = launch.rank, .size = launch.size, .interface = store.interface},
                     options, std::move(store.channel), [&](const std::vector<int>& members) {
@@ -221,7 +222,7 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);
   // Once all have come, rank 0 knows by which address they reached it.
-  (void)channel->allgather("");
+  channel->gather_by_node(node_key(launch.rank, launch.size, launch.fake_nodes));
   const std::string reached = channel->local_address();
   std::string interface =
       reached.empty() ? std::string("lo") : choose_interface(all, interfaces, reached);

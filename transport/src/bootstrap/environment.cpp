@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -175,6 +176,12 @@ std::string machine_key() {
   struct stat space = {};
   if (::stat("/proc/self/ns/net", &space) != 0) return boot;
   return boot + "/" + std::to_string(space.st_ino);
+}
+
+std::string node_key(int rank, int size, int fake_nodes) {
+  const long nodes = std::min(fake_nodes, size);
+  if (nodes <= 0) return machine_key();
+  return machine_key() + "/" + std::to_string(rank * nodes / size);
 }
 
 // sched_getaffinity() fails on machines of more than 1,024 CPUs; then no CPU counts, and ranks that

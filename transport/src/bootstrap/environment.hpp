@@ -83,6 +83,10 @@ void read_options(LaunchInfo& launch);
 /// Equal for processes that can map each other's memory: boot id and network namespace.
 [[nodiscard]] std::string machine_key();
 
+/// Equal for ranks that count as one node: that of the machine, and with fake nodes the number of
+/// the rank's among them. They are contiguous ranks, as evenly as they go.
+[[nodiscard]] std::string node_key(int rank, int size, int fake_nodes);
+
 /// A bit for each CPU on which a thread may run.
 using CpuMask = std::array<std::uint64_t, 16>;
 

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <future>
+#include <map>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -80,17 +81,11 @@ std::string describe_settings(int size, const WorldOptions& options) {
 }
 
 AddressCard card_of(const JobRank& self, const WorldOptions& options) {
-  AddressCard card{.pid = ::getpid(),
-                   .host = host_name(),
-                   .machine_key = machine_key(),
-                   .settings = describe_settings(self.size, options)};
-  card.node_key = card.machine_key;
-  const int fake_nodes = std::min(options.fabric.fake_nodes, self.size);
-  if (fake_nodes > 0) {
-    // Contiguous ranks, as evenly as they go.
-    card.node_key += "/" + std::to_string(static_cast<long>(self.rank) * fake_nodes / self.size);
-  }
-  return card;
+  return {.pid = ::getpid(),
+          .host = host_name(),
+          .node_key = node_key(self.rank, self.size, options.fabric.fake_nodes),
+          .machine_key = machine_key(),
+          .settings = describe_settings(self.size, options)};
 }
 
 // One allgather: what all ranks have sent, in rank order.
@@ -118,12 +113,11 @@ void check_settings(const Cards& cards) {
 
 // Which node each rank is on: equal keys are one node, counted in order of the first rank.
 std::vector<int> number_nodes(const Cards& cards) {
-  std::vector<std::string> keys;
+  std::map<std::string_view, int> numbers;
   std::vector<int> nodes;
   for (const AddressCard& card : cards) {
-    const auto found = std::ranges::find(keys, card.node_key);
-    nodes.push_back(static_cast<int>(found - keys.begin()));
-    if (found == keys.end()) keys.push_back(card.node_key);
+    const auto next = static_cast<int>(numbers.size());
+    nodes.push_back(numbers.try_emplace(card.node_key, next).first->second);
   }
   return nodes;
 }
@@ -502,6 +496,9 @@ Membership join_nodes(const JobRank& self, const WorldOptions& options,
     membership.fabric = open_by_memory(membership, false, options);
     membership.route = "as asked";
   } else {
+    // A link may have a connection to every rank of other nodes, though most algorithms need few.
+    const auto here = std::ranges::count(nodes, own_node(membership));
+    allow_more_descriptors(cards.size() - static_cast<std::size_t>(here));
     const auto offers = exchange_offers(*channel, self, options, cards, nodes);
     Trial trial(*channel, self, options.fabric, membership, offers);
     membership.fabric = trial.run();

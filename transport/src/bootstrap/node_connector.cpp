@@ -77,15 +77,15 @@ std::vector<LocalAddress> addresses_of(const std::string& job, int rank) {
   return all;
 }
 
-shm::Descriptor make_local_socket() {
-  shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+shm::Descriptor make_local_socket(int type) {
+  shm::Descriptor socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) fail_with_errno("cannot make a socket");
   return socket;
 }
 
 // A name in use is either taken by another user, or by a process that was started as the same rank.
-bool is_own_listener(const LocalAddress& address) {
-  const shm::Descriptor probe = make_local_socket();
+bool is_own_listener(const LocalAddress& address, int type) {
+  const shm::Descriptor probe = make_local_socket(type);
   return ::connect(probe.get(), address.get(), address.length) == 0 && is_same_user(probe.get());
 }
 
@@ -193,7 +193,8 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
                              const WorldOptions& options)
     : launch_(launch),
       members_(members),
-      reserve_(shm::Reserve::of(launch.size)),
+      // Of the ranks that map each other: those of other nodes take no addresses here.
+      reserve_(shm::Reserve::of(static_cast<int>(members.size()))),
       deadline_(Clock::now() + options.rendezvous_deadline),
       process_(std::make_shared<shm::Descriptor>(
           static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))),
@@ -205,8 +206,8 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
             .small_bytes = options.small_bytes,
             .cpus = own_cpus()},
       present_(static_cast<std::size_t>(launch.size), false) {
-  // Four that last for each peer, and the socket over which they come.
-  allow_descriptors(members.size() * 5 + 64, "connecting the ranks of this node");
+  // Each peer costs its process and its recorder, and the socket over which they come, until then.
+  allow_descriptors(members.size() * 3 + 64, "connecting the ranks of this node");
   if (!process_->valid()) fail_with_errno("cannot open a pidfd (needs Linux 5.3)");
   memory_ = shm::RankMemory::create(reserve_, card_.nonce);
   node_.peers.resize(present_.size());
@@ -349,34 +350,34 @@ NodePeers connect_node(const LaunchInfo& launch, const std::vector<int>& members
   return NodeConnector(launch, members, options).connect();
 }
 
-shm::Descriptor listen_as(const std::string& job, int rank) {
+shm::Descriptor listen_as(const std::string& job, int rank, int type) {
   constexpr int backlog = 4096;
-  shm::Descriptor socket = make_local_socket();
+  shm::Descriptor socket = make_local_socket(type);
   for (const LocalAddress& address : addresses_of(job, rank)) {
     if (::bind(socket.get(), address.get(), address.length) == 0) {
       if (::listen(socket.get(), backlog) != 0) fail_with_errno("cannot listen");
       return socket;
     }
     if (errno != EADDRINUSE) fail_with_errno("cannot bind a socket");
-    if (is_own_listener(address)) {
+    if (is_own_listener(address, type)) {
       fail_on_node("another process is rank " + std::to_string(rank) + " of this job already");
     }
   }
   fail_for_taken_names(rank, std::nullopt);
 }
 
-shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point deadline) {
+shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point deadline, int type) {
   using namespace std::chrono_literals;
   const std::vector<LocalAddress> addresses = addresses_of(job, rank);
   std::optional<uid_t> other_user;
   for (auto pause = 100us; Clock::now() < deadline; pause = std::min(pause * 2, 10'000us)) {
-    shm::Descriptor socket = make_local_socket();
+    shm::Descriptor socket = make_local_socket(type);
     for (const LocalAddress& address : addresses) {
       if (::connect(socket.get(), address.get(), address.length) == 0) {
         // Nothing was sent yet: not even who this is.
         if (is_same_user(socket.get())) return socket;
         other_user = user_of_other_end(socket.get());
-        socket = make_local_socket();
+        socket = make_local_socket(type);
       } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
         // EAGAIN: too many wait to be accepted.
         fail_with_errno("cannot connect to rank " + std::to_string(rank));

@@ -45,12 +45,13 @@ struct NodePeers {
 // before anything is sent to it. A rank has several names, and those that other users have taken
 // are skipped. None of the sockets blocks.
 
-[[nodiscard]] shm::Descriptor listen_as(const std::string& job, int rank);
+[[nodiscard]] shm::Descriptor listen_as(const std::string& job, int rank,
+                                        int type = SOCK_SEQPACKET);
 
 /// Connects to `rank`, waiting until it listens. Invalid when it did not until `deadline`, or
 /// Error(rendezvous_failed) if another user has taken a name of it.
 [[nodiscard]] shm::Descriptor connect_to(const std::string& job, int rank,
-                                         Clock::time_point deadline);
+                                         Clock::time_point deadline, int type = SOCK_SEQPACKET);
 
 /// The next connection; invalid when there was none until `deadline`.
 [[nodiscard]] shm::Descriptor accept_from(const shm::Descriptor& listener,

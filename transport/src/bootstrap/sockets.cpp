@@ -115,6 +115,16 @@ std::size_t count_open_descriptors() {
   return count;
 }
 
+// Raises the soft limit to `needed`, or as far as the hard limit allows; that limit. The hard limit
+// is kept, so that the program may still raise the soft one.
+rlim_t raise_descriptors(rlim_t needed) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return needed;
+  if (needed <= limit.rlim_cur) return limit.rlim_max;
+  const rlim_t before = std::exchange(limit.rlim_cur, std::min(needed, limit.rlim_max));
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : before;
+}
+
 // Addresses of a name, freed when they go out of scope; null when there is none.
 using Lookup = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -201,18 +211,17 @@ std::optional<uid_t> user_of_other_end(int socket) {
 bool is_same_user(int socket) { return user_of_other_end(socket) == ::geteuid(); }
 
 void allow_descriptors(std::size_t count, const char* what) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const rlim_t needed = count_open_descriptors() + count;
-  if (needed <= limit.rlim_cur) return;
-  // The hard limit is kept, so that the program may still raise the soft one.
-  const rlim_t hard = limit.rlim_max;
-  limit.rlim_cur = needed;
-  if (needed <= hard && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  const rlim_t hard = raise_descriptors(needed);
+  if (needed <= hard) return;
   throw Error(Errc::rendezvous_failed, "rendezvous: " + std::string(what) + " needs " +
                                            std::to_string(needed) +
                                            " open descriptors, but this process may have " +
                                            std::to_string(hard) + " (ulimit -Hn); raise the limit");
+}
+
+void allow_more_descriptors(std::size_t count) {
+  raise_descriptors(count_open_descriptors() + count);
 }
 
 Address::Address(const sockaddr* address, socklen_t length)
@@ -334,9 +343,9 @@ short Connection::events() const noexcept {
 }
 
 // As much as the socket takes is sent at once, and the rest with the next exchange().
-void Connection::send(const Frame& frame) {
+void Connection::send(SharedFrame frame) {
   if (ended() || finishing_) return;
-  append_frame(unsent_, frame);
+  unsent_.push_back(std::move(frame));
   flush();
 }
 
@@ -365,9 +374,10 @@ void Connection::close() {
 }
 
 void Connection::flush() {
-  while (!ended() && sent_ < unsent_.size()) {
+  while (!ended() && !unsent_.empty()) {
+    const std::string& first = *unsent_.front();
     const ssize_t count =
-        ::send(socket_.get(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+        ::send(socket_.get(), first.data() + sent_, first.size() - sent_, MSG_NOSIGNAL);
     if (count < 0 && would_wait(errno)) return;
     if (count < 0) {
       // What came before the end is still to be read; receive() finds the end, too.
@@ -376,9 +386,11 @@ void Connection::flush() {
       return;
     }
     sent_ += static_cast<std::size_t>(count);
+    if (sent_ < first.size()) continue;
+    unsent_.pop_front();
+    sent_ = 0;
   }
-  unsent_.clear();
-  sent_ = 0;
+  if (ended()) unsent_.clear();
   if (finishing_) ::shutdown(socket_.get(), SHUT_WR);
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ using Clock = std::chrono::steady_clock;
 /// it is too low, and never lowers it. `what` needs them, for the message. Throws
 /// Error(rendezvous_failed) when the hard limit forbids it.
 void allow_descriptors(std::size_t count, const char* what);
+
+/// The same as far as the hard limit allows, for what may do with fewer.
+void allow_more_descriptors(std::size_t count);
 
 // TCP.
 
@@ -99,7 +103,9 @@ class Connection {
   /// For poll(): readable, and writable when something is kept.
   [[nodiscard]] short events() const noexcept;
 
-  void send(const Frame& frame);
+  void send(const Frame& frame) { send(share(frame)); }
+  /// Keeps a reference to `frame` until it has been sent, and no copy.
+  void send(SharedFrame frame);
 
   /// Sends what was kept, and receives what came, as far as neither waits. No more is received than
   /// one frame of the cap: the rest stays with the kernel until next() has made room.
@@ -112,6 +118,9 @@ class Connection {
 
   /// Nothing more will be sent than what is kept. The other side learns it after that.
   void finish_sending();
+
+  /// Everything that was to be sent is with the kernel.
+  [[nodiscard]] bool all_sent() const noexcept { return unsent_.empty(); }
 
   /// Closes the socket, and forgets what was not sent and what was not read.
   void close();
@@ -127,8 +136,8 @@ class Connection {
 
   shm::Descriptor socket_;
   FrameReader reader_;
-  std::string unsent_;
-  std::size_t sent_ = 0;
+  std::deque<SharedFrame> unsent_;
+  std::size_t sent_ = 0;  ///< of the first
   bool finishing_ = false;
   std::string end_;
 };

@@ -1,56 +1,34 @@
-// A rank's side of the store: how it gets there, and its side channel over that connection.
+// A rank's side channel over its connection to the store.
 //
-// Connecting happens on the thread that makes the World, which may wait and retry until the
-// deadline. After that the connection belongs to the service thread; the World's thread puts what
-// it wants to say into a list, wakes the service thread and waits for the parts of an allgather.
+// The connection belongs to the service thread; the World's thread puts what it wants to say into a
+// list, wakes the service thread and waits for the parts of an allgather.
+//
+// Once nodes are known, the parts of an allgather go through the leader of the node
+// (node_relay.hpp). The connection to the store stays: by it the rank is known to be alive, and
+// learns who is not.
 
 #include "bootstrap/store.hpp"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <optional>
-#include <random>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/node_relay.hpp"
+#include "bootstrap/store_connector.hpp"
+
 namespace rondo::transport::bootstrap {
 namespace {
 
-// The pause between two attempts. It grows from try to try, and half of it is random.
-class Backoff {
- public:
-  void pause(Clock::time_point deadline) {
-    using namespace std::chrono_literals;
-    std::uniform_real_distribution<double> part(0.5, 1.0);
-    const auto length = std::chrono::duration_cast<Clock::duration>(next_ * part(random_));
-    std::this_thread::sleep_until(std::min(deadline, Clock::now() + length));
-    next_ = std::min(next_ * 2, Clock::duration(500ms));
-  }
-
- private:
-  Clock::duration next_ = std::chrono::milliseconds(5);
-  std::minstd_rand random_{std::random_device{}()};
-};
-
-// The frame that comes until `until`; nothing when the connection ended or stayed silent.
-std::optional<Frame> wait_for_frame(Connection& connection, Clock::time_point until) {
-  while (true) {
-    if (std::optional<Frame> frame = connection.next()) return frame;
-    if (connection.ended()) return std::nullopt;
-    if (!wait_until_ready(connection.descriptor(), connection.events(), until)) return std::nullopt;
-    connection.exchange();
-  }
-}
+// The store knows best who did not come, and says so at the deadline; it is given time to.
+constexpr std::chrono::seconds grace{5};
 
 // Why an allgather cannot succeed after such a message; empty when it can.
 std::string consequence(const StatusMessage& message) {
@@ -69,131 +47,26 @@ std::string consequence(const StatusMessage& message) {
 
 }  // namespace
 
-// A connection to the store, after the handshake.
-struct StoreClient::StoreConnection {
-  Connection connection;
-  std::string host = {};           // rank 0's
-  std::string local_address = {};  // this host's, on the way there
-};
-
-// Connects to the store at `endpoint`, and proves to be a member.
-class StoreClient::Connector {
- public:
-  Connector(const Credentials& credentials, const Endpoint& endpoint)
-      : credentials_(credentials),
-        endpoint_(endpoint),
-        deadline_(Clock::now() + credentials.rendezvous_deadline) {}
-
-  StoreConnection connect() {
-    Backoff backoff;
-    do {
-      for (const Address& address : resolve(endpoint_)) {
-        if (std::optional<StoreConnection> store = attempt(address)) return std::move(*store);
-      }
-      backoff.pause(deadline_);
-    } while (Clock::now() < deadline_);
-    fail("cannot reach the store of rank 0 at " + to_string(endpoint_) + " in time: " + problem_ +
-         "; is rank 0 running, and the port open between the hosts?");
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    const RankIdentity& self = credentials_.self;
-    throw Error(Errc::rendezvous_failed, "rendezvous: rank " + std::to_string(self.rank) + " of " +
-                                             std::to_string(self.size) + " on host " + self.host +
-                                             " " + what);
-  }
-
-  std::optional<StoreConnection> attempt(const Address& address) {
-    if (credentials_.secret.empty() && !address.loopback()) {
-      fail("has no secret, and does not connect to another host (" + address.host() +
-           ") without one; set RONDO_SECRET, or make ~/.rondo/secret");
-    }
-    // Another address of the same name may work where this one is dead.
-    constexpr std::chrono::seconds patience{3};
-    shm::Descriptor socket = connect_until(address, std::min(deadline_, Clock::now() + patience));
-    if (!socket.valid()) {
-      problem_ = address.host() + ": " + std::generic_category().message(errno);
-      return std::nullopt;
-    }
-    detect_dead_peer(socket.get());
-    return shake_hands(std::move(socket), address);
-  }
-
-  // Nothing when another attempt may succeed; `problem_` then says why this one did not.
-  std::optional<StoreConnection> shake_hands(shm::Descriptor socket, const Address& address) {
-    const auto until = std::min(deadline_, Clock::now() + handshake_limit);
-    StoreConnection store{.connection = Connection(std::move(socket), handshake_cap)};
-    Connection& connection = store.connection;
-    RankHandshake handshake;
-    const auto challenge = wait_for_frame(connection, until);
-    if (!challenge) return note_silence(connection, address);
-    if (credentials_.secret.empty() && !is_trusted(connection, address)) return std::nullopt;
-    const auto answer = handshake.answer(*challenge, credentials_.self, credentials_.secret);
-    if (!answer) {
-      fail("found no store at " + to_string(endpoint_) +
-           " but another program, or another version of Rondo; choose another port");
-    }
-    connection.send(*answer);
-    const auto reply = wait_for_frame(connection, until);
-    if (!reply) return note_silence(connection, address);
-    if (reply->type == Frame::Type::later) {
-      problem_ = printable(reply->payload);
-      return std::nullopt;
-    }
-    if (reply->type == Frame::Type::refused) {
-      fail("was refused by rank 0 at " + to_string(endpoint_) + ": " + printable(reply->payload));
-    }
-    const auto host = handshake.verify(*reply, credentials_.secret);
-    if (!host) {
-      fail("does not trust the store at " + to_string(endpoint_) +
-           ": it does not know the job's secret");
-    }
-    store.host = printable(*host);
-    store.local_address = own_address(connection.descriptor()).host();
-    return store;
-  }
-
-  // Without a secret, a store is trusted if it belongs to the same user. This is checked after its
-  // challenge, because a connection that has not been accepted has no owner. A connection that the
-  // store has closed since has none either, and is worth another try.
-  bool is_trusted(const Connection& connection, const Address& address) {
-    const auto user = user_of_other_end(connection.descriptor());
-    if (user == ::geteuid()) return true;
-    if (user) {
-      fail("has no secret, and the store at " + to_string(endpoint_) + " is that of user " +
-           std::to_string(*user) + "; set RONDO_SECRET, or make ~/.rondo/secret");
-    }
-    problem_ = address.host() +
-               ": this rank has no secret, and cannot tell whether the store is the same user's";
-    return false;
-  }
-
-  std::nullopt_t note_silence(const Connection& connection, const Address& address) {
-    problem_ = address.host() + ": " +
-               (connection.ended() ? connection.end() : "no answer to the handshake");
-    return std::nullopt;
-  }
-
-  const Credentials& credentials_;
-  const Endpoint& endpoint_;
-  Clock::time_point deadline_;
-  std::string problem_ = "no address";
-};
-
 // A rank's end of its connection to the store: what its own threads ask for, and what the service
 // thread does about it.
 class StoreClient::Line final : public ServiceTask {
  public:
   Line(const RankIdentity& self, StoreConnection store);
 
-  // From any thread. The service thread is to be woken after post_blob(), watch() and
-  // post_status().
+  // From any thread. The service thread is to be woken after post_blob(), lead(), follow(), watch()
+  // and post_status().
 
-  // Begins a round of allgather. Throws Error(rendezvous_failed) when there can be none.
-  void post_blob(std::string_view mine);
-  // The parts of the round begun. Throws Error(rendezvous_failed) as soon as it has failed.
+  // Begins a round: a Frame::Type::blob of an allgather, or a ::node to learn the roster. Throws
+  // Error(rendezvous_failed) when there can be none.
+  void post_blob(Frame::Type type, std::string_view mine);
+  // What the round begun has come to. Throws Error(rendezvous_failed) as soon as it has failed.
   [[nodiscard]] std::vector<std::string> wait_for_blobs(std::chrono::milliseconds limit);
+  [[nodiscard]] Roster wait_for_roster(std::chrono::milliseconds limit);
+  // Why no further round can succeed; empty when it can.
+  [[nodiscard]] std::string failure() const;
+  // From now on this rank leads its node, or is connected to the rank that does.
+  void lead(std::unique_ptr<NodeRelay> relay);
+  void follow(shm::Descriptor leader);
   void watch(std::function<void(const StatusMessage&)> handler);
   void post_status(StatusMessage message);
   // As a status message, unless that was posted already.
@@ -201,34 +74,48 @@ class StoreClient::Line final : public ServiceTask {
 
   // On the service thread.
   void list(std::vector<pollfd>& entries) override;
-  [[nodiscard]] Clock::time_point due() const override { return Clock::time_point::max(); }
+  [[nodiscard]] Clock::time_point due() const override;
   void attend(std::span<const pollfd> entries, Clock::time_point now) override;
   void on_failure(std::string_view why) noexcept override;
   void finish() override;
-  [[nodiscard]] bool finished() const override { return closed_; }
+  [[nodiscard]] bool finished() const override {
+    return closed_ && (relay_ == nullptr || relay_->finished());
+  }
 
  private:
-  void send_posted();
+  void send_posted(Clock::time_point now);
+  void send(const Frame& frame, Clock::time_point now);
+  void exchange_with_leader();
   void receive(const Frame& frame);
+  void receive_blobs(const Frame& frame);
   void receive(StatusMessage message);
   void close(const std::string& why);
   void deliver();
+  void wait_until_decided(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
+  [[nodiscard]] bool decided() const;
   [[noreturn]] void throw_failure() const;
 
   const int rank_;
   const std::size_t size_;
   const std::string host_;
 
-  Connection connection_;  // this and the next two: the service thread's
+  Connection connection_;  // this and what follows: the service thread's
   bool closed_ = false;
   bool finishing_ = false;
+  std::unique_ptr<NodeRelay> relay_;    // on the leader of a node of several ranks
+  std::unique_ptr<Connection> leader_;  // on the other ranks of that node
 
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Frame> posted_;
   bool left_ = false;
   std::uint64_t round_ = 0;  // of the next allgather
   std::optional<std::vector<std::string>> parts_;
+  std::optional<Roster> roster_;
+  bool complete_ = false;      // the store has all parts, and the leader brings them
+  bool leader_ended_ = false;  // it will bring none any more
+  std::unique_ptr<NodeRelay> new_relay_;
+  std::unique_ptr<Connection> new_leader_;
   std::string failure_;  // why no allgather can succeed any more
   bool store_left_ = false;
   std::deque<StatusMessage> unhandled_;
@@ -244,7 +131,7 @@ StoreClient::Line::Line(const RankIdentity& self, StoreConnection store)
 }
 
 // A failure that is known already is thrown here, without waiting for the other ranks.
-void StoreClient::Line::post_blob(std::string_view mine) {
+void StoreClient::Line::post_blob(Frame::Type type, std::string_view mine) {
   if (mine.size() > largest_blob) {
     throw std::invalid_argument(
         "rondo::transport: a rank's part of a side channel's allgather "
@@ -254,19 +141,59 @@ void StoreClient::Line::post_blob(std::string_view mine) {
   const std::scoped_lock lock(mutex_);
   if (!failure_.empty()) throw_failure();
   parts_.reset();
-  posted_.push_back(encode(Blob{.round = round_, .bytes = std::string(mine)}));
+  roster_.reset();
+  complete_ = false;
+  Frame frame = encode(Blob{.round = round_, .bytes = std::string(mine)});
+  frame.type = type;
+  posted_.push_back(std::move(frame));
 }
 
 std::vector<std::string> StoreClient::Line::wait_for_blobs(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, limit, [&] { return parts_ || !failure_.empty(); })) {
-    failure_ =
-        "rendezvous: rank 0 on host " + host_ + " did not answer in time; is its process stopped?";
-  }
+  wait_until_decided(lock, limit);
   // With all parts the allgather has succeeded, even if a rank was lost right after.
   if (!parts_) throw_failure();
   round_ += 1;
   return *std::exchange(parts_, std::nullopt);
+}
+
+Roster StoreClient::Line::wait_for_roster(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  wait_until_decided(lock, limit);
+  if (!roster_) throw_failure();
+  round_ += 1;
+  return *std::exchange(roster_, std::nullopt);
+}
+
+void StoreClient::Line::wait_until_decided(std::unique_lock<std::mutex>& lock,
+                                           std::chrono::milliseconds limit) {
+  if (changed_.wait_for(lock, limit, [this] { return decided(); })) return;
+  failure_ = complete_ ? "rendezvous: the first rank of this node did not pass on the addresses of "
+                         "the others in "
+                         "time; is its process stopped?"
+                       : "rendezvous: rank 0 on host " + host_ +
+                             " did not answer in time; is its process stopped?";
+}
+
+// Once the store has said that the round is complete, a failure is one of what comes after it; then
+// only the end of the leader can keep its parts from this rank.
+bool StoreClient::Line::decided() const {
+  return parts_ || roster_ || (complete_ ? leader_ended_ : !failure_.empty());
+}
+
+std::string StoreClient::Line::failure() const {
+  const std::scoped_lock lock(mutex_);
+  return failure_;
+}
+
+void StoreClient::Line::lead(std::unique_ptr<NodeRelay> relay) {
+  const std::scoped_lock lock(mutex_);
+  new_relay_ = std::move(relay);
+}
+
+void StoreClient::Line::follow(shm::Descriptor leader) {
+  const std::scoped_lock lock(mutex_);
+  new_leader_ = std::make_unique<Connection>(std::move(leader), largest_from_store);
 }
 
 void StoreClient::Line::watch(std::function<void(const StatusMessage&)> handler) {
@@ -292,12 +219,23 @@ void StoreClient::Line::list(std::vector<pollfd>& entries) {
   entries.push_back({.fd = closed_ ? -1 : connection_.descriptor(),
                      .events = connection_.events(),
                      .revents = 0});
+  if (leader_) {
+    entries.push_back({.fd = leader_->descriptor(), .events = leader_->events(), .revents = 0});
+  }
+  if (relay_) relay_->list(entries);
 }
 
-// First what is to be sent, then what has come, and at last the handler, which may take long.
-void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_point /*now*/) {
+Clock::time_point StoreClient::Line::due() const {
+  return relay_ ? relay_->due() : Clock::time_point::max();
+}
+
+// First what is to be sent, then what has come, and at last the handler, which may take long. What
+// the leader brings is read before what the store says, because it may be older.
+void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_point now) {
+  if (relay_) relay_->attend(entries.subspan(1), now);
+  if (leader_) exchange_with_leader();
   if (!closed_) {
-    send_posted();
+    send_posted(now);
     if (entries.front().revents != 0) connection_.exchange();
     while (const auto frame = connection_.next()) receive(*frame);
     if (connection_.ended()) close(connection_.end());
@@ -306,13 +244,42 @@ void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_poin
 }
 
 // The lock is not held while the socket is used, so posting never waits for the network.
-void StoreClient::Line::send_posted() {
+void StoreClient::Line::send_posted(Clock::time_point now) {
   std::vector<Frame> posted;
   {
     const std::scoped_lock lock(mutex_);
     posted.swap(posted_);
+    if (new_relay_) relay_ = std::move(new_relay_);
+    if (new_leader_) leader_ = std::move(new_leader_);
+    // The allgathers are over: what was for them alone is not kept open.
+    if (handler_) leader_.reset();
   }
-  for (const Frame& frame : posted) connection_.send(frame);
+  for (const Frame& frame : posted) send(frame, now);
+  if (!relay_) return;
+  while (const auto parts = relay_->take_parts(now)) connection_.send(encode(*parts));
+}
+
+// Parts of an allgather take the way through the leader, everything else goes to the store.
+void StoreClient::Line::send(const Frame& frame, Clock::time_point now) {
+  if (frame.type == Frame::Type::blob && relay_) {
+    if (auto blob = decode_blob(frame.payload)) relay_->add(std::move(*blob), now);
+  } else if (frame.type == Frame::Type::blob && leader_) {
+    leader_->send(frame);
+  } else {
+    connection_.send(frame);
+  }
+}
+
+void StoreClient::Line::exchange_with_leader() {
+  leader_->exchange();
+  while (const auto frame = leader_->next()) {
+    if (frame->type == Frame::Type::blobs) receive_blobs(*frame);
+  }
+  if (!leader_->ended()) return;
+  leader_.reset();
+  const std::scoped_lock lock(mutex_);
+  leader_ended_ = true;
+  changed_.notify_all();
 }
 
 void StoreClient::Line::receive(const Frame& frame) {
@@ -320,15 +287,29 @@ void StoreClient::Line::receive(const Frame& frame) {
     if (auto message = decode_status(frame.payload)) receive(std::move(*message));
     return;
   }
+  if (frame.type == Frame::Type::blobs) return receive_blobs(frame);
   const std::scoped_lock lock(mutex_);
   if (frame.type == Frame::Type::failed && failure_.empty()) failure_ = printable(frame.payload);
-  if (frame.type == Frame::Type::blobs) {
-    auto blobs = decode_blobs(frame.payload);
-    // What does not fit comes from a faulty store; the wait for it ends at its limit.
-    if (blobs && blobs->round == round_ && blobs->parts.size() == size_) {
-      parts_ = std::move(blobs->parts);
+  if (frame.type == Frame::Type::roster) {
+    auto roster = decode_roster(frame.payload);
+    if (roster && std::ranges::count(roster->ranks, static_cast<std::uint32_t>(rank_)) == 1) {
+      roster_ = std::move(*roster);
     }
   }
+  changed_.notify_all();
+}
+
+// Of the store, or of the leader. What does not fit comes from a faulty one; the wait for it ends
+// at its limit.
+void StoreClient::Line::receive_blobs(const Frame& frame) {
+  auto blobs = decode_blobs(frame.payload);
+  if (!blobs) return;
+  // First of all: others wait for it.
+  if (relay_) relay_->pass_on(frame);
+  const std::scoped_lock lock(mutex_);
+  if (blobs->round != round_) return;
+  if (blobs->parts.empty()) complete_ = true;
+  if (blobs->parts.size() == size_) parts_ = std::move(blobs->parts);
   changed_.notify_all();
 }
 
@@ -390,16 +371,23 @@ void StoreClient::Line::on_failure(std::string_view why) noexcept {
 
 void StoreClient::Line::finish() {
   finishing_ = true;
+  if (relay_) relay_->finish();
   if (closed_) return;
-  send_posted();
+  send_posted(Clock::now());
   connection_.finish_sending();
 }
 
-void StoreClient::Line::throw_failure() const { throw Error(Errc::rendezvous_failed, failure_); }
+void StoreClient::Line::throw_failure() const {
+  if (!failure_.empty()) throw Error(Errc::rendezvous_failed, failure_);
+  throw Error(Errc::rendezvous_failed,
+              "rendezvous: the first rank of this node has ended, through which this rank "
+              "exchanges addresses with the others");
+}
 
 StoreClient::StoreClient(const Credentials& credentials, StoreConnection store,
                          std::unique_ptr<StoreServer> server)
-    : deadline_(credentials.rendezvous_deadline),
+    : self_(credentials.self),
+      deadline_(credentials.rendezvous_deadline),
       local_address_(store.local_address),
       server_(std::move(server)),
       line_(std::make_unique<Line>(credentials.self, std::move(store))),
@@ -427,15 +415,40 @@ std::unique_ptr<StoreClient> StoreClient::serve(const Credentials& credentials,
 std::unique_ptr<StoreClient> StoreClient::join(const Credentials& credentials,
                                                const Endpoint& endpoint) {
   return std::unique_ptr<StoreClient>(
-      new StoreClient(credentials, Connector(credentials, endpoint).connect(), nullptr));
+      new StoreClient(credentials, connect_to_store(credentials, endpoint), nullptr));
 }
 
 std::vector<std::string> StoreClient::allgather(std::string_view mine) {
-  // The store knows best who did not come, and says so at the deadline; give it time to.
-  constexpr std::chrono::seconds grace{5};
-  line_->post_blob(mine);
+  line_->post_blob(Frame::Type::blob, mine);
   service_.wake();
   return line_->wait_for_blobs(deadline_ + grace);
+}
+
+void StoreClient::gather_by_node(std::string_view key) {
+  line_->post_blob(Frame::Type::node, key);
+  service_.wake();
+  const Roster roster = line_->wait_for_roster(deadline_ + grace);
+  if (roster.ranks.size() == 1) return;
+  if (roster.ranks.front() == self_.rank) {
+    line_->lead(std::make_unique<NodeRelay>(listen_as_leader(self_.job, roster), roster));
+  } else {
+    line_->follow(connect_to_leader_of(roster));
+  }
+  service_.wake();
+}
+
+shm::Descriptor StoreClient::connect_to_leader_of(const Roster& roster) const {
+  std::string failure;
+  const auto has_failed = [&] { return !(failure = line_->failure()).empty(); };
+  shm::Descriptor leader =
+      connect_to_leader(self_.job, roster, self_.rank, Clock::now() + deadline_, has_failed);
+  if (leader.valid()) return leader;
+  if (failure.empty()) {
+    failure = "rendezvous: rank " + std::to_string(self_.rank) + " could not connect to rank " +
+              std::to_string(roster.ranks.front()) +
+              " of its node in time; is its process stopped?";
+  }
+  throw Error(Errc::rendezvous_failed, failure);
 }
 
 void StoreClient::watch(std::function<void(const StatusMessage&)> handler) {

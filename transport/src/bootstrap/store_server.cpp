@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <numeric>
 #include <utility>
 
 namespace rondo::transport::bootstrap {
@@ -34,10 +36,12 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
       listener_(std::move(listener)),
       members_(credentials_.self.size),
       history_(credentials_.self.size),
+      leaders_(credentials_.self.size),
       rounds_(credentials_.self.size) {
   members_[0] = std::make_unique<Member>(Connection(std::move(own), largest_from_rank),
                                          credentials_.self.host);
   history_[0] = {.came = true, .process = credentials_.self.process};
+  std::iota(leaders_.begin(), leaders_.end(), std::size_t{0});
 }
 
 // The order of the entries is that in which attend() reads them.
@@ -223,8 +227,10 @@ void StoreServer::serve(std::size_t rank, Clock::time_point now) {
   Connection& connection = members_[rank]->connection;
   connection.exchange();
   while (const auto frame = connection.next()) {
-    if (frame->type == Frame::Type::blob) {
+    if (frame->type == Frame::Type::blob || frame->type == Frame::Type::node) {
       take_blob(rank, *frame, now);
+    } else if (frame->type == Frame::Type::parts) {
+      take_parts(rank, *frame, now);
     } else if (frame->type == Frame::Type::status) {
       take_status(rank, *frame);
     }
@@ -235,16 +241,67 @@ void StoreServer::take_blob(std::size_t rank, const Frame& frame, Clock::time_po
   std::optional<Blob> blob = decode_blob(frame.payload);
   if (!blob || !failure_.empty()) return;
   if (!rounds_.add(rank, std::move(*blob), now + credentials_.rendezvous_deadline)) return;
+  answer(frame.type);
+}
+
+// Of the ranks of the sender's node. Others are not for it to speak for.
+void StoreServer::take_parts(std::size_t rank, const Frame& frame, Clock::time_point now) {
+  std::optional<NodeParts> parts = decode_parts(frame.payload);
+  if (!parts || !failure_.empty()) return;
+  for (NodeParts::Part& part : parts->parts) {
+    if (part.rank >= leaders_.size() || leaders_[part.rank] != rank) continue;
+    static_cast<void>(rounds_.add(part.rank,
+                                  {.round = parts->round, .bytes = std::move(part.bytes)},
+                                  now + credentials_.rendezvous_deadline));
+  }
+  answer(frame.type);
+}
+
+// Once all parts of a round have come. All ranks ask for the same; the last one's word counts.
+void StoreServer::answer(Frame::Type asked) {
   const std::optional<Blobs> all = rounds_.complete();
   if (!all) return;
-  const Frame answer = encode(*all);
-  if (answer.payload.size() > largest_from_store) {
+  if (asked == Frame::Type::node) {
+    answer_with_rosters(*all);
+  } else {
+    answer_with_parts(*all);
+  }
+}
+
+// The leaders get all parts, and pass them on. The other ranks are told that the round is complete,
+// so that they know which status messages come after it.
+void StoreServer::answer_with_parts(const Blobs& all) {
+  const Frame frame = encode(all);
+  if (frame.payload.size() > largest_from_store) {
     return fail("rendezvous: the ranks' parts of an allgather have " +
-                std::to_string(answer.payload.size()) + " bytes together; at most " +
+                std::to_string(frame.payload.size()) + " bytes together; at most " +
                 std::to_string(largest_from_store) + " can be sent");
   }
-  for (const auto& member : members_) {
-    if (member) member->connection.send(answer);
+  const SharedFrame whole = share(frame);
+  const SharedFrame complete = share(encode(Blobs{.round = all.round}));
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    if (!members_[rank]) continue;
+    const bool leads = leaders_[rank] == rank;
+    statistics_.whole += leads ? 1 : 0;
+    members_[rank]->connection.send(leads ? whole : complete);
+  }
+}
+
+// Equal keys are one node, and its first rank leads it.
+void StoreServer::answer_with_rosters(const Blobs& keys) {
+  const std::uint64_t token = random_number();
+  std::map<std::string_view, Roster> nodes;
+  for (std::size_t rank = 0; rank < keys.parts.size(); ++rank) {
+    Roster& roster = nodes[keys.parts[rank]];
+    roster.token = token;
+    roster.ranks.push_back(static_cast<std::uint32_t>(rank));
+    leaders_[rank] = roster.ranks.front();
+  }
+  for (const auto& [key, roster] : nodes) {
+    const SharedFrame frame = share(encode(roster));
+    for (const std::uint32_t rank : roster.ranks) {
+      if (members_[rank]) members_[rank]->connection.send(frame);
+    }
   }
 }
 
@@ -279,8 +336,15 @@ void StoreServer::report_lost_members(Clock::time_point now) {
 }
 
 void StoreServer::send_to_others(std::size_t rank, const Frame& frame) {
+  const SharedFrame shared = share(frame);
   for (std::size_t other = 0; other < members_.size(); ++other) {
-    if (other != rank && members_[other]) members_[other]->connection.send(frame);
+    if (other != rank && members_[other]) members_[other]->connection.send(shared);
+  }
+}
+
+void StoreServer::send_to_all(const SharedFrame& frame) {
+  for (const auto& member : members_) {
+    if (member) member->connection.send(frame);
   }
 }
 
@@ -289,9 +353,7 @@ void StoreServer::fail(const std::string& why) {
   rounds_.stop();
   if (!failure_.empty()) return;
   failure_ = why;
-  for (const auto& member : members_) {
-    if (member) member->connection.send({.type = Frame::Type::failed, .payload = why});
-  }
+  send_to_all(share({.type = Frame::Type::failed, .payload = why}));
 }
 
 // The members learn it from the end of their connections.

@@ -5,6 +5,8 @@
 
 #include "bootstrap/wire.hpp"
 
+#include <utility>
+
 namespace rondo::transport::bootstrap {
 namespace {
 
@@ -19,6 +21,13 @@ void append_frame(std::string& bytes, const Frame& frame) {
   append(bytes, static_cast<std::uint32_t>(frame.payload.size()));
   append(bytes, frame.type);
   bytes += frame.payload;
+}
+
+SharedFrame share(const Frame& frame) {
+  std::string bytes;
+  bytes.reserve(frame_header_bytes + frame.payload.size());
+  append_frame(bytes, frame);
+  return std::make_shared<const std::string>(std::move(bytes));
 }
 
 // One frame of the cap at most, so that a peer cannot make this process keep more.
@@ -40,7 +49,7 @@ std::optional<Frame> FrameReader::next() {
   Unpacker header(rest);
   header.read(length);
   header.read(frame.type);
-  if (length > cap_ || !lies_between(frame.type, Frame::Type::challenge, Frame::Type::later)) {
+  if (length > cap_ || !lies_between(frame.type, Frame::Type::challenge, Frame::Type::parts)) {
     broken_ = true;
     return std::nullopt;
   }
@@ -63,6 +72,14 @@ Frame encode(const StatusMessage& message) {
   return {.type = Frame::Type::status, .payload = pack(message)};
 }
 
+Frame encode(const Roster& roster) {
+  return {.type = Frame::Type::roster, .payload = pack(roster)};
+}
+
+Frame encode(const NodeParts& parts) {
+  return {.type = Frame::Type::parts, .payload = pack(parts)};
+}
+
 std::optional<Blob> decode_blob(std::string_view payload) {
   Blob blob;
   return unpack(payload, blob) ? std::optional(std::move(blob)) : std::nullopt;
@@ -79,6 +96,17 @@ std::optional<StatusMessage> decode_status(std::string_view payload) {
   if (!unpack(payload, message)) return std::nullopt;
   if (!lies_between(message.kind, Kind::left, Kind::diverged)) return std::nullopt;
   return message.rank < 0 ? std::nullopt : std::optional(std::move(message));
+}
+
+std::optional<Roster> decode_roster(std::string_view payload) {
+  Roster roster;
+  if (!unpack(payload, roster) || roster.ranks.empty()) return std::nullopt;
+  return roster;
+}
+
+std::optional<NodeParts> decode_parts(std::string_view payload) {
+  NodeParts parts;
+  return unpack(payload, parts) ? std::optional(std::move(parts)) : std::nullopt;
 }
 
 std::string printable(std::string_view text) {

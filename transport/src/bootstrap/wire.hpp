@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -145,6 +146,32 @@ template <typename... Fields>
   return unpacker.complete();
 }
 
+/// The ranks that share a node. The first is its leader: it alone exchanges the parts of an
+/// allgather with the store, and passes them on.
+struct Roster {
+  std::uint64_t token = 0;  ///< of this World: where its leaders are found
+  std::vector<std::uint32_t> ranks = {};
+
+  static auto fields(auto& self) { return std::tie(self.token, self.ranks); }
+  bool operator==(const Roster&) const = default;
+};
+
+/// What some ranks of a node give to an allgather.
+struct NodeParts {
+  struct Part {
+    std::uint32_t rank = 0;
+    std::string bytes = {};
+
+    static auto fields(auto& self) { return std::tie(self.rank, self.bytes); }
+    bool operator==(const Part&) const = default;
+  };
+  std::uint64_t round = 0;
+  std::vector<Part> parts = {};
+
+  static auto fields(auto& self) { return std::tie(self.round, self.parts); }
+  bool operator==(const NodeParts&) const = default;
+};
+
 /// One message on a connection of the store.
 struct Frame {
   enum class Type : std::uint8_t {
@@ -157,6 +184,9 @@ struct Frame {
     failed,         ///< store: text; the bootstrap has failed for every rank
     status,         ///< both: one StatusMessage
     later,          ///< store: text; try again later; the connection ends
+    node,           ///< rank: a Blob, the key of its node
+    roster,         ///< store: a Roster, the ranks with the same key
+    parts,          ///< leader of a node: several of its ranks' parts of an allgather
   };
   Type type = Type::challenge;
   std::string payload = {};
@@ -169,6 +199,10 @@ inline constexpr std::size_t frame_header_bytes = 5;
 
 /// Appends `frame` to what is to be sent.
 void append_frame(std::string& bytes, const Frame& frame);
+
+/// A frame as it goes over the wire. However many connections send it, there is one copy.
+using SharedFrame = std::shared_ptr<const std::string>;
+[[nodiscard]] SharedFrame share(const Frame& frame);
 
 /// Cuts a stream of bytes into frames.
 ///
@@ -204,10 +238,14 @@ class FrameReader {
 [[nodiscard]] Frame encode(const Blob& blob);
 [[nodiscard]] Frame encode(const Blobs& blobs);
 [[nodiscard]] Frame encode(const StatusMessage& message);
+[[nodiscard]] Frame encode(const Roster& roster);
+[[nodiscard]] Frame encode(const NodeParts& parts);
 
 [[nodiscard]] std::optional<Blob> decode_blob(std::string_view payload);
 [[nodiscard]] std::optional<Blobs> decode_blobs(std::string_view payload);
 [[nodiscard]] std::optional<StatusMessage> decode_status(std::string_view payload);
+[[nodiscard]] std::optional<Roster> decode_roster(std::string_view payload);
+[[nodiscard]] std::optional<NodeParts> decode_parts(std::string_view payload);
 
 /// Text that came from outside, fit for an error message: printable, at most 500 bytes.
 [[nodiscard]] std::string printable(std::string_view text);

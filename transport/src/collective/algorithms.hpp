@@ -148,7 +148,8 @@ struct Posted {
   std::vector<std::size_t> row_bytes_of = {};
   /// Where ranks have parts of their own for others (gather, scatter, alltoallv): where in the
   /// input that for each rank begins, and where the last ends; and the same of the output. Filled
-  /// only where there are several parts, in bytes.
+  /// only where there are several parts, in bytes. Also of the exchange of a hierarchical
+  /// allgather, whose shares do not lie side by side in the output.
   std::vector<std::size_t> sent_at = {};
   std::vector<std::size_t> received_at = {};
 
@@ -265,12 +266,19 @@ class OperationStorage {
   ALGORITHM(staged_pull)                                                   \
   /* Between nodes: the files of fabric/, named after their algorithms. */ \
   ALGORITHM(hierarchical_allreduce)                                        \
+  ALGORITHM(hierarchical_reduce)                                           \
+  ALGORITHM(hierarchical_broadcast)                                        \
+  ALGORITHM(hierarchical_barrier)                                          \
+  ALGORITHM(hierarchical_allgather)                                        \
+  ALGORITHM(hierarchical_reduce_scatter)                                   \
+  ALGORITHM(hierarchical_alltoall)                                         \
   ALGORITHM(doubling_allreduce)                                            \
   ALGORITHM(ring)                                                          \
   ALGORITHM(tree_broadcast)                                                \
   ALGORITHM(tree_reduce)                                                   \
   ALGORITHM(pairwise_alltoall)                                             \
   ALGORITHM(exchange)                                                      \
+  ALGORITHM(scan)                                                          \
   ALGORITHM(dissemination_barrier)
 
 namespace algorithms {

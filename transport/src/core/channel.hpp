@@ -49,7 +49,8 @@ class Ports {
 /// kinds and operations apart.
 ///
 /// Ranks of one node are reached by the shm link, others by the World's fabric. `step` tells the
-/// messages of one operation between two members apart; equal steps match in order.
+/// messages of one operation between two members apart; equal steps match in order. Channels of one
+/// port that are used at the same time have lanes of their own, so that their messages never match.
 class Channel {
  public:
   /// How one member is reached.
@@ -63,17 +64,24 @@ class Channel {
   Channel(std::vector<Route> routes, std::uint16_t port, Counters& counters)
       : routes_(std::move(routes)), counters_(&counters), port_(port) {}
 
+  static constexpr std::size_t lanes = 16;
+  static constexpr std::size_t steps = 0x1000;  ///< of each lane
+  /// The lane of what this channel carries, the same on all members; before the first message.
+  void use_lane(std::size_t lane) noexcept { first_step_ = lane * steps; }
+
   /// A message of collective operation `sequence`. An empty message is sent, too.
   void send(std::size_t member, std::uint64_t sequence, std::size_t step,
             std::span<const std::byte> data, Transfer& transfer) const {
     const Route& to = routes_[member];
     count(to, data.size());
-    to.link->post_send(to.world_rank, tag_of(to.port, sequence, step), data, transfer);
+    to.link->post_send(to.world_rank, tag_of(to.port, sequence, first_step_ + step), data,
+                       transfer);
   }
   void recv(std::size_t member, std::uint64_t sequence, std::size_t step, std::span<std::byte> data,
             Transfer& transfer) const {
     const Route& from = routes_[member];
-    from.link->post_recv(from.world_rank, tag_of(port_, sequence, step), data, transfer);
+    from.link->post_recv(from.world_rank, tag_of(port_, sequence, first_step_ + step), data,
+                         transfer);
   }
 
   /// Messages of any kind; `label` has 30 bits.
@@ -136,6 +144,7 @@ class Channel {
   std::vector<Route> routes_;
   Counters* counters_;
   std::uint16_t port_;
+  std::size_t first_step_ = 0;
 };
 
 /// A message to or from a member could not be moved. Thrown by a step of an operation; the

@@ -49,6 +49,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   // What is prepared is checked, and posted next or kept for a Plan.
   [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
+  [[nodiscard]] OperationRecord& prepare_coalesced(std::span<const Block> arrays, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                                         std::span<const std::size_t> counts);
@@ -64,6 +65,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
                                                    std::span<const std::size_t> in_counts,
                                                    Block out,
                                                    std::span<const std::size_t> out_counts);
+  [[nodiscard]] OperationRecord& prepare_scan(ConstBlock in, Block out, ReduceOp op,
+                                              bool exclusive);
   [[nodiscard]] OperationRecord& prepare_barrier();
   [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
   Request post(OperationRecord& record);
@@ -89,6 +92,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// When it ends, its port is free again, unless it has failed: then messages may still come. The
   /// two communicators of its node share the port; once, before the first operation.
   void own_port() noexcept { owns_port_ = true; }
+  /// Keeps its messages apart from those of the communicators that share its port; likewise.
+  void use_lane(std::size_t lane) noexcept { channel_.use_lane(lane); }
   /// What is posted from now on goes into the flight recorder; once, before the first operation.
   void begin_recording();
 

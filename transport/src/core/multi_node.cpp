@@ -6,7 +6,6 @@
 #include "core/multi_node.hpp"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -49,44 +48,47 @@ std::uint64_t hash_of_members(const Group& group) {
   return hash.value();
 }
 
-// Which member of its node this rank is.
-std::size_t index_on_node(const std::vector<std::vector<std::size_t>>& nodes, std::size_t member) {
-  for (const auto& node : nodes) {
-    const auto found = std::ranges::find(node, member);
-    if (found != node.end()) return static_cast<std::size_t>(found - node.begin());
+// Routes to the ranks that own `shard`, one per node.
+std::vector<Channel::Route> routes_to_owners(std::size_t shard, const Hierarchy& levels,
+                                             const WorldCore& world, const Group& flat) {
+  std::vector<Channel::Route> routes;
+  for (const auto& node : levels.nodes) {
+    const Member& owner = flat.members[node[shard]];
+    routes.push_back({.world_rank = owner.world_rank,
+                      .link = world.link_to(owner.world_rank),
+                      .leaves_node = true,
+                      .port = owner.port});
   }
-  return 0;
+  return routes;
 }
 
-// The group of the ranks that own `shard`, one per node, with a channel of their own: steps of its
-// algorithms count members of this group.
-Hierarchy::ShardOwners owners_of(std::size_t shard,
-                                 const std::vector<std::vector<std::size_t>>& nodes,
-                                 const WorldCore& world, const Group& flat) {
-  Hierarchy::ShardOwners owners;
-  std::vector<Channel::Route> routes;
-  for (const auto& node : nodes) {
-    const std::size_t member = node[shard];
-    const int rank = flat.members[member].world_rank;
-    if (member == flat.index()) owners.group.rank = owners.group.size();
-    owners.group.members.push_back({.world_rank = rank});
-    routes.push_back({.world_rank = rank,
-                      .link = world.link_to(rank),
-                      .leaves_node = true,
-                      .port = flat.members[member].port});
+// What an exchange among the owners of this rank's shard needs: a group of them, whose channel has
+// a lane of its own.
+void open_exchange(Hierarchy& levels, std::size_t lane, const WorldCore& world, const Group& flat) {
+  Hierarchy::Exchange& exchange = levels.exchanges.emplace_back();
+  exchange.channel =
+      std::make_unique<Channel>(routes_to_owners(levels.node_rank, levels, world, flat),
+                                flat.members[flat.index()].port, *flat.counters);
+  exchange.channel->use_lane(lane);
+  Group& owners = exchange.group;
+  owners.rank = static_cast<int>(levels.node);
+  for (const auto& node : levels.nodes) {
+    owners.members.push_back({.world_rank = flat.members[node[levels.node_rank]].world_rank});
   }
-  owners.channel =
-      std::make_unique<Channel>(std::move(routes), flat.members[flat.index()].port, *flat.counters);
-  owners.group.channel = owners.channel.get();
-  owners.group.counters = flat.counters;
-  owners.group.sources.resize(nodes.size());
-  owners.group.destinations.resize(nodes.size());
-  return owners;
+  owners.channel = exchange.channel.get();
+  owners.counters = flat.counters;
+  owners.sources.resize(levels.nodes.size());
+  owners.destinations.resize(levels.nodes.size());
 }
+
+// Lanes of the port that all members share with what the flat group itself sends (lane 0).
+constexpr std::size_t scatter_lane = 1;
+constexpr std::size_t gather_lane = 2;
+constexpr std::size_t first_exchange_lane = 3;
+static_assert(first_exchange_lane + Hierarchy::exchanges_at_once <= Channel::lanes);
 
 }  // namespace
 
-// There are as many shards as the smallest node has members: so every node has an owner for each.
 MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
                      std::shared_ptr<CommunicatorCore> node_scatter,
                      std::shared_ptr<CommunicatorCore> node_gather)
@@ -96,14 +98,16 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
       members_hash_(hash_of_members(flat)),
       node_scatter_(std::move(node_scatter)),
       node_gather_(std::move(node_gather)) {
-  const auto nodes = members_by_node(world, flat);
-  const auto sizes = nodes | std::views::transform([](const auto& node) { return node.size(); });
-  levels_.shares_nodes = std::ranges::max(sizes) > 1;
+  node_scatter_->use_lane(scatter_lane);
+  node_gather_->use_lane(gather_lane);
   levels_.node_scatter = node_scatter_.get();
   levels_.node_gather = node_gather_.get();
-  levels_.shards = std::ranges::min(sizes);
-  const std::size_t shard = index_on_node(nodes, flat.index());
-  if (shard < levels_.shards) levels_.owners = owners_of(shard, nodes, world, flat);
+  levels_.arrange(members_by_node(world, flat), flat.index());
+  if (levels_.node_rank < levels_.shards) {
+    for (std::size_t i = 0; i < Hierarchy::exchanges_at_once; ++i) {
+      open_exchange(levels_, first_exchange_lane + i, world, flat);
+    }
+  }
   flat.levels = &levels_;
 }
 

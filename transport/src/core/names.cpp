@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array collective_names{"allreduce",      "broadcast", "allgather", "barrier",
                                       "reduce_scatter", "reduce",    "alltoall",  "gather",
-                                      "scatter",        "alltoallv"};
+                                      "scatter",        "alltoallv", "scan",      "exscan"};
 constexpr std::array call_names{"send", "recv", "sendrecv", "put_signal", "wait_signal"};
 constexpr std::array type_names{"f32", "f64", "bf16", "i32", "i64", "u8",
                                 "f16", "i8",  "i16",  "u16", "u32", "u64"};
@@ -26,7 +26,7 @@ constexpr std::array stage_names{"queued",   "published", "running",
                                  "draining", "complete",  "failed"};
 constexpr std::array waiting_names{"auto", "spin", "yield", "block"};
 
-static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::alltoallv) + 1);
+static_assert(collective_names.size() == static_cast<std::size_t>(shm::Collective::exscan) + 1);
 static_assert(call_names.size() == static_cast<std::size_t>(PointToPointCall::wait_signal) + 1);
 static_assert(type_names.size() == static_cast<std::size_t>(ElementType::u64) + 1);
 static_assert(reduction_names.size() == static_cast<std::size_t>(ReduceOp::bit_xor) + 1);
@@ -54,7 +54,8 @@ const char* name_of(Waiting waiting) noexcept { return name_in(waiting_names, wa
 
 bool reduces(shm::Collective collective) noexcept {
   return collective == shm::Collective::allreduce || collective == shm::Collective::reduce ||
-         collective == shm::Collective::reduce_scatter;
+         collective == shm::Collective::reduce_scatter || collective == shm::Collective::scan ||
+         collective == shm::Collective::exscan;
 }
 
 // As short as a line of a table, with all that ranks can differ in.

@@ -1,8 +1,17 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
 #include <optional>
+#include <span>
+#include <vector>
+
+#include <rondo/transport/block.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "collective/algorithms.hpp"
 #include "fabric/point_to_point.hpp"
@@ -26,6 +35,38 @@ struct HeaderExchange {
   bool compared = false;
 };
 
+/// The arrays of a coalesced allreduce, and where they lie side by side while it runs. Kept by its
+/// record, so that the next one of the same size allocates nothing.
+class Coalesced {
+ public:
+  explicit Coalesced(SharedArena& arena) : memory_(&arena) {}
+
+  void pack(std::span<const Block> arrays) {
+    arrays_.assign(arrays.begin(), arrays.end());
+    std::size_t bytes = 0;
+    for (const Block& array : arrays) bytes += array.bytes();
+    memory_.resize(std::max(memory_.size(), bytes));
+    std::byte* to = memory_.data();
+    for (const Block& array : arrays) to = std::copy_n(array.data, array.bytes(), to);
+  }
+  /// Once, when it is complete.
+  void unpack() noexcept {
+    const std::byte* from = memory_.data();
+    for (const Block& array : arrays_) {
+      std::copy_n(from, array.bytes(), array.data);
+      from += array.bytes();
+    }
+    forget();
+  }
+  /// Nothing is written when it has failed.
+  void forget() noexcept { arrays_.clear(); }
+  [[nodiscard]] std::byte* data() noexcept { return memory_.data(); }
+
+ private:
+  std::vector<Block> arrays_;
+  std::pmr::vector<std::byte> memory_;
+};
+
 /// One posted operation, from post to release. Lives in its communicator's pool.
 struct OperationRecord {
   Posted posted = {};
@@ -47,16 +88,20 @@ struct OperationRecord {
   Parts parts;  ///< of a point-to-point operation
   PointToPointCall call = PointToPointCall::send;
 
+  std::unique_ptr<Coalesced> coalesced = {};  ///< made by the first that needs it
+
   OperationStorage<> storage;
   Operation* operation = nullptr;  ///< in `storage`, while running
 
   /// Also told to the flight recorder.
   void enter(Stage reached) noexcept {
+    if (reached == Stage::complete && coalesced) coalesced->unpack();
     stage = reached;
     stamp.note(reached);
   }
   /// A small operation is complete; whoever had to wait for it tells the recorder the time.
   void end_untimed() noexcept {
+    if (coalesced) coalesced->unpack();
     stage = Stage::complete;
     stamp.note_untimed(Stage::complete);
   }

@@ -177,6 +177,30 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
                       .count = in.bytes() / size_of(in.type)});
 }
 
+// Packed into one array of the arena, which is reduced in place. Ranks compare the lengths.
+OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arrays, ReduceOp op) {
+  const ElementType type = arrays.empty() ? ElementType::u8 : arrays.front().type;
+  check_op(type, op, "allreduce_coalesced");
+  shm::Hash lengths;
+  std::size_t bytes = 0;
+  for (const Block& array : arrays) {
+    lengths.add(array.bytes());
+    bytes += array.bytes();
+  }
+  OperationRecord& record = take_record({}, {},
+                                        {.collective = shm::Collective::allreduce,
+                                         .type = type,
+                                         .op = op,
+                                         .count = bytes / size_of(type),
+                                         .counts_hash = lengths.value()});
+  if (!record.coalesced) record.coalesced = std::make_unique<Coalesced>(world_->arena());
+  record.coalesced->pack(arrays);
+  record.posted.output = {record.coalesced->data(), type, 1, bytes, bytes};
+  record.posted.input = as_const_block(record.posted.output);
+  record.protocol = protocol_for(bytes, world_->options());
+  return record;
+}
+
 // The output counts at the root only.
 OperationRecord& CommunicatorCore::prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op) {
   check_op(in.type, op, "reduce");
@@ -341,6 +365,24 @@ OperationRecord& CommunicatorCore::prepare_alltoallv(ConstBlock in,
       take_record(in, out, {.collective = shm::Collective::alltoallv, .type = in.type});
   set_parts(record.posted.sent_at, 0, in_counts, element, group_.count());
   set_parts(record.posted.received_at, 0, out_counts, element, group_.count());
+  record.protocol = Protocol::links;
+  return record;
+}
+
+// The output of rank 0 of an exscan is not written.
+OperationRecord& CommunicatorCore::prepare_scan(ConstBlock in, Block out, ReduceOp op,
+                                                bool exclusive) {
+  const char* const name = exclusive ? "exscan" : "scan";
+  check_op(in.type, op, name);
+  require(op != ReduceOp::avg, name, "avg is no running reduction; divide the sums by rank");
+  check_equal(in, out, name);
+  check_apart(in, as_const_block(out), 0, name);
+  OperationRecord& record =
+      take_record(in, out,
+                  {.collective = exclusive ? shm::Collective::exscan : shm::Collective::scan,
+                   .type = in.type,
+                   .op = op,
+                   .count = in.bytes() / size_of(in.type)});
   record.protocol = Protocol::links;
   return record;
 }

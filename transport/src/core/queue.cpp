@@ -133,6 +133,7 @@ void CommunicatorCore::recycle(OperationRecord& record) noexcept {
   if (record.held || record.listed) return;
   record.storage.clear();
   record.operation = nullptr;
+  if (record.coalesced) record.coalesced->forget();
   free_.push_back(&record);  // never allocates: take_record() reserved it
 }
 

@@ -83,6 +83,7 @@ class Ring final : public Operation {
   Segments segments_;
   std::size_t lanes_;
   std::size_t end_;
+  std::size_t slot_bytes_;
   std::span<std::byte> scratch_;
   OwnCopy own_;
 
@@ -109,8 +110,9 @@ Ring::Ring(Group& group, const Posted& posted)
       copies_own_(posted.fingerprint.collective == Collective::allgather || group.count() == 1),
       segments_(longest_chunk(group, posted), group.segment_bytes),
       lanes_(std::clamp<std::size_t>(segments_.count(), 1, segment_window)),
-      end_((segments_.count() + lanes_ - 1) / lanes_ * lanes_ * steps_) {
-  if (end_ > 0) scratch_ = group.scratch.take(2 * lanes_ * segments_.segment_bytes());
+      end_((segments_.count() + lanes_ - 1) / lanes_ * lanes_ * steps_),
+      slot_bytes_(segments_.longest_in(longest_chunk(group, posted))) {
+  if (end_ > 0) scratch_ = group.scratch.take(2 * lanes_ * slot_bytes_);
 }
 
 // The same on all ranks.
@@ -143,14 +145,18 @@ ConstBlock Ring::input_of(const Group& group, const Posted& posted, std::size_t 
   }
 }
 
-// Where a chunk goes when it is finished. Of a reduce_scatter only the own chunk is asked for.
+// Where a chunk goes when it is finished. Of a reduce_scatter only the own chunk is asked for. The
+// chunks of a hierarchical allgather need not lie side by side.
 Block Ring::output_of(const Group& group, const Posted& posted, std::size_t chunk) noexcept {
   switch (posted.fingerprint.collective) {
     case Collective::allreduce:
       return part_of(posted.output,
                      schedule::ring_chunk(posted.output.bytes(), group.count(), chunk));
-    case Collective::allgather:
-      return column_of(posted.output, posted, chunk);
+    case Collective::allgather: {
+      if (posted.received_at.empty()) return column_of(posted.output, posted, chunk);
+      const std::size_t begin = posted.received_at[chunk];
+      return part_of(posted.output, {begin, begin + posted.row_bytes_of[chunk]});
+    }
     default:
       return posted.output;
   }
@@ -168,7 +174,7 @@ Ring::Item Ring::item(const Group& group, std::size_t number) const noexcept {
 
 std::span<std::byte> Ring::slot(std::size_t number, std::size_t bytes) const noexcept {
   const std::size_t index = number % (2 * lanes_);
-  return scratch_.subspan(index * segments_.segment_bytes(), bytes);
+  return scratch_.subspan(index * slot_bytes_, bytes);
 }
 
 // Joins at most one segment: that is where the work is.

@@ -197,7 +197,10 @@ class Segments {
 
   /// Of the whole.
   [[nodiscard]] constexpr std::size_t count() const noexcept { return count_; }
-  [[nodiscard]] constexpr std::size_t segment_bytes() const noexcept { return segment_bytes_; }
+  /// The longest segment of something of `bytes` bytes, in whole cache lines.
+  [[nodiscard]] constexpr std::size_t longest_in(std::size_t bytes) const noexcept {
+    return std::min(segment_bytes_, whole_lines(bytes));
+  }
 
   /// Of something else that is cut like it.
   [[nodiscard]] constexpr std::size_t count_in(std::size_t bytes) const noexcept {

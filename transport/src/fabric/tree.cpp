@@ -155,11 +155,11 @@ TreeReduce::TreeReduce(Group& group, const Posted& posted)
       bytes_(posted.input.bytes()),
       segments_(bytes_, group.segment_bytes),
       end_(segments_.count() * children_) {
-  if (end_ > 0) scratch_ = group.scratch.take(2 * segment_window * segments_.segment_bytes());
+  if (end_ > 0) scratch_ = group.scratch.take(2 * segment_window * segments_.longest_in(bytes_));
 }
 
 std::byte* TreeReduce::slot(std::size_t index) const noexcept {
-  return scratch_.data() + index * segments_.segment_bytes();
+  return scratch_.data() + index * segments_.longest_in(bytes_);
 }
 
 // Where the sum of a segment is built up: the root uses its output.

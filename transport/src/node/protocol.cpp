@@ -76,6 +76,8 @@ Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
     case shm::Collective::gather:
     case shm::Collective::scatter:
     case shm::Collective::alltoallv:
+    case shm::Collective::scan:
+    case shm::Collective::exscan:
       return {};  // the link over shared memory counts messages
   }
   return {};
@@ -188,6 +190,8 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
     case shm::Collective::gather:
     case shm::Collective::scatter:
     case shm::Collective::alltoallv:
+    case shm::Collective::scan:
+    case shm::Collective::exscan:
       break;  // run by messages, never here
   }
   return finish(group, posted, Protocol::small);

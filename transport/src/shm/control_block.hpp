@@ -41,6 +41,8 @@ enum class Collective : std::uint8_t {
   gather,
   scatter,
   alltoallv,
+  scan,
+  exscan,
 };
 
 /// FNV-1a over numbers, byte by byte: for what ranks compare without telling all of it.

@@ -143,6 +143,8 @@ std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena
   auto memory = std::make_shared<RankMemory>();
   memory->control_ = Segment::map(std::move(control), reserve.control_bytes);
   memory->arena_ = Segment::map(std::move(arena), reserve.arena_bytes);
+  memory->control_.close_descriptor();
+  memory->arena_.close_descriptor();
   if (memory->header().nonce != nonce) {
     throw Error(Errc::rendezvous_failed, "a peer's shared memory is not its own");
   }

@@ -65,6 +65,8 @@ class Segment {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t reserved() const noexcept { return reserved_; }
   [[nodiscard]] int descriptor() const noexcept { return memory_.get(); }
+  /// A mapping needs no descriptor: only the owner grows the memory.
+  void close_descriptor() noexcept { memory_ = Descriptor(); }
 
  private:
   Segment(Descriptor memory, std::size_t reserved_bytes);
@@ -95,7 +97,8 @@ class RankMemory {
   /// Makes this rank's own memory, ready for peers to map.
   [[nodiscard]] static std::shared_ptr<RankMemory> create(const Reserve& reserve,
                                                           std::uint64_t nonce);
-  /// Maps a peer's; throws Error(rendezvous_failed) when it is not the peer's.
+  /// Maps a peer's, and closes the descriptors: a node of many ranks would run out of them. Throws
+  /// Error(rendezvous_failed) when it is not the peer's.
   [[nodiscard]] static std::shared_ptr<RankMemory> map(Descriptor control, Descriptor arena,
                                                        const Reserve& reserve, std::uint64_t nonce);
 

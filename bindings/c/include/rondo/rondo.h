@@ -290,6 +290,13 @@ RONDO_API rondo_status rondo_allreduce(rondo_communicator* communicator, const v
                                        size_t count, rondo_type type, rondo_op op,
                                        rondo_request** request);
 
+/* Several arrays, in place, as one operation: many short ones cost little more than one. All ranks
+ * pass the same counts: counts[i] elements in arrays[i]. */
+RONDO_API rondo_status rondo_allreduce_coalesced(rondo_communicator* communicator,
+                                                 void* const* arrays, const size_t* counts,
+                                                 size_t array_count, rondo_type type, rondo_op op,
+                                                 rondo_request** request);
+
 /* The same into `out` of `root`, which may be its `in`. Elsewhere `out` may be NULL. */
 RONDO_API rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out,
                                     size_t count, rondo_type type, rondo_op op, int root,
@@ -333,6 +340,16 @@ RONDO_API rondo_status rondo_gather(rondo_communicator* communicator, const void
 RONDO_API rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
                                      size_t out_count, const size_t* counts, rondo_type type,
                                      int root, rondo_request** request);
+
+/* The running reduction: `out` is that of `in` of the ranks 0 to this one; in == out is allowed,
+ * and every op but RONDO_AVG. exscan leaves this rank's own `in` out, and rank 0's `out` as it is.
+ */
+RONDO_API rondo_status rondo_scan(rondo_communicator* communicator, const void* in, void* out,
+                                  size_t count, rondo_type type, rondo_op op,
+                                  rondo_request** request);
+RONDO_API rondo_status rondo_exscan(rondo_communicator* communicator, const void* in, void* out,
+                                    size_t count, rondo_type type, rondo_op op,
+                                    rondo_request** request);
 
 /* Completes when every rank has posted it. */
 RONDO_API rondo_status rondo_barrier(rondo_communicator* communicator, rondo_request** request);

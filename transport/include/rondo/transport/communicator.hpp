@@ -73,6 +73,18 @@ class RONDO_TRANSPORT_API Communicator {
     return allreduce(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), op);
   }
 
+  /// Several arrays as one allreduce: many short ones cost little more than one. All ranks pass
+  /// arrays of the same lengths in the same order. They are copied when the call is made and,
+  /// unless it fails, when the operation completes; `arrays` itself may go after the call. Long
+  /// arrays are reduced faster one by one, without the copies.
+  template <Element T>
+  [[nodiscard]] Request allreduce_coalesced(std::span<const std::span<T>> arrays,
+                                            ReduceOp op = ReduceOp::sum) {
+    std::vector<Block> blocks;
+    for (const std::span<T> array : arrays) blocks.push_back(as_block(Strided<T>(array)));
+    return allreduce_coalesced(std::span<const Block>(blocks), op);
+  }
+
   /// The element-wise reduction of all ranks' `in` into `out` of `root`, which may be its `in`.
   /// Elsewhere `out` is not touched and may be empty.
   template <Element T>
@@ -169,6 +181,22 @@ class RONDO_TRANSPORT_API Communicator {
     return scatter(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), root, counts);
   }
 
+  /// The running reduction: `out` is that of `in` of the ranks 0 to this one, in rank order. All
+  /// ranks pass as many elements; `out` is as long as `in`, and apart from it or the same. Every op
+  /// but avg. Sends at most n bytes in each of log2 P rounds, so it is meant for short arrays.
+  template <Element T>
+  [[nodiscard]] Request scan(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                             ReduceOp op = ReduceOp::sum) {
+    return scan(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), op);
+  }
+
+  /// The same without this rank's own `in`: of the ranks before it. Rank 0's `out` is not written.
+  template <Element T>
+  [[nodiscard]] Request exscan(std::span<const std::type_identity_t<T>> in, std::span<T> out,
+                               ReduceOp op = ReduceOp::sum) {
+    return exscan(as_const_block(Strided<const T>(in)), as_block(Strided<T>(out)), op);
+  }
+
   /// Completes when every rank has posted it.
   [[nodiscard]] Request barrier();
 
@@ -244,6 +272,7 @@ class RONDO_TRANSPORT_API Communicator {
   friend class WorldCore;
   explicit Communicator(std::shared_ptr<CommunicatorCore> core) noexcept;
   Request allreduce(ConstBlock in, Block out, ReduceOp op);
+  Request allreduce_coalesced(std::span<const Block> arrays, ReduceOp op);
   Request reduce(ConstBlock in, Block out, int root, ReduceOp op);
   Request reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                          std::span<const std::size_t> counts);
@@ -254,6 +283,8 @@ class RONDO_TRANSPORT_API Communicator {
                     std::span<const std::size_t> out_counts);
   Request gather(ConstBlock in, Block out, int root, std::span<const std::size_t> counts);
   Request scatter(ConstBlock in, Block out, int root, std::span<const std::size_t> counts);
+  Request scan(ConstBlock in, Block out, ReduceOp op);
+  Request exscan(ConstBlock in, Block out, ReduceOp op);
   Plan plan_allreduce(ConstBlock in, Block out, ReduceOp op);
   Plan plan_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                            std::span<const std::size_t> counts);

@@ -1,0 +1,29 @@
+#pragma once
+
+// Every collective over links, run by simulated ranks: is every element used once, and is what each
+// rank sends what the closed form says?
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rondo::test {
+
+/// What some simulated operations sent together.
+struct SimulatedTraffic {
+  std::uint64_t operations = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct SimulatedCollective {
+  std::string name;
+  /// Runs it once or, where there is a root, for several roots (all of them up to 64 ranks).
+  /// Throws std::runtime_error, which says what is wrong.
+  SimulatedTraffic (*check)(std::size_t ranks);
+};
+
+[[nodiscard]] const std::vector<SimulatedCollective>& simulated_collectives();
+
+}  // namespace rondo::test

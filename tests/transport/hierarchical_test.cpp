@@ -1,0 +1,607 @@
+// The collectives of groups with several ranks on some node: nodes of unequal numbers of ranks, in
+// any order of ranks, in several blocks; what they send between nodes, and how they fail.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+
+#include "support/link_traffic.hpp"
+#include "support/world.hpp"
+
+namespace rondo::transport::hierarchical_test {
+namespace {
+
+using shm::Collective;
+using test::Memory;
+
+/// A communicator of some ranks of a World with so many ranks on each of its nodes.
+struct Layout {
+  const char* name;
+  int nodes;
+  int ranks_per_node;
+  std::vector<int> members;  ///< World ranks, in the order of the communicator
+};
+
+[[nodiscard]] std::size_t count_of(const Layout& layout) { return layout.members.size(); }
+
+/// The levels of the communicator, as its rank `rank` sees them.
+void arrange(Hierarchy& levels, const Layout& layout, std::size_t rank) {
+  std::vector<std::vector<std::size_t>> nodes;
+  std::vector<int> seen;
+  for (std::size_t m = 0; m < layout.members.size(); ++m) {
+    const int node = layout.members[m] / layout.ranks_per_node;
+    const auto found = std::ranges::find(seen, node);
+    if (found == seen.end()) {
+      seen.push_back(node);
+      nodes.push_back({m});
+    } else {
+      nodes[static_cast<std::size_t>(found - seen.begin())].push_back(m);
+    }
+  }
+  levels.arrange(std::move(nodes), rank);
+}
+
+std::int32_t value(std::size_t rank, std::size_t i) {
+  return static_cast<std::int32_t>(rank * 1'000'003 + i);
+}
+std::int32_t sum(std::size_t ranks, std::size_t i) {
+  return static_cast<std::int32_t>(ranks * (ranks - 1) / 2 * 1'000'003 + ranks * i);
+}
+
+/// Uneven shares, some of them empty: rank r gets ((r + 1) mod 3) * unit.
+std::vector<std::size_t> uneven(std::size_t ranks, std::size_t unit) {
+  std::vector<std::size_t> counts;
+  for (std::size_t r = 0; r < ranks; ++r) counts.push_back((r + 1) % 3 * unit);
+  return counts;
+}
+std::size_t before(const std::vector<std::size_t>& counts, std::size_t rank) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank),
+                         std::size_t{0});
+}
+
+// Parameters: memory, layout.
+class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout>> {
+ protected:
+  using Ints = std::pmr::vector<std::int32_t>;
+
+  [[nodiscard]] static const Layout& layout() { return std::get<1>(GetParam()); }
+  [[nodiscard]] static std::size_t ranks() { return count_of(layout()); }
+  [[nodiscard]] static test::World world() {
+    WorldOptions options = test::quick_options();
+    options.fabric.name = "shm";
+    options.fabric.fake_nodes = layout().nodes;
+    return test::World(layout().nodes * layout().ranks_per_node, options);
+  }
+  /// What a rank of the communicator works with.
+  struct Rank {
+    World& world;
+    Communicator& comm;
+    std::size_t rank;
+
+    [[nodiscard]] Ints ints(std::size_t count, std::int32_t filled = -1) const {
+      return Ints(count, filled, test::resource(world, std::get<0>(GetParam())));
+    }
+    [[nodiscard]] Ints values(std::size_t count) const {
+      Ints data = ints(count);
+      for (std::size_t i = 0; i < count; ++i) data[i] = value(rank, i);
+      return data;
+    }
+  };
+  template <typename Body>
+  static void run(Body body) {
+    world().run([&](World& world) { run_member(world, body); });
+  }
+  template <typename Body>
+  static void run_member(World& world, Body& body) {
+    const auto& members = layout().members;
+    const auto found = std::ranges::find(members, world.rank());
+    const int key = static_cast<int>(found - members.begin());
+    Communicator comm = world.communicator().split(found == members.end() ? 1 : 0, key);
+    if (found == members.end()) return;
+    Rank rank{world, comm, static_cast<std::size_t>(key)};
+    body(rank);
+  }
+  /// Of short data, of data in several shards, and of several blocks.
+  [[nodiscard]] static std::vector<std::size_t> counts() { return {0, 1, 7, 5'003, 600'003}; }
+};
+
+// Counts what differs: one message for millions of elements.
+template <typename Expected>
+testing::AssertionResult holds(std::span<const std::int32_t> data, Expected expected) {
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    if (data[i] == expected(i)) continue;
+    return testing::AssertionFailure() << "element " << i << " of " << data.size() << " is "
+                                       << data[i] << ", not " << expected(i);
+  }
+  return testing::AssertionSuccess();
+}
+
+TEST_P(HierarchicalTest, AllreduceSumsBlockByBlock) {
+  run([](Rank& at) {
+    for (const std::size_t count : counts()) {
+      Ints data = at.values(count);
+      Ints out = at.ints(count);
+
+      at.comm.allreduce<std::int32_t>(data, std::span(out)).wait();
+      const std::uint64_t operations = at.world.counters().operations;
+      at.comm.allreduce(std::span(data)).wait();
+
+      EXPECT_TRUE(holds(out, [](std::size_t i) { return sum(ranks(), i); }));
+      EXPECT_TRUE(holds(data, [](std::size_t i) { return sum(ranks(), i); }));
+      EXPECT_EQ(at.world.counters().operations - operations, 1U);
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, BroadcastAndReduceWithAllRoots) {
+  run([](Rank& at) {
+    for (const std::size_t count : counts()) {
+      for (std::size_t root = 0; root < ranks(); ++root) {
+        if (count > 10'000 && root != ranks() / 2) continue;
+        Ints data = at.values(count);
+        Ints total = at.ints(at.rank == root ? count : 0);
+        const std::uint64_t operations = at.world.counters().operations;
+
+        at.comm.reduce<std::int32_t>(data, std::span(total), static_cast<int>(root)).wait();
+        at.comm.broadcast(std::span(data), static_cast<int>(root)).wait();
+
+        EXPECT_TRUE(holds(data, [&](std::size_t i) { return value(root, i); })) << root;
+        EXPECT_TRUE(holds(total, [](std::size_t i) { return sum(ranks(), i); })) << root;
+        EXPECT_EQ(at.world.counters().operations - operations, 2U);
+      }
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, ReduceInPlaceAtTheRoot) {
+  run([](Rank& at) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{600'001}}) {
+      const std::size_t root = ranks() - 1;
+      Ints data = at.values(count);
+      const std::span<std::int32_t> result =
+          at.rank == root ? std::span(data) : std::span<std::int32_t>();
+
+      at.comm.reduce<std::int32_t>(data, result, static_cast<int>(root)).wait();
+
+      EXPECT_TRUE(holds(data, [&](std::size_t i) {
+        return at.rank == root ? sum(ranks(), i) : value(at.rank, i);
+      }));
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, AllgatherOfEqualShares) {
+  run([](Rank& at) {
+    for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
+      const Ints given = at.values(count);
+      Ints all = at.ints(count * ranks());
+      Ints in_place = at.ints(count * ranks());
+      std::ranges::copy(given, in_place.begin() + static_cast<std::ptrdiff_t>(at.rank * count));
+
+      at.comm.allgather<std::int32_t>(given, std::span(all)).wait();
+      at.comm
+          .allgather<std::int32_t>(std::span(in_place).subspan(at.rank * count, count),
+                                   std::span(in_place))
+          .wait();
+
+      const auto expected = [&](std::size_t i) { return value(i / count, i % count); };
+      EXPECT_TRUE(holds(all, expected));
+      EXPECT_TRUE(holds(in_place, expected));
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, AllgatherOfListedShares) {
+  run([](Rank& at) {
+    for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
+      const std::vector<std::size_t> shares = uneven(ranks(), unit);
+      const Ints given = at.values(shares[at.rank]);
+      Ints all = at.ints(before(shares, ranks()));
+
+      at.comm.allgather<std::int32_t>(given, std::span(all), shares).wait();
+
+      for (std::size_t r = 0; r < ranks(); ++r) {
+        EXPECT_TRUE(holds(std::span(all).subspan(before(shares, r), shares[r]),
+                          [&](std::size_t i) { return value(r, i); }))
+            << "of rank " << r;
+      }
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, ReduceScatterOfEqualShares) {
+  run([](Rank& at) {
+    for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
+      Ints data = at.values(count * ranks());
+      Ints own = at.ints(count);
+      const std::size_t first = at.rank * count;
+
+      at.comm.reduce_scatter<std::int32_t>(data, std::span(own)).wait();
+      at.comm.reduce_scatter<std::int32_t>(data, std::span(data).subspan(first, count)).wait();
+
+      const auto expected = [&](std::size_t i) { return sum(ranks(), first + i); };
+      EXPECT_TRUE(holds(own, expected));
+      EXPECT_TRUE(holds(std::span(data).subspan(first, count), expected));
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, ReduceScatterOfListedShares) {
+  run([](Rank& at) {
+    for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
+      const std::vector<std::size_t> shares = uneven(ranks(), unit);
+      const Ints data = at.values(before(shares, ranks()));
+      Ints own = at.ints(shares[at.rank]);
+
+      at.comm.reduce_scatter<std::int32_t>(data, std::span(own), ReduceOp::sum, shares).wait();
+
+      EXPECT_TRUE(
+          holds(own, [&](std::size_t i) { return sum(ranks(), before(shares, at.rank) + i); }));
+    }
+  });
+}
+
+// Columns of an image: rows with gaps, of few and of many bytes.
+TEST_P(HierarchicalTest, AllgatherAndReduceScatterOfRows) {
+  run([](Rank& at) {
+    for (const std::size_t rows : {3U, 20'001U}) {
+      const std::vector<std::size_t> shares = uneven(ranks(), 2);
+      const std::size_t own = shares[at.rank];
+      const std::size_t all = before(shares, ranks());
+      const Ints narrow = at.values(rows * own);
+      Ints wide = at.ints(rows * (all + 1));
+      Ints back = at.ints(rows * (own + 2));
+
+      at.comm
+          .allgather(Strided<const std::int32_t>(narrow.data(), rows, own, own),
+                     Strided<std::int32_t>(wide.data(), rows, all, all + 1), shares)
+          .wait();
+      at.comm
+          .reduce_scatter(Strided<const std::int32_t>(wide.data(), rows, all, all + 1),
+                          Strided<std::int32_t>(back.data(), rows, own, own + 2), ReduceOp::sum,
+                          shares)
+          .wait();
+
+      std::size_t wrong = 0;
+      for (std::size_t row = 0; row < rows; ++row) {
+        for (std::size_t r = 0; r < ranks(); ++r) {
+          for (std::size_t c = 0; c < shares[r]; ++c) {
+            const std::int32_t expected = value(r, row * shares[r] + c);
+            wrong += wide[row * (all + 1) + before(shares, r) + c] == expected ? 0U : 1U;
+            if (r != at.rank) continue;
+            const auto total = static_cast<std::int32_t>(ranks()) * expected;
+            wrong += back[row * (own + 2) + c] == total ? 0U : 1U;
+          }
+        }
+        wrong += wide[row * (all + 1) + all] == -1 ? 0U : 1U;
+        wrong += back[row * (own + 2) + own] == -1 ? 0U : 1U;
+      }
+      EXPECT_EQ(wrong, 0U) << rows;
+    }
+  });
+}
+
+TEST_P(HierarchicalTest, AlltoallOfShortAndOfLongParts) {
+  run([](Rank& at) {
+    for (const std::size_t count : {0U, 1U, 9U, 1'001U}) {
+      const Ints given = at.values(count * ranks());
+      Ints taken = at.ints(count * ranks());
+
+      at.comm.alltoall<std::int32_t>(given, std::span(taken)).wait();
+
+      EXPECT_TRUE(holds(
+          taken, [&](std::size_t i) { return value(i / count, at.rank * count + i % count); }));
+    }
+  });
+}
+
+// All at once: what one does on the nodes meets what others do there.
+TEST_P(HierarchicalTest, AllOfThemMayBeOutstandingTogether) {
+  run([](Rank& at) {
+    for (const std::size_t count : {std::size_t{5}, std::size_t{10'003}}) {
+      const Ints given = at.values(count * ranks());
+      const auto share = std::span(given).first(count);
+      const int last = static_cast<int>(ranks()) - 1;
+      const bool is_last = at.rank == ranks() - 1;
+      Ints reduced = at.values(count);
+      Ints sent = at.values(count);
+      Ints total = at.ints(is_last ? count : 0);
+      Ints gathered = at.ints(count * ranks());
+      Ints scattered = at.ints(count);
+      Ints exchanged = at.ints(count * ranks());
+      Ints collected = at.ints(is_last ? count * ranks() : 0);
+      std::vector<Request> requests;
+      requests.push_back(at.comm.broadcast(std::span(sent), last));
+      requests.push_back(at.comm.allreduce(std::span(reduced)));
+      requests.push_back(at.comm.barrier());
+      requests.push_back(at.comm.gather<std::int32_t>(share, std::span(collected), last));
+      requests.push_back(at.comm.reduce<std::int32_t>(share, std::span(total), last));
+      requests.push_back(at.comm.allgather<std::int32_t>(share, std::span(gathered)));
+      requests.push_back(at.comm.alltoall<std::int32_t>(given, std::span(exchanged)));
+      requests.push_back(at.comm.reduce_scatter<std::int32_t>(given, std::span(scattered)));
+      requests.push_back(at.comm.barrier());
+
+      if (at.rank % 2 == 0) std::ranges::reverse(requests);
+      wait_all(requests);
+
+      const auto of_all = [&](std::size_t i) { return value(i / count, i % count); };
+      EXPECT_TRUE(holds(sent, [&](std::size_t i) { return value(ranks() - 1, i); }));
+      EXPECT_TRUE(holds(reduced, [](std::size_t i) { return sum(ranks(), i); }));
+      EXPECT_TRUE(holds(total, [](std::size_t i) { return sum(ranks(), i); }));
+      EXPECT_TRUE(holds(collected, of_all));
+      EXPECT_TRUE(holds(gathered, of_all));
+      EXPECT_TRUE(holds(
+          exchanged, [&](std::size_t i) { return value(i / count, at.rank * count + i % count); }));
+      EXPECT_TRUE(
+          holds(scattered, [&](std::size_t i) { return sum(ranks(), at.rank * count + i); }));
+    }
+  });
+}
+
+// Joined in one order everywhere, whoever comes first.
+TEST_P(HierarchicalTest, SumsOfFloatsHaveTheSameBitsEverywhereAndAgain) {
+  run([](Rank& at) {
+    constexpr std::size_t count = 100'007;
+    std::vector<float> given(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      given[i] = 0.1F * static_cast<float>(at.rank + 1) + 1e-3F * static_cast<float>(i);
+    }
+    std::vector<float> first(count);
+    std::vector<float> second(count);
+    std::vector<float> all(count * ranks());
+
+    at.comm.allreduce<float>(given, std::span(first)).wait();
+    at.comm.allreduce<float>(given, std::span(second)).wait();
+    at.comm.allgather<float>(first, std::span(all)).wait();
+
+    EXPECT_EQ(first, second);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) wrong += all[i] == first[i % count] ? 0U : 1U;
+    EXPECT_EQ(wrong, 0U);
+  });
+}
+
+// What each collective posts, for the closed form.
+Posted posted_of(Collective collective, std::size_t ranks, std::size_t count) {
+  const std::size_t bytes = count * sizeof(std::int32_t);
+  const bool reduces_shares = collective == Collective::reduce_scatter;
+  const bool exchanges = collective == Collective::alltoall;
+  const std::size_t in = reduces_shares || exchanges ? ranks * bytes : bytes;
+  const std::size_t out = collective == Collective::allgather || exchanges ? ranks * bytes : bytes;
+  Posted posted;
+  posted.fingerprint = {.collective = collective, .type = ElementType::i32, .root = 1};
+  posted.input = {nullptr, ElementType::i32, 1, in, in};
+  posted.output = {nullptr, ElementType::i32, 1, out, out};
+  posted.row_bytes_each = bytes;
+  return posted;
+}
+
+constexpr Collective hierarchical_collectives[] = {
+    Collective::allreduce,      Collective::reduce,  Collective::broadcast, Collective::allgather,
+    Collective::reduce_scatter, Collective::barrier, Collective::alltoall};
+
+TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
+  run([](Rank& at) {
+    Hierarchy levels;
+    arrange(levels, layout(), at.rank);
+    for (const std::size_t count : {3U, 10'003U, 100'001U}) {
+      const Ints in = at.values(count * ranks());
+      Ints out = at.ints(count * ranks());
+      const auto one = std::span(in).first(count);
+      const auto result = std::span(out).first(count);
+      for (const Collective collective : hierarchical_collectives) {
+        if (collective == Collective::alltoall && count > 3) continue;  // flat
+        const Counters begin = at.world.counters();
+        Request request;
+        switch (collective) {
+          case Collective::allreduce:
+            request = at.comm.allreduce<std::int32_t>(one, result);
+            break;
+          case Collective::reduce:
+            request = at.comm.reduce<std::int32_t>(
+                one, at.rank == 1 ? result : std::span<std::int32_t>(), 1);
+            break;
+          case Collective::broadcast:
+            request = at.comm.broadcast(result, 1);
+            break;
+          case Collective::allgather:
+            request = at.comm.allgather<std::int32_t>(one, std::span(out));
+            break;
+          case Collective::reduce_scatter:
+            request = at.comm.reduce_scatter<std::int32_t>(in, result);
+            break;
+          case Collective::alltoall:
+            request = at.comm.alltoall<std::int32_t>(in, std::span(out));
+            break;
+          default:
+            request = at.comm.barrier();
+        }
+        request.wait();
+
+        const Counters end = at.world.counters();
+        EXPECT_EQ((test::LinkTraffic{end.fabric_messages - begin.fabric_messages,
+                                     end.fabric_bytes - begin.fabric_bytes}),
+                  test::hierarchical_traffic_of(posted_of(collective, ranks(), count), levels,
+                                                AlgorithmTable(), Group().segment_bytes))
+            << "collective " << static_cast<int>(collective) << " of " << count << ", rank "
+            << at.rank;
+      }
+    }
+  });
+}
+
+// The closed forms of all ranks together are what has to cross.
+TEST_P(HierarchicalTest, CrossesTheNetworkOncePerNode) {
+  for (const std::size_t count : {3U, 10'003U, 100'001U}) {
+    const std::size_t bytes = count * sizeof(std::int32_t);
+    for (const Collective collective : hierarchical_collectives) {
+      std::uint64_t sent = 0;
+      std::size_t others = 0;  // nodes
+      std::size_t crossing = 0;
+      for (std::size_t rank = 0; rank < ranks(); ++rank) {
+        Hierarchy levels;
+        arrange(levels, layout(), rank);
+        others = levels.nodes.size() - 1;
+        crossing += ranks() - levels.members_here().size();
+        sent += test::hierarchical_traffic_of(posted_of(collective, ranks(), count), levels,
+                                              AlgorithmTable::parse("ring:0-max"),
+                                              Group().segment_bytes)
+                    .bytes;
+      }
+      switch (collective) {
+        case Collective::allreduce:
+          EXPECT_EQ(sent, 2 * others * bytes);
+          break;
+        case Collective::allgather:
+        case Collective::reduce_scatter:
+          EXPECT_EQ(sent, others * ranks() * bytes);
+          break;
+        case Collective::alltoall:
+          EXPECT_EQ(sent, crossing * bytes);
+          break;
+        case Collective::barrier:
+          EXPECT_EQ(sent, 0U);
+          break;
+        default:
+          EXPECT_EQ(sent, others * bytes);
+      }
+    }
+  }
+}
+
+// Posts one collective of `count` elements for each rank.
+Request post(Communicator& comm, Collective collective, std::span<const std::int32_t> in,
+             std::span<std::int32_t> out, std::size_t count, int root) {
+  switch (collective) {
+    case Collective::allreduce:
+      return comm.allreduce<std::int32_t>(in.first(count), out.first(count));
+    case Collective::reduce:
+      return comm.reduce<std::int32_t>(in.first(count), out.first(count), root);
+    case Collective::broadcast:
+      return comm.broadcast(out.first(count), root);
+    case Collective::allgather:
+      return comm.allgather<std::int32_t>(in.first(count), out);
+    case Collective::reduce_scatter:
+      return comm.reduce_scatter<std::int32_t>(in, out.first(count));
+    case Collective::alltoall:
+      return comm.alltoall<std::int32_t>(in, out);
+    default:
+      return comm.barrier();
+  }
+}
+
+// Parameters: collective, elements.
+class HierarchicalFaultsTest : public testing::TestWithParam<std::tuple<Collective, std::size_t>> {
+ protected:
+  static constexpr int ranks = 5;  // on 3 nodes
+  [[nodiscard]] static test::World world() {
+    WorldOptions options = test::quick_options();
+    options.fabric = {.name = "shm", .fake_nodes = 3};
+    return test::World(ranks, options);
+  }
+};
+
+TEST_P(HierarchicalFaultsTest, NamesTheRankThatIsMissing) {
+  const auto [collective, count] = GetParam();
+  for (const int absent : {0, 1, ranks - 1}) {
+    world().run_without(absent, [&, which = collective, n = count](World& world) {
+      const std::vector<std::int32_t> in(n * ranks, 1);
+      std::vector<std::int32_t> out(n * ranks);
+      // Who needs nothing of the absent rank may be done before.
+      Request first = post(world.communicator(), which, in, out, n, 2);
+      Request request;
+      try {
+        first.wait();
+        request = world.communicator().barrier();
+        request.wait();
+        ADD_FAILURE() << "nothing failed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+        EXPECT_EQ(error.detail().rank, absent) << error.what();
+      }
+    });
+  }
+}
+
+TEST_P(HierarchicalFaultsTest, NamesAMismatch) {
+  const auto [collective, count] = GetParam();
+  world().run([&, which = collective, n = count](World& world) {
+    const std::vector<std::int32_t> in(n * ranks, 1);
+    std::vector<std::int32_t> out(n * ranks);
+    Communicator& comm = world.communicator();
+    // One rank of the first node posts something else.
+    Request first = world.rank() == 1 ? comm.allreduce(std::span(out).first(n + 1))
+                                      : post(comm, which, in, out, n, 2);
+    try {
+      first.wait();
+      comm.barrier().wait();
+      ADD_FAILURE() << "nothing failed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
+      EXPECT_NE(std::string(error.what()).find("posted different operations"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST_P(HierarchicalFaultsTest, EndsAtTheDeadlineWhenARankPostsNothing) {
+  const auto [collective, count] = GetParam();
+  WorldOptions options = test::quick_options();
+  options.fabric = {.name = "shm", .fake_nodes = 3};
+  options.deadline = std::chrono::milliseconds(300);
+  test::World(ranks, options).run([&, which = collective, n = count](World& world) {
+    const std::vector<std::int32_t> in(n * ranks, 1);
+    std::vector<std::int32_t> out(n * ranks);
+    try {
+      // The last rank waits for a message that nobody sends.
+      Request request = world.rank() == ranks - 1
+                            ? world.communicator().recv(std::span(out).first(n), 0, 7)
+                            : post(world.communicator(), which, in, out, n, 2);
+      request.wait();
+      world.communicator().barrier().wait();
+      ADD_FAILURE() << "nothing failed";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == Errc::deadline_exceeded || error.code() == Errc::peer_lost)
+          << error.what();
+    }
+  });
+}
+
+std::vector<Layout> layouts() {
+  return {
+      {"TwoAndTwo", 2, 2, {0, 1, 2, 3}},
+      {"TwoAndTwoInterleaved", 2, 2, {0, 2, 1, 3}},
+      {"OneAndThree", 2, 3, {0, 3, 4, 5}},
+      {"ThreeTwoOne", 3, 3, {0, 1, 2, 3, 4, 6}},
+      {"ThreeTwoOneInterleaved", 3, 3, {6, 3, 0, 1, 4, 2}},
+      {"ThreeTimesTwo", 3, 2, {0, 1, 2, 3, 4, 5}},
+  };
+}
+
+std::string name_of_case(const testing::TestParamInfo<std::tuple<Memory, Layout>>& info) {
+  return std::string(std::get<1>(info.param).name) + test::name_of(std::get<0>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(ShmNodes, HierarchicalTest,
+                         testing::Combine(testing::Values(Memory::arena, Memory::ordinary),
+                                          testing::ValuesIn(layouts())),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(ShmNodes, HierarchicalFaultsTest,
+                         testing::Combine(testing::ValuesIn(hierarchical_collectives),
+                                          testing::Values(std::size_t{3}, std::size_t{200'003})));
+
+}  // namespace
+}  // namespace rondo::transport::hierarchical_test

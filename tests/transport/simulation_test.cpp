@@ -1,0 +1,100 @@
+// Collectives over links with many ranks, simulated. `simulate-collectives check` does the same for
+// all numbers of ranks up to 512, and for 1,024, 2,048 and 4,096.
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/link_data.hpp"
+#include "support/simulated_collectives.hpp"
+#include "support/simulated_ranks.hpp"
+
+namespace rondo::transport::simulation_test {
+namespace {
+
+using test::Ints;
+using test::SimulatedRanks;
+
+TEST(SimulatedCollectiveTest, UsesEveryElementOnceAndSendsWhatTheClosedFormSays) {
+  std::vector<std::size_t> sizes{63, 64, 65, 100};
+  for (std::size_t ranks = 1; ranks <= 24; ++ranks) sizes.push_back(ranks);
+  for (const test::SimulatedCollective& collective : test::simulated_collectives()) {
+    for (const std::size_t ranks : sizes) {
+      EXPECT_NO_THROW(collective.check(ranks)) << collective.name << " of " << ranks << " ranks";
+    }
+  }
+}
+
+class SimulatedTimeTest : public testing::Test {
+ protected:
+  // When the last rank is done.
+  static double seconds(const SimulatedRanks::Options& options, const Algorithm& algorithm,
+                        std::size_t ranks, std::size_t elements, double reduced_share = 0.0) {
+    SimulatedRanks simulated(ranks, options);
+    test::Buffers<std::int32_t> data = test::link_inputs(ranks, elements);
+    std::vector<Posted> posted;
+    for (Ints& mine : data) {
+      posted.push_back(
+          test::posted_of(shm::Collective::allreduce, test::input_of(mine), test::output_of(mine)));
+    }
+    const std::vector<double> ends = simulated.run(algorithm, posted, reduced_share);
+    return *std::ranges::max_element(ends);
+  }
+};
+
+TEST_F(SimulatedTimeTest, OfARingIsItsClosedForm) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 1,
+                   .between_nodes = {.latency = 3.0, .per_byte = 0.25},
+                   .per_reduced_byte = 0.5};
+  // 16 elements for each rank: chunks of one line, 64 bytes.
+  const double step = 3.0 + 64 * 0.25;
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::ring, 8, 128), 14 * step);
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::ring, 8, 128, 0.5), 14 * (step + 16));
+}
+
+TEST_F(SimulatedTimeTest, OfDoublingIsItsClosedForm) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 1, .between_nodes = {.latency = 3.0, .per_byte = 0.25}};
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 8, 4), 3 * (3.0 + 4));
+}
+
+TEST_F(SimulatedTimeTest, RanksOfANodeShareItsPort) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 4,
+                   .between_nodes = {.latency = 1.0, .per_byte = 1.0},
+                   .inside_node = {.latency = 0.0, .per_byte = 0.0}};
+  // Two nodes: in the last round of doubling all four ranks of a node send 16 bytes to the other.
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 8, 4), 1.0 + 4 * 16);
+}
+
+TEST_F(SimulatedTimeTest, GroupsOfShardOwnersRunAtTheSameTime) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 2, .between_nodes = {.latency = 3.0, .per_byte = 0.25}};
+  options.groups = 2;
+  // Two rings of four ranks each share the ports: while a message of one is under way, the port
+  // sends one of the other. So the latency counts once, and 6 steps of two chunks of 64 bytes.
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::ring, 8, 64), 3.0 + 2 * 6 * 16);
+}
+
+// A rank that posts nothing of what the others wait for.
+TEST(SimulatedRanksTest, ThatWaitForEverAreNamed) {
+  SimulatedRanks simulated(2, {});
+  Ints data(1);
+  std::vector<Posted> posted(
+      2, test::posted_of(shm::Collective::broadcast, test::input_of(data), test::output_of(data)));
+  posted[0].fingerprint.root = 1;
+  posted[1].fingerprint.root = 0;
+
+  EXPECT_THAT([&] { simulated.run(algorithms::tree_broadcast, posted); },
+              testing::ThrowsMessage<std::runtime_error>(
+                  testing::HasSubstr("rank 0 waits for rank 1; rank 1 waits for rank 0")));
+}
+
+}  // namespace
+}  // namespace rondo::transport::simulation_test

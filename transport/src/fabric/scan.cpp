@@ -1,0 +1,144 @@
+// Scan and exscan: every rank gets the reduction over the ranks up to it, or up to the one before.
+//
+// By distance doubling: in round k a rank sends what it holds of the run of 2^k ranks that ends
+// with it to the rank 2^k places after it, and joins what comes from 2^k places before it, which is
+// of the run before its own. After log2 P rounds its run begins at rank 0. A rank sends at most n
+// bytes in each round, whole: it is meant for what is short. Runs are joined in rank order, so the
+// result depends on nothing but the ranks' data; which runs are joined differs from rank to rank,
+// so sums of floating point may be rounded differently from those of allreduce.
+//
+// These run by messages inside a node, too. An exscan keeps the run without its own data in the
+// output, and the run that it sends in scratch. The output of rank 0 is left as it is.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "collective/algorithms.hpp"
+#include "collective/blocks.hpp"
+#include "core/channel.hpp"
+#include "fabric/schedules.hpp"
+#include "reduce/reduce.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using shm::Collective;
+
+class Scan final : public Operation {
+ public:
+  Scan(Group& group, const Posted& posted);
+  Progress step(Group& group, const Posted& posted) override;
+  [[nodiscard]] bool waits_for(const Group& /*group*/, std::size_t member) const override {
+    return receive_.waits_for(member) || send_.waits_for(member);
+  }
+
+ private:
+  // The bytes that one step joins.
+  static constexpr std::size_t join_bytes = std::size_t{256} << 10U;
+
+  enum class State : std::uint8_t {
+    begin_round,
+    exchange,  // with the ranks 2^round_ before and after
+    join,      // what was received with what is held
+    copy,      // rank 0 is the whole of its scan
+    done,
+  };
+
+  [[nodiscard]] State begin_round(const Group& group, const Posted& posted);
+  [[nodiscard]] State join(const Posted& posted);
+
+  Reduction reduce_;
+  bool exclusive_;
+  std::size_t bytes_;
+  const std::byte* held_;          // this rank's run
+  std::span<std::byte> received_;  // the run before it
+  std::byte* sum_ = nullptr;       // where the two are joined
+  std::size_t round_ = 0;
+  std::size_t joined_ = 0;  // bytes of the running join
+  State state_ = State::begin_round;
+  OwnCopy own_;
+  Message send_;
+  Message receive_;
+};
+
+Scan::Scan(Group& group, const Posted& posted)
+    : reduce_(find_partial_reduction(posted.fingerprint.type, posted.fingerprint.op)),
+      exclusive_(posted.fingerprint.collective == Collective::exscan),
+      bytes_(posted.input.bytes()),
+      held_(posted.input.data),
+      sum_(posted.output.data) {
+  if (group.index() == 0 || bytes_ == 0) return;
+  const std::span<std::byte> scratch = group.scratch.take(exclusive_ ? 2 * bytes_ : bytes_);
+  received_ = scratch.first(bytes_);
+  if (exclusive_) sum_ = scratch.last(bytes_).data();
+}
+
+Progress Scan::step(Group& group, const Posted& posted) {
+  switch (state_) {
+    case State::begin_round:
+      state_ = begin_round(group, posted);
+      break;
+    case State::exchange:
+      if (!send_.ended() || !receive_.ended()) return Progress::idle;
+      state_ = group.index() >= std::size_t{1} << round_ ? join(posted) : State::begin_round;
+      if (state_ == State::begin_round) round_ += 1;
+      break;
+    case State::join:
+      state_ = join(posted);
+      if (state_ == State::begin_round) round_ += 1;
+      break;
+    case State::copy:
+      if (!own_.step(posted.output, posted.input)) state_ = State::done;
+      break;
+    case State::done:
+      break;
+  }
+  return state_ == State::done ? Progress::done : Progress::moved;
+}
+
+// Ranks near the ends of the group have nobody to send to, or to receive from.
+Scan::State Scan::begin_round(const Group& group, const Posted& posted) {
+  const std::size_t distance = std::size_t{1} << round_;
+  if (bytes_ == 0 || distance >= group.count()) {
+    return group.index() == 0 && !exclusive_ && bytes_ > 0 ? State::copy : State::done;
+  }
+  if (group.index() >= distance) {
+    receive_.receive(*group.channel, group.index() - distance, posted.sequence, round_, received_);
+  }
+  if (group.index() + distance < group.count()) {
+    send_.send(*group.channel, group.index() + distance, posted.sequence, round_, {held_, bytes_});
+  }
+  joined_ = 0;
+  return State::exchange;
+}
+
+// Joins a part: the received run comes first. The first that is received is also the first of an
+// exscan, and later ones come before what its output has.
+Scan::State Scan::join(const Posted& posted) {
+  const std::size_t element_bytes = size_of(posted.fingerprint.type);
+  const std::size_t end = std::min(bytes_, joined_ + join_bytes);
+  const std::byte* sources[] = {received_.data(), held_};
+  reduce_(sources, 2, &sum_, 1, joined_ / element_bytes, end / element_bytes);
+  if (exclusive_) {
+    std::byte* const output = posted.output.data;
+    if (round_ == 0) {
+      std::copy(received_.data() + joined_, received_.data() + end, output + joined_);
+    } else {
+      sources[1] = output;
+      reduce_(sources, 2, &output, 1, joined_ / element_bytes, end / element_bytes);
+    }
+  }
+  joined_ = end;
+  if (joined_ < bytes_) return State::join;
+  held_ = sum_;
+  return State::begin_round;
+}
+
+}  // namespace
+
+constexpr Algorithm algorithms::scan =
+    algorithm_of<Scan>(Protocol::links, &is_one_of<Collective::scan, Collective::exscan>);
+
+}  // namespace rondo::transport
