@@ -141,6 +141,15 @@ TEST(CombinationsTest, AnOverlappedAverageLeavesMomenta) {
   }
 }
 
+TEST(CombinationsTest, NesterovNeedsAMomentum) {
+  EXPECT_THAT(refusal("synchronous",
+                      [](Experiment& e) {
+                        e.optimizer.nesterov = true;
+                        e.optimizer.momentum = 0.0;
+                      }),
+              StartsWith("optimizer.nesterov: looks ahead by the momentum"));
+}
+
 TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
   EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.update.warmup_epochs = 0.5; }),
               StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));

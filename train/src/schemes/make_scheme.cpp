@@ -136,6 +136,7 @@ SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& 
   if (choice.name == "sgd") {
     return sync::make_sgd(size,
                           {.momentum = static_cast<float>(choice.momentum),
+                           .nesterov = choice.nesterov,
                            .weight_decay = static_cast<float>(choice.weight_decay),
                            .undecayed = undecayed},
                           parts.team);
