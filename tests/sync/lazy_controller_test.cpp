@@ -129,6 +129,45 @@ TEST(LazyControllerTest, GradientsOfZeroLengthenIt) {
 }
 
 // Layer 0 turns back, layer 1 goes on: only every_layer minds, and half is not more than half.
+// 0.4 / eta iterations: 3.2, then 6.4; then less than one.
+TEST(LazyControllerTest, WindowsAreShorterAtHigherRates) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    LazyOptions options{.lazy_layers = 1, .probes = {{0, 4}}, .max_interval_rate = 0.4};
+    test::LazyRun run(world, {4, 4}, options);
+    const auto window = [&](double rate) {
+      const std::size_t before = run.windows.size();
+      while (run.windows.size() == before) run.step([](std::size_t) { return 1.0F; }, rate);
+      return run.windows.back().interval;
+    };
+    EXPECT_EQ(window(0.125), 2);
+    EXPECT_EQ(window(0.125), 3);
+    EXPECT_EQ(window(0.125), 3);
+    EXPECT_EQ(window(0.0625), 4);
+    EXPECT_EQ(window(0.0625), 5);
+    EXPECT_EQ(window(0.0625), 6);
+    EXPECT_EQ(window(0.0625), 6);
+    EXPECT_EQ(window(0.5), 1);
+    EXPECT_EQ(window(0.0), 2);
+  });
+}
+
+TEST(LazyControllerTest, ARateCapOfMuchIsNone) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    for (const std::int64_t cap : {0, 3}) {
+      LazyOptions options{.lazy_layers = 1, .probes = {{0, 4}}, .max_interval = cap};
+      test::LazyRun plain(world, {4, 4}, options);
+      options.max_interval_rate = 1e300;
+      test::LazyRun capped(world, {4, 4}, options);
+      for (int i = 0; i < 20; ++i) {
+        plain.constant_step(1.0F);
+        capped.constant_step(1.0F);
+      }
+      EXPECT_EQ(capped.intervals(), plain.intervals());
+      EXPECT_THAT(capped.arrays.parameters, testing::ElementsAreArray(plain.arrays.parameters));
+    }
+  });
+}
+
 TEST(LazyControllerTest, ProbeLooksAtTheLastLayerOnly) {
   const auto half = [](int step, std::size_t element) {
     return element >= 2 || step % 2 == 0 ? 1.0F : -1.0F;

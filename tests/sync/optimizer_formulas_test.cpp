@@ -34,6 +34,29 @@ TEST(SgdTest, FollowsItsFormula) {
   EXPECT_THAT(w, ElementsAre(-2.0F));  // v = 1.5 + 0.5 = 2
 }
 
+TEST(SgdTest, LooksAheadAsPyTorchDoes) {
+  // torch.optim.SGD: d = g + lambda w; buf = mu buf + d; w = w - lr (d + mu buf); exact in fp32.
+  const auto sgd = make_sgd(1, {.momentum = 0.5F, .nesterov = true, .weight_decay = 0.25F});
+  std::vector<float> w{8.0F};
+
+  sgd->update(0, w, std::vector<float>{4.0F}, {0.25F, 2.0});
+  EXPECT_THAT(w, ElementsAre(-1.0F));  // d = 1 + 2, buf = 3: 8 - 2 (3 + 1.5)
+
+  sgd->update(0, w, std::vector<float>{2.0F}, {0.25F, 2.0});
+  EXPECT_THAT(w, ElementsAre(-3.25F));  // d = 0.5 - 0.25, buf = 1.75: -1 - 2 (0.25 + 0.875)
+  EXPECT_THAT(sgd->state(), ElementsAre(1.75F));
+}
+
+TEST(SgdTest, WithoutMomentumNesterovIsPlain) {
+  const std::vector<float> g = random_values(100, 3);
+  std::vector<float> plain = random_values(100, 1);
+  std::vector<float> ahead = plain;
+  make_sgd(100, {.momentum = 0.0F, .weight_decay = 0.1F})->update(0, plain, g, {0.25F, 0.1});
+  make_sgd(100, {.momentum = 0.0F, .nesterov = true, .weight_decay = 0.1F})
+      ->update(0, ahead, g, {0.25F, 0.1});
+  EXPECT_THAT(ahead, ContainerEq(plain));
+}
+
 TEST(SgdTest, ScalesTheDecayAsAsked) {
   const auto sgd = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.25F});
   const auto half = make_sgd(1, {.momentum = 0.5F, .weight_decay = 0.125F});
@@ -46,24 +69,31 @@ TEST(SgdTest, ScalesTheDecayAsAsked) {
   EXPECT_EQ(w, expected);
 }
 
-TEST(SgdTest, AllInstructionSetsAgreeBitForBit) {
+/// Plain momentum, and Nesterov's.
+class SgdKernelTest : public testing::TestWithParam<decltype(&UpdateKernels::sgd)> {};
+
+TEST_P(SgdKernelTest, AllInstructionSetsAgreeBitForBit) {
   const SgdFactors factors{1.0F / 128, 0.9F, 5e-4F, 0.1F};
   for (const std::size_t size : {0U, 1U, 7U, 8U, 15U, 16U, 17U, 63U, 64U, 100U, 1001U}) {
     std::vector<float> expected_w = random_values(size, 1);
     std::vector<float> expected_v = random_values(size, 2);
     const std::vector<float> g = random_values(size, 3);
-    baseline::update_kernels.sgd({expected_w.data(), expected_v.data(), g.data()}, size, factors);
+    (baseline::update_kernels.*GetParam())({expected_w.data(), expected_v.data(), g.data()}, size,
+                                           factors);
     for (const UpdateKernels* kernels : runnable_kernels()) {
       std::vector<float> w = random_values(size, 1);
       std::vector<float> v = random_values(size, 2);
 
-      kernels->sgd({w.data(), v.data(), g.data()}, size, factors);
+      (kernels->*GetParam())({w.data(), v.data(), g.data()}, size, factors);
 
       EXPECT_THAT(w, ContainerEq(expected_w)) << kernels->instruction_set << ", " << size;
       EXPECT_THAT(v, ContainerEq(expected_v)) << kernels->instruction_set << ", " << size;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, SgdKernelTest,
+                         testing::Values(&UpdateKernels::sgd, &UpdateKernels::nesterov));
 
 TEST(SgdTest, TheKernelRoundsAfterEveryOperation) {
   std::vector<float> w = random_values(1000, 1);

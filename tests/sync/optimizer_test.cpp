@@ -251,6 +251,15 @@ INSTANTIATE_TEST_SUITE_P(
                return make_sgd(
                    size, {.weight_decay = static_cast<float>(decay), .undecayed = undecayed}, team);
              }},
+        Kind{"Nesterov", 1,
+             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
+                transport::Team* team) {
+               return make_sgd(size,
+                               {.nesterov = true,
+                                .weight_decay = static_cast<float>(decay),
+                                .undecayed = undecayed},
+                               team);
+             }},
         Kind{"Adam", 2,
              [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
                 transport::Team* team) {

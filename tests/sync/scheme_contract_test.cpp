@@ -106,6 +106,31 @@ const std::vector<UnderTest> schemes_under_test{
                 Communicator&) { return make_lazy(replica, optimizer, lazy_options(replica)); }},
     {"KStep", [](const Replica& replica, SharedOptimizer optimizer,
                  Communicator&) { return make_k_step(replica, optimizer, {.period = 4}); }},
+    {"KStepAdaptive",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 6, .period_of = adaptive(), .sums_losses = true});
+     }},
+    {"HierarchicalChangingPeriod",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
+       HierarchicalOptions options = levels(pair, MomentumKind::slowmo, LocalState::keep);
+       options.period_of = [](const RoundStart& round) { return 3 + round.index % 3; };
+       return make_hierarchical(replica, optimizer, options);
+     }},
+    {"KStepOverlapped",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4,
+                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
+                           .overlap_steps = 2});
+     }},
+    {"HierarchicalOverlapped",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
+       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
+       options.overlap_steps = 9;  // until the next average
+       return make_hierarchical(replica, optimizer, options);
+     },
+     adam},
     {"HierarchicalClassical",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
        return make_hierarchical(replica, optimizer,
@@ -172,6 +197,7 @@ class TrainingRun {
     const auto rank = static_cast<float>(world_.rank());
     for (float& statistic : arrays.statistics) statistic = 0.9F * statistic + rank;
     test::iterate(*scheme, arrays, step(), [&](std::size_t i, float w) {
+      if (i == 0) scheme->add_loss(8.0 / (1 + done) + rank);
       return 0.3F * w + 0.7F * static_cast<float>(done % 3) - rank + 0.01F * static_cast<float>(i);
     });
     ++done;

@@ -119,6 +119,37 @@ TEST(CombinationsTest, OnlyDilocoHasAnOuterRate) {
   }
 }
 
+TEST(CombinationsTest, APeriodPolicyNeedsItsNumber) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    EXPECT_THAT(
+        refusal(scheme, [](Experiment& e) { e.update.period_policy = "post_local"; }),
+        StartsWith("update.local_from_epoch: the policy \"post_local\" needs one above 0: the "
+                   "epoch from which rounds have 16 steps"));
+    EXPECT_THAT(refusal(scheme, [](Experiment& e) { e.update.period_policy = "qsr"; }),
+                StartsWith("update.qsr_alpha: the policy \"qsr\" needs one above 0"));
+  }
+}
+
+TEST(CombinationsTest, AnOverlappedAverageLeavesMomenta) {
+  for (const char* state : {"average", "reset"}) {
+    EXPECT_THAT(refusal("k_step",
+                        [&](Experiment& e) {
+                          e.update.optimizer_state = state;
+                          e.update.overlap_steps = 2;
+                        }),
+                StartsWith("update.optimizer_state: with update.overlap_steps = 2 an average"));
+  }
+}
+
+TEST(CombinationsTest, NesterovNeedsAMomentum) {
+  EXPECT_THAT(refusal("synchronous",
+                      [](Experiment& e) {
+                        e.optimizer.nesterov = true;
+                        e.optimizer.momentum = 0.0;
+                      }),
+              StartsWith("optimizer.nesterov: looks ahead by the momentum"));
+}
+
 TEST(CombinationsTest, CyclicBeginsWithAnEpoch) {
   EXPECT_THAT(refusal("cyclic", [](Experiment& e) { e.update.warmup_epochs = 0.5; }),
               StartsWith("update.warmup_epochs: 0.5 would end within an epoch"));

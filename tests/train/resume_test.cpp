@@ -167,6 +167,24 @@ TEST(ResumeTest, SoDoReplicasBetweenAverages) {
   }
 }
 
+TEST(ResumeTest, SoDoRoundsThatFollowTheLoss) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.period = 5;
+  experiment.update.period_policy = "adaptive";
+  expect_same_end(2, experiment, {1, 4, 6});
+}
+
+TEST(ResumeTest, SoDoAveragesUnderWay) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.update.period = 3;
+    experiment.update.local_period = 3;
+    experiment.update.overlap_steps = 2;
+    experiment.update.reduction_momentum = 0.5;
+    expect_same_end(2, experiment, {1, 3, 4, 6});
+  }
+}
+
 TEST(ResumeTest, SoDoAdamAndMicroBatches) {
   Experiment experiment = experiment_of("synchronous");
   experiment.optimizer.name = "adam";

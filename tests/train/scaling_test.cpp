@@ -1,5 +1,6 @@
 // Predictions of update schemes, held to numbers that were worked out by hand.
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -147,6 +148,17 @@ TEST(ScalingTest, KStepAveragesOnceInAPeriod) {
   Experiment::Update keys = scheme("k_step");
   keys.period = 8;
   expect_near(step(keys, on(4)), end + update + allreduce4(all) / 8);
+}
+
+TEST(ScalingTest, OverlappedStepsHideAnAverage) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 8;
+  keys.overlap_steps = 1;
+  const double left = std::max(0.0, allreduce4(all) - (end + update));
+  expect_near(step(keys, on(4)), end + update + left / 8);
+  keys.overlap_steps = 1'000;  // the round has 8
+  const double rest = std::max(0.0, allreduce4(all) - 8 * (end + update));
+  expect_near(step(keys, on(4)), end + update + rest / 8);
 }
 
 // Of 8 steps, 2 and 4 and 6 end with a mean of two ranks, and 8 with one of all four.

@@ -286,6 +286,52 @@ TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
   }
 }
 
+// SGD's rate is constant here, so that the policies come to rounds of 4 steps.
+TEST(TrainerSchemesTest, APeriodPolicyThatComesToAPeriodIsThatPeriod) {
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.optimizer.schedule = "constant";
+    experiment.update.period = 4;
+    experiment.update.local_period = 2;
+    const Outcome constant = train_on(3, experiment);
+    experiment.update.period = 2;
+    experiment.update.period_policy = "qsr";
+    experiment.update.qsr_alpha = 2.0 * experiment.optimizer.learning_rate;
+    EXPECT_EQ(train_on(3, experiment).parameters, constant.parameters) << scheme;
+
+    experiment.update.period = 1'000;
+    experiment.update.period_policy = "post_local";
+    experiment.update.local_from_epoch = 1'000.0;
+    const Outcome post_local = train_on(3, experiment);
+    experiment.update.period_policy = "constant";
+    experiment.update.period = experiment.update.local_period = 1;
+    EXPECT_EQ(post_local.parameters, train_on(3, experiment).parameters) << scheme;
+  }
+}
+
+// The ranks of a replica hold parts of its loss. Ranks that chose different rounds would wait for
+// each other until the deadline.
+TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.period = 6;
+  experiment.update.period_policy = "adaptive";
+  const std::uint64_t without = train_on(2, experiment).summaries.at(0).global_reductions;
+  EXPECT_GE(without, 1U);
+  experiment.grid.height = 2;
+  const Outcome outcome = train_on(4, experiment);
+  EXPECT_EQ(outcome.summaries.at(0).global_reductions, without);
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
+TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
+  Experiment experiment = learning("k_step");
+  experiment.update.period = 4;
+  experiment.update.overlap_steps = 2;
+  const Outcome outcome = train_on(2, experiment);
+  EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
 TEST(TrainerSchemesTest, AveragingLearns) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
     Experiment experiment = learning(scheme);

@@ -281,13 +281,14 @@ PackedMean::PackedMean(const Replica& replica, std::size_t state_size)
               &replica.world->arena()),
       packed_(memory_) {}
 
-void PackedMean::pack(std::span<const float> start, std::span<const float> state, float weight) {
+void PackedMean::pack(std::span<const float> parameters, std::span<const float> start,
+                      std::span<const float> state, float weight) {
   packed_ = std::span(memory_).first(replica_.parameters.size() + replica_.statistics.size() +
                                      state.size() + 1);
   if (start.empty()) {
-    std::ranges::copy(replica_.parameters, displacement().begin());
+    std::ranges::copy(parameters, displacement().begin());
   } else {
-    flat::subtract(displacement(), replica_.parameters, start);
+    flat::subtract(displacement(), parameters, start);
   }
   std::ranges::copy(replica_.statistics, statistics().begin());
   std::ranges::copy(state, this->state().begin());
@@ -295,10 +296,16 @@ void PackedMean::pack(std::span<const float> start, std::span<const float> state
   packed_.back() = weight;
 }
 
+void PackedMean::post(transport::Communicator& group) {
+  request_ = group.allreduce(packed_);
+  ranks_ = group.size();
+}
+
 // Divided by what has arrived: the sum of the ranks' weights lies behind the values.
-void PackedMean::reduce(transport::Communicator& group) {
-  group.allreduce(packed_).wait();
-  flat::scale(statistics(), static_cast<float>(1.0 / group.size()));
+void PackedMean::wait() {
+  if (ranks_ == 0) return;
+  request_.wait();
+  flat::scale(statistics(), static_cast<float>(1.0 / std::exchange(ranks_, 0)));
   if (has_weight()) weigh(static_cast<float>(1.0 / static_cast<double>(packed_.back())));
 }
 

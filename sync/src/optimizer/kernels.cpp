@@ -24,6 +24,19 @@ void update_sgd(const SgdArrays& arrays, std::size_t size, const SgdFactors& fac
   }
 }
 
+// d = scale*g + lambda*w;  v = mu*v + d;  w = w - eta*(d + mu*v)
+void update_nesterov(const SgdArrays& arrays, std::size_t size, const SgdFactors& factors) {
+  float* __restrict parameters = arrays.parameters;
+  float* __restrict velocity = arrays.velocity;
+  const float* __restrict gradients = arrays.gradients;
+  const auto [scale, momentum, decay, rate] = factors;
+  for (std::size_t i = 0; i < size; ++i) {
+    const float gradient = scale * gradients[i] + decay * parameters[i];
+    velocity[i] = momentum * velocity[i] + gradient;
+    parameters[i] = parameters[i] - rate * (gradient + momentum * velocity[i]);
+  }
+}
+
 // As AdamOptions says, for Adam and AdamW in one: either `decay` is 0 or `shrink` is 1.
 void update_adam(const AdamArrays& arrays, std::size_t size, const AdamFactors& factors) {
   float* __restrict parameters = arrays.parameters;
@@ -46,6 +59,7 @@ void update_adam(const AdamArrays& arrays, std::size_t size, const AdamFactors& 
 
 }  // namespace
 
-const UpdateKernels update_kernels{RONDO_TEXT(RONDO_SYNC_INSTRUCTION_SET), update_sgd, update_adam};
+const UpdateKernels update_kernels{RONDO_TEXT(RONDO_SYNC_INSTRUCTION_SET), update_sgd,
+                                   update_nesterov, update_adam};
 
 }  // namespace rondo::sync::RONDO_SYNC_INSTRUCTION_SET

@@ -46,6 +46,7 @@ struct AdamArrays {
 struct UpdateKernels {
   const char* instruction_set;
   void (*sgd)(const SgdArrays& arrays, std::size_t size, const SgdFactors& factors);
+  void (*nesterov)(const SgdArrays& arrays, std::size_t size, const SgdFactors& factors);
   void (*adam)(const AdamArrays& arrays, std::size_t size, const AdamFactors& factors);
 };
 

@@ -15,7 +15,8 @@ class Sgd final : public FlatOptimizer {
       : FlatOptimizer("sgd", size, 1, options.undecayed, team),
         momentum_(options.momentum),
         weight_decay_(options.weight_decay),
-        kernel_(runnable_kernels().back()->sgd) {}
+        kernel_(options.nesterov ? runnable_kernels().back()->nesterov
+                                 : runnable_kernels().back()->sgd) {}
 
   void update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
               const Update& update) override {

@@ -4,21 +4,29 @@
 // all ranks held when the round began, and not its parameters: so averages of ranks that agree are
 // exact, and a reduction momentum can act on the mean displacement. Everything that a reduction
 // writes is a copy in the arena. A lost rank leaves the model as it was.
+//
+// With overlap the average of a round travels while the next one computes. The round then begins
+// from the rank's own parameters; what it has moved until the average arrives is moved again from
+// the new W.
 
 #include "schemes/averaging.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory_resource>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
+#include "schemes/average_under_way.hpp"
 
 namespace rondo::sync {
 namespace {
@@ -76,6 +84,11 @@ AveragingSchedule::AveragingSchedule(std::string_view scheme, std::int64_t perio
     faster = levels_[i].period;
   }
   check_period(name + ": the global period", period_, faster);
+}
+
+// Each level's period is a multiple of the first one's.
+bool AveragingSchedule::is_level_due_after(std::int64_t steps) const noexcept {
+  return !levels_.empty() && steps % levels_.front().period == 0;
 }
 
 transport::Communicator* AveragingSchedule::group_due_after(std::int64_t steps) const noexcept {
@@ -152,19 +165,27 @@ struct Progress {
   std::int64_t steps = 0;        ///< done in it
   std::int64_t samples = 0;      ///< of all ranks, in those
   std::int64_t own_samples = 0;  ///< of this rank
+  std::int64_t period = 0;       ///< steps that the round has
+  double own_loss = 0.0;         ///< of this rank's samples in the round
+  double loss = 0.0;             ///< mean of all ranks' samples in the round before
+  double first_loss = 0.0;       ///< in the first round
 
   void write(ByteWriter& writer) const {
     writer.put(started);
-    for (const std::int64_t value : {updates, round, steps, samples, own_samples}) {
+    for (const std::int64_t value : {updates, round, steps, samples, own_samples, period}) {
       writer.put(value);
     }
+    for (const double value : {own_loss, loss, first_loss}) writer.put(value);
   }
 
   static Progress read(ByteReader& reader) {
     Progress progress{.started = reader.get<std::uint8_t>() != 0};
     for (std::int64_t* value : {&progress.updates, &progress.round, &progress.steps,
-                                &progress.samples, &progress.own_samples}) {
+                                &progress.samples, &progress.own_samples, &progress.period}) {
       *value = reader.get<std::int64_t>();
+    }
+    for (double* value : {&progress.own_loss, &progress.loss, &progress.first_loss}) {
+      *value = reader.get<double>();
     }
     return progress;
   }
@@ -179,16 +200,34 @@ class AveragingScheme final : public SchemeBase {
                   const std::vector<AveragingLevel>& levels)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
-                   {.version = 2, .name = "averaging"}),
+                   {.version = 3, .name = "averaging"}),
         local_state_(options.local_state),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1),
         on_round_(options.on_round),
+        period_of_(options.period_of),
+        losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
+        overlap_steps_(options.overlap_steps),
         schedule_(described.name, options.period, levels, outer()),
         model_(described.name, options.momentum, replica().parameters.size()),
         mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
-    if (clip_norm_ >= 0.0) return;
-    refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+    if (!(clip_norm_ >= 0.0)) {
+      refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+    }
+    if (overlap_steps_ < 0) {
+      refuse("overlap_steps of " + std::to_string(overlap_steps_) + " are negative");
+    }
+    if (overlap_steps_ == 0) return;
+    if (local_state_ != LocalState::keep) {
+      refuse(
+          "overlap_steps need a local state that ranks keep: what an average makes of it would "
+          "come late");
+    }
+    if (!is_alone()) under_way_.emplace(replica());
+  }
+
+  void add_loss(double sum) override {
+    if (!losses_.empty()) progress_.own_loss += sum;
   }
 
   [[nodiscard]] std::vector<std::span<const float>> replicated() const override {
@@ -205,21 +244,32 @@ class AveragingScheme final : public SchemeBase {
   void end_iteration() override;
   void evaluate(std::span<float> parameters, std::span<float> statistics) override;
   void apply_pending() override {
+    if (is_under_way()) apply_arrived();
     if (progress_.steps > 0) end_round(Ending::plain);
   }
   void write_state(ByteWriter& writer) const override {
     progress_.write(writer);
     model_.write(writer);
+    writer.put(under_way_.has_value());
+    if (under_way_) under_way_->write(writer);
   }
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override;
 
   [[nodiscard]] bool is_alone() const noexcept { return outer().size() == 1; }
   [[nodiscard]] bool averages_state() const noexcept { return local_state_ == LocalState::average; }
   [[nodiscard]] float weight() const noexcept;
+  [[nodiscard]] std::int64_t next_period() const;
+  void add_up_losses();
   void step_locally();
   void reduce(transport::Communicator& group);
   void average_locally(transport::Communicator& group);
   void end_round(Ending ending);
+  void post_round();
+  void apply_arrived();
+  [[nodiscard]] bool is_under_way() const noexcept { return under_way_ && under_way_->is_posted(); }
+  [[nodiscard]] Round round_under_way() const noexcept;
+  void begin_next_round();
+  void measure(Round& round, std::span<const float> displacement);
   void advance(Ending ending);
   void pack();
   void take_over_the_rest();
@@ -228,27 +278,55 @@ class AveragingScheme final : public SchemeBase {
   double clip_norm_;
   ModelSums sums_;
   std::function<void(const Round&)> on_round_;
+  PeriodPolicy period_of_;
+  std::pmr::vector<double> losses_;  // in the arena; empty: nobody asks for them
+  std::int64_t overlap_steps_;
   AveragingSchedule schedule_;
   CommonModel model_;
   PackedMean mean_;
+  mutable std::optional<AverageUnderWay> under_way_;  // if averages overlap; to save it is to wait
   Progress progress_;
 };
 
 // The first iteration takes W, which all ranks hold alike then.
 void AveragingScheme::begin_iteration() {
-  if (std::exchange(progress_.started, true)) return;
-  model_.begin_round(replica().parameters);
-  progress_.updates = step().index;
+  if (!std::exchange(progress_.started, true)) {
+    model_.begin_round(replica().parameters);
+    progress_.updates = step().index;
+  }
+  if (progress_.steps == 0) progress_.period = next_period();
+}
+
+std::int64_t AveragingScheme::next_period() const {
+  if (!period_of_) return schedule_.period();
+  const std::int64_t period = period_of_({.index = progress_.round,
+                                          .step = step().index,
+                                          .period = schedule_.period(),
+                                          .learning_rate = step().learning_rate,
+                                          .loss = progress_.loss,
+                                          .first_loss = progress_.first_loss});
+  if (period >= 1) return period;
+  refuse("period_of gives round " + std::to_string(progress_.round) + " " + std::to_string(period) +
+         " steps; it has at least 1");
 }
 
 // A local step, then the slowest of the averages that are due.
 void AveragingScheme::end_iteration() {
   step_locally();
-  model_.count_step(step().learning_rate);
+  if (is_under_way()) {
+    under_way_->count_step(step().learning_rate);
+  } else {
+    model_.count_step(step().learning_rate);
+  }
   ++progress_.steps;
   progress_.samples += static_cast<std::int64_t>(step().global_samples);
   progress_.own_samples += static_cast<std::int64_t>(step().local_samples);
-  if (schedule_.round_ends_after(progress_.steps)) {
+  const bool ends = progress_.steps == progress_.period;
+  const bool meets = ends || schedule_.is_level_due_after(progress_.steps);
+  if (is_under_way() && (meets || progress_.steps >= overlap_steps_)) apply_arrived();
+  if (ends && under_way_) {
+    post_round();
+  } else if (ends) {
     end_round(Ending::with_momentum);
   } else if (transport::Communicator* group = schedule_.group_due_after(progress_.steps)) {
     average_locally(*group);
@@ -283,20 +361,67 @@ void AveragingScheme::average_locally(transport::Communicator& group) {
   take_over_the_rest();
 }
 
-// The displacement's length is a sum over all slices of the model, so that every rank takes part in
-// it, whether or not it has a callback.
-void AveragingScheme::end_round(Ending ending) {
-  pack();
-  if (!is_alone()) reduce(outer());
-  Round round{progress_.round, progress_.steps, progress_.samples, 0.0};
-  if (on_round_ || sums_.is_shared()) {  // of the slices, whoever listens
-    round.displacement = std::sqrt(sums_.squared_norm(mean_.displacement()));
+// Over the World and not over `outer`: the ranks of a replica that share samples each have a part
+// of their loss.
+void AveragingScheme::add_up_losses() {
+  losses_[0] = std::exchange(progress_.own_loss, 0.0);
+  transport::Communicator& all = replica().world->communicator();
+  if (all.size() > 1) {
+    all.allreduce(std::span<double>(losses_)).wait();
+    ++counted().collectives;
+    counted().global_bytes += std::span(losses_).size_bytes();
   }
-  advance(ending);
-  take_over_the_rest();
+  progress_.loss = losses_[0] / static_cast<double>(progress_.samples);
+  if (progress_.round == 0) progress_.first_loss = progress_.loss;
+}
+
+Round AveragingScheme::round_under_way() const noexcept {
+  return {progress_.round, progress_.steps, progress_.samples, 0.0};
+}
+
+void AveragingScheme::begin_next_round() {
+  if (!losses_.empty()) add_up_losses();
   ++progress_.round;
   progress_.steps = 0;
   progress_.samples = progress_.own_samples = 0;
+}
+
+// The displacement's length is a sum over all slices of the model, so that every rank takes part in
+// it, whether or not it has a callback.
+void AveragingScheme::measure(Round& round, std::span<const float> displacement) {
+  if (!on_round_ && !sums_.is_shared()) return;
+  round.displacement = std::sqrt(sums_.squared_norm(displacement));
+}
+
+void AveragingScheme::end_round(Ending ending) {
+  pack();
+  if (!is_alone()) reduce(outer());
+  Round round = round_under_way();
+  measure(round, mean_.displacement());
+  advance(ending);
+  take_over_the_rest();
+  begin_next_round();
+  if (on_round_) on_round_(round);
+}
+
+// The average travels while the next round's first steps are computed.
+void AveragingScheme::post_round() {
+  counted().global_bytes +=
+      under_way_->post(outer(), model_.parameters(), weight(), round_under_way());
+  ++counted().global_reductions;
+  ++counted().collectives;
+  begin_next_round();
+}
+
+// Statistics that have gone on since then stay as they are: the mean is older.
+void AveragingScheme::apply_arrived() {
+  PackedMean& mean = under_way_->arrived();
+  auto [round, rates] = under_way_->take();
+  measure(round, mean.displacement());
+  model_.advance(mean.displacement());
+  model_.count_step(rates);
+  under_way_->move_to(replica().parameters, model_.parameters());
+  if (progress_.steps == 0) std::ranges::copy(mean.statistics(), replica().statistics.begin());
   if (on_round_) on_round_(round);
 }
 
@@ -346,9 +471,18 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
   std::ranges::copy(replica().parameters, parameters.begin());
   std::ranges::copy(replica().statistics, statistics.begin());
   if (is_alone()) return;
-  const std::span<const float> start =
-      progress_.started ? model_.parameters() : std::span<const float>(replica().parameters);
-  mean_.pack(start, {}, weight());
+  std::span<const float> start = replica().parameters;
+  if (progress_.started) start = model_.parameters();
+  std::optional<CommonModel> ahead;  // with the average that is under way
+  if (is_under_way()) {
+    const std::span<const float> mean = under_way_->arrived().displacement();
+    std::vector<float> displacement(mean.begin(), mean.end());
+    ahead = model_;
+    ahead->advance(displacement);
+    start = ahead->parameters();
+    under_way_->move_to(parameters, start);
+  }
+  mean_.pack(parameters, start, {}, weight());
   mean_.reduce(outer());
   ++counted().evaluation_reductions;
   flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
@@ -357,16 +491,23 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
 
 // The common model is read into a copy, which checks its sizes.
 std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
-  const Progress progress = Progress::read(reader);
+  Progress progress = Progress::read(reader);
+  if (!period_of_) progress.period = schedule_.period();
   CommonModel model = model_;
   model.read(reader);
-  if (progress.steps < 0 || progress.steps >= schedule_.period()) {
+  // Between rounds the period is still to be asked for.
+  if (progress.steps < 0 || (progress.steps > 0 && progress.steps >= progress.period)) {
     refuse("the state was saved after " + std::to_string(progress.steps) +
-           " steps of a round, which has " + std::to_string(schedule_.period()) + " here");
+           " steps of a round, which has " + std::to_string(progress.period) + " here");
   }
-  return [this, progress, model = std::move(model)]() mutable {
+  if ((reader.get<std::uint8_t>() != 0) != under_way_.has_value()) {
+    refuse("the state was saved with another choice of overlap_steps, of 0 or more");
+  }
+  std::function<void()> average = under_way_ ? under_way_->read(reader) : [] {};
+  return [this, progress, model = std::move(model), average = std::move(average)]() mutable {
     progress_ = progress;
     model_ = std::move(model);
+    average();
   };
 }
 

@@ -20,15 +20,14 @@ class AveragingSchedule {
                     const std::vector<AveragingLevel>& levels,
                     const transport::Communicator& outer);
 
+  /// Of a round, where nothing else decides about it.
   [[nodiscard]] std::int64_t period() const noexcept { return period_; }
 
-  /// Does a round end with its `steps`-th step?
-  [[nodiscard]] bool round_ends_after(std::int64_t steps) const noexcept {
-    return steps == period_;
-  }
+  /// Is an average of some level due after `steps` > 0 steps of a round, on whichever ranks?
+  [[nodiscard]] bool is_level_due_after(std::int64_t steps) const noexcept;
 
-  /// The group of the slowest level that is due after `steps` steps, 0 < steps < period; null
-  /// when none is, or when this rank is alone there.
+  /// The group of the slowest level that is due after `steps` > 0 steps of a round; null when none
+  /// is, or when this rank is alone there.
   [[nodiscard]] transport::Communicator* group_due_after(std::int64_t steps) const noexcept;
 
  private:

@@ -9,6 +9,7 @@
 #include <rondo/sync/lazy.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -300,6 +301,7 @@ class LazyScheme final : public SchemeBase {
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override;
 
   [[nodiscard]] std::span<const Layer> checked_layers() const;
+  [[nodiscard]] std::int64_t longest_window() const noexcept;
   [[nodiscard]] bool closes() const noexcept {
     return window_.iterations > 0 && window_.iterations == interval_;
   }
@@ -323,6 +325,9 @@ std::span<const Layer> LazyScheme::checked_layers() const {
            std::to_string(replica().layers.size()));
   }
   if (options_.max_interval < 0) refuse("max_interval is negative; 0 means no cap");
+  if (!(options_.max_interval_rate >= 0.0)) {
+    refuse("max_interval_rate is negative or no number; 0 means no cap");
+  }
   const auto layers = std::span<const Layer>(replica().layers).first(count);
   const bool in_slices = replica().slices.over != nullptr;
   if (!in_slices) expect_whole_layers({}, layers);
@@ -362,13 +367,22 @@ void LazyScheme::end_iteration() {
   if (options_.on_window) options_.on_window(ended);
 }
 
+// At the rate of this iteration; 0 is no cap.
+std::int64_t LazyScheme::longest_window() const noexcept {
+  if (options_.max_interval_rate == 0.0) return options_.max_interval;
+  constexpr double most = std::numeric_limits<std::int32_t>::max();
+  const double iterations = std::floor(options_.max_interval_rate / step().learning_rate);
+  const auto by_rate = static_cast<std::int64_t>(std::clamp(iterations, 1.0, most));
+  return options_.max_interval == 0 ? by_rate : std::min(options_.max_interval, by_rate);
+}
+
 // The update comes first: the tests only decide how long the next window is.
 LazyWindow LazyScheme::end_window() {
   lazy_.wait();
   const Window window = window_;
   const WindowTests tests = lazy_.test(window.iterations);
   apply_window();
-  interval_ = next_interval(options_.controller, tests, interval_, options_.max_interval);
+  interval_ = next_interval(options_.controller, tests, interval_, longest_window());
   const bool every = options_.controller == LazyController::every_layer;
   const bool all_angles = tests.angles_passed == tests.probes;
   return {window.last_step, window.iterations, interval_,

@@ -50,6 +50,7 @@ class WarmUpScheme final : public UpdateScheme {
   }
   void make_ready(std::size_t layer) override { active().make_ready(layer); }
   void gradients_final(std::size_t layer) override { active().gradients_final(layer); }
+  void add_loss(double sum) override { active().add_loss(sum); }
   void finish() override {
     active().finish();
     if (!is_over()) ++done_;

@@ -29,6 +29,9 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
     refuse_key("optimizer.final_learning_rate",
                "the schedule \"exponential\" needs one above 0, as in 1e-4");
   }
+  if (optimizer.name == "sgd" && optimizer.nesterov && optimizer.momentum == 0.0) {
+    refuse_key("optimizer.nesterov", "looks ahead by the momentum, and optimizer.momentum is 0");
+  }
 }
 
 // A window sums gradients over several steps, and its layers end their windows in different steps.
@@ -55,6 +58,25 @@ void check_averaging(const Experiment::Update& update) {
     refuse_key("update.outer_rate",
                "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
                update.outer_rate, update.reduction_momentum_kind);
+  }
+  if (update.overlap_steps > 0 && update.optimizer_state != "keep") {
+    refuse_key("update.optimizer_state",
+               "with update.overlap_steps = {} an average would reach the momenta late; give "
+               "\"keep\"",
+               update.overlap_steps);
+  }
+}
+
+// Without its number a policy would be the constant period.
+void check_period_policy(const Experiment::Update& update) {
+  if (update.period_policy == "post_local" && update.local_from_epoch == 0.0) {
+    refuse_key("update.local_from_epoch",
+               "the policy \"post_local\" needs one above 0: the epoch from which rounds have {} "
+               "steps",
+               update.period);
+  }
+  if (update.period_policy == "qsr" && update.qsr_alpha == 0.0) {
+    refuse_key("update.qsr_alpha", "the policy \"qsr\" needs one above 0, as in 0.03");
   }
 }
 
@@ -214,7 +236,10 @@ void check_combinations(const Experiment& experiment) {
   }
   const sync::SchemeDescription& scheme = scheme_of(update);
   if (scheme.windows) check_lazy(experiment);
-  if (scheme.exchange == sync::Exchange::parameters) check_averaging(update);
+  if (scheme.exchange == sync::Exchange::parameters) {
+    check_averaging(update);
+    check_period_policy(update);
+  }
   if (scheme.levels) check_levels(update);
   if (scheme.own_pace) check_cyclic(experiment);
   check_reduce_precision(experiment, scheme);

@@ -199,15 +199,23 @@ double averaged_elements(const SchemeJob& job) {
   return parameters_of(job) * (state ? 1 + job.options.optimizer_elements : 1);
 }
 
-// Nothing is reduced within a period; the average at its end is hidden by nothing.
-double k_step_seconds(const SchemeJob& job) {
+// What is left of the average of all ranks by the local steps that overlap with it: those that are
+// asked for, but no more than there are until the next average.
+double global_average_seconds(const SchemeJob& job, std::int64_t until_next) {
   const double average = allreduce_seconds(job, averaged_elements(job), job.ranks);
+  const auto steps = static_cast<double>(std::min(job.update.overlap_steps, until_next));
+  return std::max(0.0, average - steps * (job.backward.end + job.update_seconds));
+}
+
+// Nothing is reduced within a period.
+double k_step_seconds(const SchemeJob& job) {
+  const double average = global_average_seconds(job, job.update.period);
   return job.backward.end + job.update_seconds + average / static_cast<double>(job.update.period);
 }
 
 double hierarchical_seconds(const SchemeJob& job) {
   const double elements = averaged_elements(job);
-  double averages = allreduce_seconds(job, elements, job.ranks);
+  double averages = global_average_seconds(job, job.update.local_period);
   std::int64_t period = job.update.local_period;
   double ranks_averaged = static_cast<double>(
       job.update.group > 0 ? job.update.group : std::int64_t{job.options.ranks_per_node});

@@ -198,6 +198,7 @@ Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
                             .probes = std::move(parts.lazy.probes),
                             .controller = controller_of(update.controller),
                             .max_interval = update.max_interval,
+                            .max_interval_rate = update.max_interval_rate,
                             .bucket_bytes = bucket_bytes,
                             .last_bucket_bytes = bucket_bytes / 4,
                             .gradient_type = gradient_element_of(experiment)};

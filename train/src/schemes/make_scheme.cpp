@@ -83,6 +83,16 @@ sync::LocalState local_state_of(const std::string& name) {
   refuse_choice("update.optimizer_state", name, "keep, average, reset");
 }
 
+// Empty: the period is constant.
+sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemeParts& parts) {
+  const std::string& name = experiment.update.period_policy;
+  if (name == "constant") return {};
+  if (name == "post_local") return sync::post_local(parts.local_from_step);
+  if (name == "qsr") return sync::qsr(experiment.update.qsr_alpha);
+  if (name == "adaptive") return sync::adaptive();
+  refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
+}
+
 }  // namespace
 
 // K-step averaging is hierarchical averaging without levels.
@@ -96,7 +106,10 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                    .mu = static_cast<float>(update.reduction_momentum),
                    .outer_rate = static_cast<float>(update.outer_rate)},
       .local_state = local_state_of(update.optimizer_state),
-      .clip_norm = experiment.optimizer.clip_norm};
+      .clip_norm = experiment.optimizer.clip_norm,
+      .period_of = period_policy_of(experiment, parts),
+      .sums_losses = update.period_policy == "adaptive",
+      .overlap_steps = update.overlap_steps};
   if (Traces* const traces = parts.traces) {
     options.on_round = [traces](const sync::Round& round) { traces->rounds.push_back(round); };
   }
@@ -123,6 +136,7 @@ SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& 
   if (choice.name == "sgd") {
     return sync::make_sgd(size,
                           {.momentum = static_cast<float>(choice.momentum),
+                           .nesterov = choice.nesterov,
                            .weight_decay = static_cast<float>(choice.weight_decay),
                            .undecayed = undecayed},
                           parts.team);
@@ -204,6 +218,10 @@ sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t s
 
 std::int64_t warm_up_steps_of(const Experiment& experiment, std::int64_t steps_per_epoch) {
   return steps_of(warmup_epochs_of(experiment), steps_per_epoch);
+}
+
+std::int64_t local_from_step_of(const Experiment& experiment, std::int64_t steps_per_epoch) {
+  return steps_of(experiment.update.local_from_epoch, steps_per_epoch);
 }
 
 bool needs_whole_batches(const Experiment& experiment) {

@@ -51,6 +51,10 @@ namespace rondo::train {
 [[nodiscard]] std::int64_t warm_up_steps_of(const Experiment& experiment,
                                             std::int64_t steps_per_epoch);
 
+/// The step from which update.local_from_epoch counts.
+[[nodiscard]] std::int64_t local_from_step_of(const Experiment& experiment,
+                                              std::int64_t steps_per_epoch);
+
 /// Do an epoch's batches all have to be whole? True of schemes where a rank's own samples weigh
 /// by themselves.
 [[nodiscard]] bool needs_whole_batches(const Experiment& experiment);
@@ -68,6 +72,7 @@ struct SchemeParts {
   transport::Team* team = nullptr;
   std::vector<sync::ElementRange> norms_and_biases = {};
   std::int64_t warm_up_steps = 0;
+  std::int64_t local_from_step = 0;               ///< of averages whose period is post_local
   LazyPlan lazy = {};                             ///< of lazy
   std::vector<sync::AveragingLevel> levels = {};  ///< of hierarchical
   std::int64_t epoch_samples = 0;                 ///< of cyclic, as the next two

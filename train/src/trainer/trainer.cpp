@@ -174,6 +174,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   const StepProfile::Part part(profile_, "sums");
   link_->end_step();
   if (link_->not_finite() && not_finite_.empty()) explain_gradient(step, *link_->not_finite());
+  scheme_->add_loss(whole.sum);
   return whole;
 }
 

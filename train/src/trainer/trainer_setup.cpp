@@ -295,6 +295,7 @@ void Trainer::join() {
                     .team = team_,
                     .norms_and_biases = norms_and_biases(layout_),
                     .warm_up_steps = warm_up_left(),
+                    .local_from_step = local_from_step_of(experiment_, batches_.steps()),
                     .lazy = lazy_,
                     .epoch_samples = batches_.epoch_samples(),
                     .script = std::move(script_),

@@ -8,6 +8,7 @@
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/period_policy.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
@@ -39,6 +40,9 @@ struct HierarchicalOptions {
   LocalState local_state = LocalState::keep;
   double clip_norm = 0.0;
   std::function<void(const Round&)> on_round = {};
+  PeriodPolicy period_of = {};  ///< of K2; local averages begin anew in each round
+  bool sums_losses = false;
+  std::int64_t overlap_steps = 0;  ///< of the global average
 };
 
 /// Hierarchical averaging with reduction momentum: Cong, Yang, Zhou, ICPP Workshops 2019.

@@ -6,6 +6,7 @@
 
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/period_policy.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 
@@ -57,7 +58,7 @@ enum class LocalState : std::uint8_t {
 /// A round that has ended in a global average.
 struct Round {
   std::int64_t index = 0;    ///< 0, 1, 2, ...
-  std::int64_t steps = 0;    ///< iterations in it: the period, or fewer where flush() ended it
+  std::int64_t steps = 0;    ///< iterations in it: its period, or fewer where flush() ended it
   std::int64_t samples = 0;  ///< of all ranks, in those
   double displacement = 0;   ///< how far it went: the length of D
 };
@@ -70,6 +71,14 @@ struct KStepOptions {
   double clip_norm = 0.0;
   /// Called on the scheme's thread, inside finish() or flush(). Empty: nothing.
   std::function<void(const Round&)> on_round = {};
+  /// How long each round is; empty: `period`, always. period_policy.hpp has some.
+  PeriodPolicy period_of = {};
+  /// Sums the losses of a round for RoundStart::loss: one allreduce of 8 bytes more for each round,
+  /// over the World. add_loss() must be called in every step.
+  bool sums_losses = false;
+  /// The global average of a round is applied so many local steps after the round's end, and
+  /// overlaps with them. 0: it is waited for. Needs LocalState::keep.
+  std::int64_t overlap_steps = 0;
 };
 
 /// K-step averaging: Zhou, Cong, "On the convergence properties of a K-step averaging stochastic
@@ -93,6 +102,18 @@ struct KStepOptions {
 ///   rounds count from there on, whatever Step::index is, across epochs. Averages run on copies
 ///   of the displacements in the arena: parameters change after a reduction has succeeded.
 /// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.
+/// - **The period** may differ from round to round: `period_of` is asked when a round begins.
+/// - **Overlap.** With `overlap_steps` d > 0 the average is posted when the round ends, and the
+/// next
+///   round begins at once, from the rank's own parameters x_j. d steps later, or at the next
+///   average if that is earlier, the mean displacement is waited for: W moves as without overlap,
+///   and the steps since then are made again from there, w_j = W + (w_j - x_j), as in DaSGD (Zhou
+///   et al. 2020), CO2 (Sun et al., ICLR 2024) and Streaming DiLoCo (Douillard et al. 2025). The
+///   next displacement is w_j - W: each local step counts once. Statistics stay the rank's own
+///   while training, since the mean would be older than they are; copies for evaluation and
+///   flush() average them. The same bytes, as much memory again as an average, and one copy more of
+///   the parameters. flush() applies what is under way; copy_for_evaluation() and save() wait for
+///   it, and the state holds it.
 /// - **Every sample weighs the same** in an average: a rank's displacement, and its optimizer's
 ///   state, count by the samples that it has had since the round began. A rank without samples
 ///   makes no local step in that iteration. One rank alone averages nothing, but its rounds have
@@ -103,11 +124,12 @@ struct KStepOptions {
 ///   no measure for the momentum, so V is neither used nor changed); all ranks hold the same
 ///   afterwards. Does nothing between rounds.
 /// - **copy_for_evaluation()** gives what flush() would make of parameters and statistics.
-/// - **Replicated:** W, and V with momentum. **State:** those, the place within the round, rates,
-///   counters, and the optimizer's; each rank's is its own.
+/// - **Replicated:** W, and V with momentum. **State:** those, the place within the round and its
+///   period, rates, losses, counters, and the optimizer's; each rank's is its own.
 ///
 /// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers
-/// differ in their `outer` group, and for options out of range.
+/// differ in their `outer` group, and for options out of range. begin() throws it where `period_of`
+/// gives less than 1.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_k_step(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const KStepOptions& options = {});
 

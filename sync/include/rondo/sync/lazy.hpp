@@ -53,6 +53,9 @@ struct LazyOptions {
   LazyController controller = LazyController::probe;
   /// The longest window. 1: synchronous SGD; 0: no cap.
   std::int64_t max_interval = 16;
+  /// The most that a window's iterations times the learning rate may be: how long its step is. A
+  /// window has one iteration at least. 0: no cap.
+  double max_interval_rate = 0.0;
   /// Of the layers that are not lazy, see SynchronousOptions. The second is used only if no layer
   /// is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
   std::size_t bucket_bytes = 256 * 1024;
@@ -88,7 +91,8 @@ struct LazyOptions {
 /// - The paper's windows grow without bound (about as sqrt(2 T) over T iterations) and its tests
 ///   do not tell noise from progress; max_interval = 16 is the default here (choice).
 /// - Tests do not know the learning rate: the step of a long window at a high rate is bounded by
-///   max_interval alone.
+///   max_interval, and if it is given by max_interval_rate (choice): tau <= max_interval_rate /
+///   eta, where eta is the rate of the last iteration of the window before.
 ///
 /// Sends, per iteration and rank, one allreduce of each bucket of the other layers; at the end of
 /// a window also one of all lazy layers, and before it, if n > 1, one of the probes that the

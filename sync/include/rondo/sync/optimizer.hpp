@@ -74,9 +74,11 @@ struct ElementRange {
 };
 
 /// SGD with momentum and weight decay: v = mu*v + scale*g + lambda*w; w = w - eta*v, where lambda
-/// is weight_decay * Update::decay_scale.
+/// is weight_decay * Update::decay_scale. With Nesterov's momentum, as PyTorch has it, the step
+/// looks ahead by one: w = w - eta*(d + mu*v), where d = scale*g + lambda*w, and v as before.
 struct SgdOptions {
   float momentum = 0.9F;
+  bool nesterov = false;
   float weight_decay = 0.0F;
   /// Parameters without weight decay: biases, say, and what batch norm learns. In ascending order;
   /// ranges do not overlap.

@@ -16,6 +16,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/transport/request.hpp>
 
 namespace rondo::sync {
 
@@ -126,10 +127,21 @@ class RONDO_SYNC_API PackedMean {
 
   /// Copies in what this rank has, which counts `weight` times. `start` is W; if it is empty, W is
   /// zero and the displacement is the parameters themselves. `state` may be empty.
-  void pack(std::span<const float> start, std::span<const float> state, float weight);
+  void pack(std::span<const float> start, std::span<const float> state, float weight) {
+    pack(replica_.parameters, start, state, weight);
+  }
+  /// The same of other parameters than the replica's.
+  void pack(std::span<const float> parameters, std::span<const float> start,
+            std::span<const float> state, float weight);
 
   /// Replaces what was packed by its mean over the ranks of `group`, which are several. Waits.
-  void reduce(transport::Communicator& group);
+  void reduce(transport::Communicator& group) {
+    post(group);
+    wait();
+  }
+  /// The same in two calls. In between nothing but a wait() may be called.
+  void post(transport::Communicator& group);
+  void wait();
 
   /// Has any of the ranks a weight? Else there is neither a displacement nor a mean of states.
   [[nodiscard]] bool has_weight() const noexcept { return packed_.back() > 0.0F; }
@@ -154,6 +166,8 @@ class RONDO_SYNC_API PackedMean {
   const Replica& replica_;
   std::pmr::vector<float> memory_;  // in the arena
   std::span<float> packed_;         // what of it is in use; the weight is last
+  transport::Request request_;      // goes first, since it may wait
+  int ranks_ = 0;                   // of the reduction that was posted; 0: none is
 };
 
 /// How a scheme's saved states begin. A restored state has the same.

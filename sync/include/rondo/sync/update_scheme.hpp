@@ -142,6 +142,10 @@ class RONDO_SYNC_API UpdateScheme {
   /// wants_inner_sums(). Posts; does not wait.
   virtual void gradients_final(std::size_t layer) = 0;
 
+  /// The losses of this rank's samples in this iteration, summed; over all ranks of the World these
+  /// add up to the batch's. For schemes that adapt to the loss; before finish(), if at all.
+  virtual void add_loss(double /*sum*/) {}
+
   /// Backward is over.
   virtual void finish() = 0;
 

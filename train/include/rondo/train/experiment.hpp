@@ -109,6 +109,7 @@ struct Experiment {
     std::string name = "sgd";  ///< sgd, adam, adamw
     double learning_rate = 0.1;
     double momentum = 0.9;  ///< of sgd
+    bool nesterov = false;  ///< of sgd
     double weight_decay = 5e-4;
     bool decay_norm_and_bias = true;  ///< weight decay also of biases and of what batch norm learns
     double beta1 = 0.9;               ///< of adam and adamw, as the next two
@@ -127,9 +128,14 @@ struct Experiment {
     double warmup_epochs = -1.0;       ///< synchronous ones; -1: 1; for synchronous and cyclic 0
     std::string lazy_layers = "auto";  ///< lazy: auto, a count ("8") or a fraction ("0.5")
     std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
+    double max_interval_rate = 0.0;    ///< lazy: of iterations times learning rate; 0: no limit
     std::string controller = "probe";  ///< lazy: probe, every_layer
     std::int64_t period = 16;          ///< k_step, hierarchical: steps between global averages
-    double reduction_momentum = 0.0;   ///< k_step, hierarchical, as the next three
+    std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
+    double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
+    double qsr_alpha = 0.0;                  ///< of qsr
+    std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
+    double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     double outer_rate = 1.0;                            ///< of diloco
     std::string optimizer_state = "keep";               ///< at an average: keep, average, reset
@@ -171,7 +177,7 @@ struct Experiment {
     std::int64_t fake_nodes = 0;  ///< count the ranks of this machine as so many nodes
     double latency_us = 0.0;      ///< injected into messages between nodes
     double bandwidth_gbs = 0.0;   ///< what nodes' links are slowed to, in 1e9 bytes/s; 0: nothing
-    std::string allreduce = {};   ///< "rd:0-16k;ring:16k-max"; empty: the fixed table
+    std::string allreduce = {};   ///< "rd:0-16k;ring:16k-max"; empty: by the ranks
   } transport;
   struct Inject {
     std::map<std::int64_t, double> slow_ranks = {};  ///< {rank = how many times as slow}
