@@ -95,9 +95,17 @@ class PlayedRank {
         return take_roster(frame);
       case Frame::Type::blobs:
         return take_blobs(frame);
+      case Frame::Type::status:
+        return take_status(frame);
       default:
         fail_as_rank(printable(frame.payload));
     }
+  }
+
+  // That another rank is lost: the store could not send to it for too long.
+  [[noreturn]] void take_status(const Frame& frame) const {
+    const auto message = decode_status(frame.payload);
+    fail_as_rank("the store says: " + (message ? printable(message->text) : "nothing readable"));
   }
 
   void answer(const Frame& challenge) {
