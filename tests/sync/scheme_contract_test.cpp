@@ -131,6 +131,14 @@ const std::vector<UnderTest> schemes_under_test{
        return make_hierarchical(replica, optimizer, options);
      },
      adam},
+    {"KStepOuterAdam",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4,
+                           .outer_optimizer = make_adam(replica.parameters.size()),
+                           .outer_learning_rate = 0.01,
+                           .overlap_steps = 1});
+     }},
     {"HierarchicalClassical",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
        return make_hierarchical(replica, optimizer,

@@ -185,6 +185,14 @@ TEST(ResumeTest, SoDoAveragesUnderWay) {
   }
 }
 
+TEST(ResumeTest, SoDoOuterOptimizers) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.period = 3;
+  experiment.update.outer_optimizer = "adam";
+  experiment.update.outer_rate = 0.01;
+  expect_same_end(2, experiment, {1, 3, 4, 6});
+}
+
 TEST(ResumeTest, SoDoAdamAndMicroBatches) {
   Experiment experiment = experiment_of("synchronous");
   experiment.optimizer.name = "adam";
