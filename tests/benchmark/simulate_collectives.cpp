@@ -67,8 +67,8 @@ int check(const std::vector<std::size_t>& sizes) {
 // Measured on two cores of an EPYC (Zen 5): between nodes, TCP of two network namespaces; inside a
 // node, the link over shared memory. docs/results.md has the runs.
 std::map<std::string, double> measured_costs() {
-  return {{"latency-us", 4.5},  {"gbs", 1.2},         {"node-latency-us", 0.3}, {"node-gbs", 10.0},
-          {"memory-gbs", 60.0}, {"reduce-gbs", 20.0}, {"segment-kib", 512.0}};
+  return {{"latency-us", 8.0},  {"gbs", 3.5},         {"node-latency-us", 0.13}, {"node-gbs", 40.0},
+          {"memory-gbs", 60.0}, {"reduce-gbs", 40.0}, {"segment-kib", 512.0}};
 }
 
 struct Machine {
@@ -85,6 +85,8 @@ struct Machine {
                                        .per_byte = seconds_per_byte("gbs")},
                      .inside_node = {.latency = costs.at("node-latency-us") * 1e-6,
                                      .per_byte = seconds_per_byte("node-gbs")},
+                     // A message is read, written and read again.
+                     .memory_per_byte = 3.0 * seconds_per_byte("memory-gbs"),
                      .per_reduced_byte = seconds_per_byte("reduce-gbs")};
     options.moves_data = false;
     options.segment_bytes = static_cast<std::size_t>(costs.at("segment-kib") * 1024.0);
@@ -130,12 +132,16 @@ class Predictions {
   // nodes do for one block hides behind the exchange of another.
   double hierarchical(std::size_t bytes, bool is_short) {
     const std::size_t shards = is_short ? 1 : machine_.ranks_per_node();
-    const transport::HierarchyPlan plan(bytes, shards);
+    const transport::HierarchyPlan plan(bytes, shards, machine_.nodes);
     const std::size_t block = plan.block(0).size();
-    const double exchange = is_short ? simulate(leaders_, transport::algorithms::doubling_allreduce,
-                                                block, reduced_by_doubling)
-                                     : simulate(owners_, transport::algorithms::ring,
-                                                plan.shard(0, 0).size(), reduced_by_ring);
+    std::size_t longest = 0;
+    for (std::size_t rank = 0; rank < shards; ++rank) {
+      longest = std::max(longest, plan.shard(0, rank).size());
+    }
+    const double exchange =
+        is_short ? simulate(leaders_, transport::algorithms::doubling_allreduce, block,
+                            reduced_by_doubling)
+                 : simulate(owners_, transport::algorithms::ring, longest, reduced_by_ring);
     const double node = node_seconds(block);
     const auto blocks = static_cast<double>(plan.blocks());
     return node + exchange + (blocks - 1.0) * std::max(node, exchange);

@@ -135,7 +135,12 @@ void SimulatedRanks::send(std::size_t from, std::size_t to, std::uint64_t tag,
   Ports& sender = leaves ? node_ports_[node_of(from)] : rank_ports_[from];
   Ports& receiver = leaves ? node_ports_[node_of(to)] : rank_ports_[to];
   const double seconds = static_cast<double>(data.size()) * cost.per_byte;
-  const double start = std::max(ranks_[from].clock, sender.out);
+  double start = std::max(ranks_[from].clock, sender.out);
+  if (!leaves) {
+    double& memory = node_ports_[node_of(from)].memory;
+    start = std::max(start, memory);
+    memory = start + static_cast<double>(data.size()) * options_.costs.memory_per_byte;
+  }
   sender.out = start + seconds;
   receiver.in = std::max(start + cost.latency, receiver.in) + seconds;
   Message& message = new_message();

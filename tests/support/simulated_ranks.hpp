@@ -5,8 +5,9 @@
 //
 // A discrete-event simulation. Every rank has a clock. A message leaves when the port of its sender
 // is free, is as long under way as the wire's latency, and takes the ports of both sides for its
-// bytes; ranks of one node share the port that leads out of it. So the simulation finds what closed
-// forms leave out: ranks that wait for each other, and ports that are shared.
+// bytes; ranks of one node share the port that leads out of it, and the node's memory. So the
+// simulation finds what closed forms leave out: ranks that wait for each other, and ports that are
+// shared.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +35,8 @@ struct SimulatedCosts {
   std::size_t ranks_per_node = 1;  ///< ranks are placed node by node
   WireCost between_nodes = {.latency = 1.0, .per_byte = 0.0};
   WireCost inside_node = {.latency = 1.0, .per_byte = 0.0};
+  double memory_per_byte =
+      0.0;  ///< of a message inside a node: all of a node's wait for each other
   double per_reduced_byte = 0.0;
 };
 
@@ -100,6 +103,7 @@ class SimulatedRanks {
   struct Ports {
     double out = 0.0;
     double in = 0.0;
+    double memory = 0.0;  // of a node
   };
   struct Event {
     double time = 0.0;

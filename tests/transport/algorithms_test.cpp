@@ -33,6 +33,24 @@ TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
   EXPECT_EQ(table.pick(~std::size_t{0}), AllreduceAlgorithm::ring);
 }
 
+// Twice as many ranks make a ring's latency twice as long, and doubling's only one step longer.
+TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
+  EXPECT_EQ(AlgorithmTable::for_ranks(1).print(), "rd:0-16k;ring:16k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(2).print(), "rd:0-64k;ring:64k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(3).print(), "rd:0-6k;ring:6k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(4).print(), "rd:0-64k;ring:64k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(64).print(), "rd:0-347k;ring:347k-max");
+  std::size_t before = 0;
+  for (std::size_t ranks = 2; ranks <= 65'536; ranks *= 2) {
+    std::size_t bytes = 1024;
+    while (AlgorithmTable::for_ranks(ranks).pick(bytes) == AllreduceAlgorithm::doubling) {
+      bytes += 1024;
+    }
+    EXPECT_GE(bytes, before) << ranks;
+    before = bytes;
+  }
+}
+
 TEST(AlgorithmTableTest, PrintsWhatItParsed) {
   for (const char* text : {"ring:0-max", "rd:0-max", "rd:0-100;ring:100-2m;rd:2m-1g;ring:1g-max",
                            "ring:0-1;rd:1-1025;ring:1025-max"}) {

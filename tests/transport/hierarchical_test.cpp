@@ -434,7 +434,8 @@ TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
         EXPECT_EQ((test::LinkTraffic{end.fabric_messages - begin.fabric_messages,
                                      end.fabric_bytes - begin.fabric_bytes}),
                   test::hierarchical_traffic_of(posted_of(collective, ranks(), count), levels,
-                                                AlgorithmTable(), Group().segment_bytes))
+                                                AlgorithmTable::for_ranks(levels.nodes.size()),
+                                                Group().segment_bytes))
             << "collective " << static_cast<int>(collective) << " of " << count << ", rank "
             << at.rank;
       }

@@ -46,11 +46,12 @@ struct Shape {
 class NodeRelayShapesTest : public testing::TestWithParam<Shape> {};
 
 TEST_P(NodeRelayShapesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
-  const auto [ranks, share] = GetParam();
+  const int ranks = GetParam().ranks;
+  const int share = GetParam().share;
   constexpr int rounds = 10;
   StoreJob job(ranks);
 
-  on_nodes(job, share, [&, ranks = ranks](int rank, StoreClient& channel) {
+  on_nodes(job, share, [&](int rank, StoreClient& channel) {
     for (int round = 0; round < rounds; ++round) {
       const auto all = channel.allgather(std::to_string(rank * 100 + round));
       ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));

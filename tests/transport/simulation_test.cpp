@@ -73,6 +73,15 @@ TEST_F(SimulatedTimeTest, RanksOfANodeShareItsPort) {
   EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 8, 4), 1.0 + 4 * 16);
 }
 
+TEST_F(SimulatedTimeTest, MessagesInsideANodeShareItsMemory) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 2,
+                   .inside_node = {.latency = 1.0, .per_byte = 0.0},
+                   .memory_per_byte = 2.0};
+  // Each of two ranks sends 16 bytes; the second waits until those of the first are moved.
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 2, 4), 2.0 * 16 + 1.0);
+}
+
 TEST_F(SimulatedTimeTest, GroupsOfShardOwnersRunAtTheSameTime) {
   SimulatedRanks::Options options;
   options.costs = {.ranks_per_node = 2, .between_nodes = {.latency = 3.0, .per_byte = 0.25}};

@@ -25,6 +25,10 @@
 #include <string>
 #include <vector>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/rehearsal.hpp>
 
@@ -170,6 +174,10 @@ class StoreProcess {
     }
     rank_zero_ = shm::Descriptor(ends[0]);
     shm::Descriptor own(ends[1]);
+#if defined(__GLIBC__)
+    // What an earlier rehearsal has freed would count as the child's.
+    ::malloc_trim(0);
+#endif
     process_ = ::fork();
     if (process_ < 0) fail("cannot start the store's process");
     if (process_ == 0) run(credentials, std::move(listener), std::move(own));

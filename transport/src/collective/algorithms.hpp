@@ -40,8 +40,11 @@ enum class AllreduceAlgorithm : std::uint8_t {
 /// Numbers end in k, m or g for powers of 1024; the ranges follow each other from 0 to max.
 class AlgorithmTable {
  public:
-  /// The default: "rd:0-16k;ring:16k-max".
+  /// "rd:0-16k;ring:16k-max".
   AlgorithmTable() noexcept;
+  /// The default for so many ranks, which all talk over links: doubling up to the size at which a
+  /// ring becomes faster by the closed forms.
+  [[nodiscard]] static AlgorithmTable for_ranks(std::size_t ranks) noexcept;
 
   /// Throws std::invalid_argument, which says where `text` is wrong and what is expected.
   [[nodiscard]] static AlgorithmTable parse(std::string_view text);

@@ -109,6 +109,10 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
     }
   }
   flat.levels = &levels_;
+  if (world.options().fabric.allreduce.empty()) {
+    const std::size_t ends = levels_.shares_nodes ? levels_.nodes.size() : flat.count();
+    flat.allreduce_table = AlgorithmTable::for_ranks(ends);
+  }
 }
 
 // The receive is posted first: the header of the previous rank may be there already.

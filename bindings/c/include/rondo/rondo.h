@@ -123,7 +123,7 @@ typedef struct rondo_options {
   size_t small_bytes;             /* up to here every rank reads all: 4096, which is the most */
   const char* fabric;             /* "auto", "tcp", "ucx", "ofi", "ucx:tcp", "shm", ... */
   const char* interface_pattern;  /* network interfaces, as in "ib0,eth*,^docker0" */
-  const char* allreduce;          /* "rd:0-16k;ring:16k-max" */
+  const char* allreduce;          /* "rd:0-16k;ring:16k-max"; "" or NULL: by the number of ranks */
   const char* dump_folder;        /* where flight records go when something fails */
   int fake_nodes;                 /* ranks of one machine count as this many nodes */
   int64_t injected_latency_ns;    /* makes messages between nodes slower */

@@ -135,7 +135,8 @@ struct FabricOptions {
   /// Makes messages between nodes slower than they are, for experiments.
   std::chrono::nanoseconds injected_latency{0};
   double injected_bytes_per_second = 0;  ///< 0: as fast as it goes
-  /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: the fixed table.
+  /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: by the
+  /// number of ranks.
   std::string allreduce = {};
 };
 
