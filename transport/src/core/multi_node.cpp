@@ -103,7 +103,7 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
   levels_.node_scatter = node_scatter_.get();
   levels_.node_gather = node_gather_.get();
   levels_.arrange(members_by_node(world, flat), flat.index());
-  if (levels_.node_rank < levels_.shards) {
+  if (levels_.shares_nodes && levels_.node_rank < levels_.shards) {
     for (std::size_t i = 0; i < Hierarchy::exchanges_at_once; ++i) {
       open_exchange(levels_, first_exchange_lane + i, world, flat);
     }

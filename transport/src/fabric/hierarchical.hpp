@@ -48,7 +48,7 @@ struct Hierarchy {
     OperationStorage<std::size_t{4} << 10U> running = {};
   };
   static constexpr std::size_t exchanges_at_once = 3;
-  std::deque<Exchange> exchanges = {};  ///< none when this rank owns no shard
+  std::deque<Exchange> exchanges = {};  ///< none when this rank owns no shard, or no node is shared
 
   /// Scratch of the hierarchical operation that runs.
   Scratch scratch = {};
