@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -194,6 +195,50 @@ TEST_P(KStepTest, NoMomentumIsAMomentumOfZeroOfAnyKind) {
       const KStepOptions options{.period = 2, .momentum = {.kind = kind, .mu = 0.0F}};
       EXPECT_EQ(train_k_step(world, options, {}, Numbers::odd), without);
     }
+  });
+}
+
+KStepOptions stepping_by(const SgdOptions& outer, double rate = 1.0) {
+  return {.period = 2, .outer_optimizer = make_sgd(size, outer), .outer_learning_rate = rate};
+}
+
+TEST_P(KStepTest, AnOuterSgdIsTheMomentumThatItIs) {
+  World{ranks()}.run([](transport::World& world) {
+    const auto by_momentum = [&](const ReductionMomentum& momentum) {
+      return train_k_step(world, {.period = 2, .momentum = momentum}, {}, Numbers::odd);
+    };
+    const auto by_outer = [&](const SgdOptions& outer, double rate = 1.0) {
+      return train_k_step(world, stepping_by(outer, rate), {}, Numbers::odd);
+    };
+    EXPECT_EQ(by_outer({.momentum = 0.5F}), by_momentum({.mu = 0.5F}));
+    EXPECT_EQ(by_outer({.momentum = 0.5F, .nesterov = true}),
+              by_momentum({.kind = MomentumKind::nesterov, .mu = 0.5F}));
+    EXPECT_EQ(by_outer({.momentum = 0.5F, .nesterov = true}, 0.75),
+              by_momentum({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.75F}));
+    if (world.size() > 1) {  // alone, a plain round keeps the parameters as they are
+      EXPECT_EQ(by_outer({.momentum = 0.0F}), by_momentum({}));
+    }
+  });
+}
+
+TEST(KStepAloneTest, RefusesOuterOptimizersThatDoNotFit) {
+  World{1}.run([](transport::World& world) {
+    Arrays arrays(world, layer_sizes);
+    const auto making = [&](const KStepOptions& options) {
+      return [&arrays, options] {
+        static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options));
+      };
+    };
+    using testing::HasSubstr;
+    using testing::ThrowsMessage;
+    KStepOptions both = stepping_by({});
+    both.momentum.mu = 0.5F;
+    EXPECT_THAT(making(both), ThrowsMessage<std::invalid_argument>(
+                                  HasSubstr("takes the place of a reduction momentum")));
+    EXPECT_THAT(making({.outer_optimizer = make_sgd(7, {})}),
+                ThrowsMessage<std::invalid_argument>(HasSubstr("is for 7 parameters, and the")));
+    EXPECT_THAT(making(stepping_by({}, 0.0)),
+                ThrowsMessage<std::invalid_argument>(HasSubstr("is not positive")));
   });
 }
 

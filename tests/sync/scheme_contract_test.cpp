@@ -131,6 +131,14 @@ const std::vector<UnderTest> schemes_under_test{
        return make_hierarchical(replica, optimizer, options);
      },
      adam},
+    {"KStepOuterAdam",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4,
+                           .outer_optimizer = make_adam(replica.parameters.size()),
+                           .outer_learning_rate = 0.01,
+                           .overlap_steps = 1});
+     }},
     {"HierarchicalClassical",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
        return make_hierarchical(replica, optimizer,
@@ -576,7 +584,7 @@ TEST_P(SchemeContractTest, ALostRankIsAnErrorAndTheSchemeCanBeDestroyed) {
 void expect_no_allocations(const UnderTest& tested, Backend backend) {
   World{backend, 4}.run([&](transport::World& world) {
     TrainingRun run(tested, world, {5000, 20, 300, 100'000});
-    run.train(10);  // pools fill
+    run.train(30);  // pools fill: of two communicators in each of the orders that there are
 
     const std::size_t before = rondo::test::allocations_of_this_thread();
     run.train(40);

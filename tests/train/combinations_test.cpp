@@ -141,6 +141,23 @@ TEST(CombinationsTest, AnOverlappedAverageLeavesMomenta) {
   }
 }
 
+TEST(CombinationsTest, AnOuterOptimizerIsTheOnlyOuterStep) {
+  const auto refused = [](const std::string& outer, const std::string& kind, double momentum) {
+    return refusal("k_step", [&](Experiment& e) {
+      e.update.outer_optimizer = outer;
+      e.update.reduction_momentum_kind = kind;
+      e.update.reduction_momentum = momentum;
+      e.update.outer_rate = 0.7;
+    });
+  };
+  EXPECT_THAT(refused("sgd", "slowmo", 0.5),
+              StartsWith("update.reduction_momentum_kind: \"slowmo\" is an outer step of its own"));
+  EXPECT_THAT(refused("adam", "classical", 0.5),
+              StartsWith("update.reduction_momentum: update.outer_optimizer = \"adam\" has a"));
+  EXPECT_THAT(refused("nesterov", "classical", 0.0),
+              StartsWith("update.reduction_momentum: update.outer_optimizer = \"nesterov\" needs"));
+}
+
 TEST(CombinationsTest, NesterovNeedsAMomentum) {
   EXPECT_THAT(refusal("synchronous",
                       [](Experiment& e) {

@@ -87,7 +87,7 @@ TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
             "bucket_bytes, warmup_epochs, lazy_layers, max_interval, max_interval_rate, "
             "controller, period, "
             "period_policy, local_from_epoch, qsr_alpha, overlap_steps, reduction_momentum, "
-            "reduction_momentum_kind, outer_rate, optimizer_state, "
+            "reduction_momentum_kind, outer_optimizer, outer_rate, optimizer_state, "
             "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
             "when_empty, replay"));
 }

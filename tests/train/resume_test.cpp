@@ -181,8 +181,25 @@ TEST(ResumeTest, SoDoAveragesUnderWay) {
     experiment.update.local_period = 3;
     experiment.update.overlap_steps = 2;
     experiment.update.reduction_momentum = 0.5;
-    expect_same_end(2, experiment, {1, 3, 4, 6});
+    const ScratchFolder whole;
+    const RunEnd expected = run_in(whole.path(), 2, experiment);
+    for (const int stop : {1, 3, 4, 6}) {
+      const ScratchFolder cut;
+      EXPECT_TRUE(run_in(cut.path(), 2, experiment, {}, stop).stopped) << stop;
+      // Not the metrics: what moves while a checkpoint is written counts as no training.
+      EXPECT_EQ(run_in(cut.path(), 2, experiment, "auto").last.parameter_hash,
+                expected.last.parameter_hash)
+          << "at look " << stop;
+    }
   }
+}
+
+TEST(ResumeTest, SoDoOuterOptimizers) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.period = 3;
+  experiment.update.outer_optimizer = "adam";
+  experiment.update.outer_rate = 0.01;
+  expect_same_end(2, experiment, {1, 3, 4, 6});
 }
 
 TEST(ResumeTest, SoDoAdamAndMicroBatches) {

@@ -320,7 +320,6 @@ TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {
   experiment.grid.height = 2;
   const Outcome outcome = train_on(4, experiment);
   EXPECT_EQ(outcome.summaries.at(0).global_reductions, without);
-  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
 
 TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
@@ -330,6 +329,26 @@ TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
   const Outcome outcome = train_on(2, experiment);
   EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
+TEST(TrainerSchemesTest, AnOuterNesterovIsDiloco) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.period = 3;
+  experiment.update.reduction_momentum = 0.5;
+  experiment.update.outer_rate = 0.75;
+  experiment.update.outer_optimizer = "nesterov";
+  const Outcome outer = train_on(2, experiment);
+  experiment.update.outer_optimizer = "none";
+  experiment.update.reduction_momentum_kind = "diloco";
+  EXPECT_EQ(outer.parameters, train_on(2, experiment).parameters);
+}
+
+TEST(TrainerSchemesTest, AnOuterAdamLearns) {
+  Experiment experiment = learning("k_step");
+  experiment.update.period = 4;
+  experiment.update.outer_optimizer = "adam";
+  experiment.update.outer_rate = 0.01;
+  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 80.0);
 }
 
 TEST(TrainerSchemesTest, AveragingLearns) {

@@ -127,6 +127,12 @@ float CommonModel::carried_over() noexcept {
 }
 
 void CommonModel::advance(std::span<float> displacement) {
+  if (outer_) {
+    outer_->update(0, parameters_, displacement, outer_update());
+    ++outer_steps_;
+    round_rates_ = 0.0;
+    return;
+  }
   const bool follows_rates = momentum_.kind == MomentumKind::slowmo && !velocity_.empty();
   if (follows_rates && round_rates_ == 0.0) return add(displacement);  // u * 0, and u stays
   const float mu = carried_over();
@@ -141,11 +147,23 @@ void CommonModel::advance(std::span<float> displacement) {
   flat::add_scaled(parameters_, momentum_.outer_rate, displacement);
 }
 
+CommonModel CommonModel::advanced(std::span<const float> displacement) const {
+  CommonModel ahead = *this;
+  if (outer_) {
+    outer_->preview(0, ahead.parameters_, displacement, outer_update());
+  } else {
+    std::vector<float> used_up(displacement.begin(), displacement.end());
+    ahead.advance(used_up);
+  }
+  return ahead;
+}
+
 void CommonModel::write(ByteWriter& writer) const {
   writer.put_array(std::span<const float>(parameters_));
   writer.put_array(std::span<const float>(velocity_));
   writer.put(round_rates_);
   writer.put(last_rates_);
+  writer.put(outer_steps_);
 }
 
 void CommonModel::read(ByteReader& reader) {
@@ -153,6 +171,7 @@ void CommonModel::read(ByteReader& reader) {
   reader.get_array(std::span(velocity_));
   round_rates_ = reader.get<double>();
   last_rates_ = reader.get<double>();
+  outer_steps_ = reader.get<std::int64_t>();
 }
 
 namespace {
@@ -207,13 +226,16 @@ class AveragingScheme final : public SchemeBase {
         on_round_(options.on_round),
         period_of_(options.period_of),
         losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
+        outer_optimizer_(options.outer_optimizer),
         overlap_steps_(options.overlap_steps),
         schedule_(described.name, options.period, levels, outer()),
         model_(described.name, options.momentum, replica().parameters.size()),
         mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
+    progress_.period = schedule_.period();
     if (!(clip_norm_ >= 0.0)) {
       refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
     }
+    if (outer_optimizer_) take_outer_optimizer(options.outer_learning_rate);
     if (overlap_steps_ < 0) {
       refuse("overlap_steps of " + std::to_string(overlap_steps_) + " are negative");
     }
@@ -232,6 +254,7 @@ class AveragingScheme final : public SchemeBase {
 
   [[nodiscard]] std::vector<std::span<const float>> replicated() const override {
     if (!progress_.started) return {replica().parameters};
+    if (outer_optimizer_) return {model_.parameters(), outer_optimizer_->state()};
     if (model_.velocity().empty()) return {model_.parameters()};
     return {model_.parameters(), model_.velocity()};
   }
@@ -250,6 +273,8 @@ class AveragingScheme final : public SchemeBase {
   void write_state(ByteWriter& writer) const override {
     progress_.write(writer);
     model_.write(writer);
+    const std::span<const float> outer = outer_state();
+    writer.put_array(outer);
     writer.put(under_way_.has_value());
     if (under_way_) under_way_->write(writer);
   }
@@ -257,6 +282,10 @@ class AveragingScheme final : public SchemeBase {
 
   [[nodiscard]] bool is_alone() const noexcept { return outer().size() == 1; }
   [[nodiscard]] bool averages_state() const noexcept { return local_state_ == LocalState::average; }
+  [[nodiscard]] std::span<float> outer_state() const noexcept {
+    return outer_optimizer_ ? outer_optimizer_->state() : std::span<float>();
+  }
+  void take_outer_optimizer(double learning_rate);
   [[nodiscard]] float weight() const noexcept;
   [[nodiscard]] std::int64_t next_period() const;
   void add_up_losses();
@@ -279,7 +308,8 @@ class AveragingScheme final : public SchemeBase {
   ModelSums sums_;
   std::function<void(const Round&)> on_round_;
   PeriodPolicy period_of_;
-  std::pmr::vector<double> losses_;  // in the arena; empty: nobody asks for them
+  std::pmr::vector<double> losses_;             // in the arena; empty: nobody asks for them
+  std::shared_ptr<Optimizer> outer_optimizer_;  // null: the model's momentum makes outer steps
   std::int64_t overlap_steps_;
   AveragingSchedule schedule_;
   CommonModel model_;
@@ -287,6 +317,18 @@ class AveragingScheme final : public SchemeBase {
   mutable std::optional<AverageUnderWay> under_way_;  // if averages overlap; to save it is to wait
   Progress progress_;
 };
+
+void AveragingScheme::take_outer_optimizer(double learning_rate) {
+  if (!model_.is_plain()) refuse("an outer optimizer takes the place of a reduction momentum");
+  if (outer_optimizer_->size() != replica().parameters.size()) {
+    refuse("the outer optimizer is for " + std::to_string(outer_optimizer_->size()) +
+           " parameters, and the replica has " + std::to_string(replica().parameters.size()));
+  }
+  if (!(learning_rate > 0.0)) {
+    refuse("an outer learning rate of " + std::to_string(learning_rate) + " is not positive");
+  }
+  model_.step_by(outer_optimizer_, learning_rate);
+}
 
 // The first iteration takes W, which all ranks hold alike then.
 void AveragingScheme::begin_iteration() {
@@ -475,10 +517,7 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
   if (progress_.started) start = model_.parameters();
   std::optional<CommonModel> ahead;  // with the average that is under way
   if (is_under_way()) {
-    const std::span<const float> mean = under_way_->arrived().displacement();
-    std::vector<float> displacement(mean.begin(), mean.end());
-    ahead = model_;
-    ahead->advance(displacement);
+    ahead = model_.advanced(under_way_->arrived().displacement());
     start = ahead->parameters();
     under_way_->move_to(parameters, start);
   }
@@ -495,6 +534,8 @@ std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
   if (!period_of_) progress.period = schedule_.period();
   CommonModel model = model_;
   model.read(reader);
+  std::vector<float> outer(outer_state().size());
+  reader.get_array(std::span(outer));
   // Between rounds the period is still to be asked for.
   if (progress.steps < 0 || (progress.steps > 0 && progress.steps >= progress.period)) {
     refuse("the state was saved after " + std::to_string(progress.steps) +
@@ -504,8 +545,10 @@ std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
     refuse("the state was saved with another choice of overlap_steps, of 0 or more");
   }
   std::function<void()> average = under_way_ ? under_way_->read(reader) : [] {};
-  return [this, progress, model = std::move(model), average = std::move(average)]() mutable {
+  return [this, progress, model = std::move(model), average = std::move(average),
+          outer = std::move(outer)]() mutable {
     progress_ = progress;
+    std::ranges::copy(outer, outer_state().begin());
     model_ = std::move(model);
     average();
   };

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/sync/hierarchical.hpp>
@@ -45,9 +47,15 @@ class CommonModel {
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
   [[nodiscard]] std::span<const float> velocity() const noexcept { return velocity_; }
 
+  /// Rounds are steps of `outer` from now on, which copies of this model share.
+  void step_by(std::shared_ptr<Optimizer> outer, double learning_rate) {
+    outer_ = std::move(outer);
+    outer_rate_ = learning_rate;
+  }
+
   /// Is a round's step plainly W = W + D?
   [[nodiscard]] bool is_plain() const noexcept {
-    return momentum_.mu == 0.0F && momentum_.outer_rate == 1.0F;
+    return outer_ == nullptr && momentum_.mu == 0.0F && momentum_.outer_rate == 1.0F;
   }
 
   /// A step of the round under way has been made at this learning rate.
@@ -63,13 +71,22 @@ class CommonModel {
   /// says.
   void advance(std::span<float> displacement);
 
+  /// What advance() would make of this model, but for the state of the outer optimizer.
+  [[nodiscard]] CommonModel advanced(std::span<const float> displacement) const;
+
   void write(ByteWriter& writer) const;
   void read(ByteReader& reader);
 
  private:
   [[nodiscard]] float carried_over() noexcept;
+  [[nodiscard]] Update outer_update() const noexcept {
+    return {.gradient_scale = -1.0F, .learning_rate = outer_rate_, .index = outer_steps_};
+  }
 
   ReductionMomentum momentum_;
+  std::shared_ptr<Optimizer> outer_;  // null: as the momentum says
+  double outer_rate_ = 1.0;
+  std::int64_t outer_steps_ = 0;
   std::vector<float> parameters_;
   std::vector<float> velocity_;  // empty without momentum
   double round_rates_ = 0.0;     // sum of the rates of this round's steps

@@ -54,10 +54,25 @@ void check_lazy(const Experiment& experiment) {
 
 // Other kinds have no rate of their own, so that a number here would silently do nothing.
 void check_averaging(const Experiment::Update& update) {
-  if (update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
+  const bool has_outer = update.outer_optimizer != "none";
+  if (!has_outer && update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
     refuse_key("update.outer_rate",
                "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
                update.outer_rate, update.reduction_momentum_kind);
+  }
+  if (has_outer && update.reduction_momentum_kind != "classical") {
+    refuse_key("update.reduction_momentum_kind",
+               "\"{}\" is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
+               "give one of them",
+               update.reduction_momentum_kind, update.outer_optimizer);
+  }
+  if (update.outer_optimizer == "adam" && update.reduction_momentum != 0.0) {
+    refuse_key("update.reduction_momentum",
+               "update.outer_optimizer = \"adam\" has a momentum of its own; set it to 0");
+  }
+  if (update.outer_optimizer == "nesterov" && update.reduction_momentum == 0.0) {
+    refuse_key("update.reduction_momentum",
+               "update.outer_optimizer = \"nesterov\" needs one above 0, as in 0.9");
   }
   if (update.overlap_steps > 0 && update.optimizer_state != "keep") {
     refuse_key("update.optimizer_state",

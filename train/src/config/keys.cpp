@@ -203,6 +203,8 @@ std::vector<Key> update_keys() {
       update.key<&Update::reduction_momentum>("reduction_momentum", share()),
       update.key<&Update::reduction_momentum_kind>(
           "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),
+      update.key<&Update::outer_optimizer>("outer_optimizer",
+                                           one_of({"none", "sgd", "nesterov", "adam"})),
       update.key<&Update::outer_rate>("outer_rate", above(0)),
       update.key<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"})),
       update.key<&Update::local_period>("local_period", count_from(1)),

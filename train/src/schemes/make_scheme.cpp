@@ -93,23 +93,47 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
   refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
 }
 
+// Null: the reduction momentum makes the outer steps. Weight decay is that of the inner optimizer.
+SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const SchemeParts& parts) {
+  const std::size_t size = parts.replica.parameters.size();
+  const std::string& name = update.outer_optimizer;
+  if (name == "none") return nullptr;
+  if (name == "adam") {
+    // FedAdam's numbers.
+    return sync::make_adam(size, {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3}, parts.team);
+  }
+  if (name != "sgd" && name != "nesterov") {
+    refuse_choice("update.outer_optimizer", name, "none, sgd, nesterov, adam");
+  }
+  return sync::make_sgd(
+      size,
+      {.momentum = static_cast<float>(update.reduction_momentum), .nesterov = name == "nesterov"},
+      parts.team);
+}
+
 }  // namespace
 
 // K-step averaging is hierarchical averaging without levels.
 Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                       const SharedOptimizer& optimizer) {
   const Experiment::Update& update = experiment.update;
-  sync::HierarchicalOptions options{
-      .period = update.period,
-      .levels = parts.levels,
-      .momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
-                   .mu = static_cast<float>(update.reduction_momentum),
-                   .outer_rate = static_cast<float>(update.outer_rate)},
-      .local_state = local_state_of(update.optimizer_state),
-      .clip_norm = experiment.optimizer.clip_norm,
-      .period_of = period_policy_of(experiment, parts),
-      .sums_losses = update.period_policy == "adaptive",
-      .overlap_steps = update.overlap_steps};
+  const SharedOptimizer outer = outer_optimizer_of(update, parts);
+  sync::ReductionMomentum momentum;
+  if (outer == nullptr) {
+    momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
+                .mu = static_cast<float>(update.reduction_momentum),
+                .outer_rate = static_cast<float>(update.outer_rate)};
+  }
+  sync::HierarchicalOptions options{.period = update.period,
+                                    .levels = parts.levels,
+                                    .momentum = momentum,
+                                    .local_state = local_state_of(update.optimizer_state),
+                                    .clip_norm = experiment.optimizer.clip_norm,
+                                    .period_of = period_policy_of(experiment, parts),
+                                    .sums_losses = update.period_policy == "adaptive",
+                                    .outer_optimizer = outer,
+                                    .outer_learning_rate = update.outer_rate,
+                                    .overlap_steps = update.overlap_steps};
   if (Traces* const traces = parts.traces) {
     options.on_round = [traces](const sync::Round& round) { traces->rounds.push_back(round); };
   }

@@ -42,6 +42,8 @@ struct HierarchicalOptions {
   std::function<void(const Round&)> on_round = {};
   PeriodPolicy period_of = {};  ///< of K2; local averages begin anew in each round
   bool sums_losses = false;
+  std::shared_ptr<Optimizer> outer_optimizer = {};
+  double outer_learning_rate = 1.0;
   std::int64_t overlap_steps = 0;  ///< of the global average
 };
 

@@ -76,6 +76,12 @@ struct KStepOptions {
   /// Sums the losses of a round for RoundStart::loss: one allreduce of 8 bytes more for each round,
   /// over the World. add_loss() must be called in every step.
   bool sums_losses = false;
+  /// Makes the outer step of a round instead of `momentum`, which is the default one then: W is
+  /// updated with the gradient -D at `outer_learning_rate`. SGD with Nesterov's momentum is DiLoCo
+  /// (Douillard et al. 2023), Adam is FedAdam (Reddi et al., ICLR 2021) with Adam's bias
+  /// correction. It belongs to this rank's scheme alone, and is for as many parameters.
+  std::shared_ptr<Optimizer> outer_optimizer = {};
+  double outer_learning_rate = 1.0;
   /// The global average of a round is applied so many local steps after the round's end, and
   /// overlaps with them. 0: it is waited for. Needs LocalState::keep.
   std::int64_t overlap_steps = 0;
@@ -124,7 +130,8 @@ struct KStepOptions {
 ///   no measure for the momentum, so V is neither used nor changed); all ranks hold the same
 ///   afterwards. Does nothing between rounds.
 /// - **copy_for_evaluation()** gives what flush() would make of parameters and statistics.
-/// - **Replicated:** W, and V with momentum. **State:** those, the place within the round and its
+/// - **Replicated:** W, and V with momentum, or the outer optimizer's state. **State:** those, the
+/// place within the round and its
 ///   period, rates, losses, counters, and the optimizer's; each rank's is its own.
 ///
 /// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers

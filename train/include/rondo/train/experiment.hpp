@@ -137,8 +137,9 @@ struct Experiment {
     std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
-    double outer_rate = 1.0;                            ///< of diloco
-    std::string optimizer_state = "keep";               ///< at an average: keep, average, reset
+    std::string outer_optimizer = "none";  ///< sgd, nesterov, adam: instead of the momentum's kinds
+    double outer_rate = 1.0;               ///< of diloco
+    std::string optimizer_state = "keep";  ///< at an average: keep, average, reset
     std::int64_t local_period = 4;  ///< hierarchical: steps between averages of an averaging group
     std::int64_t group = 0;  ///< hierarchical: ranks of an averaging group; 0: those of a node
     std::map<std::int64_t, double> levels = {};  ///< hierarchical: more, {period = group}
