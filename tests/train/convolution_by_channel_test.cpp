@@ -244,7 +244,7 @@ TEST(ChannelTrafficTest, AllRanksTogetherSendWhatTheFormulasSayWhereSplitsAreUne
 // y is allgathered, dx allreduced: large enough that the latter goes round rings between nodes.
 TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
   const FullyConnectedLayer layer{.outputs = 48};
-  const tensor::Shape x{4, 1, 1, 3072};
+  const tensor::Shape x{16, 1, 1, 3072};
   for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
     for (const int pr : {2, 3, 4}) {
       SCOPED_TRACE(std::string(rondo::test::name_of(backend)) + " " + std::to_string(pr));
@@ -253,7 +253,7 @@ TEST(ChannelTrafficTest, AConnectedLayerSendsWhatTheFormulasSay) {
         GridCommunicators communicators(world.communicator(), {.pr = pr});
         const NodeLayout place{.split = {.kind = SplitKind::channel, .channels = {.filters = pr}},
                                .x = by_replica(x, {.pr = pr}),
-                               .y = by_replica({4, 1, 1, 48}, {.pr = pr})};
+                               .y = by_replica({16, 1, 1, 48}, {.pr = pr})};
         const FullyConnectedLayer part{.outputs = layer.outputs / pr};
         test::WholeLayer own = test::make_whole_layer(part, x, Numbers::whole);
         own.dx = tensor::Tensor(x, &world.arena());

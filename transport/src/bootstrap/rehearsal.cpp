@@ -7,7 +7,7 @@
 // made and read by the same functions. Leaders read all parts of each round and look whether each
 // is what its rank has sent.
 //
-// What a rank sends in a round is as long as in a job of several machines over TCP or UCX.
+// What a rank sends in a round is about as long as in a job of several machines over TCP or UCX.
 
 #include <poll.h>
 #include <sys/prctl.h>
