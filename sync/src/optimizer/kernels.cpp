@@ -11,7 +11,8 @@
 namespace rondo::sync::RONDO_SYNC_INSTRUCTION_SET {
 namespace {
 
-// v = mu*v + (scale*g + lambda*w);  w = w - eta*v
+// d = scale*g + lambda*w;  v = mu*v + d;  w = w - eta*v, or with Nesterov w = w - eta*(d + mu*v)
+template <bool nesterov>
 void update_sgd(const SgdArrays& arrays, std::size_t size, const SgdFactors& factors) {
   float* __restrict parameters = arrays.parameters;
   float* __restrict velocity = arrays.velocity;
@@ -20,20 +21,8 @@ void update_sgd(const SgdArrays& arrays, std::size_t size, const SgdFactors& fac
   for (std::size_t i = 0; i < size; ++i) {
     const float gradient = scale * gradients[i] + decay * parameters[i];
     velocity[i] = momentum * velocity[i] + gradient;
-    parameters[i] = parameters[i] - rate * velocity[i];
-  }
-}
-
-// d = scale*g + lambda*w;  v = mu*v + d;  w = w - eta*(d + mu*v)
-void update_nesterov(const SgdArrays& arrays, std::size_t size, const SgdFactors& factors) {
-  float* __restrict parameters = arrays.parameters;
-  float* __restrict velocity = arrays.velocity;
-  const float* __restrict gradients = arrays.gradients;
-  const auto [scale, momentum, decay, rate] = factors;
-  for (std::size_t i = 0; i < size; ++i) {
-    const float gradient = scale * gradients[i] + decay * parameters[i];
-    velocity[i] = momentum * velocity[i] + gradient;
-    parameters[i] = parameters[i] - rate * (gradient + momentum * velocity[i]);
+    const float step = nesterov ? gradient + momentum * velocity[i] : velocity[i];
+    parameters[i] = parameters[i] - rate * step;
   }
 }
 
@@ -59,7 +48,7 @@ void update_adam(const AdamArrays& arrays, std::size_t size, const AdamFactors& 
 
 }  // namespace
 
-const UpdateKernels update_kernels{RONDO_TEXT(RONDO_SYNC_INSTRUCTION_SET), update_sgd,
-                                   update_nesterov, update_adam};
+const UpdateKernels update_kernels{RONDO_TEXT(RONDO_SYNC_INSTRUCTION_SET), update_sgd<false>,
+                                   update_sgd<true>, update_adam};
 
 }  // namespace rondo::sync::RONDO_SYNC_INSTRUCTION_SET
