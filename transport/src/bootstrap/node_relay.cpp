@@ -81,7 +81,7 @@ void NodeRelay::attend(std::span<const pollfd> entries, Clock::time_point now) {
   }
   if (entries.front().revents != 0) accept_some();
   std::erase_if(members_, [](const auto& member) { return member->connection.ended(); });
-  // Nobody else is expected. Without the listener nobody else can come.
+  // When all of the node have come, no other connection is accepted any more.
   const auto has_come = [](const auto& member) { return member->rank.has_value(); };
   const bool complete =
       members_.size() + 1 == roster_.ranks.size() && std::ranges::all_of(members_, has_come);

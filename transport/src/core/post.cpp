@@ -193,8 +193,13 @@ OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arra
                                          .op = op,
                                          .count = bytes / size_of(type),
                                          .counts_hash = lengths.value()});
-  if (!record.coalesced) record.coalesced = std::make_unique<Coalesced>(world_->arena());
-  record.coalesced->pack(arrays);
+  try {
+    if (!record.coalesced) record.coalesced = std::make_unique<Coalesced>(world_->arena());
+    record.coalesced->pack(arrays);
+  } catch (...) {  // the arena cannot grow
+    recycle(record);
+    throw;
+  }
   record.posted.output = {record.coalesced->data(), type, 1, bytes, bytes};
   record.posted.input = as_const_block(record.posted.output);
   record.protocol = protocol_for(bytes, world_->options());

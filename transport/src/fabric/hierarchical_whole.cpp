@@ -60,6 +60,15 @@ Block row_of(std::byte* data, ElementType type, std::size_t bytes) noexcept {
   return {data, type, 1, bytes, bytes};
 }
 
+// The node's ranks reduce a block: every owner gets its shard.
+Request reduce_on_node(const Group& group, const Posted& posted, const HierarchyPlan& plan,
+                       std::size_t block, const Block& shard) {
+  CommunicatorCore& node = *group.levels->node_scatter;
+  return node.post(node.prepare_reduce_scatter(
+      part_of(posted.input, plan.block(block)), shard, partial_op(posted.fingerprint.op),
+      shares_of(*group.levels, plan, block, size_of(posted.fingerprint.type))));
+}
+
 // The exchange is an allreduce of its own, in place, among the owners of the shard. The rank sends
 // its shard from the output, and receives the others around it; only when all of its node have
 // reduced the block, because they read the input, which may be the same memory.
@@ -89,10 +98,7 @@ class HierarchicalAllreduce final : public HierarchicalOperation {
 
 Request HierarchicalAllreduce::post_before(Group& group, const Posted& posted, std::size_t block,
                                            std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_scatter;
-  return node.post(node.prepare_reduce_scatter(
-      part_of(posted.input, plan_.block(block)), shard(group, posted, block),
-      partial_op(posted.fingerprint.op), shares_of(*group.levels, plan_, block, element_bytes_)));
+  return reduce_on_node(group, posted, plan_, block, shard(group, posted, block));
 }
 
 bool HierarchicalAllreduce::describe_exchange(Group& group, const Posted& posted, std::size_t block,
@@ -158,10 +164,7 @@ Block HierarchicalReduce::shard(const Group& group, const Posted& posted, std::s
 
 Request HierarchicalReduce::post_before(Group& group, const Posted& posted, std::size_t block,
                                         std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_scatter;
-  return node.post(node.prepare_reduce_scatter(
-      part_of(posted.input, plan_.block(block)), shard(group, posted, block),
-      partial_op(posted.fingerprint.op), shares_of(*group.levels, plan_, block, element_bytes_)));
+  return reduce_on_node(group, posted, plan_, block, shard(group, posted, block));
 }
 
 bool HierarchicalReduce::describe_exchange(Group& group, const Posted& posted, std::size_t block,

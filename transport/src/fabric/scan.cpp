@@ -40,7 +40,7 @@ class Scan final : public Operation {
 
   enum class State : std::uint8_t {
     begin_round,
-    exchange,  // with the ranks 2^round_ before and after
+    exchange,  // with the ranks at this round's distance before and after
     join,      // what was received with what is held
     copy,      // rank 0 is the whole of its scan
     done,
@@ -48,6 +48,12 @@ class Scan final : public Operation {
 
   [[nodiscard]] State begin_round(const Group& group, const Posted& posted);
   [[nodiscard]] State join(const Posted& posted);
+  [[nodiscard]] State next_round() noexcept {
+    round_ += 1;
+    return State::begin_round;
+  }
+  /// Between a rank and those with which it exchanges in this round.
+  [[nodiscard]] std::size_t distance() const noexcept { return std::size_t{1} << round_; }
 
   Reduction reduce_;
   bool exclusive_;
@@ -82,12 +88,10 @@ Progress Scan::step(Group& group, const Posted& posted) {
       break;
     case State::exchange:
       if (!send_.ended() || !receive_.ended()) return Progress::idle;
-      state_ = group.index() >= std::size_t{1} << round_ ? join(posted) : State::begin_round;
-      if (state_ == State::begin_round) round_ += 1;
+      state_ = group.index() >= distance() ? State::join : next_round();
       break;
     case State::join:
       state_ = join(posted);
-      if (state_ == State::begin_round) round_ += 1;
       break;
     case State::copy:
       if (!own_.step(posted.output, posted.input)) state_ = State::done;
@@ -100,15 +104,16 @@ Progress Scan::step(Group& group, const Posted& posted) {
 
 // Ranks near the ends of the group have nobody to send to, or to receive from.
 Scan::State Scan::begin_round(const Group& group, const Posted& posted) {
-  const std::size_t distance = std::size_t{1} << round_;
-  if (bytes_ == 0 || distance >= group.count()) {
+  if (bytes_ == 0 || distance() >= group.count()) {
     return group.index() == 0 && !exclusive_ && bytes_ > 0 ? State::copy : State::done;
   }
-  if (group.index() >= distance) {
-    receive_.receive(*group.channel, group.index() - distance, posted.sequence, round_, received_);
+  if (group.index() >= distance()) {
+    receive_.receive(*group.channel, group.index() - distance(), posted.sequence, round_,
+                     received_);
   }
-  if (group.index() + distance < group.count()) {
-    send_.send(*group.channel, group.index() + distance, posted.sequence, round_, {held_, bytes_});
+  if (group.index() + distance() < group.count()) {
+    send_.send(*group.channel, group.index() + distance(), posted.sequence, round_,
+               {held_, bytes_});
   }
   joined_ = 0;
   return State::exchange;
@@ -133,7 +138,7 @@ Scan::State Scan::join(const Posted& posted) {
   joined_ = end;
   if (joined_ < bytes_) return State::join;
   held_ = sum_;
-  return State::begin_round;
+  return next_round();
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ namespace rondo::transport::tcp {
 namespace {
 
 // One call reads or writes at most so much. With more, what is under way in both directions falls
-// out of the caches: calls of 512 KiB halve the speed of an allreduce of 1 MiB between two hosts.
+// out of the caches: calls of 512 KiB halved the speed of an allreduce of 1 MiB between two network
+// namespaces of one machine.
 constexpr std::size_t most_at_once = std::size_t{64} << 10U;
 constexpr std::size_t most_messages_at_once = 16;
 
