@@ -1,28 +1,21 @@
 // Whole runs under every update scheme.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 
 namespace rondo::train::trainer_schemes_test {
 namespace {
 
-using nlohmann::json;
 using rondo::test::Backend;
-using rondo::test::ScratchFolder;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
@@ -441,174 +434,6 @@ TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
   experiment.train.max_steps = 0;
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 8);
   EXPECT_EQ(train_on(2, experiment).summaries.at(0).samples, 8 * 24);
-}
-
-// Ranks that do not step together, through the trainer: epochs, traces, replay.
-
-// 192 samples an epoch, in batches of 24.
-Experiment cyclic(std::int64_t epochs = 2) {
-  Experiment experiment = test::small_experiment();
-  experiment.update.scheme = "cyclic";
-  experiment.train.max_steps = 0;
-  experiment.train.epochs = epochs;
-  return experiment;
-}
-
-/// The last epoch of a run in `folder`.
-EpochMetrics train_in(const std::filesystem::path& folder, int ranks, const Experiment& experiment,
-                      const TrainerObserver& observer = {}) {
-  EpochMetrics last;
-  TrainerOptions options;
-  options.run_folder = folder;
-  options.observer = observer;
-  rondo::test::World{ranks}.run([&](transport::World& world) {
-    const EpochMetrics metrics = train(world, experiment, options);
-    if (world.rank() == 0) last = metrics;
-  });
-  return last;
-}
-
-std::vector<json> lines_of(const std::filesystem::path& folder, const std::string& event) {
-  std::vector<json> lines;
-  std::ifstream stream(folder / "metrics.jsonl");
-  for (std::string line; std::getline(stream, line);) {
-    if (json::parse(line).at("event") == event) lines.push_back(json::parse(line));
-  }
-  return lines;
-}
-
-TEST(TrainerCyclicTest, AnEpochIsOverWhenItsSamplesAreTrained) {
-  Experiment experiment = cyclic();
-  experiment.update.minibatch_cap = 3;  // no push is as long as an epoch, however late its turn
-  for (const int ranks : {1, 2, 3}) {
-    const Outcome outcome = train_on(ranks, experiment);
-    EXPECT_EQ(outcome.summaries.at(0).steps, 16) << ranks;
-    EXPECT_EQ(outcome.metrics.at(0).epoch, 2) << ranks;
-    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << ranks;
-  }
-}
-
-TEST(TrainerCyclicTest, MaxStepsAreBatchesOfSamples) {
-  Experiment experiment = cyclic();
-  experiment.train.max_steps = 11;
-  const RunSummary summary = train_on(2, experiment).summaries.at(0);
-  EXPECT_EQ(summary.steps, 11);
-  EXPECT_GE(summary.samples, 11 * 24);
-}
-
-TEST(TrainerCyclicTest, ASynchronousWarmUpComesFirst) {
-  Experiment experiment = cyclic(2);
-  experiment.update.warmup_epochs = 1.0;
-  EXPECT_EQ(train_on(2, experiment).summaries.at(0).steps, 16);
-}
-
-TEST(TrainerCyclicTest, NodesPassTheTokenOn) {
-  const Outcome outcome = train_on(rondo::test::World(Backend::hierarchy, 3), 3, cyclic(1));
-  EXPECT_EQ(outcome.summaries.at(0).steps, 8);
-  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
-}
-
-TEST(TrainerCyclicTest, Learns) {
-  for (const char* delay : {"fixed", "dynamic"}) {
-    Experiment experiment = cyclic(8);
-    experiment.data.training = 1000;
-    experiment.update.delay = delay;
-    // How old gradients are depends on when the workers get a processor. Two workers bring half of
-    // a momentum by themselves, and one that waits for long pushes much at once.
-    experiment.optimizer.momentum = 0.0;
-    experiment.update.minibatch_cap = 3;
-
-    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << delay;
-  }
-}
-
-TEST(TrainerCyclicTest, EveryTurnIsInTheMetrics) {
-  const ScratchFolder folder;
-  train_in(folder.path(), 2, cyclic());
-  const std::vector<json> pushes = lines_of(folder.path(), "push");
-
-  ASSERT_FALSE(pushes.empty());
-  EXPECT_TRUE(std::ranges::is_sorted(
-      pushes, {}, [](const json& push) { return push.at("version").get<std::int64_t>(); }));
-  std::vector<int> workers;
-  for (const json& push : pushes) workers.push_back(push.at("worker"));
-  EXPECT_THAT(workers, testing::Contains(0));
-  EXPECT_THAT(workers, testing::Contains(1));
-  for (const char* name : {"kind", "minibatches", "samples", "staleness", "seconds"}) {
-    EXPECT_TRUE(pushes.front().contains(name)) << name;
-  }
-}
-
-TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
-  const ScratchFolder first;
-  const ScratchFolder second;
-  Experiment experiment = cyclic();
-  const EpochMetrics recorded = train_in(first.path(), 3, experiment);
-  experiment.update.replay = first.path() / "token_trace.jsonl";
-  const EpochMetrics replayed = train_in(second.path(), 3, experiment);
-  EXPECT_EQ(replayed.parameter_hash, recorded.parameter_hash);
-  EXPECT_EQ(replayed.test_loss, recorded.test_loss);
-}
-
-TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
-  const ScratchFolder folder;
-  Experiment alone = cyclic();
-  Experiment groups = alone;
-  groups.grid.channel = 2;
-  const EpochMetrics recorded = train_in(folder.path(), 4, groups);
-  alone.update.replay = folder.path() / "token_trace.jsonl";
-
-  const EpochMetrics replayed = train_on(2, alone).metrics.at(0);
-
-  EXPECT_NEAR(recorded.loss, replayed.loss, 1e-4 * replayed.loss);
-  EXPECT_NEAR(recorded.test_loss, replayed.test_loss, 1e-4 * replayed.test_loss);
-}
-
-// No sample of a batch is cut off where ranks do not divide it: each worker's are its share.
-TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
-  const ScratchFolder folder;
-  Experiment experiment = cyclic(1);
-  experiment.train.global_batch = 7;
-  experiment.update.delay = "fixed";
-  train_in(folder.path(), 3, experiment);
-  std::vector<json> pushes = lines_of(folder.path(), "push");
-  std::erase_if(pushes, [](const json& push) { return push.at("kind") != "push"; });
-
-  ASSERT_GE(pushes.size(), 6U);
-  for (std::size_t i = 2; i < 6; ++i) {  // 2, 2 and 3 samples
-    const std::int64_t before = i < 3 ? 0 : pushes[i - 3].at("samples").get<std::int64_t>();
-    EXPECT_EQ(pushes[i].at("samples").get<std::int64_t>() - before, 7) << i;
-  }
-}
-
-// The smaller share of 9 samples of two replicas is less than its micro-batches, the larger as
-// many.
-TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
-  Experiment experiment = cyclic(1);
-  experiment.grid.channel = 2;
-  experiment.train.global_batch = 9;
-  experiment.train.accumulate = 5;
-  EXPECT_GE(train_on(4, experiment).summaries.at(0).samples, 9 * 21);
-}
-
-TEST(TrainerCyclicTest, ProgressIsInSamples) {
-  const ScratchFolder folder;
-  std::vector<Progress> progress;
-  train_in(folder.path(), 2, cyclic(1),
-           {.on_progress = [&](const Progress& now) { progress.push_back(now); }});
-  ASSERT_FALSE(progress.empty());
-  EXPECT_EQ(progress.back().epoch_samples, 192);
-  EXPECT_GT(progress.back().samples, 0);
-}
-
-TEST(TrainerCyclicTest, RefusesATraceThatIsNone) {
-  Experiment experiment = cyclic();
-  experiment.update.replay = "/nonexistent";
-  rondo::test::World{2}.run([&](transport::World& world) {
-    EXPECT_THAT(
-        [&] { train(world, experiment, {}); },
-        testing::ThrowsMessage<ConfigError>(testing::HasSubstr("update.replay: /nonexistent")));
-  });
 }
 
 }  // namespace
