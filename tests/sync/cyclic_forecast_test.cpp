@@ -1,0 +1,163 @@
+// The turns that the clocks of cyclic workers make, and how many mini-batches workers do by them.
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/cyclic_worker.hpp"
+
+namespace rondo::sync::cyclic_forecast_test {
+namespace {
+
+using testing::ElementsAre;
+
+/// Three workers take 1, the fourth 4.
+CyclicWorkload one_slow_worker(Delay delay) {
+  return {.workers = 4,
+          .duration = [](int worker, std::int64_t) { return worker == 3 ? 4.0 : 1.0; },
+          .delay = delay};
+}
+
+std::int64_t minibatches_until(Delay delay, double end) {
+  const CyclicForecast played = forecast(one_slow_worker(delay), end);
+  return std::accumulate(played.minibatches.begin(), played.minibatches.end(), std::int64_t{0});
+}
+
+TEST(CyclicForecastTest, DynamicDelayDoes13WhereFixedDelayDoes4) {
+  const auto rate = [](Delay delay) {
+    return minibatches_until(delay, 408.5) - minibatches_until(delay, 8.5);
+  };
+
+  EXPECT_EQ(rate(Delay::fixed), 400);
+  EXPECT_EQ(rate(Delay::dynamic), 1300);  // 3.25 times as many
+}
+
+TEST(CyclicForecastTest, EqualWorkersGainNothing) {
+  CyclicWorkload workload{.workers = 4, .duration = [](int, std::int64_t) { return 1.0; }};
+  const auto dynamic = forecast(workload, 100.0);
+  workload.delay = Delay::fixed;
+
+  EXPECT_EQ(forecast(workload, 100.0).turns, dynamic.turns);
+}
+
+TEST(CyclicForecastTest, TellsWhatEachTurnPushesAndWhen) {
+  const CyclicForecast played = forecast(one_slow_worker(Delay::dynamic), 8.5);
+
+  const std::vector<Turn> expected{{.worker = 0, .minibatches = 1}, {.worker = 1, .minibatches = 1},
+                                   {.worker = 2, .minibatches = 1}, {.worker = 3, .minibatches = 1},
+                                   {.worker = 0, .minibatches = 3}, {.worker = 1, .minibatches = 3},
+                                   {.worker = 2, .minibatches = 3}, {.worker = 3, .minibatches = 1},
+                                   {.worker = 0, .minibatches = 4}, {.worker = 1, .minibatches = 4},
+                                   {.worker = 2, .minibatches = 4}};
+  EXPECT_EQ(played.turns, expected);
+  EXPECT_THAT(played.times, ElementsAre(1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8));
+  EXPECT_THAT(played.minibatches, ElementsAre(8, 8, 8, 2));
+}
+
+TEST(CyclicForecastTest, ACapHoldsAWorkerUntilTheTokenComes) {
+  CyclicWorkload workload = one_slow_worker(Delay::dynamic);
+  workload.minibatch_cap = 2;
+
+  EXPECT_THAT(forecast(workload, 8.5).minibatches, ElementsAre(5, 5, 5, 2));
+}
+
+TEST(CyclicForecastTest, TurnsTakeTime) {
+  CyclicWorkload workload{.workers = 2, .duration = [](int, std::int64_t) { return 1.0; }};
+  workload.pass_duration = 0.25;
+
+  EXPECT_THAT(forecast(workload, 3.0).times, ElementsAre(1.0, 2.0, 2.25));
+}
+
+TEST(CyclicForecastTest, RefusesWhatHasNoTime) {
+  EXPECT_THROW((void)forecast({.workers = 0}, 1.0), std::invalid_argument);
+  EXPECT_THROW((void)forecast({.duration = [](int, std::int64_t) { return 0.0; }}, 1.0),
+               std::invalid_argument);
+}
+
+// The turns that clocks make, done by a scheme: what a worker computes at each is what its clock
+// says, and the parameters are those that the turns give.
+TEST(CyclicForecastTest, ItsTurnsAreAScript) {
+  const std::vector<Turn> turns = forecast(one_slow_worker(Delay::dynamic), 16.5).turns;
+  test::CyclicModel model(4, PushScaling::per_sample);
+  for (const Turn& turn : turns) model.turn(turn);
+  rondo::test::World{4}.run([&](transport::World& world) {
+    test::CyclicWorker worker(world, {.script = turns});
+    int minibatches = 0;
+    for (const Turn& turn : turns) {
+      if (turn.worker == world.rank()) minibatches += turn.minibatches;
+    }
+
+    worker.compute_minibatches(minibatches);
+    worker.scheme->flush();
+
+    EXPECT_THAT(worker.parameters(), testing::Pointwise(testing::FloatEq(), model.store()));
+  });
+}
+
+// A push that reaches the end of an epoch parks the token; the workers stop one after the other.
+TEST(CyclicForecastTest, AtTheEndOfAnEpochAllStop) {
+  CyclicWorkload workload = one_slow_worker(Delay::dynamic);
+  workload.epoch_samples = 6;
+  workload.total_samples = 12;
+  const auto park = [](int worker, int minibatches) {
+    return Turn{Turn::Kind::park, worker, minibatches};
+  };
+
+  const CyclicForecast played = forecast(workload, 100.0);
+
+  // The fourth worker's mini-batch is done at 8; the token waits for it after the park as well.
+  const std::vector<Turn> expected{{.worker = 0, .minibatches = 1},
+                                   {.worker = 1, .minibatches = 1},
+                                   {.worker = 2, .minibatches = 1},
+                                   {.worker = 3, .minibatches = 1},
+                                   {.worker = 0, .minibatches = 3},
+                                   park(0, 0),
+                                   park(1, 3),
+                                   park(2, 3),
+                                   park(3, 1),
+                                   {.worker = 1, .minibatches = 4},
+                                   {.worker = 2, .minibatches = 4},
+                                   park(2, 0),
+                                   park(3, 2),
+                                   park(0, 1),
+                                   park(1, 1)};
+  EXPECT_EQ(played.turns, expected);
+  EXPECT_THAT(played.times, ElementsAre(1, 1, 1, 4, 4, 4, 4, 4, 8, 9, 9, 9, 12, 12, 12));
+}
+
+// A run that follows such a script parks where it says, and what is computed between is what it
+// says; a turn that came otherwise would throw.
+TEST(CyclicForecastTest, ARunParksWhereItsForecastDoes) {
+  for (const Delay delay : {Delay::fixed, Delay::dynamic}) {
+    CyclicWorkload workload = one_slow_worker(delay);
+    workload.minibatch_samples = test::CyclicWorker::samples;
+    workload.epoch_samples = 50;
+    workload.total_samples = 150;
+    const std::vector<Turn> turns = forecast(workload, 1e9).turns;
+    rondo::test::World{4}.run([&](transport::World& world) {
+      test::CyclicWorker worker(
+          world, {.delay = delay, .epoch_samples = 50, .total_samples = 150, .script = turns});
+
+      for (int epoch = 0; epoch < 3; ++epoch) worker.compute_until_parked();
+
+      std::vector<Turn> mine;
+      for (const Turn& turn : turns) {
+        if (turn.worker == world.rank()) mine.push_back(turn);
+      }
+      EXPECT_EQ(worker.turns(), mine);
+      worker.scheme->flush();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace rondo::sync::cyclic_forecast_test
