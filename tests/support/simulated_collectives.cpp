@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/schedules.hpp"
+#include "support/hierarchy_cuts.hpp"
 #include "support/link_data.hpp"
 #include "support/link_traffic.hpp"
 #include "support/simulated_ranks.hpp"
@@ -362,6 +363,8 @@ const std::vector<SimulatedCollective>& simulated_collectives() {
       {"gather and scatter", &check_gather_and_scatter},
       {"scan and exscan", &check_scan},
       {"barrier", &check_barrier},
+      {"cuts by node of one array", &check_cuts_of_one_array},
+      {"cuts by node of shares", &check_cuts_of_shares},
   };
   return all;
 }
