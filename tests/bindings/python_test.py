@@ -128,7 +128,16 @@ class Collectives(unittest.TestCase):
         self.assertFalse(request.test())
         with self.assertRaises(TimeoutError):
             request.wait(timeout=0.001)
+        with self.assertRaisesRegex(ValueError, "NaN"):
+            request.wait(timeout=math.nan)
         request.cancel()
+
+    def test_a_timeout_may_be_infinite(self):
+        ones = [filled(1, 3), filled(1, 3)]
+        requests = [self.world.allreduce(array, wait=False) for array in ones]
+        self.assertIsNotNone(rondo.wait_any(requests, timeout=math.inf))
+        rondo.wait_all(requests, timeout=math.inf)
+        self.check(self.world.allreduce(filled(1, 3), wait=False).wait(math.inf), filled(self.size, 3))
 
     def test_requests_keep_their_arrays_alive(self):
         requests = [

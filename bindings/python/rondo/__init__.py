@@ -43,7 +43,7 @@ from rondo._c_interface import (
     _c,
 )
 from rondo._communicator import Communicator, Plan
-from rondo._requests import Request, _is_pending, wait_all, wait_any
+from rondo._requests import Request, _is_pending, nanoseconds, wait_all, wait_any
 
 __all__ = [
     "Adopted",
@@ -324,7 +324,7 @@ class World(Communicator):
         if seconds is None:
             _c.rondo_world_progress(handle)
         else:
-            _c.rondo_world_progress_for(handle, round(seconds * 1e9))
+            _c.rondo_world_progress_for(handle, nanoseconds(seconds))
 
     def abort(self, reason):
         """Ends the job's communication: every wait of every rank fails with this reason."""

@@ -6,6 +6,7 @@ has completed.
 """
 
 import ctypes
+import math
 
 from rondo._c_interface import Error, _c
 
@@ -17,6 +18,13 @@ def _is_pending(handle):
     except (Error, ValueError):
         return False
     return complete.value == 0
+
+
+def nanoseconds(timeout):
+    if math.isnan(timeout):
+        raise ValueError("a timeout is a number of seconds, not NaN")
+    a_century = 100 * 365 * 24 * 3600  # more would overflow, so inf is this long, too
+    return round(min(max(timeout, 0), a_century) * 1e9)
 
 
 class Request:
@@ -47,7 +55,7 @@ class Request:
             _c.rondo_request_wait(self._handle)
         elif self._handle:
             complete = ctypes.c_int()
-            limit = max(0, round(timeout * 1e9))
+            limit = nanoseconds(timeout)
             _c.rondo_request_wait_for(self._handle, limit, ctypes.byref(complete))
             if not complete.value:
                 raise TimeoutError(f"the operation has not completed within {timeout} s")
@@ -84,7 +92,7 @@ def wait_all(requests, timeout=None):
     requests = list(requests)
     if timeout is not None:
         complete = ctypes.c_int()
-        limit = max(0, round(timeout * 1e9))
+        limit = nanoseconds(timeout)
         handles = _handles_of(requests)
         _c.rondo_request_wait_all_for(handles, len(requests), limit, ctypes.byref(complete))
         if not complete.value:
@@ -100,7 +108,7 @@ def wait_any(requests, timeout=None):
     request's own wait() gives its result.
     """
     handles = _handles_of(requests)
-    limit = -1 if timeout is None else max(0, round(timeout * 1e9))
+    limit = -1 if timeout is None else nanoseconds(timeout)
     index = ctypes.c_size_t()
     _c.rondo_request_wait_any(handles, len(requests), limit, ctypes.byref(index))
     if index.value == len(requests):
