@@ -260,6 +260,12 @@ INSTANTIATE_TEST_SUITE_P(
                                 .undecayed = undecayed},
                                team);
              }},
+        Kind{"LarsWithoutWeights", 1,
+             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
+                transport::Team* team) {
+               return make_lars(
+                   size, {.weight_decay = static_cast<float>(decay), .undecayed = undecayed}, team);
+             }},
         Kind{"Adam", 2,
              [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
                 transport::Team* team) {

@@ -32,7 +32,7 @@ std::string refusal(const std::string& scheme, const std::function<void(Experime
 }
 
 TEST(CombinationsTest, LazyNeedsAnOptimizerThatHeedsScale) {
-  for (const char* name : {"adam", "adamw"}) {
+  for (const char* name : {"lars", "adam", "adamw"}) {
     EXPECT_THAT(refusal("lazy", [&](Experiment& e) { e.optimizer.name = name; }),
                 AllOf(StartsWith("optimizer.name: "), HasSubstr("ignores the scale of gradients")));
   }

@@ -466,6 +466,7 @@ TEST(OptimizerWordsTest, AreThoseThatTheOptimizerKeeps) {
   EXPECT_EQ(optimizer_elements({.name = "sgd"}), elements_kept(sync::make_sgd(parameters, {})));
   EXPECT_EQ(optimizer_elements({.name = "sgd", .momentum = 0.0}),
             elements_kept(sync::make_sgd(parameters, {.momentum = 0.0F})));
+  EXPECT_EQ(optimizer_elements({.name = "lars"}), elements_kept(sync::make_lars(parameters, {})));
   EXPECT_EQ(optimizer_elements({.name = "adam"}), elements_kept(sync::make_adam(parameters)));
   EXPECT_EQ(optimizer_elements({.name = "adamw"}), elements_kept(sync::make_adamw(parameters)));
 }

@@ -211,6 +211,14 @@ TEST(TrainerErrorsTest, ABatchSmallerThanTheRanks) {
                                    HasSubstr("a batch of 2 is smaller than the ranks (3)"));
 }
 
+TEST(TrainerErrorsTest, LarsOnAGridThatCutsWeights) {
+  Experiment experiment = small_experiment("lenet5");
+  experiment.optimizer.name = "lars";
+  experiment.grid.filter = 2;
+  expect_on_all_ranks<ConfigError>(2, experiment,
+                                   HasSubstr("optimizer.name: \"lars\" needs the norm of conv"));
+}
+
 TEST(TrainerErrorsTest, DataThatIsNotThere) {
   Experiment experiment = small_experiment();
   experiment.data.name = "fashion-mnist";

@@ -360,6 +360,10 @@ TEST(TrainerSchemesTest, EveryOptimizerLearns) {
     experiment.optimizer.learning_rate = 0.002;
     EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
   }
+  Experiment experiment = learning("synchronous");
+  experiment.optimizer.name = "lars";
+  experiment.optimizer.trust_coefficient = 0.1;
+  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
 }
 
 /// Weight decay that takes a fifth of what it acts on in every step of SGD or AdamW.

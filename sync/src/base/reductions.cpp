@@ -176,12 +176,14 @@ void BucketReduction::update(Optimizer& optimizer, const Update& update) {
 }
 
 // Tiles are long enough that looking for progress costs nothing, and short enough that a reduction
-// does not stand still while a large layer is updated.
+// does not stand still while a large layer is updated. An optimizer that needs whole layers gets
+// them.
 void tiled_update(transport::World& world, Optimizer& optimizer, std::size_t offset,
                   std::span<float> parameters, std::span<const float> gradients,
                   const Update& update) {
-  for (std::size_t done = 0; done < parameters.size(); done += tile) {
-    const std::size_t size = std::min(tile, parameters.size() - done);
+  const std::size_t most = optimizer.is_elementwise() ? tile : parameters.size();
+  for (std::size_t done = 0; done < parameters.size(); done += most) {
+    const std::size_t size = std::min(most, parameters.size() - done);
     optimizer.update(offset + done, parameters.subspan(done, size), gradients.subspan(done, size),
                      update);
     world.progress();

@@ -51,6 +51,10 @@ class FlatOptimizer : public Optimizer {
     });
   }
 
+  /// Throws std::invalid_argument, which begins with the optimizer's name and `what`, unless the
+  /// ranges are in ascending order, apart, and within size().
+  void check_ranges(std::string_view what, std::span<const ElementRange> ranges) const;
+
   /// Throws std::invalid_argument, beginning with the optimizer's name.
   [[noreturn]] void refuse(const std::string& reason) const;
 
@@ -69,8 +73,6 @@ class FlatOptimizer : public Optimizer {
       at = last;
     }
   }
-  void check_undecayed() const;
-
   std::string_view name_;
   std::size_t size_;
   std::vector<ElementRange> undecayed_;  // none empty

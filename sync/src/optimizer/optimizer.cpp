@@ -76,14 +76,15 @@ FlatOptimizer::FlatOptimizer(std::string_view name, std::size_t size, std::size_
       own_(size * arrays, 0.0F),
       state_(own_) {
   std::erase_if(undecayed_, [](const ElementRange& range) { return range.size == 0; });
-  check_undecayed();
+  check_ranges("undecayed", undecayed_);
 }
 
-void FlatOptimizer::check_undecayed() const {
+void FlatOptimizer::check_ranges(std::string_view what,
+                                 std::span<const ElementRange> ranges) const {
   std::size_t end = 0;
-  for (const ElementRange& range : undecayed_) {
+  for (const ElementRange& range : ranges) {
     if (range.offset < end || range.offset > size_ || range.size > size_ - range.offset) {
-      refuse("undecayed names " + std::to_string(range.size) + " elements from " +
+      refuse(std::string(what) + " names " + std::to_string(range.size) + " elements from " +
              std::to_string(range.offset) + " on, which are out of order or not among the " +
              std::to_string(size_) + " parameters");
     }

@@ -29,7 +29,8 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
     refuse_key("optimizer.final_learning_rate",
                "the schedule \"exponential\" needs one above 0, as in 1e-4");
   }
-  if (optimizer.name == "sgd" && optimizer.nesterov && optimizer.momentum == 0.0) {
+  const bool has_momentum = optimizer.name == "sgd" || optimizer.name == "lars";
+  if (has_momentum && optimizer.nesterov && optimizer.momentum == 0.0) {
     refuse_key("optimizer.nesterov", "looks ahead by the momentum, and optimizer.momentum is 0");
   }
 }

@@ -164,10 +164,11 @@ std::vector<Key> checkpoint_keys() {
 std::vector<Key> optimizer_keys() {
   constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
   return {
-      optimizer.key<&Optimizer::name>("name", one_of({"sgd", "adam", "adamw"})),
+      optimizer.key<&Optimizer::name>("name", one_of({"sgd", "lars", "adam", "adamw"})),
       optimizer.key<&Optimizer::learning_rate>("learning_rate", above(0)),
       optimizer.key<&Optimizer::momentum>("momentum", share()),
       optimizer.key<&Optimizer::nesterov>("nesterov"),
+      optimizer.key<&Optimizer::trust_coefficient>("trust_coefficient", above(0)),
       optimizer.key<&Optimizer::weight_decay>("weight_decay", from(0)),
       optimizer.key<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
       optimizer.key<&Optimizer::beta1>("beta1", share()),

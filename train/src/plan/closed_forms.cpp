@@ -357,7 +357,7 @@ void rank(std::vector<GridPlan>& plans) {
 }
 
 int optimizer_elements(const Experiment::Optimizer& optimizer) {
-  return optimizer.name == "sgd" ? 1 : 2;
+  return optimizer.name == "adam" || optimizer.name == "adamw" ? 2 : 1;
 }
 
 }  // namespace rondo::train

@@ -151,7 +151,7 @@ SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& 
   const std::size_t size = parts.replica.parameters.size();
   std::vector<sync::ElementRange> undecayed;
   // Weight decay pulls weights towards zero; many recipes leave out what only shifts and scales.
-  if (!choice.decay_norm_and_bias) undecayed = parts.norms_and_biases;
+  if (!choice.decay_norm_and_bias) undecayed = norms_and_biases(*parts.layout);
   const sync::AdamOptions adam{.beta1 = choice.beta1,
                                .beta2 = choice.beta2,
                                .epsilon = choice.epsilon,
@@ -165,9 +165,19 @@ SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& 
                            .undecayed = undecayed},
                           parts.team);
   }
+  if (choice.name == "lars") {
+    return sync::make_lars(size,
+                           {.trust_coefficient = choice.trust_coefficient,
+                            .momentum = static_cast<float>(choice.momentum),
+                            .nesterov = choice.nesterov,
+                            .weight_decay = static_cast<float>(choice.weight_decay),
+                            .weights = whole_weights(*parts.layout),
+                            .undecayed = undecayed},
+                           parts.team);
+  }
   if (choice.name == "adam") return sync::make_adam(size, adam, parts.team);
   if (choice.name == "adamw") return sync::make_adamw(size, adam, parts.team);
-  refuse_choice("optimizer.name", choice.name, "sgd, adam, adamw");
+  refuse_choice("optimizer.name", choice.name, "sgd, lars, adam, adamw");
 }
 
 sync::Decay decay_of(const Experiment& experiment) {
@@ -265,6 +275,20 @@ std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout) 
     } else {
       ranges.push_back({parameter.offset, parameter.size()});
     }
+  }
+  return ranges;
+}
+
+std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout) {
+  std::vector<sync::ElementRange> ranges;
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.shape.size() == 1) continue;
+    if (!parameter.whole.empty() && parameter.whole != parameter.shape) {
+      throw ConfigError("optimizer.name: \"lars\" needs the norm of " + parameter.name +
+                        ", of which each rank of this grid holds a part; use sgd, or a grid that "
+                        "splits samples and space only");
+    }
+    ranges.push_back({parameter.offset, parameter.size()});
   }
   return ranges;
 }

@@ -66,11 +66,15 @@ namespace rondo::train {
 /// and what batch norm learns.
 [[nodiscard]] std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout);
 
+/// The other parameters: the weights of each layer. Throws ConfigError when a rank holds a part of
+/// them only, where "lars" needs their norms.
+[[nodiscard]] std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout);
+
 /// What a scheme is made of, beside [update] and [optimizer].
 struct SchemeParts {
   sync::Replica replica = {};
   transport::Team* team = nullptr;
-  std::vector<sync::ElementRange> norms_and_biases = {};
+  const ParameterLayout* layout = nullptr;  ///< of `replica`; lent
   std::int64_t warm_up_steps = 0;
   std::int64_t local_from_step = 0;               ///< of averages whose period is post_local
   LazyPlan lazy = {};                             ///< of lazy

@@ -293,7 +293,7 @@ void Trainer::join() {
   choose_lazy_layers();
   SchemeParts parts{.replica = replica(),
                     .team = team_,
-                    .norms_and_biases = norms_and_biases(layout_),
+                    .layout = &layout_,
                     .warm_up_steps = warm_up_left(),
                     .local_from_step = local_from_step_of(experiment_, batches_.steps()),
                     .lazy = lazy_,

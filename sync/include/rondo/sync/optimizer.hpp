@@ -27,9 +27,9 @@ struct Update {
 /// Turns gradients into updates of the parameters: one fused pass over flat memory.
 ///
 /// An optimizer keeps its state (momenta) for a flat array of parameters, and can update any
-/// range of it at a time, so that a bucket is updated as soon as it is reduced. An update is
-/// element by element: its bits depend neither on how the array is cut, nor on threads, nor on
-/// the instruction set.
+/// range of it at a time, so that a bucket is updated as soon as it is reduced. The bits of an
+/// update depend neither on threads nor on the instruction set, nor, where it is element by
+/// element, on how the array is cut.
 class RONDO_SYNC_API Optimizer {
  public:
   Optimizer() = default;
@@ -49,6 +49,10 @@ class RONDO_SYNC_API Optimizer {
   /// What update() would make of `parameters`; changes no state. Allocates.
   void preview(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                const Update& update);
+
+  /// Does no element's update depend on other elements? If not, a range that is given must hold
+  /// whole arrays of weights. False of LARS.
+  [[nodiscard]] virtual bool is_elementwise() const noexcept { return true; }
 
   /// Does a gradient twice as long leave the update as it was? True of Adam.
   [[nodiscard]] virtual bool ignores_scale() const noexcept = 0;
@@ -91,6 +95,32 @@ struct SgdOptions {
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_sgd(std::size_t size,
                                                                  const SgdOptions& options,
                                                                  transport::Team* team = nullptr);
+
+/// LARS (You, Gitman, Ginsburg, arXiv 1708.03888), for batches so large that SGD needs a rate at
+/// which some layers diverge. Each array of weights has a rate of its own, as in LARC of Apex: with
+/// g = scale * gradient,
+///
+///     r = trust_coefficient * |w| / (|g| + lambda * |w|);  1 if |w| or |g| is 0
+///     v = mu*v + r * (g + lambda*w);  w = w - eta*v
+///
+/// and Nesterov's momentum as in SgdOptions. Parameters outside `weights` have r = 1: that is SGD.
+/// Norms are Euclidean, in double. An update reads the arrays once more than SGD.
+struct LarsOptions {
+  double trust_coefficient = 0.001;
+  float momentum = 0.9F;
+  bool nesterov = false;
+  float weight_decay = 0.0F;
+  /// Arrays of weights, each with a ratio of its own; in ascending order, apart. Not biases and
+  /// what batch norm learns, whose norms say little.
+  std::vector<ElementRange> weights = {};
+  std::vector<ElementRange> undecayed = {};  ///< as in SgdOptions
+};
+
+/// As make_sgd(). Throws std::invalid_argument for a trust_coefficient that is not above 0, too;
+/// update() throws it when a range cuts `weights`.
+[[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_lars(std::size_t size,
+                                                                  const LarsOptions& options,
+                                                                  transport::Team* team = nullptr);
 
 /// Adam (Kingma, Ba, ICLR 2015) and AdamW (Loshchilov, Hutter, ICLR 2019), as PyTorch has them,
 /// for update number t = index + 1:

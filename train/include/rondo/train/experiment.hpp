@@ -106,10 +106,11 @@ struct Experiment {
     }
   } checkpoint;
   struct Optimizer {
-    std::string name = "sgd";  ///< sgd, adam, adamw
+    std::string name = "sgd";  ///< sgd, lars, adam, adamw
     double learning_rate = 0.1;
-    double momentum = 0.9;  ///< of sgd
-    bool nesterov = false;  ///< of sgd
+    double momentum = 0.9;             ///< of sgd and lars
+    bool nesterov = false;             ///< of sgd and lars
+    double trust_coefficient = 0.001;  ///< of lars
     double weight_decay = 5e-4;
     bool decay_norm_and_bias = true;  ///< weight decay also of biases and of what batch norm learns
     double beta1 = 0.9;               ///< of adam and adamw, as the next two

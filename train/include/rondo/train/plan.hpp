@@ -128,8 +128,8 @@ struct GridPlan {
 /// Brings usable grids before refused ones, and the fastest first; equal ones by strategy and P_r.
 RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 
-/// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd", whose
-/// momenta are kept without momentum, too, and 2 of "adam" and "adamw".
+/// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd" and
+/// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
 [[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
 
 }  // namespace rondo::train
