@@ -128,6 +128,22 @@ TEST_P(LazyTest, FollowsAScalarModelWorkedOutByHand) {
   });
 }
 
+// Gradients that do not change are those of synchronous SGD, whatever the windows.
+TEST_P(LazyTest, UpdatesPerIterationOfAConstantGradientAreSynchronous) {
+  World{ranks()}.run([](transport::World& world) {
+    // The second layer is not lazy. Momenta and rates are powers of two: all values are exact.
+    LazyRun run(world, {3, 3},
+                {.lazy_layers = 1, .probes = {{0, 3}}, .updates_per_iteration = true},
+                {.momentum = 0.5F, .weight_decay = 0.0F});
+    for (int window = 1; window <= 4; ++window) {
+      for (int i = 0; i < window; ++i) run.constant_step(2.0F);
+      const auto parameters = std::span<const float>(run.arrays.parameters);
+      EXPECT_THAT(parameters.first(3), ElementsAreArray(parameters.last(3)));
+    }
+    EXPECT_THAT(run.intervals(), ElementsAre(2, 3, 4, 5));
+  });
+}
+
 // Steps of 1 and 3 samples: (2 + 6) * 2/4, and not 2/1 + 6/3 by chance: the mean per sample is 2.
 TEST(LazyWindowTest, WeighsUnequalBatchesByTheirSamples) {
   World{1}.run([](transport::World& world) {
@@ -278,10 +294,12 @@ TEST(LazyStateTest, ARunRestoredInMidWindowGoesOnWithTheSameBits) {
   }
 }
 
-TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
+void expect_evaluation_to_apply_the_window_to_the_copy_only(bool updates_per_iteration) {
   for (int more = 0; more < 3; ++more) {
-    World{2}.run([more](transport::World& world) {
-      LazyRun run(world, sizes, options());
+    World{2}.run([&](transport::World& world) {
+      LazyOptions lazy = options();
+      lazy.updates_per_iteration = updates_per_iteration;
+      LazyRun run(world, sizes, lazy);
       start(run, more);
       const std::vector<float> before(run.arrays.parameters.begin(), run.arrays.parameters.end());
       std::vector<float> copy(before.size());
@@ -294,6 +312,11 @@ TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
       EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
     });
   }
+}
+
+TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
+  expect_evaluation_to_apply_the_window_to_the_copy_only(false);
+  expect_evaluation_to_apply_the_window_to_the_copy_only(true);
 }
 
 TEST(LazyStateTest, FlushAppliesTheWindowOnceAndLeavesTheInterval) {

@@ -81,15 +81,14 @@ TEST(ExperimentTest, FindsAKeyInAnotherSection) {
 }
 
 TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
-  EXPECT_THAT(
-      error("[update]\nfrobnicate = 2\n"),
-      StrEq("exp.toml:6: unknown key 'update.frobnicate'; choose one of scheme, "
-            "bucket_bytes, warmup_epochs, lazy_layers, max_interval, max_interval_rate, "
-            "controller, period, "
-            "period_policy, local_from_epoch, qsr_alpha, overlap_steps, reduction_momentum, "
-            "reduction_momentum_kind, outer_optimizer, outer_rate, optimizer_state, "
-            "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
-            "when_empty, replay"));
+  EXPECT_THAT(error("[update]\nfrobnicate = 2\n"),
+              StrEq("exp.toml:6: unknown key 'update.frobnicate'; choose one of scheme, "
+                    "bucket_bytes, warmup_epochs, lazy_layers, max_interval, max_interval_rate, "
+                    "updates_per_iteration, controller, period, period_policy, local_from_epoch, "
+                    "qsr_alpha, overlap_steps, reduction_momentum, "
+                    "reduction_momentum_kind, outer_optimizer, outer_rate, optimizer_state, "
+                    "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
+                    "when_empty, replay"));
 }
 
 TEST(ExperimentTest, NamesTheNearestSection) {

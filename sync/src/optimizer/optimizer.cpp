@@ -50,7 +50,8 @@ Optimizer::~Optimizer() = default;
 
 // Only the range's part of each array of the state can change.
 void Optimizer::preview(std::size_t offset, std::span<float> parameters,
-                        std::span<const float> gradients, const Update& update) {
+                        std::span<const float> gradients, const Update& update,
+                        std::int64_t times) {
   flat::check_range("preview", offset, parameters.size(), size());
   const std::span<float> arrays = state();
   const std::size_t count = parameters.size();
@@ -59,7 +60,7 @@ void Optimizer::preview(std::size_t offset, std::span<float> parameters,
     const auto part = arrays.subspan(first, count);
     before.insert(before.end(), part.begin(), part.end());
   }
-  this->update(offset, parameters, gradients, update);
+  for (std::int64_t i = 0; i < times; ++i) this->update(offset, parameters, gradients, update);
   auto kept = std::span<const float>(before);
   for (std::size_t first = offset; first < arrays.size(); first += size()) {
     std::ranges::copy(kept.first(count), arrays.subspan(first).begin());

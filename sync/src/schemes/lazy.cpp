@@ -285,10 +285,11 @@ class LazyScheme final : public SchemeBase {
       learning_rate = step.learning_rate;
     }
 
-    /// The update by the sum of its gradients; of one iteration, exactly that of synchronous SGD.
-    [[nodiscard]] Update update() const {
-      const double scale = static_cast<double>(iterations) / static_cast<double>(samples);
-      return {static_cast<float>(scale), learning_rate, last_step};
+    /// One of `updates` updates by the sum of its gradients; of one iteration, exactly that of
+    /// synchronous SGD.
+    [[nodiscard]] Update update(std::int64_t updates) const {
+      const double share = static_cast<double>(iterations) / static_cast<double>(updates);
+      return {static_cast<float>(share / static_cast<double>(samples)), learning_rate, last_step};
     }
   };
 
@@ -304,6 +305,9 @@ class LazyScheme final : public SchemeBase {
   [[nodiscard]] std::int64_t longest_window() const noexcept;
   [[nodiscard]] bool closes() const noexcept {
     return window_.iterations > 0 && window_.iterations == interval_;
+  }
+  [[nodiscard]] std::int64_t updates() const noexcept {
+    return options_.updates_per_iteration ? window_.iterations : 1;
   }
   [[nodiscard]] std::span<float> lazy_part(std::span<float> values) const {
     return values.first(lazy_.sums().size());
@@ -391,8 +395,10 @@ LazyWindow LazyScheme::end_window() {
 
 /// By sums that are reduced already.
 void LazyScheme::apply_window() {
-  tiled_update(*replica().world, optimizer(), 0, lazy_part(replica().parameters), lazy_.sums(),
-               window_.update());
+  for (std::int64_t i = 0; i < updates(); ++i) {
+    tiled_update(*replica().world, optimizer(), 0, lazy_part(replica().parameters), lazy_.sums(),
+                 window_.update(updates()));
+  }
   if (lazy_.reduces()) ++counted().lazy_reductions;
   window_ = {};
 }
@@ -405,7 +411,7 @@ void LazyScheme::evaluate(std::span<float> parameters, std::span<float> statisti
     const std::span<float> sums = lazy_part(replica().gradients);
     std::ranges::copy(lazy_.sums(), sums.begin());
     lazy_.reduce(sums);
-    optimizer().preview(0, lazy_part(parameters), sums, window_.update());
+    optimizer().preview(0, lazy_part(parameters), sums, window_.update(updates()), updates());
     if (lazy_.reduces()) ++counted().evaluation_reductions;
   }
   if (average_statistics(statistics)) ++counted().evaluation_reductions;

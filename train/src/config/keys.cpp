@@ -194,6 +194,7 @@ std::vector<Key> update_keys() {
       update.key<&Update::lazy_layers>("lazy_layers"),
       update.key<&Update::max_interval>("max_interval", count_from(0)),
       update.key<&Update::max_interval_rate>("max_interval_rate", from(0)),
+      update.key<&Update::updates_per_iteration>("updates_per_iteration"),
       update.key<&Update::controller>("controller", one_of({"probe", "every_layer"})),
       update.key<&Update::period>("period", count_from(1)),
       update.key<&Update::period_policy>("period_policy",

@@ -199,6 +199,7 @@ Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
                             .controller = controller_of(update.controller),
                             .max_interval = update.max_interval,
                             .max_interval_rate = update.max_interval_rate,
+                            .updates_per_iteration = update.updates_per_iteration,
                             .bucket_bytes = bucket_bytes,
                             .last_bucket_bytes = bucket_bytes / 4,
                             .gradient_type = gradient_element_of(experiment)};

@@ -56,6 +56,9 @@ struct LazyOptions {
   /// The most that a window's iterations times the learning rate may be: how long its step is. A
   /// window has one iteration at least. 0: no cap.
   double max_interval_rate = 0.0;
+  /// Does a window end with an update for each of its iterations, by their mean gradient, instead
+  /// of one by the sum? Momentum and weight decay then act as often as in synchronous SGD.
+  bool updates_per_iteration = false;
   /// Of the layers that are not lazy, see SynchronousOptions. The second is used only if no layer
   /// is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
   std::size_t bucket_bytes = 256 * 1024;
@@ -82,7 +85,10 @@ struct LazyOptions {
 ///                tau = tau + 1, tau - 1 or tau, in 1 ... max_interval;  n = 0
 ///
 /// So a window's step is the sum of its iterations' mean gradients (to equal global batches), by
-/// the learning rate of its last iteration; momentum and weight decay act once per window.
+/// the learning rate of its last iteration; momentum and weight decay act once per window. With
+/// updates_per_iteration (choice) the last line but one is done n times with the scale 1 / (samples
+/// of the window): gradients that do not change within a window then give synchronous SGD, and a
+/// momentum of mu remembers 1/(1-mu) iterations, not windows. It costs n passes at its end.
 ///
 /// - Controller `probe`: both tests pass, tau + 1; neither, tau - 1; else tau stays.
 /// - Controller `every_layer` (choice): all angles pass, tau + 1; more than half fail, tau - 1.

@@ -46,9 +46,9 @@ class RONDO_SYNC_API Optimizer {
   /// The length of the flat array of parameters.
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
 
-  /// What update() would make of `parameters`; changes no state. Allocates.
+  /// What `times` calls of update() would make of `parameters`; changes no state. Allocates.
   void preview(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
-               const Update& update);
+               const Update& update, std::int64_t times = 1);
 
   /// Does no element's update depend on other elements? If not, a range that is given must hold
   /// whole arrays of weights. False of LARS.

@@ -130,6 +130,8 @@ struct Experiment {
     std::string lazy_layers = "auto";  ///< lazy: auto, a count ("8") or a fraction ("0.5")
     std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
     double max_interval_rate = 0.0;    ///< lazy: of iterations times learning rate; 0: no limit
+    bool updates_per_iteration =
+        false;                         ///< lazy: momentum and decay once per iteration of a window
     std::string controller = "probe";  ///< lazy: probe, every_layer
     std::int64_t period = 16;          ///< k_step, hierarchical: steps between global averages
     std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
