@@ -88,7 +88,7 @@ TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
                     "qsr_alpha, overlap_steps, reduction_momentum, "
                     "reduction_momentum_kind, outer_optimizer, outer_rate, optimizer_state, "
                     "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
-                    "when_empty, replay"));
+                    "when_empty, replay, plugin, plugin_settings"));
 }
 
 TEST(ExperimentTest, NamesTheNearestSection) {
@@ -189,15 +189,29 @@ TEST(ExperimentTest, RefusesImpossibleTables) {
               HasSubstr("update.levels: 8 = 2.5 is impossible; must be an integer"));
 }
 
+TEST(ExperimentTest, NumbersInATableOfTextsNeedNoQuotes) {
+  const Experiment experiment = parse_experiment(
+      "[data]\nname = 'synthetic'\n[model]\nname = 'lenet5'\n[update]\nplugin = 'mine.so'\n"
+      "plugin_settings = { pull = 0.5, period = 8, kind = 'linear' }\n",
+      "exp.toml");
+
+  EXPECT_THAT(experiment.update.plugin_settings,
+              testing::ElementsAre(testing::Pair("pull", "0.5"), testing::Pair("period", "8"),
+                                   testing::Pair("kind", "linear")));
+  EXPECT_THAT(error("[update]\nplugin_settings = { pull = 0.5 }\n"),
+              HasSubstr("update.plugin, which names no library"));
+}
+
 // Grids are refused as yet, so that what is read shows in the answer to another key.
 TEST(ExperimentTest, RefusesImpossibleSplitsOfLayers) {
   EXPECT_THAT(error("[grid.layers]\n'fc*' = 'chanel=2'\n"),
               StrEq("exp.toml:5: grid.layers: \"fc*\" = \"chanel=2\": unknown part 'chanel'; did "
                     "you mean 'channel'?"));
-  EXPECT_THAT(error("[grid.layers]\nfc = 3\n"),
+  EXPECT_THAT(error("[grid.layers]\nfc = [3]\n"),
               StrEq("exp.toml:5: grid.layers: expected a table of names and strings, found a "
                     "table"));
-  EXPECT_THAT(error("[grid.layers]\na = 'sample'\nb = 3\n"), HasSubstr("found a table"));
+  EXPECT_THAT(error("[grid.layers]\na = 'sample'\nb = [3]\n"), HasSubstr("found a table"));
+  EXPECT_THAT(error("[grid.layers]\nfc = 3\n"), HasSubstr("\"fc\" = \"3\": '3' is no split"));
   EXPECT_THAT(setting_error("grid.layers={a='rows'}"), HasSubstr("'rows' is no split; write"));
   EXPECT_THAT(setting_error("grid.channel=0"), HasSubstr("0 is impossible"));
   EXPECT_THAT(setting_error("grid.plan=autos"), HasSubstr("did you mean 'auto'?"));

@@ -260,12 +260,12 @@ TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
   rondo::test::World{1}.run([&](transport::World& world) {
     EXPECT_THAT(rondo::test::error_text<ConfigError>(
                     [&] { train(world, other, {.dataset = &dataset, .make_scheme = make}); }),
-                testing::HasSubstr("the program brings a scheme of its own"));
+                testing::HasSubstr("a scheme of your own takes its place"));
     Experiment narrow = experiment();
     narrow.train.reduce_precision = "bf16";
     EXPECT_THAT(rondo::test::error_text<ConfigError>(
                     [&] { train(world, narrow, {.dataset = &dataset, .make_scheme = make}); }),
-                testing::StartsWith("train.reduce_precision: the program brings a scheme"));
+                testing::StartsWith("train.reduce_precision: does not reach the scheme"));
     EXPECT_THAT(rondo::test::error_text<ConfigError>([&] {
                   train(world, experiment(), {.dataset = &dataset, .make_scheme = make});
                 }),

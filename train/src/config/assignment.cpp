@@ -105,11 +105,19 @@ bool stands_before(const toml::source_position& a, const toml::source_position& 
   return a.line != b.line ? a.line < b.line : a.column < b.column;
 }
 
+// Numbers may stand without quotes.
+std::optional<std::string> text_of(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return text;
+  if (const auto integer = node.value_exact<std::int64_t>()) return fmt::format("{}", *integer);
+  if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
+  return std::nullopt;
+}
+
 // In the order of the file; the library's own is alphabetical.
 std::optional<Value> value_of_text_table(const toml::table& table) {
   std::vector<std::pair<toml::source_position, TextTable::value_type>> entries;
   for (const auto& [key, node] : table) {
-    const auto text = node.value_exact<std::string>();
+    const auto text = text_of(node);
     if (!text) return std::nullopt;
     entries.emplace_back(key.source().begin, TextTable::value_type(key.str(), *text));
   }
@@ -119,9 +127,12 @@ std::optional<Value> value_of_text_table(const toml::table& table) {
   return texts;
 }
 
-// A table of names and strings, or of integers and numbers; the first entry tells which.
+// A table of names and texts, or of integers and numbers; the first entry tells which.
 std::optional<Value> value_of_table(const toml::table& table) {
-  if (!table.empty() && table.begin()->second.is_string()) return value_of_text_table(table);
+  const bool has_names = !table.empty() && !integer_of(table.begin()->first.str());
+  if (has_names || (!table.empty() && table.begin()->second.is_string())) {
+    return value_of_text_table(table);
+  }
   NumberTable numbers;
   for (const auto& [key, node] : table) {
     const auto name = integer_of(key.str());

@@ -240,6 +240,10 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
 void check_combinations(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   check_optimizer(experiment.optimizer);
+  if (!update.plugin_settings.empty() && update.plugin.empty()) {
+    refuse_key("update.plugin_settings",
+               "are for update.plugin, which names no library; give both");
+  }
   check_grid(experiment.grid);
   if (!experiment.model.skip.empty() && experiment.model.weights.empty()) {
     refuse_key("model.skip",

@@ -219,6 +219,8 @@ std::vector<Key> update_keys() {
       update.key<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
       update.key<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
       update.key<&Update::replay>("replay"),
+      update.key<&Update::plugin>("plugin"),
+      update.key<&Update::plugin_settings>("plugin_settings"),
   };
 }
 

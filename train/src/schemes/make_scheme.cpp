@@ -307,13 +307,12 @@ Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
 Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
                        const MakeScheme& make) {
   if (experiment.update.scheme != sync::synchronous_scheme.name) {
-    throw ConfigError("update.scheme: the program brings a scheme of its own; leave the key at \"" +
+    throw ConfigError("update.scheme: a scheme of your own takes its place; leave the key at \"" +
                       std::string(sync::synchronous_scheme.name) + "\"");
   }
   if (gradient_type_of(experiment) != tensor::DataType::f32) {
     throw ConfigError(
-        "train.reduce_precision: the program brings a scheme of its own, which this key does not "
-        "reach; leave it at \"fp32\"");
+        "train.reduce_precision: does not reach the scheme of your own; leave it at \"fp32\"");
   }
   Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
   if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");

@@ -24,6 +24,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
+#include "schemes/scheme_plugin.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/prepare.hpp"
 #include "weights/model_weights.hpp"
@@ -53,6 +54,15 @@ std::string reason_of_end(const Trainer& trainer) {
   return trainer.cut_short() ? "max_steps" : "completed";
 }
 
+/// Of the program or of a plug-in; empty when there is neither.
+MakeScheme own_scheme_of(const Experiment& experiment, const TrainerOptions& options) {
+  if (experiment.update.plugin.empty()) return options.make_scheme;
+  if (options.make_scheme != nullptr) {
+    throw ConfigError("update.plugin: the program brings a scheme, too; use one of them");
+  }
+  return load_scheme_plugin(experiment.update);
+}
+
 /// The error that ended the run is told; one more while telling it is not.
 void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
   try {
@@ -64,11 +74,13 @@ void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error)
 }  // namespace
 
 EpochMetrics train(transport::World& world, const Experiment& experiment,
-                   const TrainerOptions& options) {
+                   const TrainerOptions& given) {
   // Each of these steps may fail on one rank: then all throw here, before anything communicates
   // that only some take part in.
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
+  TrainerOptions options = given;
+  agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });

@@ -152,6 +152,8 @@ struct Experiment {
     std::int64_t minibatch_cap = 0;              ///< cyclic: mini-batches of a push; 0: any number
     std::string when_empty = "wait";             ///< cyclic: wait, skip
     std::filesystem::path replay = {};           ///< cyclic: a recorded token trace
+    std::string plugin = {};         ///< library with a scheme that takes the place of `scheme`
+    TextTable plugin_settings = {};  ///< what it is told
   } update;
   /// How ranks share the work of a step. Replicas split the samples; the ranks of a replica,
   /// channel * filter * height * width of them, split what a layer does for the replica's samples.

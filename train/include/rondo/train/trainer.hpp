@@ -148,7 +148,7 @@ struct TrainerOptions {
   std::vector<Augmentation> augmentations = {};  ///< of training images, after those of [data]
   /// An update scheme of the user's own, in place of the synchronous one: update.scheme must be
   /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
-  /// (SchemeDescription::own_pace is refused). Empty: what [update] names.
+  /// (SchemeDescription::own_pace is refused). Empty: what [update] names, or update.plugin.
   MakeScheme make_scheme = {};
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
