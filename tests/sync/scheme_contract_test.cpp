@@ -106,6 +106,18 @@ const std::vector<UnderTest> schemes_under_test{
                 Communicator&) { return make_lazy(replica, optimizer, lazy_options(replica)); }},
     {"KStep", [](const Replica& replica, SharedOptimizer optimizer,
                  Communicator&) { return make_k_step(replica, optimizer, {.period = 4}); }},
+    {"KStepBf16",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4, .average_type = transport::ElementType::bf16});
+     }},
+    {"HierarchicalBf16Overlapped",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
+       HierarchicalOptions options = levels(pair, MomentumKind::classical, LocalState::keep);
+       options.overlap_steps = 1;
+       options.average_type = transport::ElementType::bf16;
+       return make_hierarchical(replica, optimizer, options);
+     }},
     {"KStepAdaptive",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
        return make_k_step(replica, optimizer,

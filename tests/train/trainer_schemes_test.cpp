@@ -250,8 +250,8 @@ TEST(TrainerBf16GradientsTest, ChangeNothingOnOneRank) {
   }
 }
 
-TEST(TrainerBf16GradientsTest, LearnUnderEverySchemeThatSendsGradients) {
-  for (const char* scheme : {"synchronous", "lazy"}) {
+TEST(TrainerBf16GradientsTest, LearnUnderEverySchemeThatSumsWhatItSends) {
+  for (const char* scheme : {"synchronous", "lazy", "k_step", "hierarchical"}) {
     Experiment experiment = reducing_in_bf16(learning(scheme));
     experiment.update.warmup_epochs = 1.0;
     const Outcome outcome = train_on(2, experiment);

@@ -12,14 +12,13 @@
 
 namespace rondo::sync {
 
-std::size_t AverageUnderWay::post(transport::Communicator& group, std::span<const float> start,
-                                  float weight, const Round& round) {
+void AverageUnderWay::post(transport::Communicator& group, std::span<const float> start,
+                           float weight, const Round& round, std::span<float> unsent) {
   std::ranges::copy(replica_.parameters, left_from_.begin());
   mean_.pack(start, {}, weight);
-  mean_.post(group);
+  mean_.post(group, unsent);
   round_ = round;
   posted_ = true;
-  return mean_.bytes();
 }
 
 PackedMean& AverageUnderWay::arrived() {

@@ -15,14 +15,19 @@ namespace rondo::sync {
 class AverageUnderWay {
  public:
   /// `replica` is lent.
-  explicit AverageUnderWay(const Replica& replica)
-      : replica_(replica), mean_(replica), left_from_(replica.parameters.size(), 0.0F) {}
+  AverageUnderWay(const Replica& replica, bool sends_bf16)
+      : replica_(replica), mean_(replica), left_from_(replica.parameters.size(), 0.0F) {
+    if (sends_bf16) mean_.prepare_bf16();
+  }
 
   [[nodiscard]] bool is_posted() const noexcept { return posted_; }
 
-  /// `round` ends with the replica's parameters. Returns what was posted, in bytes.
-  std::size_t post(transport::Communicator& group, std::span<const float> start, float weight,
-                   const Round& round);
+  /// `round` ends with the replica's parameters. `unsent` as in PackedMean::post().
+  void post(transport::Communicator& group, std::span<const float> start, float weight,
+            const Round& round, std::span<float> unsent);
+
+  /// The mean, which may be on its way.
+  [[nodiscard]] const PackedMean& mean() const noexcept { return mean_; }
 
   /// A step of the next round has been made at this rate.
   void count_step(double learning_rate) noexcept { rates_ += learning_rate; }

@@ -219,7 +219,7 @@ class AveragingScheme final : public SchemeBase {
                   const std::vector<AveragingLevel>& levels)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
-                   {.version = 3, .name = "averaging"}),
+                   {.version = 4, .name = "averaging"}),
         local_state_(options.local_state),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1),
@@ -230,8 +230,10 @@ class AveragingScheme final : public SchemeBase {
         overlap_steps_(options.overlap_steps),
         schedule_(described.name, options.period, levels, outer()),
         model_(described.name, options.momentum, replica().parameters.size()),
-        mean_(replica(), averages_state() ? this->optimizer().state().size() : 0) {
+        mean_(replica(), averages_state() ? this->optimizer().state().size() : 0),
+        unsent_(unsent_size(options.average_type), 0.0F) {
     progress_.period = schedule_.period();
+    if (!unsent_.empty()) mean_.prepare_bf16();
     if (!(clip_norm_ >= 0.0)) {
       refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
     }
@@ -245,7 +247,7 @@ class AveragingScheme final : public SchemeBase {
           "overlap_steps need a local state that ranks keep: what an average makes of it would "
           "come late");
     }
-    if (!is_alone()) under_way_.emplace(replica());
+    if (!is_alone()) under_way_.emplace(replica(), !unsent_.empty());
   }
 
   void add_loss(double sum) override {
@@ -275,6 +277,7 @@ class AveragingScheme final : public SchemeBase {
     model_.write(writer);
     const std::span<const float> outer = outer_state();
     writer.put_array(outer);
+    writer.put_array(std::span<const float>(unsent_));
     writer.put(under_way_.has_value());
     if (under_way_) under_way_->write(writer);
   }
@@ -285,12 +288,13 @@ class AveragingScheme final : public SchemeBase {
   [[nodiscard]] std::span<float> outer_state() const noexcept {
     return outer_optimizer_ ? outer_optimizer_->state() : std::span<float>();
   }
+  [[nodiscard]] std::size_t unsent_size(transport::ElementType type) const;
   void take_outer_optimizer(double learning_rate);
   [[nodiscard]] float weight() const noexcept;
   [[nodiscard]] std::int64_t next_period() const;
   void add_up_losses();
   void step_locally();
-  void reduce(transport::Communicator& group);
+  void reduce(transport::Communicator& group, std::span<float> unsent);
   void average_locally(transport::Communicator& group);
   void end_round(Ending ending);
   void post_round();
@@ -314,9 +318,16 @@ class AveragingScheme final : public SchemeBase {
   AveragingSchedule schedule_;
   CommonModel model_;
   PackedMean mean_;
+  std::vector<float> unsent_;  // what rounding has left out of averages; empty: they are fp32
   mutable std::optional<AverageUnderWay> under_way_;  // if averages overlap; to save it is to wait
   Progress progress_;
 };
+
+std::size_t AveragingScheme::unsent_size(transport::ElementType type) const {
+  if (type == transport::ElementType::f32) return 0;
+  if (type != transport::ElementType::bf16) refuse("averages are sent as f32 or bf16");
+  return is_alone() ? 0 : replica().parameters.size();
+}
 
 void AveragingScheme::take_outer_optimizer(double learning_rate) {
   if (!model_.is_plain()) refuse("an outer optimizer takes the place of a reduction momentum");
@@ -387,18 +398,18 @@ void AveragingScheme::step_locally() {
 
 // What is global depends on who meets, not on which level asked for it: a level's group may be all
 // replicas, as the ranks of a node are where there is but one.
-void AveragingScheme::reduce(transport::Communicator& group) {
-  mean_.reduce(group);
+void AveragingScheme::reduce(transport::Communicator& group, std::span<float> unsent) {
+  mean_.reduce(group, unsent);
   const bool global = group.size() == outer().size();
   ++(global ? counted().global_reductions : counted().local_reductions);
   (global ? counted().global_bytes : counted().local_bytes) += mean_.bytes();
-  ++counted().collectives;
+  counted().collectives += mean_.collectives();
 }
 
 // W stays as it is: the round goes on from the group's mean.
 void AveragingScheme::average_locally(transport::Communicator& group) {
   pack();
-  reduce(group);
+  reduce(group, unsent_);
   flat::sum_scaled(replica().parameters, model_.parameters(), 1.0F, mean_.displacement());
   take_over_the_rest();
 }
@@ -435,9 +446,15 @@ void AveragingScheme::measure(Round& round, std::span<const float> displacement)
   round.displacement = std::sqrt(sums_.squared_norm(displacement));
 }
 
+// A plain ending leaves nothing behind: it is that of flush().
 void AveragingScheme::end_round(Ending ending) {
   pack();
-  if (!is_alone()) reduce(outer());
+  if (ending == Ending::plain) {
+    mean_.add_unsent(unsent_);
+    std::ranges::fill(unsent_, 0.0F);
+  }
+  if (!is_alone())
+    reduce(outer(), ending == Ending::plain ? std::span<float>() : std::span(unsent_));
   Round round = round_under_way();
   measure(round, mean_.displacement());
   advance(ending);
@@ -448,10 +465,10 @@ void AveragingScheme::end_round(Ending ending) {
 
 // The average travels while the next round's first steps are computed.
 void AveragingScheme::post_round() {
-  counted().global_bytes +=
-      under_way_->post(outer(), model_.parameters(), weight(), round_under_way());
+  under_way_->post(outer(), model_.parameters(), weight(), round_under_way(), unsent_);
   ++counted().global_reductions;
-  ++counted().collectives;
+  counted().global_bytes += under_way_->mean().bytes();
+  counted().collectives += under_way_->mean().collectives();
   begin_next_round();
 }
 
@@ -522,6 +539,7 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
     under_way_->move_to(parameters, start);
   }
   mean_.pack(parameters, start, {}, weight());
+  if (progress_.steps > 0) mean_.add_unsent(unsent_);
   mean_.reduce(outer());
   ++counted().evaluation_reductions;
   flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
@@ -536,6 +554,8 @@ std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
   model.read(reader);
   std::vector<float> outer(outer_state().size());
   reader.get_array(std::span(outer));
+  std::vector<float> unsent(unsent_.size());
+  reader.get_array(std::span(unsent));
   // Between rounds the period is still to be asked for.
   if (progress.steps < 0 || (progress.steps > 0 && progress.steps >= progress.period)) {
     refuse("the state was saved after " + std::to_string(progress.steps) +
@@ -546,9 +566,10 @@ std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
   }
   std::function<void()> average = under_way_ ? under_way_->read(reader) : [] {};
   return [this, progress, model = std::move(model), average = std::move(average),
-          outer = std::move(outer)]() mutable {
+          outer = std::move(outer), unsent = std::move(unsent)]() mutable {
     progress_ = progress;
     std::ranges::copy(outer, outer_state().begin());
+    unsent_ = std::move(unsent);
     model_ = std::move(model);
     average();
   };

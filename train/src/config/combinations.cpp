@@ -170,15 +170,15 @@ void check_grid(const Experiment::Grid& grid) {
 }
 
 void check_reduce_precision(const Experiment& experiment, const sync::SchemeDescription& scheme) {
-  if (gradient_type_of(experiment) == tensor::DataType::f32 || scheme.bf16_gradients) return;
+  if (gradient_type_of(experiment) == tensor::DataType::f32 || scheme.sums_in_bf16) return;
   std::string able;
   for (const sync::SchemeDescription& other : sync::schemes()) {
-    if (other.bf16_gradients) able += fmt::format("{}\"{}\"", able.empty() ? "" : ", ", other.name);
+    if (other.sums_in_bf16) able += fmt::format("{}\"{}\"", able.empty() ? "" : ", ", other.name);
   }
   refuse_key(
       "train.reduce_precision",
       "update.scheme = \"{}\" sends parameters, of which bf16 would lose all but 8 bits; set "
-      "\"fp32\", or use a scheme that sends gradients: {}",
+      "\"fp32\", or use a scheme that sums what it sends: {}",
       scheme.name, able);
 }
 

@@ -193,10 +193,12 @@ double lazy_seconds(const SchemeJob& job) {
   return ((job.options.tau - 1.0) * others + last) / job.options.tau + job.update_seconds;
 }
 
-// What an average is of.
+// What an average is of, in elements of fp32: displacements may be sent as bf16.
 double averaged_elements(const SchemeJob& job) {
+  const double parameters = parameters_of(job);
   const bool state = job.update.optimizer_state == "average";
-  return parameters_of(job) * (state ? 1 + job.options.optimizer_elements : 1);
+  return in_f32(parameters, job.options.gradient_type) +
+         (state ? parameters * job.options.optimizer_elements : 0.0);
 }
 
 // What is left of the average of all ranks by the local steps that overlap with it: those that are

@@ -112,7 +112,10 @@ void Trainer::announce_updates() const {
     note += "; an epoch's last " + counted(left_out, "sample") + " fill no batch and are left out";
   }
   if (gradient_type_of(experiment_) == tensor::DataType::bf16) {
-    note += "; gradients are sent as bf16";
+    const bool sends_gradients =
+        scheme_of(experiment_.update).exchange == sync::Exchange::gradients;
+    note +=
+        std::string("; ") + (sends_gradients ? "gradients" : "displacements") + " are sent as bf16";
   }
   log_.note(note);
   if (lazy_.names.empty()) return;

@@ -11,6 +11,7 @@
 #include <rondo/sync/period_policy.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/transport/element.hpp>
 
 namespace rondo::transport {
 class Communicator;
@@ -21,7 +22,8 @@ namespace rondo::sync {
 inline constexpr SchemeDescription hierarchical_scheme{.name = "hierarchical",
                                                        .exchange = Exchange::parameters,
                                                        .warm_up = WarmUp::advised,
-                                                       .levels = true};
+                                                       .levels = true,
+                                                       .sums_in_bf16 = true};
 
 /// Ranks that average among themselves between two global averages.
 struct AveragingLevel {
@@ -44,7 +46,8 @@ struct HierarchicalOptions {
   bool sums_losses = false;
   std::shared_ptr<Optimizer> outer_optimizer = {};
   double outer_learning_rate = 1.0;
-  std::int64_t overlap_steps = 0;  ///< of the global average
+  std::int64_t overlap_steps = 0;                                     ///< of the global average
+  transport::ElementType average_type = transport::ElementType::f32;  ///< of averages of all levels
 };
 
 /// Hierarchical averaging with reduction momentum: Cong, Yang, Zhou, ICPP Workshops 2019.

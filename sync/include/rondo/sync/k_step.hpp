@@ -9,6 +9,7 @@
 #include <rondo/sync/period_policy.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/transport/element.hpp>
 
 namespace rondo::sync {
 
@@ -45,8 +46,10 @@ struct ReductionMomentum {
   float outer_rate = 1.0F;  ///< of diloco; the others have none and take only 1
 };
 
-inline constexpr SchemeDescription k_step_scheme{
-    .name = "k_step", .exchange = Exchange::parameters, .warm_up = WarmUp::advised};
+inline constexpr SchemeDescription k_step_scheme{.name = "k_step",
+                                                 .exchange = Exchange::parameters,
+                                                 .warm_up = WarmUp::advised,
+                                                 .sums_in_bf16 = true};
 
 /// What becomes of a rank's optimizer state (momenta) when parameters are averaged.
 enum class LocalState : std::uint8_t {
@@ -85,6 +88,9 @@ struct KStepOptions {
   /// The global average of a round is applied so many local steps after the round's end, and
   /// overlaps with them. 0: it is waited for. Needs LocalState::keep.
   std::int64_t overlap_steps = 0;
+  /// What displacements are sent as: f32 or bf16. With bf16 what rounding has left out of a rank's
+  /// displacement is added to what it sends next (error feedback).
+  transport::ElementType average_type = transport::ElementType::f32;
 };
 
 /// K-step averaging: Zhou, Cong, "On the convergence properties of a K-step averaging stochastic
@@ -120,6 +126,13 @@ struct KStepOptions {
 ///   flush() average them. The same bytes, as much memory again as an average, and one copy more of
 ///   the parameters. flush() applies what is under way; copy_for_evaluation() and save() wait for
 ///   it, and the state holds it.
+/// - **bf16.** With `average_type` bf16 each rank sends q_j = bf16(d_j + e_j), where d_j is its
+///   weighed displacement, and keeps e_j = d_j + e_j - q_j for the next average (Seide et al.,
+///   2014; Karimireddy et al., ICML 2019): 2 parameters + 4 (statistics [+ state] + 1) bytes, in
+///   two collectives. Sums over ranks are rounded as well, alike on all; that is not fed back.
+///   flush() sends d_j + e_j in fp32, so nothing is left behind, and evaluation gives what it would
+///   give. Where all values fit into 8 bits it is f32, bit for bit. As much memory again as the
+///   parameters, and half as much in the arena.
 /// - **Every sample weighs the same** in an average: a rank's displacement, and its optimizer's
 ///   state, count by the samples that it has had since the round began. A rank without samples
 ///   makes no local step in that iteration. One rank alone averages nothing, but its rounds have

@@ -21,7 +21,7 @@ inline constexpr SchemeDescription lazy_scheme{.name = "lazy",
                                                .windows = true,
                                                .clips = false,
                                                .ignores_scale = false,
-                                               .bf16_gradients = true};
+                                               .sums_in_bf16 = true};
 
 /// A range of the flat arrays: the weights of a lazy convolution. Where a layer is cut it may be
 /// empty, and then begins where its layer does.

@@ -16,6 +16,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/transport/element.hpp>
 #include <rondo/transport/request.hpp>
 
 namespace rondo::sync {
@@ -118,6 +119,8 @@ class RONDO_SYNC_API StatisticsMean {
 /// in the arena, to be averaged over a group in one collective. A copy: where that fails, nothing
 /// of the model has changed.
 ///
+/// Displacements may be sent as bf16, which halves their bytes; all else stays fp32.
+///
 /// Displacement and state are weighed, statistics are not. Behind them lies the weight, so that
 /// each rank also gets the sum of all; ranks of equal weights 1 get the bits of a plain mean.
 class RONDO_SYNC_API PackedMean {
@@ -134,20 +137,29 @@ class RONDO_SYNC_API PackedMean {
   void pack(std::span<const float> parameters, std::span<const float> start,
             std::span<const float> state, float weight);
 
+  /// Makes room for displacements as bf16, which post() else does when it first needs it.
+  void prepare_bf16() { rounded_.resize(replica_.parameters.size()); }
+
+  /// Adds to the displacement what earlier averages have left out of it (see post()).
+  void add_unsent(std::span<const float> unsent);
+
   /// Replaces what was packed by its mean over the ranks of `group`, which are several. Waits.
-  void reduce(transport::Communicator& group) {
-    post(group);
+  void reduce(transport::Communicator& group, std::span<float> unsent = {}) {
+    post(group, unsent);
     wait();
   }
-  /// The same in two calls. In between nothing but a wait() may be called.
-  void post(transport::Communicator& group);
+  /// The same in two calls. In between nothing but a wait() may be called. If `unsent` is not empty
+  /// it is as long as the displacement, which is sent as bf16: with `unsent` added, which then
+  /// holds what rounding has left out.
+  void post(transport::Communicator& group, std::span<float> unsent = {});
   void wait();
 
   /// Has any of the ranks a weight? Else there is neither a displacement nor a mean of states.
   [[nodiscard]] bool has_weight() const noexcept { return packed_.back() > 0.0F; }
 
-  /// Of what was packed: what a rank contributes to the reduction.
-  [[nodiscard]] std::size_t bytes() const noexcept { return packed_.size_bytes(); }
+  /// What a rank has contributed to the last reduction, and in how many collectives.
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::uint64_t collectives() const noexcept { return rounds_ ? 2 : 1; }
 
   [[nodiscard]] std::span<float> displacement() noexcept {
     return packed_.first(replica_.parameters.size());
@@ -164,10 +176,13 @@ class RONDO_SYNC_API PackedMean {
   void weigh(float factor);
 
   const Replica& replica_;
-  std::pmr::vector<float> memory_;  // in the arena
-  std::span<float> packed_;         // what of it is in use; the weight is last
-  transport::Request request_;      // goes first, since it may wait
-  int ranks_ = 0;                   // of the reduction that was posted; 0: none is
+  std::pmr::vector<float> memory_;                 // in the arena
+  std::span<float> packed_;                        // what of it is in use; the weight is last
+  std::pmr::vector<transport::Bfloat16> rounded_;  // of the displacement, in the arena
+  bool rounds_ = false;                            // was the last reduction in bf16?
+  transport::Request request_;                     // goes first, as the next, since it may wait
+  transport::Request rest_;                        // of all but the displacement, in bf16
+  int ranks_ = 0;                                  // of the reduction that was posted; 0: none is
 };
 
 /// How a scheme's saved states begin. A restored state has the same.

@@ -14,7 +14,7 @@ namespace rondo::sync {
 inline constexpr SchemeDescription synchronous_scheme{.name = "synchronous",
                                                       .exchange = Exchange::gradients,
                                                       .warm_up = WarmUp::pointless,
-                                                      .bf16_gradients = true};
+                                                      .sums_in_bf16 = true};
 
 struct SynchronousOptions {
   /// Layers are reduced together until a bucket holds at least so many bytes of fp32; a layer of

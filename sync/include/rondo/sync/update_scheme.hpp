@@ -48,8 +48,9 @@ struct SchemeDescription {
   bool ignores_scale = true;
   /// A rank may have no sample in an iteration.
   bool empty_shares = true;
-  /// It can send gradients as bf16. Schemes that send parameters cannot: 8 bits do not hold them.
-  bool bf16_gradients = false;
+  /// What it sums over the ranks can be sent as bf16: gradients, or displacements. Parameters
+  /// cannot: 8 bits do not hold them.
+  bool sums_in_bf16 = false;
   /// save() and restore() work between any two iterations, and the run goes on with the same
   /// bits. Otherwise only where the scheme's header says.
   bool resumes_anywhere = true;
