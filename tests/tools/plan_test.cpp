@@ -139,12 +139,14 @@ TEST_F(PlanTest, RanksAllStrategiesInATable) {
 }
 
 TEST_F(PlanTest, SearchesASplitForEachLayer) {
-  const auto array = plans({"--ranks", "8", "--strategy", "best", "--flops", "1e12"});
+  const auto array = plans({"--ranks", "512", "--strategy", "best", "--flops", "1e12"});
 
-  ASSERT_THAT(array, SizeIs(4));  // P_r = 1, 2, 4, 8
+  ASSERT_THAT(array, SizeIs(10));  // P_r = 1, 2, 4, ..., 512
   const auto& best = array[0];
   EXPECT_EQ(best["strategy"], "best");
-  EXPECT_EQ(best["pr"].get<int>() * best["pc"].get<int>(), 8);
+  EXPECT_EQ(best["pr"].get<int>() * best["pc"].get<int>(), 512);
+  for (const auto& other : array)
+    EXPECT_LE(best["overlapped_seconds"], other["overlapped_seconds"]);
   EXPECT_THAT(best["layers"], SizeIs(8));
   EXPECT_EQ(best["layers"][0]["split"], "sample");
   EXPECT_EQ(best["layers"][5]["name"], "fc6");
@@ -153,7 +155,7 @@ TEST_F(PlanTest, SearchesASplitForEachLayer) {
 }
 
 TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
-  const Ended ended = plan({"--ranks", "8", "--strategy", "best", "--flops", "1e12"});
+  const Ended ended = plan({"--ranks", "8", "--strategy", "best", "--flops", "1e14"});
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("[grid]\nsample = "));
   EXPECT_THAT(ended.out, HasSubstr("\"conv1\" = \"sample\"\n"));

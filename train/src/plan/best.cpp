@@ -59,7 +59,7 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
   for (std::size_t i = 0; i < found.layers.size(); ++i) {
     const LayerOption& option = found.layers[i].option;
     BestLayer& counted = plan.layers[owners[i + 1]];
-    counted.compute_seconds += option.compute;
+    counted.compute_seconds += option.compute.total();
     counted.exchange_seconds += option.exchange;
     counted.reduction_seconds += option.reduction;
     counted.redistribution_seconds += found.layers[i].redistribution;
@@ -67,37 +67,6 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
   // Bringing the logits together is the last layer's cost.
   plan.layers.back().redistribution_seconds += found.closing;
   add_up(plan);
-}
-
-// What each layer computes in the plan that was found.
-WorkSeconds work_seconds(const GridJob& job, const FoundLayouts& found, std::size_t layer,
-                         const ComputeCosts& costs) {
-  return costs.seconds(local_work(job, layer_of(job, layer), found.layers[layer].option.split));
-}
-
-// BestPlan::overlapped_seconds. Forward, then backward from the last layer to the first. A layer's
-// reduction can begin when its gradients are final and the reduction before it has ended; the step
-// ends with the later of the two. Half of what a layer exchanges belongs to either direction.
-double overlapped_seconds(const GridJob& job, const FoundLayouts& found,
-                          const ComputeCosts& costs) {
-  double computed = 0.0;  // up to here, with exchanges
-  for (std::size_t i = 0; i < found.layers.size(); ++i) {
-    const ChosenOption& layer = found.layers[i];
-    computed += (layer.option.exchange + layer.redistribution) / 2.0 +
-                work_seconds(job, found, i, costs).forward;
-  }
-  computed += found.closing;
-  double reduced = 0.0;
-  for (std::size_t i = found.layers.size(); i-- > 0;) {
-    const ChosenOption& layer = found.layers[i];
-    const WorkSeconds seconds = work_seconds(job, found, i, costs);
-    computed += seconds.backward_weights;
-    if (layer.option.reduction > 0.0) {
-      reduced = std::max(reduced, computed) + layer.option.reduction;
-    }
-    computed += seconds.backward_data + (layer.option.exchange + layer.redistribution) / 2.0;
-  }
-  return std::max(computed, reduced);
 }
 
 // Finds the best splits on one grid.
@@ -144,7 +113,7 @@ class GridPlanner {
     Candidate candidate{.plan = {.grid = job_.grid},
                         .searched_bytes = element_bytes * found->elements};
     describe(job_, found->layouts, candidate.plan);
-    candidate.plan.overlapped_seconds = overlapped_seconds(job_, found->layouts, costs_);
+    candidate.plan.overlapped_seconds = found->layouts.seconds;
     candidate.plan.bytes_per_rank = rank_bytes(
         kernels_, job_.model, layer_splits(job_.model, candidate.plan), job_.grid, job_.options);
     return candidate;
@@ -200,7 +169,7 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
   }
   // Grids that are refused come last, but they are shown: with the reason.
   std::ranges::sort(plans, {}, [](const BestPlan& plan) {
-    return std::tuple(!plan.refused.empty(), plan.seconds(), plan.grid.pr);
+    return std::tuple(!plan.refused.empty(), plan.overlapped_seconds, plan.grid.pr);
   });
   return plans;
 }

@@ -322,7 +322,7 @@ class OptionList {
   void add(const LayerSplit& split, const std::vector<int>& inputs) {
     if (!is_sensible(job_, layer_, split)) return;
     LayerOption option{.split = split,
-                       .compute = costs_.seconds(local_work(job_, layer_, split)).total(),
+                       .compute = costs_.seconds(local_work(job_, layer_, split)),
                        .exchange = exchange_seconds(job_, layer_, split),
                        .reduction = reduction_seconds(job_, layer_, split)};
     for (const int x : inputs) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -50,13 +51,35 @@ struct LayerOption {
   int x = 0;  // numbers of layouts
   int y = 0;
   LayerSplit split = {};  // of a layer that follows: its input's
-  double compute = 0.0;   // seconds, as the next two
-  double exchange = 0.0;
+  WorkSeconds compute = {};
+  double exchange = 0.0;  // seconds, as the next
   double reduction = 0.0;
   std::uint64_t elements = 0;  // of a rank's memory, but for gradients of values
   std::uint64_t gradient = 0;  // of the largest of those
+};
 
-  [[nodiscard]] double seconds() const noexcept { return compute + exchange + reduction; }
+// The time of a training step whose layers up to some are known. Forward goes through them from the
+// first, backward from the last; the reduction of a layer's weight gradients begins when they are
+// final and the one before has ended, while backward goes on. Half of what a layer exchanges, and
+// of redistributions, belongs to either direction, and nothing hides it.
+//
+// Layers behind would only put their own times in front. So the step is as long as one of two ways,
+// whichever takes longer: all the layers' work, or forward up to the moment when the network gets
+// something to do, and then nothing but reductions. Both only grow with more layers.
+struct StepTime {
+  double end = 0.0;      // seconds of the step
+  double network = 0.0;  // forward, and all the reductions at once
+
+  // With one layer more, behind those that are known.
+  [[nodiscard]] StepTime with(const LayerOption& layer, double redistribution) const noexcept {
+    const double moved = (layer.exchange + redistribution) / 2.0;
+    const double forward = moved + layer.compute.forward;
+    const double weights = layer.compute.backward_weights;
+    const double data = layer.compute.backward_data + moved;
+    return {.end = std::max(end + forward + weights + data,
+                            network + forward + weights + layer.reduction),
+            .network = network + forward + layer.reduction};
+  }
 };
 
 // All layouts that a value can have on a grid; a layout's number is its index here.

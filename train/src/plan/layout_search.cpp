@@ -1,8 +1,7 @@
 // The fastest split of every layer on one grid, by dynamic programming over the layers in order. A
 // state is how all values that are still to be read are laid out; two ways that lead to the same
-// state have the same future, so only the faster one is kept. With a limit of memory a way may also
-// be better because it needs fewer elements: then each state keeps a pareto front of seconds and
-// elements.
+// state have the same future. One that takes longer may still have less to reduce, or with a limit
+// of memory need fewer elements: so each state keeps a pareto front.
 //
 // Behind the search: what one rank needs of memory for a choice of splits, and the fastest choice
 // that fits into a limit. The elements that the search may use are limited step by step, until the
@@ -27,29 +26,34 @@ namespace {
 
 // A longer front is thinned out: every second label goes, and the first and the last stay. So a
 // plan may be missed that is a little faster; a plan that was found always fits.
-constexpr std::size_t most_labels = 64;
+constexpr std::size_t most_labels = 128;
+
+bool is_no_worse(const Label& a, const Label& b, bool elements_matter) noexcept {
+  return a.time.end <= b.time.end && a.time.network <= b.time.network &&
+         (!elements_matter || a.elements <= b.elements);
+}
 
 }  // namespace
 
-bool ParetoFront::wants(double seconds, std::uint64_t elements,
-                        bool elements_matter) const noexcept {
-  return std::ranges::none_of(labels_, [&](const Label& label) {
-    return label.seconds <= seconds && (!elements_matter || label.elements <= elements);
-  });
+bool ParetoFront::wants(const Label& label, bool elements_matter) const noexcept {
+  return std::ranges::none_of(
+      labels_, [&](const Label& other) { return is_no_worse(other, label, elements_matter); });
 }
 
 void ParetoFront::insert(const Label& label, bool elements_matter) {
-  std::erase_if(labels_, [&](const Label& other) {
-    return label.seconds <= other.seconds && (!elements_matter || label.elements <= other.elements);
-  });
-  labels_.insert(std::ranges::upper_bound(labels_, label.seconds, {}, &Label::seconds), label);
+  std::erase_if(labels_,
+                [&](const Label& other) { return is_no_worse(label, other, elements_matter); });
+  const auto end_of = [](const Label& each) { return each.time.end; };
+  labels_.insert(std::ranges::upper_bound(labels_, label.time.end, {}, end_of), label);
   if (labels_.size() > most_labels) thin_out();
 }
 
 void ParetoFront::thin_out() {
+  const auto smallest = std::ranges::min_element(labels_, {}, &Label::elements) - labels_.begin();
   std::vector<Label> thinned;
-  for (std::size_t i = 0; i + 1 < labels_.size(); i += 2) thinned.push_back(labels_[i]);
-  thinned.push_back(labels_.back());
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    if (i % 2 == 0 || static_cast<std::ptrdiff_t>(i) == smallest) thinned.push_back(labels_[i]);
+  }
   labels_ = std::move(thinned);
 }
 
@@ -177,15 +181,15 @@ class Search {
     }
     ParetoFront& reached = next[step.apply(reading.state, option.y)];
     for (const Label& label : labels.labels()) {
-      const double seconds = label.seconds + option.seconds() + reading.seconds;
-      const std::uint64_t all_elements = label.elements + option.elements + reading.elements;
+      const Label after{label.time.with(option, reading.seconds),
+                        label.elements + option.elements + reading.elements, ways_.size()};
       // Elements only grow along a way, so one that is over the limit already is given up.
-      if (elements_matter() && all_elements > most_elements_) continue;
-      if (!reached.wants(seconds, all_elements, elements_matter())) continue;
+      if (elements_matter() && after.elements > most_elements_) continue;
+      if (!reached.wants(after, elements_matter())) continue;
       // Decisions are kept in one list and refer to the one before, so that labels stay small; the
       // chosen way is followed back at the end.
       ways_.push_back({label.step, index, reading.seconds});
-      reached.insert({seconds, all_elements, ways_.size() - 1}, elements_matter());
+      reached.insert(after, elements_matter());
     }
   }
 
@@ -246,8 +250,8 @@ class Search {
       for (const Label& label : labels.labels()) {
         const std::uint64_t elements = label.elements + closing.elements;
         if (elements_matter() && elements > most_elements_) continue;
-        if (label.seconds + closing.seconds >= found.seconds) continue;
-        found.seconds = label.seconds + closing.seconds;
+        if (label.time.end + closing.seconds >= found.seconds) continue;
+        found.seconds = label.time.end + closing.seconds;
         found.closing = closing.seconds;
         found.elements = elements;
         last = label.step;

@@ -18,21 +18,20 @@ namespace rondo::train {
 
 // A way to reach a state of the search.
 struct Label {
-  double seconds = 0.0;
+  StepTime time = {};
   std::uint64_t elements = 0;
   std::size_t step = 0;  // its last step, by which the way is found again
 };
 
-// The ways to reach one state of which none has both fewer seconds and fewer elements than another:
-// seconds rise, elements fall. Where elements do not matter only the fastest is kept.
+// The ways to reach one state of which none is better than another in all: the end of the step, the
+// network's time and, where they matter, elements. The end rises from label to label.
 //
-// At most 64 are kept; of more every second one is left out, but never the fastest nor the
+// At most 128 are kept; of more every second one is left out, but never the fastest nor the
 // smallest.
 class ParetoFront {
  public:
-  // Would a way with these numbers be kept?
-  [[nodiscard]] bool wants(double seconds, std::uint64_t elements,
-                           bool elements_matter) const noexcept;
+  // Would this way be kept?
+  [[nodiscard]] bool wants(const Label& label, bool elements_matter) const noexcept;
   // A way that is wanted.
   void insert(const Label& label, bool elements_matter);
 
@@ -93,7 +92,7 @@ struct ChosenOption {
 struct FoundLayouts {
   std::vector<ChosenOption> layers = {};
   double closing = 0.0;        // seconds of gathering the logits
-  double seconds = 0.0;        // of all
+  double seconds = 0.0;        // of the step
   std::uint64_t elements = 0;  // of all options, the model's input and redistributed values
 };
 

@@ -51,8 +51,11 @@ namespace rondo::train {
 // moves dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo
 // h and a redistribution take alpha for each message that a rank receives and beta for each
 // element, of the rank that receives most, by the cuts of partition.hpp; for a redistribution among
-// the first 16 ranks of a replica, its middle and its last. Messages travel one after another, and
-// nothing is hidden behind computation.
+// the first 16 ranks of a replica, its middle and its last. Messages travel one after another.
+//
+// A step is forward, then backward from the last layer to the first. Weight gradients are reduced
+// while backward goes on, one layer after another, each from when its own are final; nothing else
+// is hidden behind computation. Half of what a layer exchanges belongs to either direction.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
@@ -73,9 +76,7 @@ struct BestPlan {
   double exchange_seconds = 0.0;
   double reduction_seconds = 0.0;
   double redistribution_seconds = 0.0;
-  /// The same step if weight gradients are reduced while backward goes on: one after another, each
-  /// from when it is final. Activations are exchanged half in forward, half in backward. The search
-  /// does not look at it.
+  /// Of the step, with what backward hides of the reductions: what the search minimises.
   double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
@@ -84,6 +85,7 @@ struct BestPlan {
   [[nodiscard]] double communication_seconds() const noexcept {
     return exchange_seconds + reduction_seconds + redistribution_seconds;
   }
+  /// If nothing were hidden.
   [[nodiscard]] double seconds() const noexcept {
     return compute_seconds + communication_seconds();
   }
@@ -92,15 +94,15 @@ struct BestPlan {
 /// The best splits on every grid with P_c <= B, the fastest grid first, refused ones last.
 ///
 /// Dynamic programming over the model's layers in order. Its state is the layout of every value
-/// that is still to be read (two in a residual block), so branches are searched together. Without a
-/// memory limit no other splits have fewer seconds, but for values with more than two readers: of
-/// the layouts to which such a one is moved, the search remembers the last. With a limit the
-/// search is repeated for every size that the buffers for gradients may have, as far as that can
-/// still pay, and a state keeps trade-offs of seconds against bytes, at most 64 of them: where
-/// there are more, something faster that fits may be missed. While it searches it counts only what
-/// layers add one by one: (2 + optimizer_elements) x parameters, values as they lie, gradients.
-/// What is found is held against the limit as a whole, and searched again with less where it
-/// exceeds it.
+/// that is still to be read (two in a residual block), so branches are searched together. A state
+/// keeps trade-offs of the step's time, what there is to reduce and, with a limit, bytes; at most
+/// 128 of them: where there are more, something faster may be missed. Else no other splits have
+/// fewer overlapped_seconds, but for values with more than two readers: of the layouts to which
+/// such a one is moved, the search remembers the last. With a memory limit the search is repeated
+/// for every size that the buffers for gradients may have, as far as that can still pay. While it
+/// searches it counts only what layers add one by one: (2 + optimizer_elements) x parameters,
+/// values as they lie, gradients. What is found is held against the limit as a whole, and searched
+/// again with less where it exceeds it.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
 /// before it is split may still be split over its filters); images split into parts thinner than
