@@ -182,6 +182,38 @@ TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);
 }
 
+// 16 channels on four ranks: 2 x 16 + 1 sums in double in forward, 2 x 16 in backward; doubling for
+// so few, two steps of all elements.
+TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
+  const Model model = {.name = "normed",
+                       .input = {1, 2, 2, 16},
+                       .classes = 16,
+                       .layers = {{"conv", convolution(16), {0}},
+                                  {"bn", BatchNormLayer{}, {1}},
+                                  {"mean", GlobalAveragePoolingLayer{}, {2}}}};
+  PlanOptions options = job(4, 4);
+  const auto exchanged = [&](BatchNormScope scope, int pr) {
+    options.batch_norm = scope;
+    const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), pr);
+    EXPECT_EQ(plan.layers[0].split.kind, SplitKind::sample);
+    return plan.exchange_seconds;
+  };
+  const auto doubling = [](double words) { return 2 * (alpha + 1.25 * beta * words); };
+  const double all = doubling(2 * (2 * 16 + 1)) + doubling(2 * 2 * 16);
+
+  EXPECT_EQ(exchanged(BatchNormScope::rank, 1), 0.0);
+  EXPECT_EQ(exchanged(BatchNormScope::replica, 1), 0.0);
+  EXPECT_NEAR(exchanged(BatchNormScope::all, 1), all, rounding * all);
+}
+
+// A ring of 8 ranks: 7 messages of a half, where closed forms count 3.
+TEST(PlanBestTest, RingsSendAMessageToEachOtherRank) {
+  const Model model = one_connected(4096, 64);
+  const BestPlan plan = on_grid(without_compute(model, job(8, 8)), 1);
+  const double ring = 2 * (7 * alpha + beta * (4096 * 64) * 7 / 8);
+  EXPECT_NEAR(plan.reduction_seconds, ring, rounding * ring);
+}
+
 // As it will run: the pooling takes the input by sample, and what it writes is redistributed.
 TEST(PlanBestTest, APoolingInFrontReadsSamples) {
   const Model model = {.name = "pooled",

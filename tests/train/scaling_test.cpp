@@ -78,8 +78,8 @@ void expect_near(double value, double expected) {
 }
 
 double allreduce2(double elements) { return 2 * (alpha + beta * elements / 2); }
-double allreduce4(double elements) { return 2 * (2 * alpha + beta * elements * 3 / 4); }
-double allreduce8(double elements) { return 2 * (3 * alpha + beta * elements * 7 / 8); }
+double allreduce4(double elements) { return 2 * (3 * alpha + beta * elements * 3 / 4); }
+double allreduce8(double elements) { return 2 * (7 * alpha + beta * elements * 7 / 8); }
 
 TEST(ScalingTest, OneRankOnlyComputes) {
   for (const char* name : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
@@ -210,7 +210,7 @@ ScalingOptions on_nodes(int ranks, int ranks_per_node) {
 TEST(ScalingTest, AJobSmallerThanANodeStaysInside) {
   Experiment::Update keys = scheme("k_step");
   keys.period = 1;
-  const double inside = 2 * (2 * node_alpha + 0.1 * beta * all * 3 / 4);
+  const double inside = 2 * (node_alpha + 0.1 * beta * all * 3 / 4);
   expect_near(step(keys, on_nodes(4, 6)), end + update + inside);
 }
 

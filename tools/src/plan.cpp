@@ -263,6 +263,11 @@ struct Job {
   train::PlanOptions plan;
 };
 
+train::BatchNormScope scope_called(const std::string& name) {
+  if (name == "replica") return train::BatchNormScope::replica;
+  return name == "all" ? train::BatchNormScope::all : train::BatchNormScope::rank;
+}
+
 tensor::DataType type_called(const std::string& precision) {
   return precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
 }
@@ -283,6 +288,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
   job.plan.type = type_called(job.experiment.train.precision);
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
+  job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);

@@ -65,6 +65,48 @@ double collective_seconds(double elements, ProcessGroup group, const PlanOptions
          flat_seconds(elements / local, group.size / local, options.fabric);
 }
 
+namespace {
+
+double share_of_others(double elements, int ranks, const LinkCost& link) {
+  return elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * element_bytes /
+         link.bandwidth;
+}
+
+// Ranks read each other's memory when all of them are there.
+double node_seconds(double elements, int ranks, const LinkCost& link) {
+  return ranks == 1 ? 0.0 : link.alpha_seconds + share_of_others(elements, ranks, link);
+}
+
+double ring_seconds(double elements, int ranks, const LinkCost& link) {
+  return link.alpha_seconds * (ranks - 1) + share_of_others(elements, ranks, link);
+}
+
+// All elements in every step, which are added before the next one begins; two steps more where the
+// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts alike.
+double doubling_seconds(double elements, int ranks, const LinkCost& link) {
+  constexpr double with_adding = 1.25;
+  const auto count = static_cast<unsigned>(ranks);
+  const int steps =
+      static_cast<int>(std::bit_width(count)) - 1 + (std::has_single_bit(count) ? 0 : 2);
+  return steps * (link.alpha_seconds + with_adding * elements * element_bytes / link.bandwidth);
+}
+
+}  // namespace
+
+double gathering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+  const int local = ranks_on_node(group, options.ranks_per_node);
+  return node_seconds(elements, local, options.node) +
+         ring_seconds(elements / local, group.size / local, options.fabric);
+}
+
+double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+  const int local = ranks_on_node(group, options.ranks_per_node);
+  const int nodes = group.size / local;
+  return 2.0 * node_seconds(elements, local, options.node) +
+         std::min(2.0 * ring_seconds(elements / local, nodes, options.fabric),
+                  doubling_seconds(elements, nodes, options.fabric));
+}
+
 // One message each way between neighbours; they are sent at the same time.
 double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   if (group.size == 1 || elements == 0.0) return 0.0;

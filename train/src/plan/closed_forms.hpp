@@ -28,6 +28,15 @@ struct ProcessGroup {
 [[nodiscard]] double collective_seconds(double elements, ProcessGroup group,
                                         const PlanOptions& options);
 
+// The same as the runtime does it: through memory inside a node, in a ring between nodes.
+[[nodiscard]] double gathering_seconds(double elements, ProcessGroup group,
+                                       const PlanOptions& options);
+
+// An allreduce of `elements`: the two halves of a ring or, where that is faster, doubling between
+// nodes.
+[[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
+                                       const PlanOptions& options);
+
 // Seconds of a message of `elements` to the neighbour in the process group.
 [[nodiscard]] double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options);
 

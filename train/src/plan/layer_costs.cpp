@@ -159,7 +159,7 @@ bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t hal
 double halo_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (layer.averages_images()) {
     const double elements = static_cast<double>(layer.y.size()) / job.grid.pc;
-    return 2.0 * collective_seconds(elements, job.replica(), job.options);
+    return allreduce_seconds(elements, job.replica(), job.options);
   }
   const std::optional<Windows> windows = windows_if_any(layer);
   return windows ? window_seconds(job, layer, split, *windows) : 0.0;
@@ -187,23 +187,55 @@ double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid
   const double x = elements_of(job, layer.x) / channels.channels;
   const double y = elements_of(job, layer.y) / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
-  const double gathered = collective_seconds(job.in_f32(x), gathering, job.options) +
-                          collective_seconds(job.in_f32(y), scattering, job.options);
-  const double summed = collective_seconds(y, scattering, job.options);
+  const double gathered = gathering_seconds(job.in_f32(x), gathering, job.options) +
+                          gathering_seconds(job.in_f32(y), scattering, job.options);
+  const double summed = gathering_seconds(y, scattering, job.options);
   if (!layer.input_gradient) return gathered + summed;
-  return gathered + summed + collective_seconds(x, gathering, job.options);
+  return gathered + summed + gathering_seconds(x, gathering, job.options);
 }
 
 double by_output_seconds(const GridJob& job, const JobLayer& layer) {
   const double y =
-      collective_seconds(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options);
+      gathering_seconds(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options);
   if (!layer.input_gradient) return y;
-  return y + 2.0 * collective_seconds(elements_of(job, layer.x), job.replica(), job.options);
+  return y + allreduce_seconds(elements_of(job, layer.x), job.replica(), job.options);
+}
+
+}  // namespace
+
+namespace {
+
+// The ranks whose statistics of batch norm are added up: they have other samples or pixels of the
+// same channels. Where a replica's ranks have the same, or other channels, only replicas differ.
+ProcessGroup sharing_statistics(const GridJob& job, const LayerSplit& split) {
+  const bool differ = split.kind == SplitKind::sample || split.kind == SplitKind::space;
+  switch (job.options.batch_norm) {
+    case BatchNormScope::rank:
+      return {};
+    case BatchNormScope::replica:
+      return differ ? job.replica() : ProcessGroup{};
+    case BatchNormScope::all:
+      return differ ? job.all() : job.across();
+  }
+  return {};
+}
+
+// In forward two sums for each channel and the count, in backward two sums, all in double. Nothing
+// hides them.
+double statistics_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  constexpr double words = 2.0;  // of a double
+  const bool by_channel = split.kind == SplitKind::channel;
+  const double channels =
+      static_cast<double>(layer.y.c) / (by_channel ? static_cast<double>(job.grid.pr) : 1.0);
+  const ProcessGroup ranks = sharing_statistics(job, split);
+  return allreduce_seconds(words * (2 * channels + 1), ranks, job.options) +
+         allreduce_seconds(words * 2 * channels, ranks, job.options);
 }
 
 }  // namespace
 
 double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (layer.spec.kind->traits().batch_statistics) return statistics_seconds(job, layer, split);
   if (split.kind == SplitKind::space) return halo_seconds(job, layer, split);
   if (split.kind != SplitKind::channel) return 0.0;
   if (layer.is_fully_connected()) return by_output_seconds(job, layer);
@@ -217,7 +249,7 @@ double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerS
   const double elements = in_f32(static_cast<double>(weights_of(layer)) / weight_parts(job, split),
                                  job.options.gradient_type);
   const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
-  return 2.0 * collective_seconds(elements, repeated ? job.across() : job.all(), job.options);
+  return allreduce_seconds(elements, repeated ? job.across() : job.all(), job.options);
 }
 
 // The two buffers of a convolution by channel.

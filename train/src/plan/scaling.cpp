@@ -109,7 +109,7 @@ double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
   const PlanOptions links{.fabric = job.options.fabric,
                           .node = job.options.node,
                           .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
-  return 2.0 * collective_seconds(elements, {.size = ranks, .stride = 1}, links);
+  return allreduce_seconds(elements, ProcessGroup{.size = ranks, .stride = 1}, links);
 }
 
 // The same of gradients, as they are sent.

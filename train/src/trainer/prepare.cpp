@@ -23,6 +23,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
+#include "config/grid_choice.hpp"
 #include "config/key.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
@@ -251,7 +252,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
           .type = precision_of(experiment),
-          .gradient_type = gradient_type_of(experiment)};
+          .gradient_type = gradient_type_of(experiment),
+          .batch_norm = batch_norm_of(experiment.grid)};
 }
 
 std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,

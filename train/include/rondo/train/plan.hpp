@@ -9,6 +9,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::train {
 
@@ -72,6 +73,8 @@ struct PlanOptions {
   tensor::DataType type = tensor::DataType::f32;
   /// Of weight gradients as ranks send them; in bf16 a rank has room for them once more.
   tensor::DataType gradient_type = tensor::DataType::f32;
+  /// Who shares the statistics of batch norm; best_plans() counts what that exchanges.
+  BatchNormScope batch_norm = BatchNormScope::rank;
 };
 
 /// One layer on a grid.

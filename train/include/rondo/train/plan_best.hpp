@@ -36,7 +36,15 @@ namespace rondo::train {
 // sample or by replica.
 //
 // Seconds of a layer on one rank, n = B / P_c samples of a replica, p = P_r, with the collective
-// c(n, g) of plan.hpp (ceil(log2 g) messages, on two levels), which is half an allreduce:
+// c(n, g), as the transport does it: between nodes a ring of g - 1 messages, each to the neighbour;
+// where s ranks of the process group share each node
+//
+//     c(n, g) = [s > 1] alpha_node + beta_node n (s-1)/s
+//               + alpha (g/s - 1) + beta (n/s) (g/s-1)/(g/s)
+//
+// An allreduce is two of them, or, where that is faster, recursive doubling between nodes: log2 N
+// messages of all elements (two more where N = g/s is no power of two), each of which costs a
+// quarter more for adding. The table has the first of these:
 //
 //     sample     2 c(|W|, P)
 //     replica    2 c(|W|, P_c)
@@ -47,11 +55,14 @@ namespace rondo::train {
 //     W          2 c(n |X|/p_C, p_F) + 2 c(n |Y|/p_F, p_C) + 2 c(|W|/p, P_c)
 //     1.5D       c(n |Y|, p) + 2 c(n |X|, p) + 2 c(|W|/p, P_c)
 //
-// |X| and |Y| are elements of a sample; biases and batch norm count as nothing. What computes or
-// moves dx is left out where nobody needs it, which halves Y's terms and those of |X| in W. A halo
-// h and a redistribution take alpha for each message that a rank receives and beta for each
-// element, of the rank that receives most, by the cuts of partition.hpp; for a redistribution among
-// the first 16 ranks of a replica, its middle and its last. Messages travel one after another.
+// |X| and |Y| are elements of a sample; biases count as nothing. Batch norm exchanges nothing but
+// statistics: if ranks share them (options.batch_norm) an allreduce of 2 C + 1 doubles in forward
+// and one of 2 C in backward, over the ranks of the replica that have other samples or pixels
+// (replica), or over all such ranks (all). What computes or moves dx is left out where nobody needs
+// it, which halves Y's terms and those of |X| in W. A halo h and a redistribution take alpha for
+// each message that a rank receives and beta for each element, of the rank that receives most, by
+// the cuts of partition.hpp; for a redistribution among the first 16 ranks of a replica, its middle
+// and its last. Messages travel one after another.
 //
 // A step is forward, then backward from the last layer to the first. Weight gradients are reduced
 // while backward goes on, one layer after another, each from when its own are final; nothing else
