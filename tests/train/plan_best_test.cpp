@@ -182,8 +182,7 @@ TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);
 }
 
-// 16 channels on four ranks: 2 x 16 + 1 sums in double in forward, 2 x 16 in backward; doubling for
-// so few, two steps of all elements.
+// 16 channels on four ranks: 2 x 16 + 1 sums in double in forward, 2 x 16 in backward.
 TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
   const Model model = {.name = "normed",
                        .input = {1, 2, 2, 16},
@@ -198,8 +197,8 @@ TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
     EXPECT_EQ(plan.layers[0].split.kind, SplitKind::sample);
     return plan.exchange_seconds;
   };
-  const auto doubling = [](double words) { return 2 * (alpha + 1.25 * beta * words); };
-  const double all = doubling(2 * (2 * 16 + 1)) + doubling(2 * 2 * 16);
+  const auto ring = [](double words) { return 2 * (3 * alpha + beta * words * 3 / 4); };
+  const double all = ring(2 * (2 * 16 + 1)) + ring(2 * 2 * 16);
 
   EXPECT_EQ(exchanged(BatchNormScope::rank, 1), 0.0);
   EXPECT_EQ(exchanged(BatchNormScope::replica, 1), 0.0);
