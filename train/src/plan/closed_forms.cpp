@@ -82,7 +82,8 @@ double ring_seconds(double elements, int ranks, const LinkCost& link) {
 }
 
 // All elements in every step, which are added before the next one begins; two steps more where the
-// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts alike.
+// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts steps alike, but
+// changes to rings at a size that does not depend on the links.
 double doubling_seconds(double elements, int ranks, const LinkCost& link) {
   constexpr double with_adding = 1.25;
   const auto count = static_cast<unsigned>(ranks);
