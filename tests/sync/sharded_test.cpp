@@ -1,0 +1,230 @@
+// Synchronous SGD with a divided optimizer, over ranks that are threads: it does what synchronous
+// does, on shares.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/sharded.hpp>
+#include <rondo/sync/synchronous.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/element.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+
+namespace rondo::sync::sharded_test {
+namespace {
+
+using rondo::test::Backend;
+using rondo::test::World;
+using test::Arrays;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr int steps = 5;
+// 2,000 elements are cut unevenly by 3 ranks; 1 and 3 leave some without a share.
+const std::vector<std::size_t> layer_sizes{40, 3, 0, 2000, 129, 1};
+constexpr SynchronousOptions small_buckets{.bucket_bytes = 512, .last_bucket_bytes = 64};
+
+using Make = std::unique_ptr<UpdateScheme> (*)(Replica, std::shared_ptr<Optimizer>,
+                                               const SynchronousOptions&);
+
+std::unique_ptr<Optimizer> adam(std::size_t size) {
+  return make_adamw(size, {.weight_decay = 0.25, .undecayed = {{40, 3}}});
+}
+
+std::unique_ptr<Optimizer> sgd(std::size_t size) {
+  return make_sgd(size, {.momentum = 0.5F, .weight_decay = 0.25F});
+}
+
+struct Case {
+  std::string name;
+  std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size);
+  SynchronousOptions options;
+
+  friend void PrintTo(const Case& tested, std::ostream* stream) { *stream << tested.name; }
+};
+
+/// Trains with gradients that are small whole numbers, whose sums are exact in any order, and whose
+/// squares are, too.
+std::vector<float> train(transport::World& world, Make make, const Case& tested) {
+  Arrays arrays(world, layer_sizes);
+  std::ranges::fill(arrays.parameters, 1.0F);
+  const auto scheme =
+      make(arrays.replica(), tested.make_optimizer(arrays.parameters.size()), tested.options);
+  for (int step = 0; step < steps; ++step) {
+    test::iterate(*scheme, arrays,
+                  {.index = step,
+                   .local_samples = 1,
+                   .global_samples = static_cast<std::size_t>(world.size()),
+                   .learning_rate = 0.125},
+                  [&](std::size_t i, float) {
+                    return static_cast<float>((world.rank() * 7 + step + static_cast<int>(i)) % 13 -
+                                              6);
+                  });
+  }
+  scheme->flush();
+  return {arrays.parameters.begin(), arrays.parameters.end()};
+}
+
+class ShardedTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ShardedTest, EqualsSynchronousBitForBitWhereSumsAreExact) {
+  for (const Backend backend : {Backend::shm, Backend::shm_nodes, Backend::hierarchy}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      World{backend, ranks}.run([](transport::World& world) {
+        EXPECT_THAT(train(world, make_sharded, GetParam()),
+                    ElementsAreArray(train(world, make_synchronous, GetParam())));
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ShardedTest,
+    testing::Values(Case{"Sgd", sgd, small_buckets}, Case{"Adam", adam, small_buckets},
+                    Case{"OneBucket", adam, {}},
+                    Case{"Clipped", sgd, {.bucket_bytes = 512, .clip_norm = 3.0}},
+                    Case{"ClippedBf16",
+                         adam,
+                         {.bucket_bytes = 2048,
+                          .clip_norm = 3.0,
+                          .gradient_type = transport::ElementType::bf16}}),
+    [](const auto& tested) { return tested.param.name; });
+
+Step first_step(const transport::World& world) {
+  return {.local_samples = 1,
+          .global_samples = static_cast<std::size_t>(world.size()),
+          .learning_rate = 0.5};
+}
+
+TEST(ShardedSchemeTest, ARankKeepsTheStateOfItsShareAlone) {
+  World{4}.run([](transport::World& world) {
+    Arrays arrays(world, {64, 1000});
+    const std::shared_ptr<Optimizer> optimizer = make_adam(1064);
+    const auto scheme = make_sharded(arrays.replica(), optimizer, small_buckets);
+
+    test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
+
+    // Shares of 16 and of 256 elements; the last rank has what is left of the longer bucket.
+    std::vector<float> mine(1064, 0.0F);
+    const auto rank = static_cast<std::size_t>(world.rank());
+    std::ranges::fill(std::span(mine).subspan(16 * rank, 16), 1.0F);
+    std::ranges::fill(std::span(mine).subspan(64 + 256 * rank, rank == 3 ? 232 : 256), 1.0F);
+    for (std::size_t i = 0; i < optimizer->state().size(); ++i) {
+      ASSERT_EQ(optimizer->state()[i] != 0.0F, mine[i % 1064] == 1.0F) << i;
+    }
+  });
+}
+
+TEST(ShardedSchemeTest, MakeReadyBringsTheOthersShares) {
+  World{2}.run([](transport::World& world) {
+    Arrays arrays(world, {32, 1024});
+    const auto scheme = make_sharded(arrays.replica(), make_sgd(1056, {}), small_buckets);
+    test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
+
+    scheme->make_ready(0);
+    EXPECT_THAT(std::span(arrays.parameters).first(32), testing::Each(-0.5F));
+    scheme->make_ready(1);
+    EXPECT_THAT(arrays.parameters, testing::Each(-0.5F));
+    EXPECT_THROW(scheme->make_ready(2), std::exception);
+  });
+}
+
+// Who never asks for a layer still trains with all of it.
+TEST(ShardedSchemeTest, TheNextIterationWaitsForWhatNobodyHasAskedFor) {
+  World{3}.run([](transport::World& world) {
+    Arrays arrays(world, {32, 1024});
+    const auto scheme = make_sharded(arrays.replica(), make_sgd(1056, {.momentum = 0.0F}));
+    for (int step = 0; step < 4; ++step) {
+      scheme->begin(first_step(world));
+      std::ranges::fill(arrays.gradients, 1.0F);
+      scheme->gradients_final(1);
+      scheme->gradients_final(0);
+      scheme->finish();
+    }
+    scheme->flush();
+
+    EXPECT_THAT(arrays.parameters, testing::Each(-2.0F));
+  });
+}
+
+TEST(ShardedSchemeTest, CountsAndSendsAsMuchAsAllreducesDo) {
+  World{Backend::shm_nodes, 4}.run([](transport::World& world) {
+    Arrays arrays(world, {1024, 4096});
+    const auto scheme = make_sharded(arrays.replica(), make_sgd(5120, {}), {512, 64});
+    const std::uint64_t before = world.counters().payload_bytes_sent;
+    for (int step = 0; step < 3; ++step) {
+      test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
+    }
+    scheme->flush();
+
+    const SchemeCounters counters = scheme->counters();
+    EXPECT_EQ(counters.global_reductions, 3U);
+    EXPECT_EQ(counters.collectives, 3U * 2 * 2);  // two buckets
+    EXPECT_EQ(counters.global_bytes, 3U * 5120 * 4);
+    // 2 (P-1)/P of the bytes.
+    EXPECT_EQ(world.counters().payload_bytes_sent - before, counters.global_bytes * 2 * 3 / 4);
+  });
+}
+
+TEST(ShardedSchemeTest, GradientsInBf16AreThreeQuartersOfTheBytes) {
+  World{2}.run([](transport::World& world) {
+    Arrays arrays(world, {1024});
+    const auto scheme = make_sharded(arrays.replica(), make_sgd(1024, {}),
+                                     {.gradient_type = transport::ElementType::bf16});
+    test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
+
+    EXPECT_EQ(scheme->counters().global_bytes, 1024U * 3);
+  });
+}
+
+TEST(ShardedSchemeTest, RefusesWhatSharesCannotDo) {
+  World{2}.run([](transport::World& world) {
+    Arrays arrays(world, {64, 16});
+    const auto make = [&](std::unique_ptr<Optimizer> optimizer, const SynchronousOptions& options) {
+      return [&, shared = std::shared_ptr<Optimizer>(std::move(optimizer)), options] {
+        static_cast<void>(make_sharded(arrays.replica(), shared, options));
+      };
+    };
+
+    EXPECT_THAT(make(make_lars(80, {.weights = {{0, 64}}}), {}),
+                ThrowsMessage<std::invalid_argument>(
+                    HasSubstr("sharded: the optimizer needs whole layers")));
+    EXPECT_THAT(make(sgd(80), {.clip_norm = -1.0}),
+                ThrowsMessage<std::invalid_argument>(HasSubstr("clip_norm must be 0")));
+    EXPECT_THAT(make(sgd(80), {.gradient_type = transport::ElementType::f64}),
+                ThrowsMessage<std::invalid_argument>(HasSubstr("f32 or bf16")));
+  });
+}
+
+TEST(ShardedSchemeTest, RefusesTheStateOfAnotherNumberOfRanks) {
+  std::vector<std::byte> of_one;
+  World{1}.run([&](transport::World& world) {
+    Arrays arrays(world, {64, 16});
+    of_one = make_sharded(arrays.replica(), sgd(80))->save();
+  });
+  World{2}.run([&](transport::World& world) {
+    Arrays arrays(world, {64, 16});
+    const auto scheme = make_sharded(arrays.replica(), sgd(80));
+
+    EXPECT_THROW(scheme->restore(of_one), std::invalid_argument);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync::sharded_test
