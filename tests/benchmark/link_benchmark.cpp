@@ -61,7 +61,7 @@ void pin(int rank) {
   ::sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
-std::string exchange(int channel, const std::string& mine) {
+std::string swap_texts(int channel, const std::string& mine) {
   const std::uint64_t bytes = mine.size();
   check(::write(channel, &bytes, sizeof bytes) == sizeof bytes, "the channel broke");
   check(::write(channel, mine.data(), bytes) == static_cast<ssize_t>(bytes), "the channel broke");
@@ -131,11 +131,11 @@ int connect_stream(const Setting& setting, int rank, int channel) {
   if (rank == 0) {
     check(::bind(stream, raw, length) == 0 && ::listen(stream, 1) == 0, "cannot listen");
     ::getsockname(stream, raw, &length);
-    exchange(channel, std::to_string(ntohs(address.sin_port)));
+    swap_texts(channel, std::to_string(ntohs(address.sin_port)));
     connected = ::accept(stream, nullptr, nullptr);
     ::close(stream);
   } else {
-    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(exchange(channel, "-"))));
+    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(swap_texts(channel, "-"))));
     check(::connect(stream, raw, length) == 0, "cannot connect");
   }
   const int on = 1;
@@ -189,7 +189,7 @@ void run(const Setting& setting, int rank, int channel) {
   options.provider = setting.provider;
   options.device = setting.device;
   const auto link = rondo::transport::open_plugin(setting.plugin, options);
-  link->connect(1 - rank, exchange(channel, link->address()));
+  link->connect(1 - rank, swap_texts(channel, link->address()));
   const int stream = connect_stream(setting, rank, channel);
   if (rank == 0) {
     std::printf("%s\n%10s %10s %10s %8s %10s %8s %6s\n", link->route().c_str(), "bytes", "one way",
@@ -198,7 +198,7 @@ void run(const Setting& setting, int rank, int channel) {
   for (std::size_t bytes = 8; bytes <= std::size_t{16} << 20U; bytes *= bytes < 4'096 ? 8 : 4) {
     measure(*link, rank, stream, bytes);
   }
-  exchange(channel, "done");
+  swap_texts(channel, "done");
 }
 
 }  // namespace
