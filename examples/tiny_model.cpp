@@ -3,8 +3,8 @@
 //   tiny_model SCHEME [MS...]              ranks are threads: one per number, else four
 //   rondo run -n 4 -- tiny_model SCHEME [MS...]
 //
-// SCHEME is synchronous, lazy, k_step, hierarchical, cyclic or cyclic_fixed. Each MS is how many
-// milliseconds a mini-batch of that rank takes at least, as if its model were larger:
+// SCHEME is synchronous, sharded, lazy, k_step, hierarchical, cyclic or cyclic_fixed. Each MS is
+// how many milliseconds a mini-batch of that rank takes at least, as if its model were larger:
 //
 //   tiny_model cyclic 20 20 20 80
 //
@@ -34,6 +34,7 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/launcher.hpp>
@@ -103,6 +104,7 @@ std::unique_ptr<sync::UpdateScheme> make_scheme(std::string_view name, const syn
   const auto ranks = replica.world->size();
   const std::int64_t samples = std::int64_t{rounds} * ranks * static_cast<std::int64_t>(batch);
   if (name == "synchronous") return sync::make_synchronous(replica, sgd);
+  if (name == "sharded") return sync::make_sharded(replica, sgd);
   if (name == "lazy")
     return sync::make_lazy(replica, sgd, {.lazy_layers = 1, .probes = {{0, features}}});
   if (name == "k_step") return sync::make_k_step(replica, sgd, {.period = 4});

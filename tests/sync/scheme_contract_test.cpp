@@ -21,6 +21,7 @@
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/element.hpp>
@@ -96,6 +97,17 @@ const std::vector<UnderTest> schemes_under_test{
                                 .clip_norm = 2.0,
                                 .gradient_type = transport::ElementType::bf16});
      }},
+    {"Sharded", [](const Replica& replica, SharedOptimizer optimizer,
+                   Communicator&) { return make_sharded(replica, optimizer, {1024, 512}); }},
+    {"ShardedClippedBf16",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_sharded(replica, optimizer,
+                           {.bucket_bytes = 1024,
+                            .last_bucket_bytes = 512,
+                            .clip_norm = 2.0,
+                            .gradient_type = transport::ElementType::bf16});
+     },
+     adam},
     {"LazyBf16",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
        LazyOptions options = lazy_options(replica);
@@ -230,6 +242,7 @@ class TrainingRun {
         iterate();
       } while (scheme->pace() && !scheme->pace()->parked);
     }
+    for (std::size_t layer = 0; layer < arrays.layers(); ++layer) scheme->make_ready(layer);
   }
 
   void go_on_from(const TrainingRun& other) {
@@ -628,8 +641,8 @@ TEST(AllocationCounterTest, Counts) {
 
 TEST(SchemeDescriptionTest, NamesThoseThatThereAre) {
   EXPECT_THAT([] { static_cast<void>(describe_scheme("lary")); },
-              ThrowsMessage<std::invalid_argument>(
-                  HasSubstr("no scheme is called lary; there are: synchronous, lazy, k_step")));
+              ThrowsMessage<std::invalid_argument>(HasSubstr(
+                  "no scheme is called lary; there are: synchronous, sharded, lazy, k_step")));
 }
 
 }  // namespace

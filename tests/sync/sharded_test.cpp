@@ -67,15 +67,15 @@ std::vector<float> train(transport::World& world, Make make, const Case& tested)
   const auto scheme =
       make(arrays.replica(), tested.make_optimizer(arrays.parameters.size()), tested.options);
   for (int step = 0; step < steps; ++step) {
-    test::iterate(*scheme, arrays,
-                  {.index = step,
-                   .local_samples = 1,
-                   .global_samples = static_cast<std::size_t>(world.size()),
-                   .learning_rate = 0.125},
-                  [&](std::size_t i, float) {
-                    return static_cast<float>((world.rank() * 7 + step + static_cast<int>(i)) % 13 -
-                                              6);
-                  });
+    test::iterate(
+        *scheme, arrays,
+        {.index = step,
+         .local_samples = 1,
+         .global_samples = static_cast<std::size_t>(world.size()),
+         .learning_rate = 0.125},
+        [&](std::size_t i, float) {
+          return static_cast<float>((world.rank() * 7 + step + static_cast<int>(i)) % 13 - 6);
+        });
   }
   scheme->flush();
   return {arrays.parameters.begin(), arrays.parameters.end()};
@@ -164,10 +164,10 @@ TEST(ShardedSchemeTest, TheNextIterationWaitsForWhatNobodyHasAskedFor) {
 }
 
 TEST(ShardedSchemeTest, CountsAndSendsAsMuchAsAllreducesDo) {
-  World{Backend::shm_nodes, 4}.run([](transport::World& world) {
+  World{4}.run([](transport::World& world) {
     Arrays arrays(world, {1024, 4096});
     const auto scheme = make_sharded(arrays.replica(), make_sgd(5120, {}), {512, 64});
-    const std::uint64_t before = world.counters().payload_bytes_sent;
+    const std::uint64_t before = world.counters().moved_bytes();
     for (int step = 0; step < 3; ++step) {
       test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
     }
@@ -178,7 +178,7 @@ TEST(ShardedSchemeTest, CountsAndSendsAsMuchAsAllreducesDo) {
     EXPECT_EQ(counters.collectives, 3U * 2 * 2);  // two buckets
     EXPECT_EQ(counters.global_bytes, 3U * 5120 * 4);
     // 2 (P-1)/P of the bytes.
-    EXPECT_EQ(world.counters().payload_bytes_sent - before, counters.global_bytes * 2 * 3 / 4);
+    EXPECT_EQ(world.counters().moved_bytes() - before, counters.global_bytes * 2 * 3 / 4);
   });
 }
 

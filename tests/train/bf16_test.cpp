@@ -247,7 +247,8 @@ TEST_F(Bf16TrainingTest, GivesTheSameBitsEveryTime) {
 }
 
 TEST_F(Bf16TrainingTest, LearnsUnderEveryScheme) {
-  for (const char* scheme : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+  for (const char* scheme :
+       {"synchronous", "sharded", "lazy", "k_step", "hierarchical", "cyclic"}) {
     Experiment experiment = test::small_experiment();
     experiment.data.training = 1000;
     experiment.train.max_steps = 0;

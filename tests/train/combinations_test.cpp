@@ -56,10 +56,15 @@ TEST(CombinationsTest, SchemesThatSumNothingRefuseBf16) {
     } else {
       EXPECT_THAT(refusal(name, narrow),
                   AllOf(StartsWith("train.reduce_precision: update.scheme = \"" + name + "\""),
-                        EndsWith("that sums what it sends: \"synchronous\", \"lazy\", \"k_step\", "
-                                 "\"hierarchical\"")));
+                        EndsWith("that sums what it sends: \"synchronous\", \"sharded\", \"lazy\", "
+                                 "\"k_step\", \"hierarchical\"")));
     }
   }
+}
+
+TEST(CombinationsTest, ADividedOptimizerDoesNotNeedWholeLayers) {
+  EXPECT_THAT(refusal("sharded", [](Experiment& e) { e.optimizer.name = "lars"; }),
+              StartsWith("optimizer.name: \"lars\" needs whole layers"));
 }
 
 TEST(CombinationsTest, LazyLayersAreACountAFractionOrAuto) {

@@ -131,10 +131,18 @@ TEST(ResumeTest, SynchronousRunsGoOnWithTheSameBits) {
   expect_same_end(2, experiment_of("synchronous", "resnet8"), {1, 4, 5, 7, 11});
 }
 
+// With the optimizer's state in shares.
+TEST(ResumeTest, SoDoShardedRuns) {
+  Experiment experiment = experiment_of("sharded", "resnet8");
+  expect_same_end(2, experiment, {4, 7});
+  experiment.optimizer.name = "adam";
+  expect_same_end(3, experiment, {5});
+}
+
 TEST(ResumeTest, SoDoRunsOfOneRank) { expect_same_end(1, experiment_of("synchronous"), {3, 5}); }
 
 TEST(ResumeTest, SoDoRunsThatSendGradientsAsBf16) {
-  for (const char* scheme : {"synchronous", "lazy"}) {
+  for (const char* scheme : {"synchronous", "sharded", "lazy"}) {
     Experiment experiment = experiment_of(scheme);
     experiment.update.lazy_layers = "2";
     experiment.update.warmup_epochs = 0.2;
@@ -429,7 +437,7 @@ TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
 }
 
 TEST(ResumeTest, AnotherGridGoesOnFromTheAverage) {
-  for (const char* scheme : {"synchronous", "k_step", "lazy"}) {
+  for (const char* scheme : {"synchronous", "sharded", "k_step", "lazy"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");
     experiment.update.lazy_layers = "2";
     const ScratchFolder folder;

@@ -85,7 +85,7 @@ double allreduce8(double elements) { return 2 * (7 * alpha + beta * elements * 7
 double doubling2(double elements) { return alpha + 1.25e-3 * beta * elements; }
 
 TEST(ScalingTest, OneRankOnlyComputes) {
-  for (const char* name : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+  for (const char* name : {"synchronous", "sharded", "lazy", "k_step", "hierarchical", "cyclic"}) {
     expect_near(step(scheme(name), on(1)), end + update);
   }
 }
@@ -94,6 +94,17 @@ TEST(ScalingTest, OneRankOnlyComputes) {
 TEST(ScalingTest, ReductionsFollowEachOther) {
   const double reduced = fc_final + allreduce2(connected) + 2 * allreduce2(convolution);
   expect_near(step(scheme("synchronous"), on(2)), reduced + update);
+}
+
+// Halves of allreduces. Forward is over when fc's gradients are final, and hides what is gathered
+// behind the first layer's parameters, if it is long enough.
+TEST(ScalingTest, ADividedUpdateGathersItsParametersDuringForward) {
+  const double halves = allreduce2(connected) / 2 + allreduce2(convolution);
+  const double gathered = allreduce2(connected + 2 * convolution) / 2;
+  const double first = allreduce2(convolution) / 2;
+  const double exposed = first + std::max(0.0, gathered - first - fc_final);
+  expect_near(step(scheme("sharded"), on(2)),
+              std::max(end, fc_final + halves) + update / 2 + exposed);
 }
 
 TEST(ScalingTest, ReductionsWaitForTheirGradients) {

@@ -75,6 +75,12 @@ TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
   for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment, alone);
 }
 
+// A rank of a grid shares each layer with those that hold the same slice of it.
+TEST(TrainerGridTest, ShardedGroupsTrainAsOneSynchronousRankDoes) {
+  const Outcome alone = train_on(1, experiment_of("synchronous"));
+  for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment_of("sharded"), alone);
+}
+
 TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);

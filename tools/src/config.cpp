@@ -70,7 +70,7 @@ constexpr auto usual_keys = std::to_array<UsualKey>({
     {"optimizer", "schedule", set, "cosine, constant, or steps with milestones = [80, 120]"},
     {"optimizer", "warmup_epochs", set, "in which the learning rate rises from 0"},
     {"optimizer", "clip_norm", comment, "longer gradients are scaled down to it; 0: none are"},
-    {"update", "scheme", set, "synchronous, lazy, k_step, hierarchical or cyclic"},
+    {"update", "scheme", set, "synchronous, sharded, lazy, k_step, hierarchical or cyclic"},
     {"update", "period", comment, "k_step, hierarchical: steps between averages of all ranks"},
     {"update", "max_interval", comment, "lazy: iterations of the longest window"},
     {"grid", "plan", comment, "auto: the planner splits layers over ranks"},

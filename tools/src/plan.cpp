@@ -547,7 +547,7 @@ void add_questions(Command& command, PlanRequest& request) {
           .value("FIRST:LAST");
   command
       .choice("--scheme", request.scheme, schemes(),
-              "synchronous, lazy, k_step, hierarchical or cyclic (default: as configured)")
+              "synchronous, sharded, lazy, k_step, hierarchical or cyclic (default: as configured)")
       .needs(scaling)
       .value("SCHEME");
   const Option per_rank = command

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +61,10 @@ class FlatOptimizer : public Optimizer {
   [[noreturn]] void refuse(const std::string& reason) const;
 
  private:
+  struct Free {
+    void operator()(float* memory) const noexcept { std::free(memory); }
+  };
+
   template <typename Work>
   void for_each_decay(std::size_t offset, std::size_t count, const Work& work) const {
     const std::size_t end = offset + count;
@@ -77,8 +83,8 @@ class FlatOptimizer : public Optimizer {
   std::size_t size_;
   std::vector<ElementRange> undecayed_;  // none empty
   transport::Team* team_;
-  std::vector<float> own_;
-  std::span<float> state_;  // own_, or what was lent
+  std::unique_ptr<float, Free> own_;  // zeros, of which a page exists once it is written
+  std::span<float> state_;            // own_, or what was lent
 };
 
 }  // namespace rondo::sync

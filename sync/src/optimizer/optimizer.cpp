@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <new>
 #include <numbers>
 #include <stdexcept>
 #include <string>
@@ -74,8 +76,9 @@ FlatOptimizer::FlatOptimizer(std::string_view name, std::size_t size, std::size_
       size_(size),
       undecayed_(std::move(undecayed)),
       team_(team),
-      own_(size * arrays, 0.0F),
-      state_(own_) {
+      own_(static_cast<float*>(std::calloc(size * arrays, sizeof(float)))),
+      state_(own_.get(), size * arrays) {
+  if (own_ == nullptr && !state_.empty()) throw std::bad_alloc();
   std::erase_if(undecayed_, [](const ElementRange& range) { return range.size == 0; });
   check_ranges("undecayed", undecayed_);
 }
@@ -112,7 +115,7 @@ void FlatOptimizer::keep_state_in(std::span<float> memory) {
            std::to_string(memory.size()));
   }
   state_ = memory;
-  own_ = std::vector<float>();  // gives the memory back
+  own_.reset();
 }
 
 std::vector<std::byte> FlatOptimizer::save() const {

@@ -13,6 +13,7 @@
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/scheme_base.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 
 namespace rondo::sync {
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::array all_schemes{
     synchronous_scheme,   //
+    sharded_scheme,       //
     lazy_scheme,          //
     k_step_scheme,        //
     hierarchical_scheme,  //

@@ -256,6 +256,13 @@ void check_combinations(const Experiment& experiment) {
   }
   const sync::SchemeDescription& scheme = scheme_of(update);
   if (scheme.windows) check_lazy(experiment);
+  if (scheme.divides_optimizer && experiment.optimizer.name == "lars") {
+    refuse_key(
+        "optimizer.name",
+        "\"lars\" needs whole layers, and under update.scheme = \"{}\" a rank updates parts of "
+        "them; use sgd, adam or adamw, or \"synchronous\"",
+        update.scheme);
+  }
   if (scheme.exchange == sync::Exchange::parameters) {
     check_averaging(update);
     check_period_policy(update);

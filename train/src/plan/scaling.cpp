@@ -19,6 +19,7 @@
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/compute_costs.hpp>
@@ -104,12 +105,20 @@ double reductions_end(const Backward& backward, std::size_t first, std::size_t b
 }
 
 // All ranks of a job that is smaller than a node are on one.
-double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
+PlanOptions links_of(const SchemeJob& job, int ranks) {
   const bool one_node = job.ranks <= job.options.ranks_per_node;
-  const PlanOptions links{.fabric = job.options.fabric,
-                          .node = job.options.node,
-                          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
-  return allreduce_seconds(elements, ProcessGroup{.size = ranks, .stride = 1}, links);
+  return {.fabric = job.options.fabric,
+          .node = job.options.node,
+          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
+}
+
+double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
+  return allreduce_seconds(elements, {.size = ranks, .stride = 1}, links_of(job, ranks));
+}
+
+// A reduce_scatter or an allgather over all ranks.
+double gathering_seconds(const SchemeJob& job, double elements) {
+  return gathering_seconds(elements, {.size = job.ranks, .stride = 1}, links_of(job, job.ranks));
 }
 
 // The same of gradients, as they are sent.
@@ -134,6 +143,21 @@ double reduced_from(const SchemeJob& job, std::size_t first) {
 // What backward does not hide is added to the step.
 double synchronous_seconds(const SchemeJob& job) {
   return std::max(job.backward.end, reduced_from(job, 0)) + job.update_seconds;
+}
+
+// Buckets are reduced as under synchronous, into shares. The parameters are gathered from the input
+// side on, and forward, which begins with that side's layer, hides the rest of it: forward ends
+// before the first gradients are final.
+double sharded_seconds(const SchemeJob& job) {
+  const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
+  const double reduced = reductions_end(job.backward, 0, bucket_elements, [&](double elements) {
+    return gathering_seconds(job, in_f32(elements, job.options.gradient_type));
+  });
+  const FinalGradients& input = job.backward.blocks.front();
+  const double first = gathering_seconds(job, static_cast<double>(input.elements));
+  const double others = gathering_seconds(job, parameters_of(job)) - first;
+  const double exposed = first + std::max(0.0, others - job.backward.blocks.back().seconds);
+  return std::max(job.backward.end, reduced) + job.update_seconds / job.ranks + exposed;
 }
 
 LazyPlan lazy_plan(const SchemeJob& job) {
@@ -272,6 +296,7 @@ struct SchemeCost {
 
 constexpr std::array costs_of_schemes{
     SchemeCost{sync::synchronous_scheme, synchronous_seconds},
+    SchemeCost{sync::sharded_scheme, sharded_seconds},
     SchemeCost{sync::lazy_scheme, lazy_seconds},
     SchemeCost{sync::k_step_scheme, k_step_seconds},
     SchemeCost{sync::hierarchical_scheme, hierarchical_seconds},

@@ -17,6 +17,7 @@
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 
 #include "config/combinations.hpp"
@@ -190,16 +191,24 @@ sync::Decay decay_of(const Experiment& experiment) {
   refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps, exponential");
 }
 
+sync::SynchronousOptions synchronous_options_of(const Experiment& experiment) {
+  const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
+  return {.bucket_bytes = bucket_bytes,
+          // The last bucket is final when backward ends, so that nothing hides it: it should be
+          // short.
+          .last_bucket_bytes = bucket_bytes / 4,
+          .clip_norm = experiment.optimizer.clip_norm,
+          .gradient_type = gradient_element_of(experiment)};
+}
+
 Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,
                         const SharedOptimizer& optimizer) {
-  const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
-  return sync::make_synchronous(parts.replica, optimizer,
-                                {.bucket_bytes = bucket_bytes,
-                                 // The last bucket is final when backward ends, so that nothing
-                                 // hides it: it should be short.
-                                 .last_bucket_bytes = bucket_bytes / 4,
-                                 .clip_norm = experiment.optimizer.clip_norm,
-                                 .gradient_type = gradient_element_of(experiment)});
+  return sync::make_synchronous(parts.replica, optimizer, synchronous_options_of(experiment));
+}
+
+Scheme make_sharded(const Experiment& experiment, SchemeParts& parts,
+                    const SharedOptimizer& optimizer) {
+  return sync::make_sharded(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
 struct Maker {
@@ -210,6 +219,7 @@ struct Maker {
 
 constexpr std::array makers{
     Maker{sync::synchronous_scheme, make_synchronous},
+    Maker{sync::sharded_scheme, make_sharded},
     Maker{sync::lazy_scheme, make_lazy},
     Maker{sync::k_step_scheme, make_averaging},
     Maker{sync::hierarchical_scheme, make_averaging},
@@ -222,7 +232,7 @@ Scheme make_named(const Experiment& experiment, SchemeParts& parts,
   for (const auto& [scheme, make] : makers) {
     if (scheme.name == name) return make(experiment, parts, optimizer);
   }
-  refuse_choice("update.scheme", name, "synchronous, lazy, k_step, hierarchical, cyclic");
+  refuse_choice("update.scheme", name, "synchronous, sharded, lazy, k_step, hierarchical, cyclic");
 }
 
 }  // namespace

@@ -340,6 +340,11 @@ Range Trainer::test_share() const {
   return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.replica());
 }
 
+// Some schemes fetch the last of them when the next forward pass asks.
+void Trainer::complete_parameters() {
+  for (std::size_t block = 0; block < layout_.blocks.size(); ++block) scheme_->make_ready(block);
+}
+
 void Trainer::copy_for_evaluation() {
   scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
   grid_.average_statistics(evaluated_statistics_);
@@ -348,6 +353,7 @@ void Trainer::copy_for_evaluation() {
 
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
+  complete_parameters();
   // What must be equal on all replicas; a scheme whose replicas differ by design names nothing, or
   // less.
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);

@@ -156,6 +156,7 @@ class Trainer {
   void report_progress() const;
   Work work_since(const sync::SchemeCounters& before);
   Evaluation evaluate();
+  void complete_parameters();
   void copy_for_evaluation();
   [[nodiscard]] std::uint64_t synchronous_bytes_sent() const;
   void report_broken_images();

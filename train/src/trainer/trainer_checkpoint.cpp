@@ -148,8 +148,9 @@ std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
 // number. On a grid each has those of its part.
 bool Trainer::keeps_momenta() const {
   const sync::SchemeDescription& scheme = scheme_of(experiment_.update);
-  // Windows and periods are states of a scheme that another number of ranks cannot go on with.
-  const bool in_step = !scheme.steps_alone() && !scheme.windows;
+  // Windows and periods are states of a scheme that another number of ranks cannot go on with, and
+  // so are shares of an optimizer's.
+  const bool in_step = !scheme.steps_alone() && !scheme.windows && !scheme.divides_optimizer;
   return grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
          (in_step || resumed_.step < warm_up_steps_);
 }
@@ -360,6 +361,7 @@ void Trainer::end_epoch() {
 
 void Trainer::save_checkpoint() {
   if (!checkpoints_) return;
+  complete_parameters();
   RankState state;
   state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);

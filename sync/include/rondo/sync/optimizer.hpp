@@ -58,7 +58,8 @@ class RONDO_SYNC_API Optimizer {
   [[nodiscard]] virtual bool ignores_scale() const noexcept = 0;
 
   /// Everything that update() remembers (momenta): arrays of size() elements, one after another;
-  /// zeros at first. May be averaged over ranks or set to zero between updates.
+  /// zeros at first. May be averaged over ranks or set to zero between updates. Where update() has
+  /// not written, its memory takes no room.
   [[nodiscard]] virtual std::span<float> state() noexcept = 0;
 
   /// Keeps its state in `memory` from now on, which is as long as state(), lent, and outlives the

@@ -51,6 +51,10 @@ struct SchemeDescription {
   /// What it sums over the ranks can be sent as bf16: gradients, or displacements. Parameters
   /// cannot: 8 bits do not hold them.
   bool sums_in_bf16 = false;
+  /// Each rank updates a part of the parameters, and keeps that part of the optimizer's state: what
+  /// save() returns differs from rank to rank, the optimizer must be elementwise, and parameters
+  /// are complete only after make_ready(): make_sharded().
+  bool divides_optimizer = false;
   /// save() and restore() work between any two iterations, and the run goes on with the same
   /// bits. Otherwise only where the scheme's header says.
   bool resumes_anywhere = true;
@@ -135,8 +139,9 @@ class RONDO_SYNC_API UpdateScheme {
 
   virtual void begin(const Step& step) = 0;
 
-  /// The parameters of `layer` are about to be read by the forward pass. For schemes that fetch
-  /// parameters late; where finish() leaves them ready, there is nothing to do.
+  /// The parameters of `layer` are about to be read: by the forward pass, or for a checkpoint, or a
+  /// hash. For schemes that fetch parameters late; where finish() leaves them ready, there is
+  /// nothing to do. May be called at any time; collective where parameters are fetched late.
   virtual void make_ready(std::size_t /*layer*/) {}
 
   /// The gradients of `layer` are complete on this rank, over its `inner` group included if
@@ -158,7 +163,8 @@ class RONDO_SYNC_API UpdateScheme {
   /// The end of training: brings what is still pending into the parameters of every rank.
   virtual void flush() = 0;
 
-  /// What all ranks must hold in equal bits now; their hashes are compared every epoch.
+  /// What all ranks must hold in equal bits after make_ready() of every layer; their hashes are
+  /// compared every epoch.
   [[nodiscard]] virtual std::vector<std::span<const float>> replicated() const = 0;
 
   /// All of the scheme's and its optimizer's state, for a checkpoint; restore() takes it back

@@ -124,7 +124,8 @@ struct Experiment {
     double factor = 0.1;                        ///< of steps: of the rate at each milestone
   } optimizer;
   struct Update {
-    std::string scheme = "synchronous";  ///< synchronous, lazy, k_step, hierarchical, cyclic
+    std::string scheme =
+        "synchronous";  ///< synchronous, sharded, lazy, k_step, hierarchical, cyclic
     std::int64_t bucket_bytes = std::int64_t{256} * 1024;
     double warmup_epochs = -1.0;       ///< synchronous ones; -1: 1; for synchronous and cyclic 0
     std::string lazy_layers = "auto";  ///< lazy: auto, a count ("8") or a fraction ("0.5")
