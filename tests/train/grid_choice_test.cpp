@@ -239,7 +239,7 @@ TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
   options.fabric = {.name = "shm", .fake_nodes = 2};
   rondo::test::World(5, options).run([](transport::World& world) {
     const Model model = make_model("lenet5");
-    const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world);
+    const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world, {}).grid;
     EXPECT_EQ(grid.plan, "chosen");
     EXPECT_EQ(choose_grid(model, grid, 5, experiment().train.global_batch).grid.ranks(), 5);
   });
@@ -247,7 +247,7 @@ TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
 
 TEST(AutomaticGridTest, AModelThatCannotBeSearchedIsAMistakeInTheConfiguration) {
   rondo::test::World(2).run([](transport::World& world) {
-    EXPECT_THAT([&] { (void)choose_grid_automatically(wide(), experiment(), world); },
+    EXPECT_THAT([&] { (void)choose_grid_automatically(wide(), experiment(), world, {}); },
                 ThrowsMessage<ConfigError>(HasSubstr("grid.plan: \"auto\" is impossible: plan: ")));
   });
 }
@@ -261,9 +261,10 @@ TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
   accumulated.train.accumulate = 64;
 
   rondo::test::World(1).run([&](transport::World& world) {
-    EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world); },
+    EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world, {}); },
                 ThrowsMessage<ConfigError>(HasSubstr("fit into the 6000000 bytes")));
-    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), accumulated, world).sample, 1);
+    EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), accumulated, world, {}).grid.sample,
+              1);
   });
 }
 

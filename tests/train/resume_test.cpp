@@ -131,6 +131,19 @@ TEST(ResumeTest, SynchronousRunsGoOnWithTheSameBits) {
   expect_same_end(2, experiment_of("synchronous", "resnet8"), {1, 4, 5, 7, 11});
 }
 
+// On the grid that was chosen when they began.
+TEST(ResumeTest, SoDoRunsWhoseGridThePlannerChooses) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.grid.plan = "auto";
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 4, experiment, {}, 5).stopped);
+  const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("resumed from")));
+  EXPECT_THAT(resumed.notes, Not(Contains(HasSubstr("were others"))));
+  EXPECT_EQ(resumed.last.epoch, 3);
+}
+
 // With the optimizer's state in shares.
 TEST(ResumeTest, SoDoShardedRuns) {
   Experiment experiment = experiment_of("sharded", "resnet8");

@@ -14,7 +14,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -234,18 +233,6 @@ train::Model planned_model(const train::Experiment& experiment) {
   }
 }
 
-// Where measured times are kept: $XDG_CACHE_HOME/rondo, else ~/.cache/rondo; empty without either.
-std::filesystem::path times_file() {
-  const auto folder = [](const char* variable) {
-    const char* path = std::getenv(variable);
-    // Relative paths in these variables are to be ignored (XDG Base Directory Specification).
-    return path != nullptr && *path == '/' ? std::filesystem::path(path) : std::filesystem::path();
-  };
-  std::filesystem::path cache = folder("XDG_CACHE_HOME");
-  if (cache.empty() && !folder("HOME").empty()) cache = folder("HOME") / ".cache";
-  return cache.empty() ? cache : cache / "rondo" / "kernel-times.json";
-}
-
 // Threads of a rank whose kernels are measured.
 int measured_threads(const PlanRequest& request, const train::Experiment& experiment) {
   if (request.threads > 0) return request.threads;
@@ -334,8 +321,8 @@ train::ComputeTable table_of(const Job& job) {
     throw UsageError(fmt::format(
         "train.precision: {}, or plan by --flops, which measures no kernel", error.what()));
   }
-  return train::ComputeTable(measured_threads(job.request, job.experiment), times_file(),
-                             job.plan.type);
+  return train::ComputeTable(measured_threads(job.request, job.experiment),
+                             train::kernel_times_file(), job.plan.type);
 }
 
 // Costs of kernels from a rate, or measured where the search needs them.

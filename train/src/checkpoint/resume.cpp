@@ -152,6 +152,20 @@ void expect_same_training(const Manifest& manifest, const Experiment& now) {
   }
 }
 
+std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
+                                                    const fs::path& resume, int ranks) {
+  for (const fs::path& checkpoint : resume_candidates(run_folder, resume)) {
+    try {
+      const Manifest manifest = read_manifest(checkpoint);
+      if (manifest.ranks != ranks) continue;
+      return parse_experiment(manifest.config, checkpoint.string()).grid;
+    } catch (const std::runtime_error&) {
+      continue;  // find_checkpoint() says what is wrong with it
+    }
+  }
+  return std::nullopt;
+}
+
 bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks) {
   Experiment::Grid then = parse_experiment(manifest.config, "the checkpoint's configuration").grid;
   then.plan = now.grid.plan;  // who has chosen does not matter

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,11 @@ namespace rondo::train {
 // Throws ConfigError that names the key when `now` trains something else than the checkpoint's
 // configuration: it may run longer, on another grid or other ranks, or log and store differently.
 void expect_same_training(const Manifest& manifest, const Experiment& now);
+
+// The grid of the run that `resume` names, as its newest checkpoint of as many ranks has it;
+// nothing if there is none. Throws nothing for checkpoints that cannot be read: others are tried.
+[[nodiscard]] std::optional<Experiment::Grid> grid_of_earlier_run(
+    const std::filesystem::path& run_folder, const std::filesystem::path& resume, int ranks);
 
 // Is what every rank holds the same as then?
 [[nodiscard]] bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks);

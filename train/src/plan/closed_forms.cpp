@@ -145,6 +145,7 @@ void check(const PlanOptions& options) {
   require(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
   require(options.micro_batches >= 1, "needs at least one micro-batch");
   require(options.threads >= 1, "needs at least one thread of a rank");
+  require(options.ranks_per_core >= 1.0, "needs at least one rank per core");
   require(options.ranks_per_node >= 1, "needs at least one rank per node");
   require(options.ranks % options.ranks_per_node == 0,
           "ranks must be a multiple of the ranks per node");

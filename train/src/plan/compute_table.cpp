@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -71,8 +73,10 @@ void write_times(const std::filesystem::path& file,
                     to_json(work.backward_data)};
   }
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  // Written aside and renamed, so that two planners at a time leave a whole file.
-  const std::filesystem::path aside = file.string() + "." + std::to_string(getpid());
+  // Written aside and renamed, so that two planners at a time, or two threads of one, leave a whole
+  // file.
+  static std::atomic<int> count{0};
+  const std::filesystem::path aside = fmt::format("{}.{}.{}", file.string(), getpid(), ++count);
   std::ofstream out(aside);
   out << Json{{"format", format}, {"seconds", seconds}}.dump(1) << "\n";
   out.close();
@@ -148,12 +152,6 @@ LocalWork sample_of(LocalWork work) {
   return work;
 }
 
-WorkSeconds scaled(const WorkSeconds& seconds, double factor) {
-  return {.forward = seconds.forward * factor,
-          .backward_weights = seconds.backward_weights * factor,
-          .backward_data = seconds.backward_data * factor};
-}
-
 WorkSeconds fastest(const WorkSeconds& a, const WorkSeconds& b) {
   return {.forward = std::min(a.forward, b.forward),
           .backward_weights = std::min(a.backward_weights, b.backward_weights),
@@ -185,6 +183,17 @@ WorkSeconds run(tensor::Engine& engine, const LocalWork& work, tensor::DataType 
 
 }  // namespace
 
+std::filesystem::path kernel_times_file() {
+  const auto folder = [](const char* variable) {
+    const char* path = std::getenv(variable);
+    // Relative paths in these variables are to be ignored (XDG Base Directory Specification).
+    return path != nullptr && *path == '/' ? std::filesystem::path(path) : std::filesystem::path();
+  };
+  std::filesystem::path cache = folder("XDG_CACHE_HOME");
+  if (cache.empty() && !folder("HOME").empty()) cache = folder("HOME") / ".cache";
+  return cache.empty() ? cache : cache / "rondo" / "kernel-times.json";
+}
+
 ComputeTable::ComputeTable(int threads, std::filesystem::path file, tensor::DataType type)
     : threads_(threads), type_(type), file_(std::move(file)), machine_(machine_key(threads)) {
   tensor::require_computable(type);
@@ -204,10 +213,10 @@ WorkSeconds ComputeTable::seconds(const LocalWork& work) const {
   if (work.input.size() == 0) return {};
   const auto found = times_.find(key_of(work));
   if (found != times_.end()) {
-    return scaled(found->second, amount_of(work) / amount_of(sample_of(work)));
+    return amount_of(work) / amount_of(sample_of(work)) * found->second;
   }
   const auto rate = rates_.find(work.layer);
-  return rate == rates_.end() ? WorkSeconds{} : scaled(rate->second, amount_of(work));
+  return rate == rates_.end() ? WorkSeconds{} : amount_of(work) * rate->second;
 }
 
 double ComputeTable::update_seconds(std::size_t parameters) const {
@@ -226,7 +235,7 @@ void ComputeTable::measure(const LocalWork& work) {
     times_[key_of(work)] = run(*engine_, sample_of(work), type_);
     ++measurements_;
   }
-  const WorkSeconds rate = scaled(seconds(work), 1 / amount_of(work));
+  const WorkSeconds rate = 1 / amount_of(work) * seconds(work);
   const auto [known, is_new] = rates_.try_emplace(work.layer, rate);
   if (!is_new) known->second = fastest(known->second, rate);
 }

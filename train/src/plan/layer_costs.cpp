@@ -353,10 +353,11 @@ class OptionList {
   // Adds the layer as split, for each of these layouts of x from which y gets a layout.
   void add(const LayerSplit& split, const std::vector<int>& inputs) {
     if (!is_sensible(job_, layer_, split)) return;
-    LayerOption option{.split = split,
-                       .compute = costs_.seconds(local_work(job_, layer_, split)),
-                       .exchange = exchange_seconds(job_, layer_, split),
-                       .reduction = reduction_seconds(job_, layer_, split)};
+    LayerOption option{
+        .split = split,
+        .compute = job_.options.ranks_per_core * costs_.seconds(local_work(job_, layer_, split)),
+        .exchange = exchange_seconds(job_, layer_, split),
+        .reduction = reduction_seconds(job_, layer_, split)};
     for (const int x : inputs) {
       const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
       const ValueLayout y = layout_written_by(layer_.spec, split, lies);

@@ -9,14 +9,16 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <rondo/tensor/data_type.hpp>
-#include <rondo/train/compute_costs.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
@@ -27,6 +29,7 @@
 #include "config/key.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
+#include "plan/world_costs.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
 
@@ -136,6 +139,10 @@ std::vector<Fact> facts_of(const Dataset& dataset, const Model& model,
   return facts;
 }
 
+std::int64_t threads_of(const Experiment& experiment) {
+  return std::max<std::int64_t>(experiment.train.threads, 1);
+}
+
 void check_slow_ranks(const Experiment& experiment, int ranks) {
   for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
     if (rank < ranks) continue;
@@ -174,18 +181,32 @@ void agree_on_data(transport::World& world, const PreparedRun& run) {
   });
 }
 
-// The planner's result depends on the threads of a rank, and on sums of doubles that another
-// processor may round otherwise. So one rank chooses. Its choice travels as the text of a
-// configuration in which nothing else is said, but for the names that every one needs.
-Experiment::Grid grid_chosen_by_first_rank(transport::World& world, const Model& model,
-                                           const Experiment& experiment) {
+// Links and kernels are measured, so that the planner's result is that of the rank that measured.
+// Its choice travels as the text of a configuration in which nothing else is said, but for the
+// names that every one needs.
+Experiment::Grid grid_of_first_rank(transport::World& world, const Experiment::Grid& mine) {
   Experiment message;
   message.data.name = "synthetic";
   message.model.name = model_names().front();
-  agree_on(world, [&] {
-    if (world.rank() == 0) message.grid = choose_grid_automatically(model, experiment, world);
-  });
+  message.grid = mine;
   return parse_experiment(text_of_first_rank(world, to_toml(message)), "grid.plan").grid;
+}
+
+void choose_grid(transport::World& world, PreparedRun& run,
+                 const std::optional<Experiment::Grid>& earlier) {
+  const WorldCosts costs = measure_world(world, static_cast<int>(threads_of(run.experiment)));
+  AutomaticGrid chosen;
+  agree_on(world, [&] {
+    if (world.rank() != 0) return;
+    if (earlier) {
+      chosen.grid = *earlier;
+      chosen.grid.batch_norm = run.experiment.grid.batch_norm;
+    } else {
+      chosen = choose_grid_automatically(run.model, run.experiment, world, costs);
+    }
+  });
+  run.experiment.grid = grid_of_first_rank(world, chosen.grid);
+  run.planned = chosen.expected;
 }
 
 }  // namespace
@@ -207,32 +228,17 @@ PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Mod
 }
 
 PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own,
-                        const Model* own_model) {
+                        const Model* own_model, const std::optional<Experiment::Grid>& earlier) {
   // Each of these steps fails on all ranks with an error of the same type, or on none.
   agree_on_configuration(world, experiment);
   PreparedRun run;
   agree_on(world, [&] { run = load_run(experiment, own, own_model); });
   agree_on_data(world, run);
-  if (experiment.grid.plan == "auto") {
-    run.experiment.grid = grid_chosen_by_first_rank(world, run.model, experiment);
-  }
+  if (experiment.grid.plan == "auto") choose_grid(world, run, earlier);
   return run;
 }
 
 namespace {
-
-// The planner wants speeds, and a run should begin without measuring. These are of the order of a
-// core and of shared memory of today; what matters is their relation, for only the order of the
-// plans counts.
-constexpr double flops_of_a_thread = 5e10;
-constexpr LinkCost within_a_node{.alpha_seconds = 1e-6, .bandwidth = 1e10};
-
-LinkCost between_nodes(const Experiment::Transport& transport) {
-  LinkCost cost;
-  if (transport.latency_us > 0.0) cost.alpha_seconds = transport.latency_us * 1e-6;
-  if (transport.bandwidth_gbs > 0.0) cost.bandwidth = transport.bandwidth_gbs * 1e9;
-  return cost;
-}
 
 // Where nodes are of different sizes, every rank counts as a node of its own.
 int ranks_per_node(const transport::World& world) {
@@ -240,46 +246,71 @@ int ranks_per_node(const transport::World& world) {
   return nodes > 1 && world.size() % nodes == 0 ? world.size() / nodes : 1;
 }
 
-PlanOptions options_of(const Experiment& experiment, const transport::World& world) {
-  const bool one_node = world.nodes() <= 1;
+PlanOptions options_of(const Experiment& experiment, const transport::World& world,
+                       const WorldCosts& costs) {
   return {.ranks = world.size(),
           .batch = experiment.train.global_batch,
-          .fabric = one_node ? within_a_node : between_nodes(experiment.transport),
-          .node = within_a_node,
+          .fabric = costs.fabric,
+          .node = costs.node,
           .ranks_per_node = ranks_per_node(world),
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
-          .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
+          .threads = static_cast<int>(threads_of(experiment)),
+          .ranks_per_core = costs.ranks_per_core,
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
           .batch_norm = batch_norm_of(experiment.grid)};
 }
 
-std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment,
-                               const transport::World& world) {
-  const auto threads = static_cast<double>(std::max<std::int64_t>(experiment.train.threads, 1));
+// A search that would measure more shapes takes the rest at the rates of those that it has.
+constexpr int most_measurements = 200;
+
+std::string expectation(const BestPlan& best, const WorldCosts& costs, int measured) {
+  const auto link = [](const LinkCost& cost) {
+    return fmt::format("{:.3g} us and {:.3g} GB/s", 1e6 * cost.alpha_seconds,
+                       1e-9 * cost.bandwidth);
+  };
+  return fmt::format(
+      "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing; messages measured within nodes "
+      "{}, between {}; {} kernels measured, others known",
+      best.grid.pr, best.grid.pc, 1e3 * best.overlapped_seconds, 1e3 * best.compute_seconds,
+      link(costs.node), link(costs.fabric), measured);
+}
+
+// A home that cannot be written to, as on many clusters' nodes, ends no run.
+std::string problem_of_keeping(const ComputeTable& table) {
   try {
-    return best_plans(model, options_of(experiment, world), FlopRate(flops_of_a_thread * threads));
-  } catch (const std::invalid_argument& error) {
-    throw ConfigError(std::string("grid.plan: \"auto\" is impossible: ") + error.what());
+    table.save();
+    return {};
+  } catch (const std::runtime_error& error) {
+    return std::string("; their times were not kept: ") + error.what();
   }
 }
 
 }  // namespace
 
-Experiment::Grid choose_grid_automatically(const Model& model, const Experiment& experiment,
-                                           const transport::World& world) {
-  const std::vector<BestPlan> plans = plans_of(model, experiment, world);
+AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& experiment,
+                                        const transport::World& world, const WorldCosts& costs) {
+  const PlanOptions options = options_of(experiment, world, costs);
+  std::vector<BestPlan> plans;
+  ComputeTable table(options.threads, kernel_times_file(), options.type);
+  try {
+    plans = measured_best_plans(model, options, table, most_measurements);
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(std::string("grid.plan: \"auto\" is impossible: ") + error.what());
+  }
+  const std::string unkept = problem_of_keeping(table);
   const BestPlan& best = plans.front();
   if (!best.refused.empty()) {
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
                       " ranks: " + best.refused);
   }
-  Experiment::Grid grid = grid_keys(best);
-  grid.plan = "chosen";
-  grid.batch_norm = experiment.grid.batch_norm;
-  return grid;
+  AutomaticGrid chosen{.grid = grid_keys(best),
+                       .expected = expectation(best, costs, table.measurements()) + unkept};
+  chosen.grid.plan = "chosen";
+  chosen.grid.batch_norm = experiment.grid.batch_norm;
+  return chosen;
 }
 
 }  // namespace rondo::train

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
+
+#include "plan/world_costs.hpp"
 
 namespace rondo::transport {
 class World;
@@ -17,6 +21,7 @@ struct PreparedRun {
   Experiment experiment = {};  ///< with the splits that grid.plan = "auto" chose
   std::shared_ptr<const Dataset> dataset = {};
   Model model = {};
+  std::string planned = {};  ///< what the planner expects of its grid; on rank 0
 };
 
 /// Reads the data, unless `own` lends it, and makes the model for its images, unless `own_model`
@@ -25,27 +30,34 @@ struct PreparedRun {
                                    const Model* own_model = nullptr);
 
 /// Checks `experiment` against this World, reads the data on every rank, and lets rank 0 choose the
-/// grid where grid.plan is "auto". Ranks that took part with another configuration or other data
-/// would wait for each other in vain, or train on something that nobody has asked for; so they are
-/// refused. They may differ in what concerns one rank or its node alone: threads, paths, network
-/// interfaces, how to wait. Collective.
+/// grid where grid.plan is "auto": by choose_grid_automatically(), or `earlier`, which only rank 0
+/// needs: a run that goes on keeps its grid. Ranks that took part with another configuration or
+/// other data would wait for each other in vain, or train on something that nobody has asked for;
+/// so they are refused. They may differ in what concerns one rank or its node alone: threads,
+/// paths, network interfaces, how to wait. Collective.
 ///
 /// Throws on every rank ConfigError, or DataError, as load_run() and choose_grid_automatically()
 /// do; where ranks disagree it names the rank and the key.
 [[nodiscard]] PreparedRun prepare_run(transport::World& world, const Experiment& experiment,
                                       const Dataset* own = nullptr,
-                                      const Model* own_model = nullptr);
+                                      const Model* own_model = nullptr,
+                                      const std::optional<Experiment::Grid>& earlier = {});
 
-/// [grid] with the splits that the planner expects to be fastest for `model` on this World's ranks,
-/// and within train.memory_limit; its plan is "chosen". Nothing is measured, so that a run begins
-/// at once: a fixed flop rate for each of train.threads, and messages of 2 us and 6 GB/s between
-/// nodes or as injected, of 1 us and 10 GB/s within one; where nodes are of different sizes, all
-/// messages go between nodes. `rondo plan --strategy best` measures, and prints what to write
-/// instead.
+/// What the planner chose.
+struct AutomaticGrid {
+  Experiment::Grid grid = {};  ///< with plan = "chosen"
+  std::string expected = {};   ///< what it expects of it, in one line for people
+};
+
+/// The splits that the planner expects to be fastest for `model` on this World's ranks, and within
+/// train.memory_limit. Kernels are measured here, for train.threads, as far as their times are not
+/// in kernel_times_file(), which then has them; that takes seconds, the first time. Where nodes are
+/// of different sizes, all messages count as between nodes.
 ///
 /// Throws ConfigError where no grid is possible, with the planner's reason.
-[[nodiscard]] Experiment::Grid choose_grid_automatically(const Model& model,
-                                                         const Experiment& experiment,
-                                                         const transport::World& world);
+[[nodiscard]] AutomaticGrid choose_grid_automatically(const Model& model,
+                                                      const Experiment& experiment,
+                                                      const transport::World& world,
+                                                      const WorldCosts& costs);
 
 }  // namespace rondo::train

@@ -23,6 +23,7 @@
 #include <rondo/train/step_profile.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "checkpoint/resume.hpp"
 #include "config/combinations.hpp"
 #include "schemes/scheme_plugin.hpp"
 #include "trainer/agreement.hpp"
@@ -82,7 +83,14 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   TrainerOptions options = given;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
   agree_on(world, [&] { log.emplace(options, world.rank()); });
-  PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model);
+  std::optional<Experiment::Grid> earlier;
+  agree_on(world, [&] {
+    if (world.rank() == 0 && !options.resume.empty()) {
+      earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size());
+    }
+  });
+  PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model, earlier);
+  if (!prepared.planned.empty()) log->note(prepared.planned);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   try {
     end_together(world, [&] {

@@ -28,6 +28,13 @@ struct WorkSeconds {
   [[nodiscard]] constexpr double total() const noexcept {
     return forward + backward_weights + backward_data;
   }
+
+  [[nodiscard]] friend constexpr WorkSeconds operator*(double factor,
+                                                       const WorkSeconds& seconds) noexcept {
+    return {.forward = factor * seconds.forward,
+            .backward_weights = factor * seconds.backward_weights,
+            .backward_data = factor * seconds.backward_data};
+  }
 };
 
 /// What computing takes. The planner asks; nothing is measured meanwhile.

@@ -211,6 +211,10 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   int measurements_ = 0;
 };
 
+/// Where measured times are kept: $XDG_CACHE_HOME/rondo/kernel-times.json, or that in ~/.cache;
+/// empty if neither folder is known.
+[[nodiscard]] RONDO_TRAIN_API std::filesystem::path kernel_times_file();
+
 /// best_plans() by a table that measures what the search needs, and no more: each layer as it is
 /// without a split, then whatever the best plan would have its ranks run, until that plan has been
 /// measured whole, or the table has measured `most_measurements` shapes. Splits seldom raise a
