@@ -93,11 +93,27 @@ bool all_finite(std::span<const Bfloat16> values) noexcept {
   return none_has<std::uint16_t>(0x7f80U, values);
 }
 
-void backward_relu(Engine& engine, ConstAnyView y, AnyView dy) {
+void relu(Engine& engine, ConstAnyView x, AnyView y, float most) {
+  require_shape("relu", "y", y, x.shape, x.type);
+  require_shape("relu", "x", x, x.shape, x.type);
+  with_type(x.type, [&]<typename T>(T /*of*/) {
+    const auto loop = kernels().of<T>().relu;
+    run(
+        engine.impl(),
+        [=](const T* from, T* into, std::size_t count) { loop(from, into, count, most); },
+        x.as<T>(), y.as<T>());
+  });
+}
+
+void backward_relu(Engine& engine, ConstAnyView y, AnyView dy, float most) {
   require_shape("backward_relu", "dy", dy, y.shape, y.type);
   require_shape("backward_relu", "y", y, y.shape, y.type);
   with_type(y.type, [&]<typename T>(T /*of*/) {
-    run(engine.impl(), kernels().of<T>().backward_relu, y.as<T>(), dy.as<T>());
+    const auto loop = kernels().of<T>().backward_relu;
+    run(
+        engine.impl(),
+        [=](const T* from, T* into, std::size_t count) { loop(from, into, count, most); },
+        y.as<T>(), dy.as<T>());
   });
 }
 

@@ -101,6 +101,25 @@ TEST(ElementwiseEdgeTest, ANotANumberIsNotHidden) {
   EXPECT_THAT(dy.span(), testing::Each(2.0F));
 }
 
+TEST(ElementwiseEdgeTest, ALimitedReluCutsOnBothSides) {
+  Engine engine;
+  Tensor x({1, 1, 1, 40});
+  Tensor y({1, 1, 1, 40});
+  Tensor dy({1, 1, 1, 40});
+  for (std::size_t i = 0; i < 40; ++i) x.span()[i] = static_cast<float>(i) / 2.0F - 4.0F;
+  std::ranges::fill(dy.span(), 3.0F);
+  relu(engine, x.view(), y.view(), 6.0F);
+  backward_relu(engine, y.view(), dy.view(), 6.0F);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const float value = x.span()[i];
+    EXPECT_EQ(y.span()[i], std::clamp(value, 0.0F, 6.0F)) << value;
+    EXPECT_EQ(dy.span()[i], value > 0.0F && value < 6.0F ? 3.0F : 0.0F) << value;
+  }
+  relu(engine, x.view(), x.view());
+  EXPECT_EQ(x.span()[39], 15.5F);
+  EXPECT_EQ(x.span()[0], 0.0F);
+}
+
 TEST(ElementwiseEdgeTest, RefusesUnequalShapes) {
   Engine engine;
   Tensor a({1, 2, 2, 3});

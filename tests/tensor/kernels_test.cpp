@@ -91,7 +91,11 @@ void KernelsTest::elementwise_loops_agree() const {
   const std::vector<T> activated = as<T>(y);
   const auto results = [&](const Loops<T>& loops) {
     std::vector<T> into = as<T>(dy);
-    loops.backward_relu(activated.data() + 1, into.data() + 1, count);
+    std::vector<T> activated_below = activated;
+    loops.relu(activated.data() + 1, activated_below.data() + 1, count, 0.25F);
+    loops.backward_relu(activated_below.data() + 1, into.data() + 1, count, 0.25F);
+    loops.backward_relu(activated.data() + 1, into.data() + 1, count,
+                        std::numeric_limits<float>::infinity());
     loops.add(from.data() + 1, into.data() + 1, count);
     return bits(into);
   };

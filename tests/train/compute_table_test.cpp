@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
 
 #include "support/scratch_folder.hpp"
 
@@ -74,6 +75,30 @@ TEST_F(ComputeTableTest, NoSamplesTakeNoTime) {
   const ComputeTable table(1);
   EXPECT_TRUE(table.knows(small_convolution(0)));
   EXPECT_EQ(table.seconds(small_convolution(0)).total(), 0.0);
+}
+
+// A step packs weights and computes a loss besides its layers, so that it is no shorter.
+TEST_F(ComputeTableTest, LayersTakeAsLongAsInAStep) {
+  const Model model = make_model("lenet5");
+  ComputeTable alone(1, file());
+  for (const LocalWork& work : unsplit_work(model, 4)) alone.measure(work);
+  alone.save();
+  ComputeTable in_a_step(1, file());
+
+  in_a_step.measure_step(model, 4);
+
+  const LocalWork convolution = unsplit_work(model, 4).front();
+  const double factor = in_a_step.seconds(convolution).forward / alone.seconds(convolution).forward;
+  EXPECT_GE(factor, 1.0);
+  for (const LocalWork& work : unsplit_work(model, 8)) {  // guessed at the rates
+    EXPECT_NEAR(in_a_step.seconds(work).total(), factor * alone.seconds(work).total(),
+                1e-9 * in_a_step.seconds(work).total());
+  }
+  const int measurements = in_a_step.measurements();
+  in_a_step.measure_step(model, 4);
+  EXPECT_EQ(in_a_step.measurements(), measurements);
+  EXPECT_DOUBLE_EQ(in_a_step.seconds(convolution).forward,
+                   factor * alone.seconds(convolution).forward);
 }
 
 TEST_F(ComputeTableTest, KeepsTimesInAFile) {

@@ -394,6 +394,37 @@ TEST(PlanBestTest, HidesReductionsBehindBackward) {
   }
 }
 
+// In buckets of one byte every layer is by itself, as the search has it. One large bucket begins
+// when all gradients are final, and has one latency.
+TEST(PlanBestTest, LayersAreReducedTogether) {
+  const Model model = two_convolutions(16, 16);
+  const FlopRate costs(1e4);
+  PlanOptions options = job(4, 4);
+  const BestPlan apart = on_grid(best_plans(model, options, costs), 1);
+  options.bucket_bytes = 1;
+  const BestPlan singly = on_grid(best_plans(model, options, costs), 1);
+  EXPECT_NEAR(singly.overlapped_seconds, apart.overlapped_seconds,
+              rounding * apart.overlapped_seconds);
+
+  options.bucket_bytes = 1 << 30;
+  const BestPlan together = on_grid(best_plans(model, options, costs), 1);
+  Experiment::Update one_bucket;
+  one_bucket.bucket_bytes = 1 << 30;
+  const ScalingOptions scaling{
+      .first = 4, .last = 4, .fixed = FixedBatch::global, .batch = 4, .fabric = link, .node = link};
+  const double step = predict_scaling(model, one_bucket, scaling, costs)[0].step_seconds;
+  EXPECT_NEAR(together.overlapped_seconds, step, rounding * step);
+}
+
+TEST(PlanBestTest, ComputingTakesLongerWhereRanksShareCores) {
+  const Model model = two_convolutions(16, 16);
+  PlanOptions options = job(4, 4);
+  const double alone = on_grid(best_plans(model, options, FlopRate(1e4)), 1).compute_seconds;
+  options.ranks_per_core = 2.5;
+  const double shared = on_grid(best_plans(model, options, FlopRate(1e4)), 1).compute_seconds;
+  EXPECT_NEAR(shared, 2.5 * alone, rounding * shared);
+}
+
 TEST(PlanBestTest, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT([] { (void)without_compute(one_connected(16, 16), job(0, 1)); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("one rank")));

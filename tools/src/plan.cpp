@@ -275,6 +275,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
   job.plan.type = type_called(job.experiment.train.precision);
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
+  job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
   job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
@@ -405,7 +406,7 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
       table.measure(work);
     }
   }
-  table.measure_update(train::layout_of(job.model).parameter_count);
+  table.measure_step(job.model, train::samples_of_ranks(options).front());
   table.save();
   return train::predict_scaling(job.model, update, options, table);
 }

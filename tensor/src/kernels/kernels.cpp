@@ -134,14 +134,41 @@ template <typename Stored>
   return activated <= 0.0F ? 0.0F : gradient;
 }
 
+[[gnu::always_inline]] inline Vector at_most(Vector value, float most) {
+  const Vector limit = most - Vector{};
+  return value > limit ? limit : value;
+}
+[[gnu::always_inline]] inline float at_most(float value, float most) {
+  return value > most ? most : value;
+}
+
+// Where the limit has cut, nothing passes.
+[[gnu::always_inline]] inline Vector gate_below(Vector activated, float most, Vector gradient) {
+  const Vector zero = {};
+  const Vector limit = most - zero;
+  return activated >= limit ? zero : gate(activated, gradient);
+}
+[[gnu::always_inline]] inline float gate_below(float activated, float most, float gradient) {
+  return activated >= most ? 0.0F : gate(activated, gradient);
+}
+
 // Whole vectors, then the rest one by one; the other loops over dense memory are alike.
 template <typename Stored>
-void backward_relu(const Stored* y, Stored* dy, std::size_t count) {
+void relu(const Stored* x, Stored* y, std::size_t count, float most) {
   std::size_t i = 0;
   for (; i + vector_floats <= count; i += vector_floats) {
-    store(dy + i, gate(load(y + i), load(dy + i)));
+    store(y + i, at_most(relu(load(x + i)), most));
   }
-  for (; i < count; ++i) put(dy + i, gate(load_one(y + i), load_one(dy + i)));
+  for (; i < count; ++i) put(y + i, at_most(relu(load_one(x + i)), most));
+}
+
+template <typename Stored>
+void backward_relu(const Stored* y, Stored* dy, std::size_t count, float most) {
+  std::size_t i = 0;
+  for (; i + vector_floats <= count; i += vector_floats) {
+    store(dy + i, gate_below(load(y + i), most, load(dy + i)));
+  }
+  for (; i < count; ++i) put(dy + i, gate_below(load_one(y + i), most, load_one(dy + i)));
 }
 
 template <typename Stored>
@@ -348,6 +375,7 @@ void input_gradients(const InputGradients<Stored>& task) {
 
 template <typename Stored>
 constexpr Loops<Stored> loops_of = {
+    .relu = relu,
     .backward_relu = backward_relu,
     .add = add,
     .sum_moments = sum_moments,

@@ -82,8 +82,10 @@ struct InputGradients {
 /// Our own loops over dense memory of one type, on the calling thread.
 template <typename T>
 struct Loops {
-  /// dy *= (y > 0)
-  void (*backward_relu)(const T* y, T* dy, std::size_t count);
+  /// y = min(max(x, 0), most)
+  void (*relu)(const T* x, T* y, std::size_t count, float most);
+  /// dy *= (0 < y < most)
+  void (*backward_relu)(const T* y, T* dy, std::size_t count, float most);
   /// into += from
   void (*add)(const T* from, T* into, std::size_t count);
 

@@ -4,12 +4,11 @@
 //
 // ReLU6 is such a layer behind MobileNet's batch norms.
 
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
 
-#include <rondo/tensor/team.hpp>
+#include <rondo/tensor/elementwise.hpp>
 
 #include "layers/layer_type.hpp"
 
@@ -25,40 +24,13 @@ class ActivationKernel final : public OneForwardKernel {
   // The function's slope is 1 between the limits, which the output tells, and 0 on them.
   void backward_input(const BackwardOperands& operands) override {
     if (operands.dx.data == nullptr) return;
-    tensor::with_type(operands.dx.type, [&]<typename T>(T zero) {
-      const T* y = operands.y.as<T>().data;
-      const T* dy = operands.dy.as<T>().data;
-      T* dx = operands.dx.as<T>().data;
-      tensor::for_each_share(engine_, operands.y.shape.size(),
-                             [&](std::int64_t first, std::int64_t last) {
-                               for (std::int64_t i = first; i < last; ++i) {
-                                 dx[i] = passes(tensor::to_float(y[i])) ? dy[i] : zero;
-                               }
-                             });
-    });
+    if (operands.dx.data != operands.dy.data) tensor::convert(engine_, operands.dy, operands.dx);
+    tensor::backward_relu(engine_, operands.y, operands.dx, most_);
   }
 
  private:
-  [[nodiscard]] bool passes(float y) const noexcept { return y > 0.0F && y < most_; }
-
-  // NaN stays NaN, so that it is noticed.
-  [[nodiscard]] float limited(float x) const noexcept {
-    const float positive = x < 0.0F ? 0.0F : x;
-    return positive > most_ ? most_ : positive;
-  }
-
-  // The limits are numbers of bf16, too: nothing is rounded.
   void forward(const ForwardOperands& operands) override {
-    tensor::with_type(operands.y.type, [&]<typename T>(T /*of*/) {
-      const T* x = operands.x.as<T>().data;
-      T* y = operands.y.as<T>().data;
-      tensor::for_each_share(engine_, operands.y.shape.size(),
-                             [&](std::int64_t first, std::int64_t last) {
-                               for (std::int64_t i = first; i < last; ++i) {
-                                 y[i] = tensor::from_float<T>(limited(tensor::to_float(x[i])));
-                               }
-                             });
-    });
+    tensor::relu(engine_, operands.x, operands.y, most_);
   }
 
   tensor::Engine& engine_;

@@ -19,6 +19,7 @@
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
+#include "plan/step_timeline.hpp"
 
 namespace rondo::train {
 namespace {
@@ -113,7 +114,9 @@ class GridPlanner {
     Candidate candidate{.plan = {.grid = job_.grid},
                         .searched_bytes = element_bytes * found->elements};
     describe(job_, found->layouts, candidate.plan);
-    candidate.plan.overlapped_seconds = found->layouts.seconds;
+    candidate.plan.overlapped_seconds = job.options.bucket_bytes > 0
+                                            ? bucketed_seconds(job, found->layouts)
+                                            : found->layouts.seconds;
     candidate.plan.bytes_per_rank = rank_bytes(
         kernels_, job_.model, layer_splits(job_.model, candidate.plan), job_.grid, job_.options);
     return candidate;
@@ -201,6 +204,8 @@ std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions&
   // Every layer is measured unsplit first, so that each has a rate from which splits can be
   // estimated.
   for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
+  // Where memory is short, a whole model may not fit.
+  if (options.memory_limit == 0) table.measure_step(model, samples);
   while (true) {
     std::vector<BestPlan> plans = best_plans(model, options, table);
     bool all_known = true;

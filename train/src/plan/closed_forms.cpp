@@ -108,6 +108,10 @@ double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions&
                   doubling_seconds(elements, nodes, options.fabric));
 }
 
+double agreement_seconds(const PlanOptions& options) {
+  return allreduce_seconds(2.0, {.size = options.ranks, .stride = 1}, options);
+}
+
 // One message each way between neighbours; they are sent at the same time.
 double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   if (group.size == 1 || elements == 0.0) return 0.0;
@@ -145,6 +149,7 @@ void check(const PlanOptions& options) {
   require(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
   require(options.micro_batches >= 1, "needs at least one micro-batch");
   require(options.threads >= 1, "needs at least one thread of a rank");
+  require(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
   require(options.ranks_per_core >= 1.0, "needs at least one rank per core");
   require(options.ranks_per_node >= 1, "needs at least one rank per node");
   require(options.ranks % options.ranks_per_node == 0,

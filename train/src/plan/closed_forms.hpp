@@ -37,6 +37,10 @@ struct ProcessGroup {
 [[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
 
+// What the ranks of a run that step together tell each other in every step, behind backward: an
+// allreduce of two numbers. The search leaves it out, since it is the same on every grid.
+[[nodiscard]] double agreement_seconds(const PlanOptions& options);
+
 // Seconds of a message of `elements` to the neighbour in the process group.
 [[nodiscard]] double halo_seconds(double elements, ProcessGroup group, const PlanOptions& options);
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -24,7 +25,9 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/compute_costs.hpp>
+#include <rondo/train/parameters.hpp>
 #include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
 
 #include "benchmark/model_benchmark.hpp"
 #include "layers/layer_type.hpp"
@@ -213,10 +216,10 @@ WorkSeconds ComputeTable::seconds(const LocalWork& work) const {
   if (work.input.size() == 0) return {};
   const auto found = times_.find(key_of(work));
   if (found != times_.end()) {
-    return amount_of(work) / amount_of(sample_of(work)) * found->second;
+    return in_a_step_ * amount_of(work) / amount_of(sample_of(work)) * found->second;
   }
   const auto rate = rates_.find(work.layer);
-  return rate == rates_.end() ? WorkSeconds{} : amount_of(work) * rate->second;
+  return rate == rates_.end() ? WorkSeconds{} : in_a_step_ * amount_of(work) * rate->second;
 }
 
 double ComputeTable::update_seconds(std::size_t parameters) const {
@@ -235,7 +238,7 @@ void ComputeTable::measure(const LocalWork& work) {
     times_[key_of(work)] = run(*engine_, sample_of(work), type_);
     ++measurements_;
   }
-  const WorkSeconds rate = 1 / amount_of(work) * seconds(work);
+  const WorkSeconds rate = 1 / (in_a_step_ * amount_of(work)) * seconds(work);
   const auto [known, is_new] = rates_.try_emplace(work.layer, rate);
   if (!is_new) known->second = fastest(known->second, rate);
 }
@@ -250,6 +253,28 @@ void ComputeTable::measure_update(std::size_t parameters) {
       update_budget, [&] { optimizer->update(0, values, gradients, {.learning_rate = 1e-6}); });
   times_[update_key()].forward = 1e-6 * microseconds / static_cast<double>(size);
   ++measurements_;
+}
+
+// The update has a time of its own.
+void ComputeTable::measure_step(const Model& model, std::int64_t samples) {
+  const std::size_t parameters = layout_of(model).parameter_count;
+  measure_update(parameters);
+  in_a_step_ = 1.0;
+  double layers = 0.0;
+  std::string key = fmt::format("{}{}step of {} {}", machine_,
+                                type_ == tensor::DataType::f32 ? "" : "bf16 ", samples, model.name);
+  for (const LocalWork& work : unsplit_work(model, samples)) {
+    measure(work);
+    layers += seconds(work).total();
+    key += "; " + train::key_of(work);
+  }
+  if (!times_.contains(key)) {
+    const StepTime step = train::measure_step(model, samples, threads_, type_);
+    times_[key].forward = 1e-6 * step.microseconds;
+    ++measurements_;
+  }
+  if (!std::isfinite(layers) || layers == 0.0) return;
+  in_a_step_ = std::max(1.0, (times_[key].forward - update_seconds(parameters)) / layers);
 }
 
 void ComputeTable::save() const {

@@ -244,12 +244,20 @@ double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSp
 
 // Of the gradients of weights: by all ranks where all hold the same weights and other samples or
 // pixels, over the replicas where the ranks of one hold slices, or the same samples.
+ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split) {
+  const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
+  return repeated ? job.across() : job.all();
+}
+
+double reduced_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  return in_f32(static_cast<double>(weights_of(layer)) / weight_parts(job, split),
+                job.options.gradient_type);
+}
+
 double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (!layer.has_split()) return 0.0;
-  const double elements = in_f32(static_cast<double>(weights_of(layer)) / weight_parts(job, split),
-                                 job.options.gradient_type);
-  const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
-  return allreduce_seconds(elements, repeated ? job.across() : job.all(), job.options);
+  return allreduce_seconds(reduced_elements(job, layer, split), reduced_over(job, split),
+                           job.options);
 }
 
 // The two buffers of a convolution by channel.

@@ -35,6 +35,12 @@ constexpr std::int64_t least_channels = 16;
 [[nodiscard]] double exchange_seconds(const GridJob& job, const JobLayer& layer,
                                       const LayerSplit& split);
 
+// Who hold the same weights of a layer, and how many a rank has, in elements of fp32 as its
+// gradients are sent.
+[[nodiscard]] ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split);
+[[nodiscard]] double reduced_elements(const GridJob& job, const JobLayer& layer,
+                                      const LayerSplit& split);
+
 // The allreduce of weight gradients over all that hold the same weights.
 [[nodiscard]] double reduction_seconds(const GridJob& job, const JobLayer& layer,
                                        const LayerSplit& split);

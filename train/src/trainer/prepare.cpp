@@ -20,6 +20,7 @@
 
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/parameters.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
@@ -29,6 +30,7 @@
 #include "config/key.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
+#include "plan/closed_forms.hpp"
 #include "plan/world_costs.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
@@ -257,6 +259,7 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(threads_of(experiment)),
+          .bucket_bytes = experiment.update.bucket_bytes,
           .ranks_per_core = costs.ranks_per_core,
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
@@ -266,7 +269,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
 // A search that would measure more shapes takes the rest at the rates of those that it has.
 constexpr int most_measurements = 200;
 
-std::string expectation(const BestPlan& best, const WorldCosts& costs, int measured) {
+// `rest` is what every grid takes besides.
+std::string expectation(const BestPlan& best, double rest, const WorldCosts& costs, int measured) {
   const auto link = [](const LinkCost& cost) {
     return fmt::format("{:.3g} us and {:.3g} GB/s", 1e6 * cost.alpha_seconds,
                        1e-9 * cost.bandwidth);
@@ -274,8 +278,8 @@ std::string expectation(const BestPlan& best, const WorldCosts& costs, int measu
   return fmt::format(
       "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing; messages measured within nodes "
       "{}, between {}; {} kernels measured, others known",
-      best.grid.pr, best.grid.pc, 1e3 * best.overlapped_seconds, 1e3 * best.compute_seconds,
-      link(costs.node), link(costs.fabric), measured);
+      best.grid.pr, best.grid.pc, 1e3 * (best.overlapped_seconds + rest),
+      1e3 * best.compute_seconds, link(costs.node), link(costs.fabric), measured);
 }
 
 // A home that cannot be written to, as on many clusters' nodes, ends no run.
@@ -306,8 +310,11 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
                       " ranks: " + best.refused);
   }
+  const double update = table.update_seconds(layout_of(model).parameter_count /
+                                             static_cast<std::size_t>(best.grid.pr));
+  const double rest = options.ranks_per_core * update + agreement_seconds(options);
   AutomaticGrid chosen{.grid = grid_keys(best),
-                       .expected = expectation(best, costs, table.measurements()) + unkept};
+                       .expected = expectation(best, rest, costs, table.measurements()) + unkept};
   chosen.grid.plan = "chosen";
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include <rondo/tensor/convolution.hpp>
@@ -10,8 +11,14 @@
 
 namespace rondo::tensor {
 
-/// dy *= (y > 0): the gradient before a ReLU, from the gradient after it and the ReLU's output.
-RONDO_TENSOR_API void backward_relu(Engine& engine, ConstAnyView y, AnyView dy);
+/// y = min(max(x, 0), most): a ReLU, with most = 6 a ReLU6. NaN stays NaN. y may lie over x.
+RONDO_TENSOR_API void relu(Engine& engine, ConstAnyView x, AnyView y,
+                           float most = std::numeric_limits<float>::infinity());
+
+/// dy *= (0 < y < most): the gradient before a ReLU, from the gradient after it and the ReLU's
+/// output.
+RONDO_TENSOR_API void backward_relu(Engine& engine, ConstAnyView y, AnyView dy,
+                                    float most = std::numeric_limits<float>::infinity());
 
 /// into += from: where the gradients of two consumers of one tensor meet.
 RONDO_TENSOR_API void add(Engine& engine, ConstAnyView from, AnyView into);

@@ -87,7 +87,8 @@ struct BestPlan {
   double exchange_seconds = 0.0;
   double reduction_seconds = 0.0;
   double redistribution_seconds = 0.0;
-  /// Of the step, with what backward hides of the reductions: what the search minimises.
+  /// Of the step, with what backward hides of the reductions: what the search minimises, layer by
+  /// layer; with options.bucket_bytes, of what it found, with layers reduced together.
   double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
@@ -191,6 +192,11 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   /// only its reference kernel takes forever: infinity.
   void measure(const LocalWork& work);
   void measure_update(std::size_t parameters);
+  /// Measures a whole training step of `model` on so many samples, unless it is known, which takes
+  /// some seconds. From then on all times of layers are multiplied by what such a step takes beside
+  /// its layers alone: there caches are colder, weights are packed, and some layers have no
+  /// benchmark.
+  void measure_step(const Model& model, std::int64_t samples);
 
   /// How many shapes this table has measured itself.
   [[nodiscard]] int measurements() const noexcept { return measurements_; }
@@ -208,6 +214,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   std::map<std::string, WorkSeconds> times_;  ///< by key
   std::map<std::string, WorkSeconds> rates_;  ///< by layer, seconds per flop or element: the least
   std::unique_ptr<tensor::Engine> engine_;
+  double in_a_step_ = 1.0;  ///< times of layers are multiplied by it
   int measurements_ = 0;
 };
 
@@ -216,9 +223,10 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
 [[nodiscard]] RONDO_TRAIN_API std::filesystem::path kernel_times_file();
 
 /// best_plans() by a table that measures what the search needs, and no more: each layer as it is
-/// without a split, then whatever the best plan would have its ranks run, until that plan has been
-/// measured whole, or the table has measured `most_measurements` shapes. Splits seldom raise a
-/// kernel's rate, so guesses are low and nothing better is missed by much.
+/// without a split and, without a memory limit, a whole step of those; then whatever the best plan
+/// would have its ranks run, until that plan has been measured whole, or the table has measured
+/// `most_measurements` shapes. Splits seldom raise a kernel's rate, so guesses are low and nothing
+/// better is missed by much.
 [[nodiscard]] RONDO_TRAIN_API std::vector<BestPlan> measured_best_plans(const Model& model,
                                                                         const PlanOptions& options,
                                                                         ComputeTable& table,

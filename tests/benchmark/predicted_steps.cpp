@@ -1,0 +1,285 @@
+// What a training step takes, beside what the planner predicts:
+//   predicted-steps grids|schemes [LATENCY_US MEGABYTES_PER_S [RANKS...]]   default: 1000 12 2 4 8
+// Ranks are threads, each a fake node; the link between them is slowed to the given latency and
+// bandwidth, so that ranks which share a core take little of a step. The planner gets what
+// grid.plan = "auto" gives it: times of kernels measured alone, a link measured by messages, and as
+// often as long to compute where ranks share a core.
+//
+//   grids    three networks by synchronous updates on every grid, with the best splits of its
+//            layers; the grid that "auto" takes is marked, and how much longer than the fastest of
+//            its ranks it took
+//   schemes  one network by every update scheme
+//
+// A row is one run. Measured is the median step, of schemes the mean, behind the first quarter of
+// the steps. Kernels are measured anew in each process.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/parameters.hpp>
+#include <rondo/train/plan_best.hpp>
+#include <rondo/train/scaling.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "config/combinations.hpp"
+#include "plan/closed_forms.hpp"
+#include "plan/world_costs.hpp"
+
+namespace {
+
+using namespace rondo;
+using namespace rondo::train;
+using Clock = std::chrono::steady_clock;
+
+constexpr int most_measurements = 200;
+
+struct Setting {
+  double latency_us = 1000.0;
+  double megabytes_per_second = 12.0;
+};
+
+Experiment experiment_of(const std::string& network) {
+  static const std::string vgg =
+      "{kind = 'convolution', filters = 32},{kind = 'activation'},{kind = 'max_pooling'},"
+      "{kind = 'convolution', filters = 64},{kind = 'activation'},{kind = 'max_pooling'},"
+      "{kind = 'convolution', filters = 128},{kind = 'activation'},{kind = 'max_pooling'},"
+      "{kind = 'fully_connected', outputs = 256},{kind = 'activation'},"
+      "{kind = 'fully_connected', outputs = 10}";
+  const std::string model =
+      network == "vgg5"
+          ? "name = 'custom'\ninput = [32, 32, 3]\nclasses = 10\nlayers = [" + vgg + "]"
+          : "name = '" + network + "'";
+  return parse_experiment(
+      "[data]\nname = 'synthetic'\ntraining = 6400\ntest = 32\n[model]\n" + model +
+          "\n[train]\nglobal_batch = 32\nepochs = 100\nmax_steps = 24\nthreads = 1\n"
+          "[optimizer]\nlearning_rate = 0.001\n",
+      "predicted-steps");
+}
+
+/// When the steps of a run ended, on this rank.
+std::vector<double> step_ends(transport::World& world, const Experiment& experiment,
+                              const std::filesystem::path& folder = {}) {
+  std::vector<double> ends;
+  TrainerOptions options;
+  options.run_folder = folder;
+  options.on_step = [&] {
+    ends.push_back(std::chrono::duration<double>(Clock::now().time_since_epoch()).count());
+  };
+  train::train(world, experiment, options);
+  return ends;
+}
+
+double median_step(const std::vector<double>& ends) {
+  std::vector<double> steps;
+  for (std::size_t i = ends.size() / 4; i + 1 < ends.size(); ++i)
+    steps.push_back(ends[i + 1] - ends[i]);
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::ranges::nth_element(steps, middle);
+  return *middle;
+}
+
+double mean_step(const std::vector<double>& ends) {
+  const std::size_t first = ends.size() / 4 - 1;
+  return (ends.back() - ends[first]) / static_cast<double>(ends.size() - 1 - first);
+}
+
+/// Rank 0's, on every rank.
+template <typename T>
+T of_first_rank(transport::World& world, T value) {
+  world.communicator().broadcast(std::span(&value, 1), 0).wait();
+  return value;
+}
+
+void print(const char* what, int ranks, const std::string& how, double predicted, double measured,
+           const std::string& note = {}) {
+  std::printf("%-10s %5d %-24s %10.2f %10.2f %6.2f %s\n", what, ranks, how.c_str(), 1e3 * predicted,
+              1e3 * measured, measured / predicted, note.c_str());
+  std::fflush(stdout);
+}
+
+/// One rank of the measurements.
+class Rank {
+ public:
+  explicit Rank(transport::World& world) : world_(world), costs_(measure_world(world, 1)) {}
+
+  void grids() {
+    for (const char* network : {"lenet5", "vgg5", "resnet20"}) all_grids(network);
+  }
+
+  void schemes() {
+    const Experiment plain = experiment_of("resnet20");
+    for (const char* keys :
+         {"scheme = 'synchronous'", "scheme = 'sharded'", "scheme = 'lazy'\nlazy_layers = '8'",
+          "scheme = 'k_step'\nperiod = 4", "scheme = 'k_step'\nperiod = 4\noverlap_steps = 2",
+          "scheme = 'k_step'\nperiod = 4\noptimizer_state = 'average'",
+          "scheme = 'hierarchical'\nlocal_period = 2\nperiod = 8\ngroup = 2",
+          "scheme = 'cyclic'\ndelay = 'fixed'", "scheme = 'cyclic'"}) {
+      scheme(plain, keys);
+    }
+  }
+
+ private:
+  [[nodiscard]] bool speaks() const { return world_.rank() == 0; }
+
+  [[nodiscard]] PlanOptions options_of(const Experiment& experiment) const {
+    return {.ranks = world_.size(),
+            .batch = experiment.train.global_batch,
+            .fabric = costs_.fabric,
+            .node = costs_.node,
+            .optimizer_elements = 1,
+            .bucket_bytes = experiment.update.bucket_bytes,
+            .ranks_per_core = costs_.ranks_per_core};
+  }
+
+  void all_grids(const std::string& network) {
+    const Experiment experiment = experiment_of(network);
+    const Model model = model_of(experiment);
+    const PlanOptions options = options_of(experiment);
+    ComputeTable table(1);
+    std::vector<BestPlan> plans;
+    if (speaks()) {
+      plans = measured_best_plans(model, options, table, most_measurements);
+      for (const BestPlan& plan : plans) {
+        for (const LocalWork& work : work_of(model, options, plan)) table.measure(work);
+      }
+      plans = best_plans(model, options, table);
+      std::erase_if(plans, [](const BestPlan& plan) { return !plan.refused.empty(); });
+    }
+    const auto count = of_first_rank(world_, plans.size());
+    std::vector<double> measured;
+    for (std::size_t i = 0; i < count; ++i) {
+      Experiment run = experiment;
+      if (speaks()) run.grid = grid_keys(plans[i]);
+      run = shared(run);
+      measured.push_back(median_step(step_ends(world_, run)));
+      if (!speaks()) continue;
+      const BestPlan& plan = plans[i];
+      const double update = table.update_seconds(layout_of(model).parameter_count /
+                                                 static_cast<std::size_t>(plan.grid.pr));
+      print(network.c_str(), world_.size(),
+            std::to_string(plan.grid.pr) + " x " + std::to_string(plan.grid.pc),
+            plan.overlapped_seconds + costs_.ranks_per_core * update + agreement_seconds(options),
+            measured.back());
+    }
+    if (!speaks()) return;
+    const double best = *std::ranges::min_element(measured);
+    std::printf("%-10s %5d auto takes %.1f %% longer than the fastest\n", network.c_str(),
+                world_.size(), 100.0 * (measured.front() / best - 1.0));
+  }
+
+  /// Rank 0's experiment.
+  Experiment shared(const Experiment& mine) {
+    const std::string text = to_toml(mine);
+    const auto size = of_first_rank(world_, text.size());
+    std::vector<std::uint8_t> all(size);
+    std::ranges::copy_n(text.begin(), static_cast<std::ptrdiff_t>(std::min(size, text.size())),
+                        all.begin());
+    world_.communicator().broadcast(std::span(all), 0).wait();
+    return parse_experiment(std::string(all.begin(), all.end()), "rank 0's");
+  }
+
+  void scheme(const Experiment& plain, const std::string& keys) {
+    const Experiment experiment =
+        parse_experiment(to_toml(plain).substr(0, to_toml(plain).find("[update]")) +
+                             "[update]\nwarmup_epochs = 0.0\n" + "max_interval = 4\n" + keys + "\n",
+                         "predicted-steps");
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / ("predicted-steps-" + std::to_string(::getpid()));
+    if (speaks()) std::filesystem::create_directories(folder);
+    const double measured = mean_step(step_ends(world_, experiment, folder));
+    if (speaks()) {
+      const Model model = model_of(experiment);
+      ScalingOptions options{.first = world_.size(),
+                             .last = world_.size(),
+                             .fixed = FixedBatch::global,
+                             .batch = experiment.train.global_batch,
+                             .fabric = costs_.fabric,
+                             .node = costs_.node,
+                             .optimizer_elements = 1};
+      if (scheme_of(experiment.update).windows) {
+        options.tau = mean_window(folder / "metrics.jsonl");
+      }
+      for (const std::int64_t samples : samples_of_ranks(options)) {
+        table_.measure_step(model, samples);
+      }
+      double predicted =
+          predict_scaling(model, experiment.update, options, table_).front().step_seconds;
+      if (!scheme_of(experiment.update).steps_alone()) {
+        predicted += agreement_seconds(options_of(experiment));
+      }
+      std::string how = keys;
+      std::ranges::replace(how, '\n', ' ');
+      print("resnet20", world_.size(), how, predicted, measured);
+      std::filesystem::remove_all(folder);
+    }
+  }
+
+  transport::World& world_;
+  WorldCosts costs_;
+  ComputeTable table_{1};
+};
+
+void measure(const std::string& what, const Setting& setting, int ranks) {
+  transport::WorldOptions options;
+  options.fabric = {
+      .name = "shm",
+      .fake_nodes = ranks,
+      .injected_latency = std::chrono::nanoseconds(std::llround(setting.latency_us * 1e3)),
+      .injected_bytes_per_second = setting.megabytes_per_second * 1e6};
+  std::vector<std::jthread> threads;
+  for (transport::World& world : transport::World::make_threads(ranks, options)) {
+    threads.emplace_back([&, mine = std::move(world)]() mutable {
+      try {
+        Rank rank(mine);
+        what == "grids" ? rank.grids() : rank.schemes();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %d: %s\n", mine.rank(), error.what());
+        std::_Exit(1);  // the others wait for this one
+      }
+    });
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::span<char*> given(arguments, static_cast<std::size_t>(count));
+  const std::string what = given.size() > 1 ? given[1] : "";
+  Setting setting;
+  if (given.size() > 3) {
+    setting.latency_us = std::strtod(given[2], nullptr);
+    setting.megabytes_per_second = std::strtod(given[3], nullptr);
+  }
+  std::vector<int> ranks;
+  for (std::size_t i = 4; i < given.size(); ++i) ranks.push_back(std::atoi(given[i]));
+  if (ranks.empty()) ranks = {2, 4, 8};
+  const bool possible = std::ranges::all_of(ranks, [](int each) { return each >= 1; });
+  if ((what != "grids" && what != "schemes") || setting.megabytes_per_second <= 0 || !possible) {
+    std::fprintf(stderr, "usage: %s grids|schemes [LATENCY_US MEGABYTES_PER_S [RANKS...]]\n",
+                 given[0]);
+    return 2;
+  }
+  std::printf("%g us, %g MB/s; ms\n%-10s %5s %-24s %10s %10s %6s\n", setting.latency_us,
+              setting.megabytes_per_second, "network", "ranks", "grid or scheme", "predicted",
+              "measured", "ratio");
+  for (const int each : ranks) measure(what, setting, each);
+  return 0;
+}
