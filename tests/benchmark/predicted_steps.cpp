@@ -218,7 +218,7 @@ class Rank {
         options.tau = mean_window(folder / "metrics.jsonl");
       }
       for (const std::int64_t samples : samples_of_ranks(options)) {
-        table_.measure_step(model, samples);
+        table_.measure_step(model, samples, samples);
       }
       double predicted =
           predict_scaling(model, experiment.update, options, table_).front().step_seconds;

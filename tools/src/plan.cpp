@@ -406,7 +406,8 @@ std::vector<train::ScalingPoint> scaling_points(const Job& job,
       table.measure(work);
     }
   }
-  table.measure_step(job.model, train::samples_of_ranks(options).front());
+  const std::vector<std::int64_t> samples = train::samples_of_ranks(options);
+  table.measure_step(job.model, std::ranges::min(samples), std::ranges::max(samples));
   table.save();
   return train::predict_scaling(job.model, update, options, table);
 }

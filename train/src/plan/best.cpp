@@ -205,7 +205,7 @@ std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions&
   // estimated.
   for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
   // Where memory is short, a whole model may not fit.
-  if (options.memory_limit == 0) table.measure_step(model, samples);
+  if (options.memory_limit == 0) table.measure_step(model, samples, options.batch);
   while (true) {
     std::vector<BestPlan> plans = best_plans(model, options, table);
     bool all_known = true;

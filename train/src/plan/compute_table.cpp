@@ -216,10 +216,10 @@ WorkSeconds ComputeTable::seconds(const LocalWork& work) const {
   if (work.input.size() == 0) return {};
   const auto found = times_.find(key_of(work));
   if (found != times_.end()) {
-    return in_a_step_ * amount_of(work) / amount_of(sample_of(work)) * found->second;
+    return in_a_step(work) * amount_of(work) / amount_of(sample_of(work)) * found->second;
   }
   const auto rate = rates_.find(work.layer);
-  return rate == rates_.end() ? WorkSeconds{} : in_a_step_ * amount_of(work) * rate->second;
+  return rate == rates_.end() ? WorkSeconds{} : in_a_step(work) * amount_of(work) * rate->second;
 }
 
 double ComputeTable::update_seconds(std::size_t parameters) const {
@@ -238,7 +238,7 @@ void ComputeTable::measure(const LocalWork& work) {
     times_[key_of(work)] = run(*engine_, sample_of(work), type_);
     ++measurements_;
   }
-  const WorkSeconds rate = 1 / (in_a_step_ * amount_of(work)) * seconds(work);
+  const WorkSeconds rate = 1 / (in_a_step(work) * amount_of(work)) * seconds(work);
   const auto [known, is_new] = rates_.try_emplace(work.layer, rate);
   if (!is_new) known->second = fastest(known->second, rate);
 }
@@ -255,11 +255,12 @@ void ComputeTable::measure_update(std::size_t parameters) {
   ++measurements_;
 }
 
-// The update has a time of its own.
-void ComputeTable::measure_step(const Model& model, std::int64_t samples) {
-  const std::size_t parameters = layout_of(model).parameter_count;
-  measure_update(parameters);
-  in_a_step_ = 1.0;
+double ComputeTable::in_a_step(const LocalWork& work) const {
+  return std::max(1.0, per_sample_ + fixed_ / static_cast<double>(work.input.n));
+}
+
+// A step without its update, to the sum of its layers alone.
+double ComputeTable::step_to_layers(const Model& model, std::int64_t samples) {
   double layers = 0.0;
   std::string key = fmt::format("{}{}step of {} {}", machine_,
                                 type_ == tensor::DataType::f32 ? "" : "bf16 ", samples, model.name);
@@ -273,8 +274,25 @@ void ComputeTable::measure_step(const Model& model, std::int64_t samples) {
     times_[key].forward = 1e-6 * step.microseconds;
     ++measurements_;
   }
-  if (!std::isfinite(layers) || layers == 0.0) return;
-  in_a_step_ = std::max(1.0, (times_[key].forward - update_seconds(parameters)) / layers);
+  const double rest = times_[key].forward - update_seconds(layout_of(model).parameter_count);
+  return std::isfinite(layers) && layers > 0.0 ? rest / layers : 1.0;
+}
+
+void ComputeTable::measure_step(const Model& model, std::int64_t samples,
+                                std::int64_t most_samples) {
+  measure_update(layout_of(model).parameter_count);
+  per_sample_ = 1.0;
+  fixed_ = 0.0;
+  const double few = step_to_layers(model, samples);
+  const std::int64_t more = std::min(4 * samples, most_samples);
+  if (more <= samples) {
+    per_sample_ = few;
+    return;
+  }
+  const double many = step_to_layers(model, more);
+  fixed_ = std::max(
+      0.0, (few - many) / (1.0 / static_cast<double>(samples) - 1.0 / static_cast<double>(more)));
+  per_sample_ = many - fixed_ / static_cast<double>(more);
 }
 
 void ComputeTable::save() const {

@@ -192,11 +192,12 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   /// only its reference kernel takes forever: infinity.
   void measure(const LocalWork& work);
   void measure_update(std::size_t parameters);
-  /// Measures a whole training step of `model` on so many samples, unless it is known, which takes
-  /// some seconds. From then on all times of layers are multiplied by what such a step takes beside
-  /// its layers alone: there caches are colder, weights are packed, and some layers have no
-  /// benchmark.
-  void measure_step(const Model& model, std::int64_t samples);
+  /// Measures whole training steps of `model` on so many samples and on four times as many (at most
+  /// `most_samples`), unless they are known, which takes some seconds. From then on the times of
+  /// layers are multiplied by what such steps take beside their layers alone: caches are colder
+  /// there, weights are packed, and some layers have no benchmark. A part of that is the same for
+  /// any number of samples.
+  void measure_step(const Model& model, std::int64_t samples, std::int64_t most_samples);
 
   /// How many shapes this table has measured itself.
   [[nodiscard]] int measurements() const noexcept { return measurements_; }
@@ -214,7 +215,12 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   std::map<std::string, WorkSeconds> times_;  ///< by key
   std::map<std::string, WorkSeconds> rates_;  ///< by layer, seconds per flop or element: the least
   std::unique_ptr<tensor::Engine> engine_;
-  double in_a_step_ = 1.0;  ///< times of layers are multiplied by it
+  [[nodiscard]] double step_to_layers(const Model& model, std::int64_t samples);
+  [[nodiscard]] double in_a_step(const LocalWork& work) const;
+
+  /// The times of a layer on n samples are multiplied by per_sample_ + fixed_ / n.
+  double per_sample_ = 1.0;
+  double fixed_ = 0.0;
   int measurements_ = 0;
 };
 
