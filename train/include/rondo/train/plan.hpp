@@ -68,8 +68,8 @@ struct PlanOptions {
   int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum
   int micro_batches = 1;  ///< in which a rank computes its part of a batch; only memory follows it
   int threads = 1;        ///< of a rank; only memory follows them
-  /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each layer
-  /// is by itself.
+  /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each
+  /// layer is by itself.
   std::int64_t bucket_bytes = 0;
   /// Threads of ranks that share a core, at least 1: best_plans() lets computing take so many times
   /// as long.
