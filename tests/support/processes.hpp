@@ -84,6 +84,9 @@ class Processes {
 
   void signal(int rank, int number) const { ranks_[index(rank)].send(number); }
 
+  /// Does wait() return at once?
+  [[nodiscard]] bool has_ended(int rank) const { return ranks_[index(rank)].has_ended(); }
+
   /// Waits for a rank; its exit status, or 128 + the signal that ended it.
   int wait(int rank) { return ranks_[index(rank)].wait(); }
 

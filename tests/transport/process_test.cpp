@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <set>
 #include <span>
@@ -102,6 +103,36 @@ TEST(ProcessTest, SeesAKilledRankWithinASecond) {
     EXPECT_EQ(processes.wait(1), 128 + SIGKILL);
     ::close(ready[0]);
     ::close(ready[1]);
+  }
+}
+
+// Rank 3 waits for rank 1, in a group without the rank that was killed. Rank 1 has given up because
+// of that rank, and has left. So has rank 0, if it was not killed itself: then rank 3 hears nothing
+// of rank 1.
+TEST(ProcessTest, NamesTheKilledRankWhenWhoItWaitsForGaveUp) {
+  for (const int nodes : {1, 2}) {
+    for (const int victim : {0, 2}) {
+      WorldOptions options = test::quick_options();
+      options.fabric = {.name = "shm", .fake_nodes = nodes};
+      Processes processes(4, test::meet_over_tcp(), [&] {
+        World world = World::attach(options);
+        Communicator pair = world.communicator().split(world.rank() % 2);
+        if (world.rank() == victim) ::raise(SIGKILL);
+        try {
+          Communicator& waits_in = world.rank() == 3 ? pair : world.communicator();
+          waits_in.barrier().wait();
+        } catch (const Error& error) {
+          const bool right = error.code() == Errc::peer_lost && error.detail().rank == victim;
+          if (!right) std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
+          if (!right) ::_exit(saw_nothing);
+        }
+      });
+
+      for (int rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(processes.wait(rank), rank == victim ? 128 + SIGKILL : saw_what_it_should)
+            << "rank " << rank << ", rank " << victim << " killed, " << nodes << " nodes";
+      }
+    }
   }
 }
 

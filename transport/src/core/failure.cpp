@@ -224,11 +224,17 @@ void CommunicatorCore::take_failure_of_peers(const Error& failure) {
   if (!deferred_failure_) defer_failure(failure);
 }
 
+// The other end of a connection closes it when it gives up. If a rank was lost, that is the reason.
 void CommunicatorCore::check_deferred_failure() {
   compare_all_headers();
-  if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) {
-    poison(Error(*deferred_failure_));
+  if (std::chrono::steady_clock::now() - deferred_at_ < reason_limit) return;
+  const Error error = *deferred_failure_;
+  const std::optional<int> lost = world_->first_lost();
+  if (error.code() != Errc::peer_lost || !lost || *lost == error.detail().rank) {
+    return poison(error);
   }
+  poison(Error(Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
+               world_->detail_of(*lost, error.detail().operation)));
 }
 
 }  // namespace rondo::transport

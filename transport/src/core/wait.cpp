@@ -92,6 +92,9 @@ class Wait {
     std::chrono::nanoseconds grace;
   };
   void check_loss(const Loss& loss);
+  void check_unobserved();
+  [[nodiscard]] bool needs_unobserved() const;
+  [[nodiscard]] bool is_over(std::chrono::nanoseconds grace);
   void drain_arrivals();
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
@@ -179,6 +182,7 @@ void Wait::check_peers() {
   check_aborts();
   check_failed_peers();
   if (loss) check_loss(*loss);
+  check_unobserved();
 }
 
 // One pause: a few processor pauses, a yield, or a sleep, by how long nothing has moved. Ranks that
@@ -267,9 +271,39 @@ void Wait::check_loss(const Loss& loss) {
   if (record_->finished()) return;
   drain_arrivals();
   if (record_->finished() || !is_loss(loss.member)) return;
+  if (is_over(loss.grace)) throw_lost(communicator_->group().members[loss.member].world_rank);
+}
+
+// Has nothing arrived for so long, since a rank is known to have ended?
+bool Wait::is_over(std::chrono::nanoseconds grace) {
   if (!record_->lost_since) record_->lost_since = now_;
-  if (now_ - *record_->lost_since < loss.grace) return;
-  throw_lost(communicator_->group().members[loss.member].world_rank);
+  return now_ - *record_->lost_since >= grace;
+}
+
+// A rank was lost, and rank 0 has ended, by this loss or because of it. From now on nobody tells
+// whether ranks of other nodes go on, give up or are lost, too. So a wait for one of them, in a
+// communicator that the lost rank need not be in, ends when nothing arrives any more.
+void Wait::check_unobserved() {
+  if (record_->finished() || !world_.store_has_ended() || !needs_unobserved()) return;
+  const std::optional<int> lost = world_.first_lost();
+  if (!lost) return;
+  drain_arrivals();
+  if (record_->finished() || !needs_unobserved() || !is_over(grace_of_left)) return;
+  const std::string operation = communicator_->describe(communicator_->front_of(*record_));
+  throw Error(Errc::peer_lost,
+              name_rank(world_, *lost) + " is lost, and rank 0 has ended, which would tell rank " +
+                  std::to_string(world_.rank()) + " what became of those that it waits for in " +
+                  operation + "; see that rank's own messages for why",
+              world_.detail_of(*lost, operation));
+}
+
+bool Wait::needs_unobserved() const {
+  const std::vector<Member>& members = communicator_->group().members;
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    const int rank = members[r].world_rank;
+    if (!world_.same_node(rank) && communicator_->needs(*record_, r)) return true;
+  }
+  return false;
 }
 
 // Reads once more what a peer may have stored before it ended; a mismatch explains more.
@@ -318,10 +352,19 @@ std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   return record_->ordered ? 0ns : grace_of_left;  // its last collective is known
 }
 
-// A rank that left in order called fewer operations than the others: the text asks for that.
+// A rank that left in order called fewer operations than the others: the text asks for that. But
+// when another rank had been lost, that is why it left.
 void Wait::throw_lost(int rank) const {
   const std::string operation = communicator_->describe(communicator_->front_of(*record_));
   const std::string here = "rank " + std::to_string(world_.rank());
+  const std::optional<int> lost = world_.first_lost();
+  if (lost && world_.has_left(rank)) {
+    throw Error(Errc::peer_lost,
+                name_rank(world_, *lost) + " is lost, and " + name_rank(world_, rank) +
+                    " left before it took part in " + operation + ", which " + here +
+                    " waits for; see the messages of rank " + std::to_string(*lost) + " for why",
+                world_.detail_of(*lost, operation));
+  }
   const std::string what = world_.has_left(rank)
                                ? " left in order before it took part in " + operation + ", which " +
                                      here + " waits for; do all ranks call the same operations?"

@@ -205,8 +205,10 @@ std::optional<Error> WorldCore::aborted() const {
   return std::nullopt;
 }
 
+// A rank that was cut off is told as lost, and marks itself as left when it has given up. What was
+// told first counts, because nobody has told what such a rank took part in.
 bool WorldCore::has_left(int rank) const noexcept {
-  if (peer_status_.has_left(rank)) return true;
+  if (peer_status_.has_ended(rank)) return peer_status_.has_left(rank);
   const Peer& other = peer(rank);
   // Acquire: what the peer published before it left is read after this.
   return other.memory && other.memory->header().left.load(std::memory_order_acquire) != 0;
@@ -219,6 +221,22 @@ bool WorldCore::has_ended(int rank) const noexcept {
   if (!other.memory || !other.process) return false;
   pollfd entry{.fd = other.process->get(), .events = POLLIN, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;
+}
+
+// A rank of this node may be known by its pidfd alone: it has no place in the order, and comes
+// last.
+std::optional<int> WorldCore::first_lost() const noexcept {
+  std::optional<int> first;
+  std::uint32_t least = 0;
+  for (int rank = 0; rank < static_cast<int>(my_.peers.size()); ++rank) {
+    if (rank == my_.rank || !has_ended(rank) || has_left(rank)) continue;
+    const std::uint32_t order = peer_status_.departure(rank) - 1;  // unknown: the largest number
+    if (!first || order < least) {
+      first = rank;
+      least = order;
+    }
+  }
+  return first;
 }
 
 }  // namespace rondo::transport

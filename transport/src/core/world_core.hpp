@@ -121,6 +121,11 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool has_ended(int rank) const noexcept;
   /// Has its World ended in order, so that all it sent is on its way?
   [[nodiscard]] bool has_left(int rank) const noexcept;
+  /// Of the ranks that have ended, but not in order, the one of which that was known first. What
+  /// others do after it, follows from it.
+  [[nodiscard]] std::optional<int> first_lost() const noexcept;
+  /// Is rank 0 gone, whose store tells what becomes of ranks of other nodes?
+  [[nodiscard]] bool store_has_ended() const noexcept { return peer_status_.has_ended(0); }
   /// What ranks of other nodes have told. Ranks of this node are not in it.
   [[nodiscard]] const PeerStatus& peer_status() const noexcept { return peer_status_; }
   /// A communicator that spans nodes is no more on this rank; its last collective here.

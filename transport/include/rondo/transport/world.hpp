@@ -187,9 +187,11 @@ struct RankInfo {
 ///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
 ///   where ranks of several nodes meet; a World of several nodes owns one service thread.
 /// - **Failures.** A dead peer is noticed at once by whoever needs it, through its pidfd or, on
-///   another node, its connection to the store; a cut line within 5 s. The store is rank 0's: when
-///   rank 0 has left, what happens to ranks of other nodes is noticed only where a message to or
-///   from them fails, and else at the deadline.
+///   another node, its connection to the store; a cut line within 5 s. An error names the rank that
+///   was lost first, also where a rank is waited for that has left because of it. The store is rank
+///   0's: when rank 0 has left, what happens to ranks of other nodes is noticed only where a
+///   message to or from them fails, and else at the deadline; but after a loss, nobody waits for
+///   them for more than 2 s in which nothing arrives.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
 /// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
 ///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they

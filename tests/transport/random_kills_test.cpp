@@ -1,0 +1,367 @@
+// Ranks that are lost at random moments of random operations: four processes on two nodes, of which
+// one is killed, stopped for longer than the deadline, or cut off from the network. Every survivor
+// must end with an error that names that rank, and the processes must leave nothing behind.
+//
+// RONDO_KILLS says how often for each fabric (4 if it is not set), and prints a table of what was
+// lost and when that was noticed. RONDO_SEED is the seed of the first; the n-th has the seed that
+// is n larger, so that one which failed can be repeated alone.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <new>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
+
+#include "support/processes.hpp"
+#include "support/random_operations.hpp"
+
+namespace rondo::transport::random_kills_test {
+namespace {
+
+using namespace std::chrono_literals;
+using test::RandomKind;
+using Clock = std::chrono::steady_clock;
+
+constexpr int ranks = 4;
+constexpr int nodes = 2;
+constexpr int node_of(int rank) { return rank < 0 ? -1 : rank * nodes / ranks; }
+
+enum class Fault { kill, stop, cut };
+constexpr std::array fault_names{"killed", "stopped", "cut off"};
+
+// What the ranks of a trial tell their parent. It lies in memory that all of them share, because a
+// rank that is killed can say nothing at its end.
+struct RankReport {
+  RandomKind kind = RandomKind::barrier;  // in which it is
+  int rounds = 0;
+  bool failed = false;
+  int code = 0;
+  int named = -1;
+  Clock::time_point failed_at = {};
+  std::array<char, 1000> text = {};
+};
+struct Report {
+  Clock::time_point fault_at = {};
+  std::array<RankReport, ranks> of = {};
+  pid_t beside_victim = 0;  // the other rank of its node
+};
+
+class SharedReport {
+ public:
+  SharedReport()
+      : report_(::new(::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Report()) {}
+  SharedReport(const SharedReport&) = delete;
+  SharedReport& operator=(const SharedReport&) = delete;
+  ~SharedReport() { ::munmap(report_, sizeof(Report)); }
+  Report* operator->() const { return report_; }
+
+ private:
+  Report* report_;
+};
+
+// What happens in one trial; it follows from the seed.
+struct Trial {
+  explicit Trial(std::uint64_t with_seed) : seed(with_seed) {
+    std::mt19937_64 random(seed);
+    const auto draw = random() % 20;
+    fault = draw < 14 ? Fault::kill : draw < 17 ? Fault::cut : Fault::stop;
+    // Connections of the first node are also those of its ranks to the store; no cable is in them.
+    victim = fault == Fault::cut ? ranks - 1 : static_cast<int>(random() % ranks);
+    round = static_cast<int>(random() % 12);
+    // From 1 us to 4 ms after the round began, as often below 64 us as above.
+    const auto scale = std::uint64_t{1000} << (random() % 13);
+    delay = std::chrono::nanoseconds(random() % scale + 1);
+  }
+
+  std::uint64_t seed;
+  Fault fault = Fault::kill;
+  int victim = 0;
+  int round = 0;
+  std::chrono::nanoseconds delay{0};
+};
+
+// Cuts the connections of the node's ranks, as their host or switch does that restarts: both ends
+// of every connection learn that it has ended. Calls only what a signal handler may call.
+pid_t cut_next = 0;
+void cut_connections(int /*signal*/) {
+  const int error = errno;
+  if (cut_next > 0) ::kill(cut_next, SIGUSR1);
+  constexpr int most_descriptors = 1024;
+  for (int fd = 3; fd < most_descriptors; ++fd) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) continue;
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+    const bool over_network = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+    if (over_network && listens == 0) ::shutdown(fd, SHUT_RDWR);
+  }
+  errno = error;
+}
+
+int signal_of(Fault fault) {
+  if (fault == Fault::kill) return SIGKILL;
+  return fault == Fault::stop ? SIGSTOP : SIGUSR1;
+}
+
+void await_cut() {
+  struct sigaction action = {};
+  action.sa_handler = cut_connections;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &action, nullptr);
+}
+
+// The kernel does it, whatever the rank is in then.
+void begin_fault(const Trial& trial, const SharedReport& report) {
+  cut_next = report->beside_victim;
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = signal_of(trial.fault);
+  timer_t timer{};
+  itimerspec when{};
+  when.it_value.tv_nsec = trial.delay.count();
+  report->fault_at = Clock::now() + trial.delay;
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+      ::timer_settime(timer, 0, &when, nullptr) != 0) {
+    throw std::runtime_error("no timer for the fault");
+  }
+}
+
+// What a rank does: operations until one fails. Its World ends at once after that, as that of a
+// program does which passes the error on.
+void run_rank(World& world, const Trial& trial, const SharedReport& report) {
+  RankReport& own = report->of[static_cast<std::size_t>(world.rank())];
+  await_cut();
+  if (world.rank() == trial.victim - 1) report->beside_victim = ::getpid();
+  test::RandomOperations operations(world, trial.seed);
+  try {
+    for (own.rounds = 0;; ++own.rounds) {
+      if (world.rank() == trial.victim && own.rounds == trial.round) begin_fault(trial, report);
+      operations.round([&](RandomKind kind) { own.kind = kind; });
+    }
+  } catch (const Error& error) {
+    own.failed_at = Clock::now();
+    own.code = error.code().value();
+    own.named = error.detail().rank;
+    std::snprintf(own.text.data(), own.text.size(), "%s", error.what());
+    own.failed = true;
+  }
+}
+
+WorldOptions options_of(const Trial& trial, const std::string& fabric) {
+  WorldOptions options;
+  // A rank that is killed or cut off must be noticed, not waited for in vain.
+  options.deadline = trial.fault == Fault::stop ? 3s : 300s;
+  options.fabric = {.name = fabric, .fake_nodes = nodes};
+  return options;
+}
+
+// What a trial came to.
+struct Outcome {
+  RandomKind kind = RandomKind::barrier;
+  std::chrono::nanoseconds slowest{0};
+};
+
+struct Statistics {
+  int count = 0;
+  std::chrono::nanoseconds slowest{0};
+  void add(std::chrono::nanoseconds detection) {
+    ++count;
+    slowest = std::max(slowest, detection);
+  }
+};
+
+double milliseconds_of(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+int number_from(const char* name, int usual) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? usual : std::atoi(text);
+}
+
+std::string text_of(const char* path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Files in /dev/shm that no process has open.
+std::vector<std::string> abandoned_files() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> files;
+  for (const auto& file : fs::directory_iterator("/dev/shm", error)) files.push_back(file.path());
+  for (const auto& process : fs::directory_iterator("/proc", error)) {
+    const std::string maps = text_of((process.path() / "maps").c_str());
+    if (maps.empty()) continue;
+    std::erase_if(files,
+                  [&](const std::string& file) { return maps.find(file) != std::string::npos; });
+  }
+  return files;
+}
+
+class RandomKillsTest : public testing::TestWithParam<const char*> {
+ protected:
+  // A child's children become this process's own, so that none goes unseen.
+  static void SetUpTestSuite() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+  // For as long as no rank can need.
+  static bool end_soon(const test::Processes& processes, const std::vector<int>& which) {
+    const auto limit = Clock::now() + 400s;
+    const auto ended = [&](int rank) { return processes.has_ended(rank); };
+    while (!std::ranges::all_of(which, ended)) {
+      if (Clock::now() > limit) return false;
+      ::poll(nullptr, 0, 1);
+    }
+    return true;
+  }
+
+  // Nobody knows why a rank that is stopped is late. An error lists the ranks that may be missing;
+  // if the stopped one is not among them, the first of them waits for it and says so itself.
+  static int named_by(const Trial& trial, const SharedReport& report, int rank) {
+    const std::string victim = "rank " + std::to_string(trial.victim) + " (pid ";
+    for (int i = 0; i < ranks && rank >= 0; ++i) {
+      const RankReport& found = report->of[static_cast<std::size_t>(rank)];
+      if (found.named == trial.victim || trial.fault != Fault::stop) return found.named;
+      if (std::string(found.text.data()).find(victim) != std::string::npos) return trial.victim;
+      rank = found.named;
+    }
+    return rank;
+  }
+
+  static void expect_named(const Trial& trial, const SharedReport& report, int rank) {
+    const RankReport& found = report->of[static_cast<std::size_t>(rank)];
+    SCOPED_TRACE("rank " + std::to_string(rank) + ": " + found.text.data());
+    ASSERT_TRUE(found.failed);
+    const auto code = static_cast<Errc>(found.code);
+    if (trial.fault == Fault::stop) {
+      EXPECT_TRUE(code == Errc::deadline_exceeded || code == Errc::peer_lost);
+    } else {
+      EXPECT_EQ(code, Errc::peer_lost);
+    }
+    if (trial.fault != Fault::cut) {
+      EXPECT_EQ(named_by(trial, report, rank), trial.victim);
+    } else if (node_of(rank) != node_of(trial.victim)) {
+      EXPECT_EQ(node_of(found.named), node_of(trial.victim));
+    } else {
+      // It may have been told of the other rank of its node before it was cut off itself.
+      EXPECT_TRUE(found.named >= 0 && found.named != rank);
+    }
+  }
+
+  static void expect_nothing_left(const test::MeetingPlace& place) {
+    EXPECT_TRUE(::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "a process is left";
+    const std::string job = place.coordinator.substr(place.coordinator.rfind('/') + 1);
+    EXPECT_EQ(text_of("/proc/net/unix").find(job), std::string::npos) << "a socket is left";
+    EXPECT_EQ(abandoned_files(), files_before_) << "in /dev/shm";
+  }
+
+  static void run(const Trial& trial, const std::string& fabric, Outcome& outcome) {
+    const SharedReport report;
+    const test::MeetingPlace place = test::meet_over_tcp();
+    std::vector<int> survivors;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank != trial.victim) survivors.push_back(rank);
+    }
+    {
+      test::Processes processes(ranks, place, [&] {
+        World world = World::attach(options_of(trial, fabric));
+        run_rank(world, trial, report);
+      });
+      EXPECT_TRUE(end_soon(processes, survivors)) << "a rank hangs";
+      if (trial.fault == Fault::stop) processes.signal(trial.victim, SIGCONT);
+      EXPECT_TRUE(end_soon(processes, {trial.victim})) << "the rank that was lost hangs";
+      const int expected = trial.fault == Fault::kill ? 128 + SIGKILL : 0;
+      for (int rank = 0; rank < ranks && !HasFailure(); ++rank) {
+        EXPECT_EQ(processes.wait(rank), rank == trial.victim ? expected : 0) << "rank " << rank;
+      }
+    }
+    for (const int rank : survivors) expect_named(trial, report, rank);
+    expect_nothing_left(place);
+    outcome.kind = report->of[static_cast<std::size_t>(trial.victim)].kind;
+    for (const int rank : survivors) {
+      const auto at = report->of[static_cast<std::size_t>(rank)].failed_at;
+      outcome.slowest = std::max<std::chrono::nanoseconds>(outcome.slowest, at - report->fault_at);
+    }
+  }
+
+  static const std::vector<std::string> files_before_;
+};
+
+const std::vector<std::string> RandomKillsTest::files_before_ = abandoned_files();
+
+void print(const std::string& fabric, const std::map<std::string, Statistics>& table) {
+  for (const auto& [name, found] : table) {
+    std::printf("%-14s %-32s %5d lost, noticed after at most %8.1f ms\n", fabric.c_str(),
+                name.c_str(), found.count, milliseconds_of(found.slowest));
+  }
+}
+
+TEST_P(RandomKillsTest, EverySurvivorNamesTheRankThatWasLost) {
+  const int kills = number_from("RONDO_KILLS", 4);
+  const int seed = number_from("RONDO_SEED", 1);
+  std::map<std::string, Statistics> table;
+  for (int i = 0; i < kills; ++i) {
+    const Trial trial(static_cast<std::uint64_t>(seed + i));
+    const std::string fault = fault_names[static_cast<std::size_t>(trial.fault)];
+    SCOPED_TRACE("RONDO_SEED=" + std::to_string(trial.seed) + ": rank " +
+                 std::to_string(trial.victim) + " is " + fault);
+    Outcome outcome;
+    run(trial, GetParam(), outcome);
+    table[fault].add(outcome.slowest);
+    const std::string kind = test::random_kind_names[static_cast<std::size_t>(outcome.kind)];
+    table[fault + " in " + kind].add(outcome.slowest);
+    if (HasFatalFailure()) break;
+  }
+  if (std::getenv("RONDO_KILLS") != nullptr) print(GetParam(), table);
+}
+
+std::vector<const char*> fabrics() {
+  return {
+      "shm",
+      "tcp",
+#ifdef RONDO_TEST_UCX
+      "ucx:tcp,self",
+#endif
+#ifdef RONDO_TEST_OFI
+      "ofi:tcp",
+#endif
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, RandomKillsTest, testing::ValuesIn(fabrics()),
+                         [](const auto& test) {
+                           const std::string name = test.param;
+                           return name.substr(0, name.find(':'));
+                         });
+
+}  // namespace
+}  // namespace rondo::transport::random_kills_test
