@@ -102,11 +102,13 @@ class Channel {
     if (transfer.pending()) routes_[member].link->cancel(transfer);
   }
 
-  /// What the members send is not received any more: links may throw it away.
-  void discard() const {
+  /// What the members send is not received any more: links may throw it away. For those that have
+  /// ended nothing is done, because none of them waits. `has_ended` is called with World ranks.
+  template <typename HasEnded>
+  void discard(HasEnded has_ended) const {
     constexpr std::uint64_t whole_port = 0xFFFF;
     for (const Route& from : routes_) {
-      if (from.link == nullptr) continue;
+      if (from.link == nullptr || has_ended(from.world_rank)) continue;
       from.link->discard(from.world_rank, std::uint64_t{port_} << port_shift,
                          whole_port << port_shift);
     }

@@ -132,6 +132,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void take_failure_of_peers(const Error& failure);
   /// Has a message failed, and is this rank waiting for the side channel to tell why?
   [[nodiscard]] bool has_deferred_failure() const noexcept { return deferred_failure_.has_value(); }
+  /// That failure, with what is known of its reason by now.
+  [[nodiscard]] Error deferred_failure() const;
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;

@@ -72,8 +72,9 @@ void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
-  // Members that have sent something, and do not know of the failure yet, need not wait.
-  channel_.discard();
+  // Members that have sent something, and do not know of the failure yet, need not wait. Not those
+  // that are gone: libfabric 1.17 crashes when it receives a long message whose sender is gone.
+  channel_.discard([this](int rank) { return world_->has_ended(rank); });
   given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
   // First: operations that are given up may wait for what they have posted on this node.
   if (multi_node_) multi_node_->poison(error);
@@ -224,17 +225,18 @@ void CommunicatorCore::take_failure_of_peers(const Error& failure) {
   if (!deferred_failure_) defer_failure(failure);
 }
 
-// The other end of a connection closes it when it gives up. If a rank was lost, that is the reason.
 void CommunicatorCore::check_deferred_failure() {
   compare_all_headers();
-  if (std::chrono::steady_clock::now() - deferred_at_ < reason_limit) return;
-  const Error error = *deferred_failure_;
+  if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) poison(deferred_failure());
+}
+
+// The other end of a connection closes it when it gives up. If a rank was lost, that is the reason.
+Error CommunicatorCore::deferred_failure() const {
+  const Error error = deferred_failure_.value();
   const std::optional<int> lost = world_->first_lost();
-  if (error.code() != Errc::peer_lost || !lost || *lost == error.detail().rank) {
-    return poison(error);
-  }
-  poison(Error(Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
-               world_->detail_of(*lost, error.detail().operation)));
+  if (error.code() != Errc::peer_lost || !lost || *lost == error.detail().rank) return error;
+  return {Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
+          world_->detail_of(*lost, error.detail().operation)};
 }
 
 }  // namespace rondo::transport

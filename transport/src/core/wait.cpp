@@ -388,6 +388,10 @@ void Wait::check_deadline() {
                       .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
   }
   if (waited < limit_) return;
+  // A message has failed already, and nobody has told why.
+  if (!has_own_limit_ && communicator_->has_deferred_failure()) {
+    throw Error(communicator_->deferred_failure());
+  }
   if (!has_own_limit_) throw_deadline(missing);
   limit_passed_ = true;
 }
