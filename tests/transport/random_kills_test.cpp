@@ -287,6 +287,10 @@ class RandomKillsTest : public testing::TestWithParam<const char*> {
   static void run(const Trial& trial, const std::string& fabric, Outcome& outcome) {
     const SharedReport report;
     const test::MeetingPlace place = test::meet_over_tcp();
+    // libfabric 1.17 crashes in a rank that goes on after its peers have left, when it discards a
+    // long message of one of them: such a rank is killed instead.
+    const bool killed =
+        trial.fault == Fault::kill || (trial.fault == Fault::stop && fabric.starts_with("ofi"));
     std::vector<int> survivors;
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank != trial.victim) survivors.push_back(rank);
@@ -297,9 +301,9 @@ class RandomKillsTest : public testing::TestWithParam<const char*> {
         run_rank(world, trial, report);
       });
       EXPECT_TRUE(end_soon(processes, survivors)) << "a rank hangs";
-      if (trial.fault == Fault::stop) processes.signal(trial.victim, SIGCONT);
+      if (trial.fault == Fault::stop) processes.signal(trial.victim, killed ? SIGKILL : SIGCONT);
       EXPECT_TRUE(end_soon(processes, {trial.victim})) << "the rank that was lost hangs";
-      const int expected = trial.fault == Fault::kill ? 128 + SIGKILL : 0;
+      const int expected = killed ? 128 + SIGKILL : 0;
       for (int rank = 0; rank < ranks && !HasFailure(); ++rank) {
         EXPECT_EQ(processes.wait(rank), rank == trial.victim ? expected : 0) << "rank " << rank;
       }
