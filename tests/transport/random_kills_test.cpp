@@ -272,8 +272,9 @@ class RandomKillsTest : public testing::TestWithParam<const char*> {
     } else if (node_of(rank) != node_of(trial.victim)) {
       EXPECT_EQ(node_of(found.named), node_of(trial.victim));
     } else {
-      // It may have been told of the other rank of its node before it was cut off itself.
-      EXPECT_TRUE(found.named >= 0 && found.named != rank);
+      // It may have been told of the other rank of its node before it was cut off itself, and that
+      // rank may say why it gave up: because this one is lost.
+      EXPECT_GE(found.named, 0);
     }
   }
 
