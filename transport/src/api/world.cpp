@@ -66,6 +66,12 @@ void World::progress(std::chrono::nanoseconds budget) {
   }
 }
 
+int World::event_descriptor(std::chrono::nanoseconds check_interval) {
+  return core_->event_descriptor(check_interval);
+}
+
+bool World::arm() { return core_->arm(); }
+
 void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
 
 void World::dump_flight_record(const std::filesystem::path& path) const {

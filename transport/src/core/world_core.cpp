@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 #include "core/communicator_core.hpp"
@@ -48,6 +49,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 // First the messages, then the word that this rank leaves, then the mark: peers that see the mark
 // may count on all that came before.
 WorldCore::~WorldCore() {
+  event_descriptor_.reset();
   my_.fabric.reset();  // sends what is on its way
   if (my_.side_channel) {
     const std::vector<LastCollective> last(last_collectives_.begin(), last_collectives_.end());
@@ -91,6 +93,7 @@ bool WorldCore::progress_of_communicators() {
 // Links before operations: what has arrived lets them move in the same pass. But between nodes
 // operations come first, too: so what they begin with leaves together.
 bool WorldCore::progress() {
+  if (event_descriptor_) event_descriptor_->disarm();
   bool moved = false;
   if (my_.fabric) {
     moved = progress_of_communicators();
@@ -101,6 +104,26 @@ bool WorldCore::progress() {
   if (my_.fabric && moved) my_.fabric->send_now();
   handle_divergences();
   return moved;
+}
+
+int WorldCore::event_descriptor(std::chrono::nanoseconds check_interval) {
+  if (check_interval < std::chrono::nanoseconds(0)) {
+    throw std::invalid_argument(
+        "World::event_descriptor(): check_interval is negative; 0 turns the checks off");
+  }
+  if (!may_sleep()) {
+    throw std::logic_error(
+        "World::event_descriptor(): with Waiting::spin nobody wakes this rank; join the World with "
+        "another WorldOptions::waiting on all ranks");
+  }
+  if (!event_descriptor_) event_descriptor_ = std::make_unique<EventDescriptor>(*this);
+  event_descriptor_->set_check_interval(check_interval);
+  return event_descriptor_->get();
+}
+
+bool WorldCore::arm() {
+  if (event_descriptor_) return event_descriptor_->arm();
+  throw std::logic_error("World::arm(): ask for World::event_descriptor() first");
 }
 
 // A divergence may be about a communicator that this rank has not made yet, so it is also kept.

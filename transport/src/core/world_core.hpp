@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -16,6 +17,7 @@
 
 #include "bootstrap/side_channel.hpp"
 #include "core/channel.hpp"
+#include "core/event_descriptor.hpp"
 #include "core/peer_status.hpp"
 #include "links/link.hpp"
 #include "recorder/recorder.hpp"
@@ -103,8 +105,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   void add(CommunicatorCore& communicator);
   void remove(CommunicatorCore& communicator) noexcept;
 
-  /// One pass over all communicators. True if any operation moved.
+  /// One pass over all communicators. True if any operation moved. Disarms event_descriptor().
   bool progress();
+
+  /// Made by the first call; see World::event_descriptor().
+  [[nodiscard]] int event_descriptor(std::chrono::nanoseconds check_interval);
+  /// See World::arm().
+  [[nodiscard]] bool arm();
 
   /// A control block for a new communicator: a retired one that is not used any more, or a new one.
   [[nodiscard]] BlockOffer offer_block();
@@ -189,6 +196,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::uint32_t next_context_ = 0;
   Ports ports_;
   std::atomic<bool> abort_begun_{false};
+  std::unique_ptr<EventDescriptor> event_descriptor_;
 };
 
 }  // namespace rondo::transport

@@ -39,6 +39,9 @@ class DelayedLink final : public Link {
   }
   /// Nothing while messages wait for their time.
   [[nodiscard]] std::optional<int> arm() override;
+  [[nodiscard]] bool rings_doorbell() const noexcept override {
+    return waiting_.empty() && link_->rings_doorbell();
+  }
   [[nodiscard]] std::string address() const override { return link_->address(); }
   [[nodiscard]] std::string route() const override;
   [[nodiscard]] std::string error_text(const Transfer& transfer) const override {

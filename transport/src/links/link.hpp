@@ -119,6 +119,10 @@ class Link {
   /// would already, or when the link cannot tell.
   [[nodiscard]] virtual std::optional<int> arm() = 0;
 
+  /// True when it has no descriptor because peers ring this rank's doorbell (shm/control_block.hpp)
+  /// whenever progress() would move something.
+  [[nodiscard]] virtual bool rings_doorbell() const noexcept { return false; }
+
   /// What others need to reach this rank.
   [[nodiscard]] virtual std::string address() const = 0;
 

@@ -252,6 +252,41 @@ class RONDO_TRANSPORT_API World {
   /// As progress(), but returns after about `budget` when there is more to do.
   void progress(std::chrono::nanoseconds budget);
 
+  /// A descriptor for a program's own poll(), epoll or event loop, as libfabric's fi_wait objects
+  /// and ucp_worker_get_efd() of UCX give one. It becomes readable (POLLIN) when progress() may
+  /// move something. The loop arms it, polls it if that returns true, and then tests its requests:
+  ///
+  ///     const int descriptor = world.event_descriptor();
+  ///     while (!request.test()) {
+  ///       if (!world.arm()) continue;
+  ///       poll(...);  // descriptor, and others of the program
+  ///     }
+  ///
+  /// - **Ownership.** The World's, until it ends: the program only polls it, and does not read,
+  /// close
+  ///   or change it. It is the same one in every call.
+  /// - **Cost.** Three descriptors, and a thread that sleeps while nobody wakes this rank. Both
+  ///   begin with the first call. A wake-up by a rank of this node goes through that thread, so
+  ///   it takes longer than one of wait(), which remains the fastest way.
+  /// - **Lost peers.** Who has died wakes nobody. While the descriptor is armed it also becomes
+  ///   readable after `check_interval`, so that test() can look for lost peers; 0: never, and then
+  ///   the program calls test() now and then by itself. Deadlines hold for waits only.
+  /// - **Errors.** std::logic_error under Waiting::spin, where ranks do not wake each other;
+  ///   std::invalid_argument for a negative interval; std::system_error without descriptors or
+  ///   threads.
+  [[nodiscard]] int event_descriptor(
+      std::chrono::nanoseconds check_interval = std::chrono::milliseconds(50));
+
+  /// Makes progress, and arms event_descriptor() if nothing moved. True: the descriptor becomes
+  /// readable as soon as progress() may move something, even if that happens before the program
+  /// polls. False: something has moved (or the job was aborted), so test the requests instead of
+  /// polling.
+  ///
+  /// Holds until the next call of this World, its communicators or requests, whichever it is: test
+  /// and post before arm(), not between arm() and poll(). The descriptor may also be readable for
+  /// nothing. Throws std::logic_error if event_descriptor() was not called before.
+  [[nodiscard]] bool arm();
+
   /// Ends the job's communication: every wait of every rank fails with Errc::aborted and
   /// `reason`. Local, idempotent, never waits for peers; may be called from any thread. The flight
   /// record is dumped last.

@@ -40,6 +40,7 @@ class ShmLink final : public Link {
 
   /// Nothing: whoever waits sleeps on its doorbell, which peers ring.
   [[nodiscard]] std::optional<int> arm() override { return std::nullopt; }
+  [[nodiscard]] bool rings_doorbell() const noexcept override { return true; }
   /// Nothing: the ranks of a node have each other's memory already.
   [[nodiscard]] std::string address() const override { return {}; }
   [[nodiscard]] std::string route() const override;
