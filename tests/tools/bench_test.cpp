@@ -181,6 +181,9 @@ INSTANTIATE_TEST_SUITE_P(All, BenchKindTest,
                                          Kind{"allreduce", "40"}, Kind{"reduce_scatter", "4:4K"},
                                          Kind{"allgather", "4:4K"}, Kind{"broadcast", "40K"},
                                          Kind{"reduce", "40K"}, Kind{"alltoall", "4:4K"},
+                                         Kind{"alltoallv", "4:4K"}, Kind{"gather", "4:4K"},
+                                         Kind{"scatter", "4:4K"}, Kind{"scan", "4:4K"},
+                                         Kind{"exscan", "4:4K"}, Kind{"coalesced", "4:40K"},
                                          Kind{"barrier", ""}, Kind{"token", ""},
                                          Kind{"segmented", "40K"}, Kind{"halo", "64:1K"}),
                          [](const auto& kind) { return std::string(kind.param.name); });
@@ -194,8 +197,36 @@ TEST_P(BenchTypeTest, IsReducedExactly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
-                         testing::Values("f32", "f64", "bf16", "i32", "i64", "u8"),
+                         testing::Values("f32", "f64", "bf16", "f16", "i8", "i16", "i32", "i64",
+                                         "u8", "u16", "u32", "u64"),
                          [](const auto& type) { return std::string(type.param); });
+
+// On three ranks: of an average one rank has no partner.
+class BenchReductionTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(BenchReductionTest, IsExactForIntegersAndNumbers) {
+  const bool bits = std::string(GetParam()).starts_with("bit");
+  for (const char* type : {"i8", "u64", "bf16", "f32"}) {
+    if (bits && std::string(type).find('f') != std::string::npos) continue;
+    const auto row = rows_of("allreduce", {"-n", "3", "-m", "8K", "--op", GetParam(), "--type",
+                                           type, "--memory", "arena"})[0];
+    EXPECT_EQ(row["op"], GetParam());
+    EXPECT_EQ(row["wrong"], 0) << type;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchReductionTest,
+                         testing::Values("min", "max", "prod", "avg", "bit_and", "bit_or",
+                                         "bit_xor"),
+                         [](const auto& op) { return std::string(op.param); });
+
+TEST(BenchOptionsTest, RefusesWhatTheTransportDoesNotReduce) {
+  EXPECT_THAT(bench("allreduce", {"-n", "2", "--op", "bit_or"}).err,
+              HasSubstr("--op bit_or is for integers; give --type i32"));
+  const Ended average = bench("scan", {"-n", "2", "--op", "avg"});
+  EXPECT_EQ(average.status, 2);
+  EXPECT_THAT(average.err, HasSubstr("--op avg is no running reduction"));
+}
 
 // `rondo bench` as a program, between nodes that are made up.
 
@@ -216,7 +247,8 @@ TEST_P(BenchNodesTest, FindsEveryElementRight) {
 INSTANTIATE_TEST_SUITE_P(All, BenchNodesTest,
                          testing::Values("latency", "bandwidth", "allreduce", "reduce_scatter",
                                          "allgather", "broadcast", "reduce", "alltoall",
-                                         "segmented", "halo"),
+                                         "alltoallv", "gather", "scatter", "scan", "exscan",
+                                         "coalesced", "segmented", "halo"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(BenchNodesLabelTest, MarksRowsWhoseLinksWereSlowed) {

@@ -184,6 +184,21 @@ void check_limit(const Bench& bench, const FabricRequest& fabric, int ranks) {
   }
 }
 
+// What the transport would refuse only when ranks post it.
+void check_reduction(const Bench& bench) {
+  if (!bench.kind->reduces) return;
+  const bool bits = bench.reduction == ReduceOp::bit_and || bench.reduction == ReduceOp::bit_or ||
+                    bench.reduction == ReduceOp::bit_xor;
+  if (bits && !transport::is_integer(bench.type)) {
+    refuse(fmt::format("--op {} is for integers; give --type i32, or another of them",
+                       name_of(reductions, bench.reduction)));
+  }
+  const bool running = bench.kind->name == "scan" || bench.kind->name == "exscan";
+  if (running && bench.reduction == ReduceOp::avg) {
+    refuse("--op avg is no running reduction; take sum, and divide by the rank");
+  }
+}
+
 // The bench for this many ranks. Throws UsageError for what they cannot do.
 Bench checked_bench(const OperationKind& kind, const BenchOptions& options, int ranks) {
   Bench bench = bench_of(kind, options);
@@ -202,6 +217,7 @@ Bench checked_bench(const OperationKind& kind, const BenchOptions& options, int 
     refuse(fmt::format("{} groups need at least as many ranks, but there are {}", bench.groups,
                        ranks));
   }
+  check_reduction(bench);
   check_limit(bench, options.launch.fabric, ranks);
   return bench;
 }

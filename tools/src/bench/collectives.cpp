@@ -6,11 +6,13 @@
 // otherwise the smaller side lies apart. Results are compared with a pattern, bit for bit.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <memory_resource>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -136,9 +138,55 @@ auto compare_parts(const BenchSetting& setting, std::size_t part, std::size_t of
   };
 }
 
+int ranks_of(const BenchSetting& setting) noexcept {
+  return static_cast<int>(setting.members.size());
+}
+
+// Contributions go by the place among the members: averages of groups, too, are integers.
+template <transport::Element T>
+Pattern<T> given(const BenchSetting& setting) {
+  return Pattern<T>::given(setting.ranks->rank(), ranks_of(setting), setting.reduction);
+}
+
+// What the first `count` members give, reduced.
+template <transport::Element T>
+Pattern<T> reduced(const BenchSetting& setting, int count) {
+  std::vector<int> first(static_cast<std::size_t>(count));
+  std::iota(first.begin(), first.end(), 0);
+  return Pattern<T>::reduced(first, ranks_of(setting), setting.reduction);
+}
 template <transport::Element T>
 Pattern<T> reduced(const BenchSetting& setting) {
-  return Pattern<T>::reduced(setting.members, setting.reduction);
+  return reduced<T>(setting, ranks_of(setting));
+}
+
+// Where an output means nothing.
+constexpr auto nothing_wrong = [](auto) { return std::int64_t{0}; };
+
+// A scan of `count` members, the first ones, on the rank that gets it. Rank 0 gets nothing of an
+// exscan.
+template <transport::Element T>
+std::function<std::int64_t(std::span<const T>)> compare_prefix(const BenchSetting& setting,
+                                                               int count) {
+  if (count == 0) return nothing_wrong;
+  return compare_with(reduced<T>(setting, count));
+}
+
+// Parts of an alltoallv between two members: by turns a half more and a half less than on average,
+// the same in both directions. All parts of a rank are together as long as that of any other.
+std::size_t uneven_part(const BenchSetting& setting, std::size_t a, std::size_t b) noexcept {
+  const std::size_t ranks = setting.members.size();
+  const std::size_t part = part_of(setting);
+  const std::size_t turn = (a + b) % ranks;
+  if (turn == ranks - 1 && ranks % 2 == 1) return part;
+  return turn % 2 == 0 ? part + part / 2 : part - part / 2;
+}
+
+// Where the part for `to` begins in what `from` sends.
+std::size_t uneven_start(const BenchSetting& setting, std::size_t from, std::size_t to) noexcept {
+  std::size_t start = 0;
+  for (std::size_t m = 0; m < to; ++m) start += uneven_part(setting, from, m);
+  return start;
 }
 
 // It has no data.
@@ -159,7 +207,7 @@ class Barrier final : public BenchOperation {
 std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting) {
   return with_type(setting.type, [&]<class T>(T) {
     return make<T>(setting, {.shape = equal_sides(setting),
-                             .input = Pattern<T>::given(own_rank(setting)),
+                             .input = given<T>(setting),
                              // An allreduce is a reduce-scatter and an allgather: each element
                              // leaves a rank, and comes back.
                              .bus_factor = 2.0 * leaving_share(setting),
@@ -176,7 +224,7 @@ std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting)
   const std::size_t offset = part * rank_of(setting);
   return with_type(setting.type, [&]<class T>(T) {
     return make<T>(setting, {.shape = {part * setting.members.size(), part, offset},
-                             .input = Pattern<T>::given(own_rank(setting)),
+                             .input = given<T>(setting),
                              .bus_factor = leaving_share(setting),
                              .post = [op = setting.reduction](
                                          auto& ranks, auto in,
@@ -215,12 +263,12 @@ std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting) {
   return with_type(setting.type, [&]<class T>(T) {
     Definition<T> definition = {
         .shape = equal_sides(setting),
-        .input = Pattern<T>::given(own_rank(setting)),
+        .input = given<T>(setting),
         .post = [op = setting.reduction](auto& ranks, auto in,
                                          auto out) { return ranks.reduce(in, out, 0, op); },
         .count_wrong = compare_with(reduced<T>(setting))};
     // The output of the other ranks means nothing.
-    if (rank_of(setting) != 0) definition.count_wrong = [](auto) { return 0; };
+    if (rank_of(setting) != 0) definition.count_wrong = nothing_wrong;
     return make<T>(setting, std::move(definition));
   });
 }
@@ -237,6 +285,118 @@ std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
                     .post = [](auto& ranks, auto in, auto out) { return ranks.alltoall(in, out); },
                     // What a rank gets from member m is the part of m's input that is for it.
                     .count_wrong = compare_parts<T>(setting, part, part * rank_of(setting))});
+  });
+}
+
+std::unique_ptr<BenchOperation> make_alltoallv(const BenchSetting& setting) {
+  const std::size_t self = rank_of(setting);
+  const std::size_t count = part_of(setting) * setting.members.size();
+  std::vector<std::size_t> counts;
+  for (std::size_t m = 0; m < setting.members.size(); ++m) {
+    counts.push_back(uneven_part(setting, self, m));
+  }
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting,
+                   {.shape = {count, count},
+                    .input = Pattern<T>::moved(own_rank(setting)),
+                    .bus_factor = leaving_share(setting),
+                    .post = [counts](auto& ranks, auto in,
+                                     auto out) { return ranks.alltoallv(in, counts, out, counts); },
+                    .count_wrong =
+                        [setting, counts, self](std::span<const T> out) {
+                          std::int64_t wrong = 0;
+                          for (std::size_t m = 0; m < counts.size(); ++m) {
+                            wrong += Pattern<T>::moved(setting.members[m])
+                                         .count_wrong(out.first(counts[m]),
+                                                      uneven_start(setting, m, self));
+                            out = out.subspan(counts[m]);
+                          }
+                          return wrong;
+                        }});
+  });
+}
+
+// To rank 0. All ranks have the longer array, so that all say as many bytes.
+std::unique_ptr<BenchOperation> make_gather(const BenchSetting& setting) {
+  const std::size_t part = part_of(setting);
+  return with_type(setting.type, [&]<class T>(T) {
+    Definition<T> definition = {
+        .shape = {part, part * setting.members.size(), part * rank_of(setting)},
+        .input = Pattern<T>::moved(own_rank(setting)),
+        .bus_factor = leaving_share(setting),
+        .post = [](auto& ranks, auto in, auto out) { return ranks.gather(in, out, 0); },
+        .count_wrong = compare_parts<T>(setting, part, 0)};
+    if (rank_of(setting) != 0) {
+      definition.post = [](auto& ranks, auto in, auto /*out*/) {
+        return ranks.gather(in, std::span<T>(), 0);
+      };
+      definition.count_wrong = nothing_wrong;
+    }
+    return make<T>(setting, std::move(definition));
+  });
+}
+
+// From rank 0; as gather, the other way.
+std::unique_ptr<BenchOperation> make_scatter(const BenchSetting& setting) {
+  const std::size_t part = part_of(setting);
+  const std::size_t offset = part * rank_of(setting);
+  return with_type(setting.type, [&]<class T>(T) {
+    Definition<T> definition = {
+        .shape = {part * setting.members.size(), part, offset},
+        .input = Pattern<T>::moved(own_rank(setting)),
+        .bus_factor = leaving_share(setting),
+        .post = [](auto& ranks, auto in, auto out) { return ranks.scatter(in, out, 0); },
+        .count_wrong = compare_with(Pattern<T>::moved(setting.members.front()), offset)};
+    if (rank_of(setting) != 0) {
+      definition.post = [](auto& ranks, auto /*in*/, auto out) {
+        return ranks.scatter(std::span<const T>(), out, 0);
+      };
+    }
+    return make<T>(setting, std::move(definition));
+  });
+}
+
+std::unique_ptr<BenchOperation> make_scan(const BenchSetting& setting) {
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(setting,
+                   {.shape = equal_sides(setting),
+                    .input = given<T>(setting),
+                    .post = [op = setting.reduction](auto& ranks, auto in,
+                                                     auto out) { return ranks.scan(in, out, op); },
+                    .count_wrong = compare_prefix<T>(setting, setting.ranks->rank() + 1)});
+  });
+}
+
+std::unique_ptr<BenchOperation> make_exscan(const BenchSetting& setting) {
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(
+        setting, {.shape = equal_sides(setting),
+                  .input = given<T>(setting),
+                  .post = [op = setting.reduction](auto& ranks, auto in,
+                                                   auto out) { return ranks.exscan(in, out, op); },
+                  .count_wrong = compare_prefix<T>(setting, setting.ranks->rank())});
+  });
+}
+
+// The array is cut into 16, some of them empty if it is short.
+std::unique_ptr<BenchOperation> make_coalesced(const BenchSetting& setting) {
+  constexpr std::size_t arrays = 16;
+  return with_type(setting.type, [&]<class T>(T) {
+    return make<T>(
+        setting, {.shape = equal_sides(setting),
+                  .input = given<T>(setting),
+                  .bus_factor = 2.0 * leaving_share(setting),
+                  .post =
+                      [op = setting.reduction](auto& ranks, auto /*in*/, std::span<T> out) {
+                        std::array<std::span<T>, arrays> parts;
+                        for (std::size_t k = 0; k < arrays; ++k) {
+                          const std::size_t begin = out.size() * k / arrays;
+                          const std::size_t end = out.size() * (k + 1) / arrays;
+                          parts[k] = out.subspan(begin, end - begin);
+                        }
+                        return ranks.allreduce_coalesced(std::span<const std::span<T>>(parts), op);
+                      },
+                  .count_wrong = compare_with(reduced<T>(setting))});
   });
 }
 

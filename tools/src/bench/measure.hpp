@@ -63,7 +63,7 @@ struct BenchRow {
   std::size_t bytes = 0;
   std::size_t count = 0;
   std::string type = {};
-  std::string op = {};  ///< sum, min, max, or none
+  std::string op = {};  ///< as in --op, or none
   int ranks = 0;
   std::string memory = {};  ///< arena, private, or none
   std::string place = {};   ///< in, out, or none

@@ -83,6 +83,16 @@ template <class Make>
       return make(std::int64_t{});
     case transport::ElementType::u8:
       return make(std::uint8_t{});
+    case transport::ElementType::i8:
+      return make(std::int8_t{});
+    case transport::ElementType::i16:
+      return make(std::int16_t{});
+    case transport::ElementType::u16:
+      return make(std::uint16_t{});
+    case transport::ElementType::u32:
+      return make(std::uint32_t{});
+    case transport::ElementType::u64:
+      return make(std::uint64_t{});
     default:
       return make(float{});
   }
@@ -151,16 +161,23 @@ extern const Choices<transport::ReduceOp> reductions;
 [[nodiscard]] std::unique_ptr<BenchOperation> make_allgather(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_allreduce(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_alltoallv(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_bandwidth(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_barrier(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_broadcast(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_coalesced(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_exscan(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_gather(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_halo(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_latency(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_reduce(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_reduce_scatter(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_scan(const BenchSetting& setting);
+[[nodiscard]] std::unique_ptr<BenchOperation> make_scatter(const BenchSetting& setting);
 [[nodiscard]] std::unique_ptr<BenchOperation> make_token(const BenchSetting& setting);
 
-/// `value` as an element; exact from 0 to 256 in every type but u8, which ends at 255.
+/// `value` as an element. Integers from 0 to 256 are exact in every type but those of one byte,
+/// which wrap around, as their sums do.
 template <transport::Element T>
 [[nodiscard]] T element_of(int value) noexcept {
   if constexpr (std::same_as<T, transport::Bfloat16>) {
@@ -186,22 +203,21 @@ class Pattern {
     return Pattern([rank](int i) { return (i + 31 * rank) % static_cast<int>(period); });
   }
 
-  /// What `rank` gives to a reduction: so little that a bf16 holds the sum.
-  [[nodiscard]] static Pattern given(int rank) {
-    return Pattern([rank](int i) { return contribution(rank, i); });
+  /// What `rank`, one of `ranks`, gives to a reduction: so little that a bf16 holds the result.
+  [[nodiscard]] static Pattern given(int rank, int ranks = 1,
+                                     transport::ReduceOp op = transport::ReduceOp::sum) {
+    return Pattern([=](int i) { return contribution(rank, ranks, op, i); });
   }
 
-  /// What reducing given() of `ranks` comes to.
-  [[nodiscard]] static Pattern reduced(const std::vector<int>& ranks, transport::ReduceOp op) {
+  /// What reducing given() of `members`, some of `ranks`, comes to.
+  [[nodiscard]] static Pattern reduced(const std::vector<int>& members, int ranks,
+                                       transport::ReduceOp op) {
     return Pattern([&](int i) {
-      int result = contribution(ranks.front(), i);
-      for (std::size_t k = 1; k < ranks.size(); ++k) {
-        const int next = contribution(ranks[k], i);
-        if (op == transport::ReduceOp::sum) result += next;
-        if (op == transport::ReduceOp::min) result = std::min(result, next);
-        if (op == transport::ReduceOp::max) result = std::max(result, next);
+      int result = contribution(members.front(), ranks, op, i);
+      for (std::size_t k = 1; k < members.size(); ++k) {
+        result = joined(op, result, contribution(members[k], ranks, op, i));
       }
-      return result;
+      return op == transport::ReduceOp::avg ? result / static_cast<int>(members.size()) : result;
     });
   }
 
@@ -239,9 +255,38 @@ class Pattern {
     for (std::size_t i = 0; i < period; ++i) values_[i] = element_of<T>(value(static_cast<int>(i)));
   }
 
-  // At most 3 * 64 in total, below what u8 and bf16 can hold.
-  [[nodiscard]] static int contribution(int rank, int i) {
+  // Sums are at most 3 * 64, products at most 2^8, below what u8 and bf16 can hold. For avg all
+  // give as much but for pairs of ranks, of which one gives more and the other as much less: so the
+  // average is an integer.
+  [[nodiscard]] static int contribution(int rank, int ranks, transport::ReduceOp op, int i) {
+    using enum transport::ReduceOp;
+    if (op == avg) {
+      const bool paired = rank / 2 * 2 + 1 < ranks;
+      return paired ? 1 + (rank % 2 == 0 ? i % 2 : -(i % 2)) : 1;
+    }
+    const bool now_and_then = (i + rank) % 8 == 0;
+    if (op == prod) return now_and_then && rank < contributing_ranks ? 2 : 1;
+    if (op == bit_and) return now_and_then ? 1 + i % 2 : 3;
     return rank < contributing_ranks ? (i + i / 7 + rank) & 3 : 0;
+  }
+
+  [[nodiscard]] static int joined(transport::ReduceOp op, int a, int b) {
+    switch (op) {
+      case transport::ReduceOp::min:
+        return std::min(a, b);
+      case transport::ReduceOp::max:
+        return std::max(a, b);
+      case transport::ReduceOp::prod:
+        return a * b;
+      case transport::ReduceOp::bit_and:
+        return a & b;
+      case transport::ReduceOp::bit_or:
+        return a | b;
+      case transport::ReduceOp::bit_xor:
+        return a ^ b;
+      default:
+        return a + b;
+    }
   }
 
   [[nodiscard]] std::span<const T> part_at(std::size_t position, std::size_t most) const noexcept {

@@ -109,7 +109,8 @@ class OnePassOperation final : public BenchOperation {
         count_(setting.bytes / sizeof(float)),
         own_(shared.buffer(setting.ranks->rank()), count_),
         given_(Pattern<float>::given(setting.ranks->rank())),
-        expected_(Pattern<float>::reduced(setting.members, transport::ReduceOp::sum)) {
+        expected_(Pattern<float>::reduced(setting.members, static_cast<int>(setting.members.size()),
+                                          transport::ReduceOp::sum)) {
     for (int rank = 0; rank < ranks_; ++rank) buffers_.push_back(shared.buffer(rank));
     const auto ranks = static_cast<std::size_t>(ranks_);
     const auto rank = static_cast<std::size_t>(setting.ranks->rank());
