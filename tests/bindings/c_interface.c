@@ -5,6 +5,7 @@
 /* Barriers of threads are no part of C11. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -481,6 +482,31 @@ static void facts(rondo_world* world) {
   EXPECT_OK(rondo_world_progress_for(world, 1000));
 }
 
+/* The program polls, and never waits in the library. */
+static void event_loop(rondo_world* world) {
+  int32_t sum = rondo_world_rank(world);
+  const int ranks = rondo_world_size(world);
+  int done = 0;
+  rondo_request* request = NULL;
+  struct pollfd entry = {.fd = -1, .events = POLLIN};
+  EXPECT_INVALID(rondo_world_arm(world, &done));
+  EXPECT_INVALID(rondo_world_event_descriptor(world, -1, &entry.fd));
+  EXPECT_INVALID(rondo_world_event_descriptor(world, 0, NULL));
+  EXPECT_OK(rondo_world_event_descriptor(world, 0, &entry.fd));
+  EXPECT_INVALID(rondo_world_arm(world, NULL));
+  EXPECT_OK(rondo_allreduce(rondo_world_communicator(world), &sum, &sum, 1, RONDO_I32, RONDO_SUM,
+                            &request));
+  EXPECT_OK(rondo_request_test(request, &done));
+  while (!done) {
+    int armed = 0;
+    EXPECT_OK(rondo_world_arm(world, &armed));
+    if (armed) EXPECT(poll(&entry, 1, -1) == 1);
+    EXPECT_OK(rondo_request_test(request, &done));
+  }
+  rondo_request_free(request);
+  EXPECT(sum == ranks * (ranks - 1) / 2);
+}
+
 /* Nothing of this is posted: what follows works. */
 static void wrong_arguments(rondo_world* world) {
   rondo_communicator* ranks = rondo_world_communicator(world);
@@ -566,6 +592,8 @@ static void null_worlds(void) {
   EXPECT(rondo_world_route(NULL) == NULL && rondo_world_communicator(NULL) == NULL);
   EXPECT_INVALID(rondo_world_progress(NULL));
   EXPECT_INVALID(rondo_world_progress_for(NULL, 1));
+  EXPECT_INVALID(rondo_world_event_descriptor(NULL, 0, (int*)&pointer));
+  EXPECT_INVALID(rondo_world_arm(NULL, (int*)&pointer));
   EXPECT_INVALID(rondo_world_abort(NULL, "why"));
   EXPECT_INVALID(rondo_allocate(NULL, 1, &pointer));
   EXPECT_INVALID(rondo_deallocate(NULL, NULL));
@@ -717,6 +745,7 @@ static void* run_rank(void* handle) {
   adoption(world);
   split(rondo_world_communicator(world));
   facts(world);
+  event_loop(world);
   wrong_arguments(world);
   EXPECT_OK(rondo_barrier(rondo_world_communicator(world), NULL));
   flight_record(world);

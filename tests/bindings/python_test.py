@@ -10,6 +10,7 @@ import operator
 import os
 import pathlib
 import re
+import select
 import threading
 import unittest
 
@@ -339,6 +340,18 @@ class Memory(unittest.TestCase):
         WORLD.barrier()
         WORLD.progress(0.001)
         self.assertGreater(WORLD.counters().operations, before.operations)
+
+    def test_event_loop(self):
+        descriptor = WORLD.event_descriptor()
+        self.assertEqual(WORLD.event_descriptor(0.02), descriptor)
+        data = numpy.full(4, WORLD.rank, numpy.int32)
+        request = WORLD.allreduce(data, wait=False)
+        while not request.test():
+            if WORLD.arm():
+                self.assertEqual(select.select([descriptor], [], [])[0], [descriptor])
+        self.assertEqual(data.tolist(), [WORLD.size * (WORLD.size - 1) // 2] * 4)
+        with self.assertRaisesRegex(ValueError, "negative"):
+            WORLD.event_descriptor(-1)
 
     def test_flight_record(self):
         path = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"rondo-record-{os.getpid()}.json"

@@ -274,6 +274,21 @@ rondo_status rondo_world_progress_for(rondo_world* world, int64_t budget_ns) {
   return guarded([&] { at(world, "world").world.progress(std::chrono::nanoseconds(budget_ns)); });
 }
 
+rondo_status rondo_world_event_descriptor(rondo_world* world, int64_t check_interval_ns,
+                                          int* descriptor) {
+  return guarded([&] {
+    int& result = at(descriptor, "descriptor");
+    result = at(world, "world").world.event_descriptor(std::chrono::nanoseconds(check_interval_ns));
+  });
+}
+
+rondo_status rondo_world_arm(rondo_world* world, int* armed) {
+  return guarded([&] {
+    int& result = at(armed, "armed");
+    result = at(world, "world").world.arm() ? 1 : 0;
+  });
+}
+
 rondo_status rondo_world_abort(rondo_world* world, const char* reason) {
   return guarded([&] { at(world, "world").world.abort(&at(reason, "reason")); });
 }

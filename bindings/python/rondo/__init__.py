@@ -326,6 +326,34 @@ class World(Communicator):
         else:
             _c.rondo_world_progress_for(handle, nanoseconds(seconds))
 
+    def event_descriptor(self, check_interval=0.05):
+        """A descriptor for select, selectors or asyncio, readable when progress may be possible.
+
+            while not request.test():
+                if world.arm():
+                    selector.select()   # descriptor, and others of the program
+
+        The World owns it: only poll it. While armed it also becomes readable after `check_interval`
+        seconds, so that test() notices lost peers; 0: never. The first call starts a thread.
+        """
+        if check_interval < 0:
+            raise ValueError("check_interval is negative; 0 turns the checks off")
+        descriptor = ctypes.c_int()
+        _c.rondo_world_event_descriptor(
+            self._shared.get(), nanoseconds(check_interval), ctypes.byref(descriptor)
+        )
+        return descriptor.value
+
+    def arm(self):
+        """Makes progress, and arms event_descriptor() if nothing moved.
+
+        True: it becomes readable as soon as progress may be possible, so poll it. False: test the
+        requests instead. Holds until the next call of this World or of one of its requests.
+        """
+        armed = ctypes.c_int()
+        _c.rondo_world_arm(self._shared.get(), ctypes.byref(armed))
+        return bool(armed.value)
+
     def abort(self, reason):
         """Ends the job's communication: every wait of every rank fails with this reason."""
         if self._shared.closed:

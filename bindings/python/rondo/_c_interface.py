@@ -121,6 +121,8 @@ _CHECKED = {
     "rondo_world_counters": "pp",
     "rondo_world_progress": "p",
     "rondo_world_progress_for": "pl",
+    "rondo_world_event_descriptor": "plp",
+    "rondo_world_arm": "pp",
     "rondo_world_abort": "ps",
     "rondo_world_dump_flight_record": "ps",
     "rondo_world_set_dump_folder": "ps",

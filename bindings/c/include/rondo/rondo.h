@@ -234,6 +234,19 @@ RONDO_API rondo_status rondo_world_progress(rondo_world* world);
 /* The same, but returns after about `budget_ns` when there is more to do. */
 RONDO_API rondo_status rondo_world_progress_for(rondo_world* world, int64_t budget_ns);
 
+/* A descriptor for the program's own poll() or event loop: it becomes readable (POLLIN) when
+ * progress may be possible. Arm it, poll it if it was armed, then test the requests. The world owns
+ * it: do not read, close or change it. While it is armed it also becomes readable after
+ * `check_interval_ns` (50000000 is a good value), so that rondo_request_test() notices lost peers;
+ * 0: never. The first call takes three descriptors and starts a thread. RONDO_INVALID_ARGUMENT for
+ * a negative interval, and where ranks wait by spinning only. */
+RONDO_API rondo_status rondo_world_event_descriptor(rondo_world* world, int64_t check_interval_ns,
+                                                    int* descriptor);
+/* Makes progress. `*armed` is 1 if nothing moved: the descriptor becomes readable as soon as
+ * progress may be possible. 0: something moved, so test the requests instead of polling. Holds
+ * until the next call for this world, its communicators or requests. */
+RONDO_API rondo_status rondo_world_arm(rondo_world* world, int* armed);
+
 /* Ends the job's communication: every wait of every rank fails with RONDO_ABORTED and `reason`. */
 RONDO_API rondo_status rondo_world_abort(rondo_world* world, const char* reason);
 
