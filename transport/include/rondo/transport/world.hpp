@@ -267,7 +267,8 @@ class RONDO_TRANSPORT_API World {
   ///   or change it. It is the same one in every call.
   /// - **Cost.** Three descriptors, and a thread that sleeps while nobody wakes this rank. Both
   ///   begin with the first call. A wake-up by a rank of this node goes through that thread, so
-  ///   it takes longer than one of wait(), which remains the fastest way.
+  ///   4 bytes between two processes that sleep took 23 to 24 us on a computer of two cores, where
+  ///   wait() took 6 to 11. The thread is woken when this rank sleeps in wait(), too.
   /// - **Lost peers.** Who has died wakes nobody. While the descriptor is armed it also becomes
   ///   readable after `check_interval`, so that test() can look for lost peers; 0: never, and then
   ///   the program calls test() now and then by itself. Deadlines hold for waits only.
