@@ -112,7 +112,7 @@ int WorldCore::event_descriptor(std::chrono::nanoseconds check_interval) {
         "World::event_descriptor(): check_interval is negative; 0 turns the checks off");
   }
   if (!may_sleep()) {
-    throw std::logic_error(
+    throw std::invalid_argument(
         "World::event_descriptor(): with Waiting::spin nobody wakes this rank; join the World with "
         "another WorldOptions::waiting on all ranks");
   }
@@ -123,7 +123,7 @@ int WorldCore::event_descriptor(std::chrono::nanoseconds check_interval) {
 
 bool WorldCore::arm() {
   if (event_descriptor_) return event_descriptor_->arm();
-  throw std::logic_error("World::arm(): ask for World::event_descriptor() first");
+  throw std::invalid_argument("World::arm(): ask for World::event_descriptor() first");
 }
 
 // A divergence may be about a communicator that this rank has not made yet, so it is also kept.

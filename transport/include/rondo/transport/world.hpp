@@ -272,9 +272,8 @@ class RONDO_TRANSPORT_API World {
   /// - **Lost peers.** Who has died wakes nobody. While the descriptor is armed it also becomes
   ///   readable after `check_interval`, so that test() can look for lost peers; 0: never, and then
   ///   the program calls test() now and then by itself. Deadlines hold for waits only.
-  /// - **Errors.** std::logic_error under Waiting::spin, where ranks do not wake each other;
-  ///   std::invalid_argument for a negative interval; std::system_error without descriptors or
-  ///   threads.
+  /// - **Errors.** std::invalid_argument under Waiting::spin, where ranks do not wake each other,
+  ///   and for a negative interval; std::system_error without descriptors or threads.
   [[nodiscard]] int event_descriptor(
       std::chrono::nanoseconds check_interval = std::chrono::milliseconds(50));
 
@@ -285,7 +284,7 @@ class RONDO_TRANSPORT_API World {
   ///
   /// Holds until the next call of this World, its communicators or requests, whichever it is: test
   /// and post before arm(), not between arm() and poll(). The descriptor may also be readable for
-  /// nothing. Throws std::logic_error if event_descriptor() was not called before.
+  /// nothing. Throws std::invalid_argument if event_descriptor() was not called before.
   [[nodiscard]] bool arm();
 
   /// Ends the job's communication: every wait of every rank fails with Errc::aborted and
