@@ -143,7 +143,7 @@ TYPED_TEST(PatternTest, FindsSpoiledElementsWrong) {
   std::vector<TypeParam> data(1000);
   spoil<TypeParam>(data);
   EXPECT_EQ(Pattern<TypeParam>::moved(5).count_wrong(data), 1000);
-  EXPECT_EQ(Pattern<TypeParam>::reduced({0, 1, 2}, ReduceOp::sum).count_wrong(data), 1000);
+  EXPECT_EQ(Pattern<TypeParam>::reduced({0, 1, 2}, 3, ReduceOp::sum).count_wrong(data), 1000);
 }
 
 TYPED_TEST(PatternTest, FindsAnotherRanksElementsWrong) {
@@ -165,10 +165,10 @@ TEST(PatternSumTest, AddsUpWhatAllRanksGive) {
   std::vector<float> sum(600, 0.0F);
   std::vector<float> one(600);
   for (const int rank : {0, 2, 4}) {
-    Pattern<float>::given(rank).fill(one);
+    Pattern<float>::given(rank, 5).fill(one);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
   }
-  EXPECT_EQ(Pattern<float>::reduced({0, 2, 4}, ReduceOp::sum).count_wrong(sum), 0);
+  EXPECT_EQ(Pattern<float>::reduced({0, 2, 4}, 5, ReduceOp::sum).count_wrong(sum), 0);
 }
 
 // What a bf16 cannot hold would be wrong by rounding alone.
@@ -176,7 +176,7 @@ TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
   std::vector<int> ranks(1000);
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<std::int64_t> sums(Pattern<std::int64_t>::period);
-  Pattern<std::int64_t>::reduced(ranks, ReduceOp::sum).fill(sums);
+  Pattern<std::int64_t>::reduced(ranks, 1000, ReduceOp::sum).fill(sums);
   for (const std::int64_t sum : sums) EXPECT_LT(sum, 255);
 }
 

@@ -288,8 +288,8 @@ class RandomKillsTest : public testing::TestWithParam<const char*> {
   static void run(const Trial& trial, const std::string& fabric, Outcome& outcome) {
     const SharedReport report;
     const test::MeetingPlace place = test::meet_over_tcp();
-    // libfabric 1.17 crashes in a rank that goes on after its peers have left, when it discards a
-    // long message of one of them: such a rank is killed instead.
+    // Over ofi a rank that goes on after its peers have left may crash in libfabric 1.17 where it
+    // discards what they have sent (seen in 3 of about 37): there a stopped rank is killed instead.
     const bool killed =
         trial.fault == Fault::kill || (trial.fault == Fault::stop && fabric.starts_with("ofi"));
     std::vector<int> survivors;
