@@ -73,8 +73,9 @@ void CommunicatorCore::poison(const Error& error) {
   failure_ = error;
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
   // Members that have sent something, and do not know of the failure yet, need not wait. Not those
-  // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when it
-  // received here what they had sent. A rank that does not know yet that they are gone still may.
+  // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when
+  // it received here what they had sent. A rank that does not know yet that they are gone still
+  // may.
   channel_.discard([this](int rank) { return world_->has_ended(rank); });
   given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
   // First: operations that are given up may wait for what they have posted on this node.
