@@ -36,8 +36,9 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr int steps = 5;
-// 2,000 elements are cut unevenly by 3 ranks; 1 and 3 leave some without a share.
-const std::vector<std::size_t> layer_sizes{40, 3, 0, 2000, 129, 1};
+// 2,000 elements are cut unevenly by 3 ranks; 1 and 3 leave some without a share. The last layer,
+// whose bucket is the first, has no parameters.
+const std::vector<std::size_t> layer_sizes{40, 3, 0, 129, 1, 2000, 0};
 constexpr SynchronousOptions small_buckets{.bucket_bytes = 512, .last_bucket_bytes = 64};
 
 using Make = std::unique_ptr<UpdateScheme> (*)(Replica, std::shared_ptr<Optimizer>,

@@ -61,8 +61,9 @@ std::vector<SharedBucket> plan_shares(std::span<const Layer> layers, const Bucke
 /// The replica, where each rank counts its shares: what ModelSums needs for the gradient's norm.
 Replica counting_shares(const Replica& replica, std::span<const SharedBucket> shares) {
   Replica counting = replica;
-  if (shares.empty() || !shares.front().is_shared()) return counting;
-  counting.slices = {.over = shares.front().bucket.slice};
+  const auto shared = std::ranges::find_if(shares, &SharedBucket::is_shared);
+  if (shared == shares.end()) return counting;
+  counting.slices = {.over = shared->bucket.slice};
   for (const SharedBucket& share : shares) {
     counting.slices.counted.push_back({share.own.offset, share.own.size});
   }
