@@ -85,9 +85,10 @@ class ShardedScheme final : public SchemeBase {
         sums_(counting_, 1) {
     check(options);
     for (std::size_t i = 0; i < shares_.size(); ++i) {
-      const auto& [first, last] =
-          std::pair(shares_[i].bucket.first_layer, shares_[i].bucket.last_layer);
-      std::fill(share_of_.begin() + first, share_of_.begin() + last, i);
+      const Bucket& bucket = shares_[i].bucket;
+      std::ranges::fill(
+          std::span(share_of_).subspan(bucket.first_layer, bucket.last_layer - bucket.first_layer),
+          i);
     }
     if (options.gradient_type == transport::ElementType::bf16) make_room_for_bf16();
   }
