@@ -262,9 +262,8 @@ class RONDO_TRANSPORT_API World {
   ///       poll(...);  // descriptor, and others of the program
   ///     }
   ///
-  /// - **Ownership.** The World's, until it ends: the program only polls it, and does not read,
-  /// close
-  ///   or change it. It is the same one in every call.
+  /// - **Ownership.** The World's, until it ends: the program polls it, and does nothing else with
+  ///   it. It is the same one in every call.
   /// - **Cost.** Three descriptors, and a thread that sleeps while nobody wakes this rank. Both
   ///   begin with the first call. A wake-up by a rank of this node goes through that thread, so
   ///   4 bytes between two processes that sleep took 23 to 24 us on a computer of two cores, where
