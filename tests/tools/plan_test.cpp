@@ -193,7 +193,8 @@ TEST_F(PlanTest, PredictsScaling) {
 }
 
 TEST_F(PlanTest, PredictsEveryScheme) {
-  for (const std::string scheme : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+  for (const std::string scheme :
+       {"synchronous", "sharded", "lazy", "k_step", "hierarchical", "cyclic"}) {
     std::vector<std::string> words = {
         "--scaling", "4:4", "--scheme", scheme, "--flops", "1e12", "--fixed-global-batch"};
     if (scheme == "lazy") words.insert(words.end(), {"--tau", "4"});
@@ -203,6 +204,18 @@ TEST_F(PlanTest, PredictsEveryScheme) {
     EXPECT_EQ(points[0]["global_batch"], 2048);
     EXPECT_GT(points[0]["images_per_second"], 0.0);
   }
+}
+
+TEST_F(PlanTest, PeriodPoliciesNeedTheMeanRound) {
+  const std::vector<std::string> words = {
+      "--scaling", "4:4",   "--scheme",         "k_step", "--flops",
+      "1e12",      "--set", "update.period=16", "--set",  "update.period_policy=adaptive"};
+  std::vector<std::string> with_tau = words;
+  with_tau.insert(with_tau.end(), {"--tau", "8"});
+
+  EXPECT_THAT(plan(words).err, HasSubstr("update.period_policy = \"adaptive\" needs the mean "
+                                         "steps of a round: --tau, or --metrics"));
+  EXPECT_GT(plans(with_tau)[0]["images_per_second"], 0.0);
 }
 
 TEST_F(PlanTest, TakesLinksFromTuning) {

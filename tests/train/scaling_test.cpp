@@ -163,6 +163,16 @@ TEST(ScalingTest, KStepAveragesOnceInAPeriod) {
   expect_near(step(keys, on(4)), end + update + allreduce4(all) / 8);
 }
 
+TEST(ScalingTest, APeriodPolicyHasRoundsOfAMeanLength) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 8;
+  keys.period_policy = "qsr";
+  ScalingOptions options = on(4);
+  options.tau = 20.0;
+  EXPECT_TRUE(has_mean_period(keys));
+  expect_near(step(keys, options), end + update + allreduce4(all) / 20);
+}
+
 TEST(ScalingTest, OverlappedStepsHideAnAverage) {
   Experiment::Update keys = scheme("k_step");
   keys.period = 8;
@@ -329,9 +339,13 @@ TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
                 "{\"event\": \"start\"}\n"
                 "{\"event\": \"window\", \"iterations\": 1, \"tau\": 2}\n"
                 "{\"event\": \"window\", \"iterations\": 2, \"tau\": 3}\n");
+  scratch.write("rounds.jsonl",
+                "{\"event\": \"round\", \"steps\": 1}\n"
+                "{\"event\": \"round\", \"steps\": 4}\n");
   scratch.write("none.jsonl", "{\"event\": \"start\"}\n");
 
   EXPECT_EQ(mean_window(scratch.path() / "metrics.jsonl"), 1.5);
+  EXPECT_EQ(mean_window(scratch.path() / "rounds.jsonl"), 2.5);
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "none.jsonl"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "absent.jsonl"); },

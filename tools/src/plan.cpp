@@ -368,14 +368,17 @@ void read_range(const std::string& text, train::ScalingOptions& options) {
   throw UsageError("--scaling: " + text + " is no range of ranks; write one like 1:4096");
 }
 
-// The mean window of lazy updates depends on the training, so it must be given or have been
+// How long windows and rounds are depends on the training, so their mean must be given or have been
 // measured.
-double tau_of(const PlanRequest& request) {
+double tau_of(const PlanRequest& request, const train::Experiment::Update& update) {
   if (!request.metrics.empty()) return train::mean_window(request.metrics);
   if (request.tau > 0.0) return request.tau;
-  throw UsageError(
-      "--scheme lazy needs the mean iterations of a window: --tau, or --metrics with a run's "
-      "metrics.jsonl");
+  const std::string what =
+      sync::describe_scheme(update.scheme).windows
+          ? "--scheme lazy needs the mean iterations of a window"
+          : fmt::format("update.period_policy = \"{}\" needs the mean steps of a round",
+                        update.period_policy);
+  throw UsageError(what + ": --tau, or --metrics with a run's metrics.jsonl");
 }
 
 train::ScalingOptions scaling_options(const Job& job) {
@@ -389,7 +392,8 @@ train::ScalingOptions scaling_options(const Job& job) {
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
-  if (sync::describe_scheme(job.experiment.update.scheme).windows) options.tau = tau_of(request);
+  const train::Experiment::Update& update = job.experiment.update;
+  if (train::has_mean_period(update)) options.tau = tau_of(request, update);
   return options;
 }
 
@@ -551,11 +555,14 @@ void add_questions(Command& command, PlanRequest& request) {
       .needs(scaling)
       .excludes(per_rank);
   const Option tau =
-      command.option("--tau", request.tau, "lazy: iterations of a window, on average")
+      command
+          .option(
+              "--tau", request.tau,
+              "lazy: iterations of a window, on average; with a period policy: steps of a round")
           .range(1.0, 1e6)
           .needs(scaling)
           .value("TAU");
-  command.option("--metrics", request.metrics, "lazy: take tau from a run's metrics.jsonl")
+  command.option("--metrics", request.metrics, "Take tau from a run's metrics.jsonl")
       .needs(scaling)
       .excludes(tau)
       .value("FILE");

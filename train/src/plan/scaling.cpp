@@ -227,37 +227,46 @@ double averaged_elements(const SchemeJob& job) {
 
 // What is left of the average of all ranks by the local steps that overlap with it: those that are
 // asked for, but no more than there are until the next average.
-double global_average_seconds(const SchemeJob& job, std::int64_t until_next) {
+double global_average_seconds(const SchemeJob& job, double until_next) {
   const double average = allreduce_seconds(job, averaged_elements(job), job.ranks);
-  const auto steps = static_cast<double>(std::min(job.update.overlap_steps, until_next));
+  const double steps = std::min(static_cast<double>(job.update.overlap_steps), until_next);
   return std::max(0.0, average - steps * (job.backward.end + job.update_seconds));
 }
 
-// Nothing is reduced within a period.
+// Steps of a round: the mean, where a policy chooses them.
+double period_of(const SchemeJob& job) {
+  return has_mean_period(job.update) ? job.options.tau : static_cast<double>(job.update.period);
+}
+
+// Nothing is reduced within a period. The adaptive policy sums a loss at its end: 8 bytes.
 double k_step_seconds(const SchemeJob& job) {
-  const double average = global_average_seconds(job, job.update.period);
-  return job.backward.end + job.update_seconds + average / static_cast<double>(job.update.period);
+  const double period = period_of(job);
+  double averages = global_average_seconds(job, period);
+  if (job.update.period_policy == "adaptive") averages += allreduce_seconds(job, 2.0, job.ranks);
+  return job.backward.end + job.update_seconds + averages / period;
 }
 
 double hierarchical_seconds(const SchemeJob& job) {
   const double elements = averaged_elements(job);
-  double averages = global_average_seconds(job, job.update.local_period);
-  std::int64_t period = job.update.local_period;
+  const double round = period_of(job);
+  auto period = static_cast<double>(job.update.local_period);
+  double averages = global_average_seconds(job, std::min(period, round));
+  if (job.update.period_policy == "adaptive") averages += allreduce_seconds(job, 2.0, job.ranks);
   double ranks_averaged = static_cast<double>(
       job.update.group > 0 ? job.update.group : std::int64_t{job.options.ranks_per_node});
   // The averages of a level on which no slower one falls.
-  const auto add_level = [&](std::int64_t slower) {
-    const auto times = static_cast<double>(job.update.period / period - job.update.period / slower);
+  const auto add_level = [&](double slower) {
+    const double times = std::max(0.0, round / period - round / slower);
     const int ranks = static_cast<int>(std::min(ranks_averaged, static_cast<double>(job.ranks)));
     averages += times * allreduce_seconds(job, elements, ranks);
   };
   for (const auto& [slower, ranks] : job.update.levels) {
-    add_level(slower);
-    period = slower;
+    add_level(static_cast<double>(slower));
+    period = static_cast<double>(slower);
     ranks_averaged = ranks;
   }
-  add_level(job.update.period);
-  return job.backward.end + job.update_seconds + averages / static_cast<double>(job.update.period);
+  add_level(round);
+  return job.backward.end + job.update_seconds + averages / round;
 }
 
 // All that the token's way takes in a round: inside a node a number, to the next one the store.
@@ -314,6 +323,10 @@ double step_seconds(const SchemeJob& job) {
 
 }  // namespace
 
+bool has_mean_period(const Experiment::Update& update) {
+  return sync::describe_scheme(update.scheme).windows || update.period_policy != "constant";
+}
+
 double mean_window(const std::filesystem::path& metrics) {
   std::ifstream file(metrics);
   if (!file) throw std::runtime_error(metrics.string() + ": cannot be read");
@@ -321,13 +334,16 @@ double mean_window(const std::filesystem::path& metrics) {
   double windows = 0.0;
   for (std::string line; std::getline(file, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object() || event.value("event", "") != "window") continue;
-    iterations += event.value("iterations", 0.0);
+    if (!event.is_object()) continue;
+    const std::string kind = event.value("event", "");
+    if (kind != "window" && kind != "round") continue;
+    iterations += event.value(kind == "window" ? "iterations" : "steps", 0.0);
     windows += 1.0;
   }
   if (iterations < 1.0) {
     throw std::runtime_error(metrics.string() +
-                             ": has no windows; it must be of a run with the lazy scheme");
+                             ": has no windows or rounds; it must be of a run with the scheme "
+                             "lazy, k_step or hierarchical");
   }
   return iterations / windows;
 }

@@ -30,7 +30,8 @@ namespace rondo::train {
 //                   the probe (the last lazy convolution's weights; under update.controller =
 //                   "every_layer" those of all; not for tau = 1), from when its gradients are
 //                   final, and then one of all lazy layers
-//     k_step        E + U + A(M, P) / period
+//     k_step        E + U + A(M, P) / period, where the period is tau if update.period_policy
+//                   chooses it; what is hidden by update.overlap_steps is left out
 //     hierarchical  E + U + (sum_i n_i A(M, g_i) + A(M, P)) / period over the levels: one of
 //                   local_period and its averaging group, and those of update.levels. The level of
 //                   period k below one of k', or below the last, averages
@@ -63,7 +64,9 @@ struct ScalingOptions {
   LinkCost fabric = {};
   LinkCost node = {};
   int ranks_per_node = 1;
-  double tau = 1.0;            ///< lazy: mean iterations of a window, at most update.max_interval
+  /// Of schemes with has_mean_period(): mean iterations of a window (lazy, at most
+  /// update.max_interval), or steps of a round.
+  double tau = 1.0;
   int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
   /// Of gradients as ranks send them: bf16 counts as half as many elements.
   tensor::DataType gradient_type = tensor::DataType::f32;
@@ -91,8 +94,13 @@ struct ScalingPoint {
     const Model& model, const Experiment::Update& update, const ScalingOptions& options,
     const ComputeCosts& costs);
 
-/// The mean length of the windows of a run, in iterations, from its metrics.jsonl. Throws
-/// std::runtime_error that names the file where it cannot be read or has no window.
+/// Does the training decide how often the scheme exchanges, so that its prediction needs
+/// ScalingOptions::tau? Lazy, and k_step and hierarchical with a period policy other than
+/// "constant".
+[[nodiscard]] RONDO_TRAIN_API bool has_mean_period(const Experiment::Update& update);
+
+/// The mean length of the windows or rounds of a run, in iterations, from its metrics.jsonl. Throws
+/// std::runtime_error that names the file where it cannot be read or has neither.
 [[nodiscard]] RONDO_TRAIN_API double mean_window(const std::filesystem::path& metrics);
 
 /// The samples of a rank at each number of ranks, whose work is asked of the costs. Throws as
