@@ -52,8 +52,9 @@ TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
 }
 
 TEST(AlgorithmTableTest, PrintsWhatItParsed) {
-  for (const char* text : {"ring:0-max", "rd:0-max", "rd:0-100;ring:100-2m;rd:2m-1g;ring:1g-max",
-                           "ring:0-1;rd:1-1025;ring:1025-max"}) {
+  for (const char* text :
+       {"ring:0-max", "rd:0-max", "rd:0-100;ring:100-2m;rd:2m-1g;ring:1g-max",
+        "ring:0-1;rd:1-1025;ring:1025-max", "flat-rd:0-1k;rd:1k-2k;flat-ring:2k-max"}) {
     EXPECT_EQ(AlgorithmTable::parse(text).print(), text);
   }
 }
@@ -65,6 +66,18 @@ TEST(AlgorithmTableTest, ChoosesByTheRangeThatHoldsTheBytes) {
   EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
   EXPECT_EQ(table.pick((1U << 20U) - 1), AllreduceAlgorithm::doubling);
   EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
+}
+
+TEST(AlgorithmTableTest, KeepsFlatWhatItSays) {
+  const AlgorithmTable table = AlgorithmTable::parse("flat-rd:0-1k;rd:1k-1m;flat-ring:1m-max");
+
+  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::doubling);
+  EXPECT_TRUE(table.is_flat(1023));
+  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
+  EXPECT_FALSE(table.is_flat(1024));
+  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
+  EXPECT_TRUE(table.is_flat(1U << 20U));
+  EXPECT_FALSE(AlgorithmTable::for_ranks(64).is_flat(0));
 }
 
 struct Wrong {
@@ -88,6 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
     Texts, WrongTableTest,
     testing::Values(Wrong{"", "it ends before max"}, Wrong{"rd:0-16k", "it ends before max"},
                     Wrong{"tree:0-max", "no algorithm \"tree\""},
+                    Wrong{"flat-tree:0-max", "no algorithm \"flat-tree\""},
+                    Wrong{"flat:0-max", "no algorithm \"flat\""},
                     Wrong{"rd:0-16k;ring:17k-max", "must begin at 16k"},
                     Wrong{"rd:1-max", "must begin at 0"}, Wrong{"rd:0-0;ring:0-max", "is empty"},
                     Wrong{"rd:0-16q;ring:16q-max", "\"16q\" is not a number of bytes"},

@@ -99,8 +99,12 @@ struct Tuning {
 // Makes a World whose allreduce between nodes follows `table`. Collective.
 using OpenWorld = std::function<transport::World(const std::string& table)>;
 
-// In the order in which they are good for ever larger sizes.
-constexpr const char* measured_algorithms[] = {"rd", "ring"};
+// In the order in which they are good for ever larger sizes. Flat ones differ from the others only
+// where a node has several ranks.
+std::vector<const char*> measured_algorithms(const Tuning& tuning) {
+  if (tuning.ranks == tuning.nodes) return {"rd", "ring"};
+  return {"flat-rd", "rd", "ring", "flat-ring"};
+}
 
 const OperationKind& kind_of(std::string_view name) {
   return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
@@ -174,7 +178,7 @@ Tuning tune(const OpenWorld& open, int iterations) {
   measure_level(*world, "fabric", iterations, tuning);
   // On one node there is nothing to choose.
   if (tuning.nodes == 1) return tuning;
-  for (const char* algorithm : measured_algorithms) {
+  for (const char* algorithm : measured_algorithms(tuning)) {
     // The old World has to agree on the next one's port before it ends.
     NextBootstrap next(*world);
     world.reset();

@@ -26,14 +26,15 @@ std::string quoted(std::string_view part) { return "\"" + std::string(part) + "\
 
 /// By AllreduceAlgorithm.
 constexpr std::array<std::string_view, 2> names = {"rd", "ring"};
+/// Before a name: between all ranks.
+constexpr std::string_view flat_prefix = "flat-";
 
 AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
-  const auto found = std::ranges::find(names, name);
+  std::string_view algorithm = name;
+  if (name.starts_with(flat_prefix)) algorithm.remove_prefix(flat_prefix.size());
+  const auto found = std::ranges::find(names, algorithm);
   if (found != names.end()) return static_cast<AllreduceAlgorithm>(found - names.begin());
-  std::string known;
-  for (const std::string_view each : names)
-    known += (known.empty() ? "" : " and ") + std::string(each);
-  reject(text, "no algorithm " + quoted(name) + ", there are " + known);
+  reject(text, "no algorithm " + quoted(name) + ", there are rd, ring, flat-rd and flat-ring");
 }
 
 // 0: no such suffix.
@@ -71,8 +72,8 @@ std::string print_bytes(std::size_t bytes) {
 }  // namespace
 
 AlgorithmTable::AlgorithmTable() noexcept
-    : ranges_{{{AllreduceAlgorithm::doubling, std::size_t{16} << 10U},
-               {AllreduceAlgorithm::ring, max_bytes}}},
+    : ranges_{{{.algorithm = AllreduceAlgorithm::doubling, .end = std::size_t{16} << 10U},
+               {.algorithm = AllreduceAlgorithm::ring, .end = max_bytes}}},
       count_(2) {}
 
 // What costs the time of one message's latency: bytes on the wire. TCP between two network
@@ -106,18 +107,19 @@ AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   while (begin != max_bytes) {
     const std::string_view part = rest.substr(0, rest.find(';'));
     const std::size_t colon = part.find(':');
-    const std::size_t dash = part.find('-');
-    if (colon == std::string_view::npos || dash == std::string_view::npos || dash < colon) {
+    const std::size_t dash = part.find('-', std::min(part.size(), colon));
+    if (colon == std::string_view::npos || dash == std::string_view::npos) {
       reject(text, part.empty() ? "it ends before max" : quoted(part) + " is not NAME:FROM-TO");
     }
-    const AllreduceAlgorithm algorithm = algorithm_of(part.substr(0, colon), text);
+    const std::string_view name = part.substr(0, colon);
+    const AllreduceAlgorithm algorithm = algorithm_of(name, text);
     const std::string_view from = part.substr(colon + 1, dash - colon - 1);
     const std::size_t end = bytes_of(part.substr(dash + 1), text);
     if (bytes_of(from, text) != begin) {
       reject(text, quoted(part) + " must begin at " + print_bytes(begin));
     }
     if (end <= begin) reject(text, quoted(part) + " is empty");
-    table.add({algorithm, end}, text);
+    table.add({.algorithm = algorithm, .flat = name.starts_with(flat_prefix), .end = end}, text);
     begin = end;
     rest = rest.substr(std::min(rest.size(), part.size() + 1));
   }
@@ -138,6 +140,7 @@ std::string AlgorithmTable::print() const {
   for (std::size_t i = 0; i < count_; ++i) {
     const Range& range = ranges_[i];
     if (i > 0) text += ";";
+    if (range.flat) text += flat_prefix;
     text += names[static_cast<std::size_t>(range.algorithm)];
     text += ":";
     text += print_bytes(begin);
@@ -149,9 +152,15 @@ std::string AlgorithmTable::print() const {
 }
 
 AllreduceAlgorithm AlgorithmTable::pick(std::size_t bytes) const noexcept {
+  return range_of(bytes).algorithm;
+}
+
+bool AlgorithmTable::is_flat(std::size_t bytes) const noexcept { return range_of(bytes).flat; }
+
+const AlgorithmTable::Range& AlgorithmTable::range_of(std::size_t bytes) const noexcept {
   std::size_t i = 0;
   while (i + 1 < count_ && bytes >= ranges_[i].end) ++i;
-  return ranges_[i].algorithm;
+  return ranges_[i];
 }
 
 }  // namespace rondo::transport

@@ -28,7 +28,7 @@ class Channel;
 class Team;
 struct Hierarchy;
 
-/// How an allreduce runs over links. Their names in a table of sizes are in algorithms.cpp.
+/// How an allreduce runs over links.
 enum class AllreduceAlgorithm : std::uint8_t {
   doubling,  ///< "rd": recursive doubling; few messages
   ring,      ///< "ring": few bytes
@@ -38,6 +38,10 @@ enum class AllreduceAlgorithm : std::uint8_t {
 ///
 /// As text, "rd:0-16k;ring:16k-max": from the first number of bytes on, up to below the second.
 /// Numbers end in k, m or g for powers of 1024; the ranges follow each other from 0 to max.
+///
+/// Where nodes have several ranks, the node's ranks reduce first, and the algorithm runs between
+/// nodes. "flat-rd" and "flat-ring" run it between all ranks instead, and keep the other
+/// collectives of so many bytes flat as well.
 class AlgorithmTable {
  public:
   /// "rd:0-16k;ring:16k-max".
@@ -51,13 +55,18 @@ class AlgorithmTable {
   [[nodiscard]] std::string print() const;
 
   [[nodiscard]] AllreduceAlgorithm pick(std::size_t bytes) const noexcept;
+  /// Do all ranks talk over links, whichever nodes they are on?
+  [[nodiscard]] bool is_flat(std::size_t bytes) const noexcept;
 
  private:
   static constexpr std::size_t most_ranges = 8;
   struct Range {
     AllreduceAlgorithm algorithm = AllreduceAlgorithm::ring;
+    bool flat = false;
     std::size_t end = 0;  // bytes; the largest number for the last range
   };
+
+  [[nodiscard]] const Range& range_of(std::size_t bytes) const noexcept;
 
   void add(Range range, std::string_view text);
 

@@ -165,9 +165,11 @@ class SharesCut {
   return group.allreduce_table.pick(bytes) == AllreduceAlgorithm::doubling;
 }
 
-/// Does some node have several of the group's members?
-[[nodiscard]] inline bool shares_nodes(const Group& group) noexcept {
-  return group.levels != nullptr && group.levels->shares_nodes;
+/// Does some node have several of the group's members, and does the group's table not keep
+/// collectives of so many bytes flat?
+[[nodiscard]] inline bool is_hierarchical(const Group& group, std::size_t bytes) noexcept {
+  return group.levels != nullptr && group.levels->shares_nodes &&
+         !group.allreduce_table.is_flat(bytes);
 }
 
 /// The stages of a hierarchical operation, block by block: operations on the node (before), an

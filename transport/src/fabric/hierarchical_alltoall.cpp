@@ -124,7 +124,8 @@ Request HierarchicalAlltoall::post_after(Group& group, const Posted& posted, std
 }
 
 bool suits(const Group& group, const Posted& posted) {
-  return posted.fingerprint.collective == shm::Collective::alltoall && shares_nodes(group) &&
+  return posted.fingerprint.collective == shm::Collective::alltoall &&
+         is_hierarchical(group, posted.input.bytes()) &&
          group.levels->most_members * posted.row_bytes_each <= most_parts_bytes;
 }
 

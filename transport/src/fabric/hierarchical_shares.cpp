@@ -466,9 +466,10 @@ void HierarchicalReduceScatter::finish(Group& group, const Posted& posted, std::
 
 template <Collective collective>
 bool suits(const Group& group, const Posted& posted) {
-  if (posted.fingerprint.collective != collective || !shares_nodes(group)) return false;
+  if (posted.fingerprint.collective != collective) return false;
   const std::size_t bytes =
       collective == Collective::allgather ? posted.output.bytes() : posted.input.bytes();
+  if (!is_hierarchical(group, bytes)) return false;
   return posted.input.rows <= 1 || !group.levels->consecutive || is_short(group, bytes);
 }
 

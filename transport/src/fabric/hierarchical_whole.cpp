@@ -257,7 +257,8 @@ class HierarchicalBarrier final : public HierarchicalOperation {
 
 template <Collective collective>
 bool suits(const Group& group, const Posted& posted) {
-  return posted.fingerprint.collective == collective && shares_nodes(group);
+  return posted.fingerprint.collective == collective &&
+         is_hierarchical(group, posted.input.bytes());
 }
 
 }  // namespace

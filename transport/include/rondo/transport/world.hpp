@@ -136,7 +136,8 @@ struct FabricOptions {
   std::chrono::nanoseconds injected_latency{0};
   double injected_bytes_per_second = 0;  ///< 0: as fast as it goes
   /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: by the
-  /// number of ranks.
+  /// number of ranks. "flat-rd" and "flat-ring" leave out the operations on each node, for
+  /// collectives of so many bytes of every kind.
   std::string allreduce = {};
 };
 
