@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 #include <string>
 #include <system_error>
@@ -32,9 +34,45 @@ constexpr std::size_t address_space = std::size_t{64} << 40U;
               "shared memory: " + what + ": " + std::generic_category().message(number));
 }
 
+std::size_t whole_pages(std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  return (bytes + page - 1) / page * page;
+}
+
 std::size_t machine_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Segments begin at different places of a range of 256 MiB, because ranks have their buffers at the
+// same offsets of their segments. AMD's processors guess the way of the first-level cache in which
+// a line lies by a hash of bits 12 to 27 of its address (Lipp, Hadzic, Schwarz, Perais, Maurice,
+// Gruss, "Take A Way", AsiaCCS 2020). Two lines of the same hash evict each other: a loop over two
+// buffers that are a multiple of 256 MiB apart took 8 times as long on Zen 4. Steps of 2 MiB, so
+// that huge pages fit.
+constexpr std::size_t place_bytes = std::size_t{2} << 20U;
+constexpr std::size_t places = 128;
+
+std::byte* map_addresses(std::byte* at, std::size_t bytes, int protection, int flags, int memory) {
+  void* const address = ::mmap(at, bytes, protection, flags | MAP_NORESERVE, memory, 0);
+  if (address == MAP_FAILED) {
+    throw_out_of_memory("cannot reserve " + std::to_string(bytes >> 20U) + " MiB of addresses",
+                        errno);
+  }
+  return static_cast<std::byte*>(address);
+}
+
+// Whole pages of addresses for the next segment, at its place; nobody may touch them yet.
+std::byte* reserve_addresses(std::size_t bytes) {
+  static std::atomic<std::size_t> segments{0};
+  const std::size_t place = segments.fetch_add(1, std::memory_order_relaxed) % places * place_bytes;
+  constexpr std::size_t range = places * place_bytes;
+  std::byte* const all =
+      map_addresses(nullptr, bytes + range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  const std::size_t before = (place - reinterpret_cast<std::uintptr_t>(all)) % range;
+  if (before > 0) ::munmap(all, before);
+  ::munmap(all + before + bytes, range - before);
+  return all + before;
 }
 
 bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
@@ -57,14 +95,10 @@ Segment Segment::map(Descriptor memory, std::size_t reserved_bytes) {
 
 // Addresses cost nothing (MAP_NORESERVE), so as many are mapped at once as may ever be needed.
 Segment::Segment(Descriptor memory, std::size_t reserved_bytes)
-    : memory_(std::move(memory)), reserved_(reserved_bytes) {
-  void* address = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                         memory_.get(), 0);
-  if (address == MAP_FAILED) {
-    throw_out_of_memory("cannot reserve " + std::to_string(reserved_ >> 20U) + " MiB of addresses",
-                        errno);
-  }
-  base_ = static_cast<std::byte*>(address);
+    : memory_(std::move(memory)), reserved_(whole_pages(reserved_bytes)) {
+  std::byte* const addresses = reserve_addresses(reserved_);
+  base_ = map_addresses(addresses, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                        memory_.get());
   // A core dump of a trainer would otherwise hold every peer's arena.
   ::madvise(base_, reserved_, MADV_DONTDUMP);
 }
@@ -106,8 +140,7 @@ void Segment::grow(std::size_t bytes) {
 }
 
 std::uint64_t append(Segment& segment, std::size_t bytes) {
-  constexpr std::size_t page = 4096;
-  const std::size_t offset = (segment.size() + page - 1) / page * page;
+  const std::size_t offset = whole_pages(segment.size());
   segment.grow(offset + bytes);
   return offset;
 }
