@@ -189,11 +189,20 @@ T* typed(std::byte* bytes) {
   return reinterpret_cast<T*>(bytes);
 }
 
+// Does it pay to ask for lines before they are stored to? It does on Intel's processors. On a Zen 4
+// it made reductions of 1 to 64 MiB 8 to 23 % slower.
+#if defined(__x86_64__)
+const bool asks_ahead = __builtin_cpu_is("intel") != 0;
+#else
+constexpr bool asks_ahead = true;
+#endif
+
 // Asks for the lines of a peer's buffer in a state that can be written. A line that is read first
 // and stored to later crosses between the cores once for its data and once more for the right to
 // change it; with the request ahead, once.
 template <typename T>
 void prefetch_to_write(const T* first) {
+  if (!asks_ahead) return;
   for (std::size_t i = 0; i < block_bytes; i += line_bytes) {
     __builtin_prefetch(first + (prefetch_bytes + i) / sizeof(T), 1, 3);
   }
