@@ -40,6 +40,14 @@ Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
   return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
 }
 
+// Two ranks reduce 4 KiB twice as fast by the direct protocol, and no slower by the staged one.
+// More ranks gain nothing by another synchronisation.
+Protocol protocol_of_allreduce(std::size_t bytes, const WorldOptions& options, std::size_t ranks) {
+  constexpr std::size_t most_of_two = 2048;
+  if (ranks == 2 && bytes > most_of_two) return Protocol::staged;
+  return protocol_for(bytes, options);
+}
+
 // A number for the rows and shares, so that ranks notice when theirs differ. 0: one row, equal
 // shares.
 std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
@@ -170,11 +178,13 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
   check_op(in.type, op, "allreduce");
   check_equal(in, out, "allreduce");
   check_apart(in, as_const_block(out), 0, "allreduce");
-  return take_record(in, out,
-                     {.collective = shm::Collective::allreduce,
-                      .type = in.type,
-                      .op = op,
-                      .count = in.bytes() / size_of(in.type)});
+  OperationRecord& record = take_record(in, out,
+                                        {.collective = shm::Collective::allreduce,
+                                         .type = in.type,
+                                         .op = op,
+                                         .count = in.bytes() / size_of(in.type)});
+  record.protocol = protocol_of_allreduce(in.bytes(), world_->options(), group_.count());
+  return record;
 }
 
 // Packed into one array of the arena, which is reduced in place. Ranks compare the lengths.
@@ -202,7 +212,7 @@ OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arra
   }
   record.posted.output = {record.coalesced->data(), type, 1, bytes, bytes};
   record.posted.input = as_const_block(record.posted.output);
-  record.protocol = protocol_for(bytes, world_->options());
+  record.protocol = protocol_of_allreduce(bytes, world_->options(), group_.count());
   return record;
 }
 

@@ -151,7 +151,8 @@ struct WorldOptions {
   /// Request::wait(), wait_for() or the destructor of a pending Request. It must not throw, and of
   /// this World, its communicators and requests it may call World::abort() only.
   std::function<void(const Stall&)> on_stall = {};
-  std::size_t small_bytes = 4096;  ///< up to here everyone reads all; at most 4096
+  std::size_t small_bytes = 4096;  ///< up to here everyone reads all; at most 4096, and 2048 in an
+                                   ///< allreduce of two ranks
   Team* team = nullptr;            ///< lent; must outlive the World
   FabricOptions fabric = {};
   /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
