@@ -21,4 +21,11 @@ namespace rondo::test {
   };
 }
 
+/// Those, and one node before them.
+[[nodiscard]] inline std::vector<Backend> all_backends() {
+  std::vector<Backend> all = node_backends();
+  all.insert(all.begin(), Backend::shm);
+  return all;
+}
+
 }  // namespace rondo::test

@@ -165,13 +165,7 @@ TEST_P(EventDescriptorTest, WakesALoopWhenARankAborts) {
   });
 }
 
-std::vector<Backend> all_backends() {
-  std::vector<Backend> all = test::node_backends();
-  all.insert(all.begin(), Backend::shm);
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Links, EventDescriptorTest, testing::ValuesIn(all_backends()),
+INSTANTIATE_TEST_SUITE_P(Links, EventDescriptorTest, testing::ValuesIn(test::all_backends()),
                          [](const auto& backend) { return test::name_of(backend.param); });
 
 TEST(EventDescriptorProcessTest, LosesNoWakeUpIn10000Exchanges) {

@@ -46,12 +46,6 @@ WorldOptions short_deadline() {
   return options;
 }
 
-std::vector<Backend> all_backends() {
-  std::vector<Backend> all = test::node_backends();
-  all.insert(all.begin(), Backend::shm);
-  return all;
-}
-
 class AnyFailureTest : public testing::TestWithParam<Backend> {
  protected:
   test::World world(int ranks) const { return {GetParam(), ranks}; }
@@ -187,7 +181,7 @@ TEST_P(AnyFailureTest, MemoryIsItsOwnersAgainAfterAFailure) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, AnyFailureTest, testing::ValuesIn(all_backends()),
+INSTANTIATE_TEST_SUITE_P(Ways, AnyFailureTest, testing::ValuesIn(test::all_backends()),
                          [](const auto& test) { return std::string(test::name_of(test.param)); });
 
 TEST(FailureTest, NoticesOtherOperationsTypesReductionsAndRoots) {

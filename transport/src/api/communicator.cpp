@@ -1,11 +1,14 @@
 // Communicator and the handles that its operations return, Request and Plan: a thin layer over
 // CommunicatorCore, where everything happens. A handle refers to a record in the core's pool.
+//
+// Every call holds the World's lock, which lets in one thread at a time (WorldLock).
 
 #include <rondo/transport/communicator.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -27,10 +30,12 @@ int Communicator::rank() const noexcept { return core_->group().rank; }
 int Communicator::size() const noexcept { return core_->group().size(); }
 
 Communicator Communicator::split(int color, int key) {
+  const std::lock_guard entry(core_->world().lock());
   return Communicator(core_->split(color, key));
 }
 
 std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
+  const std::lock_guard entry(core_->world().lock());
   std::shared_ptr<CommunicatorCore> part = core_->split(color, key);
   if (part == nullptr) return std::nullopt;
   return Communicator(std::move(part));
@@ -38,102 +43,132 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 
 Communicator Communicator::dup() { return split(0, rank()); }
 
-Request Communicator::barrier() { return core_->post(core_->prepare_barrier()); }
+Request Communicator::barrier() {
+  const std::lock_guard entry(core_->world().lock());
+  return core_->post(core_->prepare_barrier());
+}
 
 Request Communicator::allreduce(ConstBlock in, Block out, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_allreduce(in, out, op));
 }
 
 Request Communicator::allreduce_coalesced(std::span<const Block> arrays, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_coalesced(arrays, op));
 }
 
 Request Communicator::reduce(ConstBlock in, Block out, int root, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_reduce(in, out, root, op));
 }
 
 Request Communicator::reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                      std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_reduce_scatter(in, out, op, counts));
 }
 
 Request Communicator::broadcast(Block data, int root) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_broadcast(data, root));
 }
 
 Request Communicator::allgather(ConstBlock in, Block out, std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_allgather(in, out, counts));
 }
 
 Request Communicator::alltoall(ConstBlock in, Block out) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_alltoall(in, out));
 }
 
 Request Communicator::alltoallv(ConstBlock in, std::span<const std::size_t> in_counts, Block out,
                                 std::span<const std::size_t> out_counts) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_alltoallv(in, in_counts, out, out_counts));
 }
 
 Request Communicator::gather(ConstBlock in, Block out, int root,
                              std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_gather(in, out, root, counts));
 }
 
 Request Communicator::scatter(ConstBlock in, Block out, int root,
                               std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_scatter(in, out, root, counts));
 }
 
 Request Communicator::scan(ConstBlock in, Block out, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_scan(in, out, op, false));
 }
 
 Request Communicator::exscan(ConstBlock in, Block out, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post(core_->prepare_scan(in, out, op, true));
 }
 
 // A Plan keeps the record that would be posted as its prototype.
 
 Plan Communicator::plan_allreduce(ConstBlock in, Block out, ReduceOp op) {
+  const std::lock_guard entry(core_->world().lock());
   return {core_, core_->prepare_allreduce(in, out, op)};
 }
 
 Plan Communicator::plan_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                        std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return {core_, core_->prepare_reduce_scatter(in, out, op, counts)};
 }
 
 Plan Communicator::plan_broadcast(Block data, int root) {
+  const std::lock_guard entry(core_->world().lock());
   return {core_, core_->prepare_broadcast(data, root)};
 }
 
 Plan Communicator::plan_allgather(ConstBlock in, Block out, std::span<const std::size_t> counts) {
+  const std::lock_guard entry(core_->world().lock());
   return {core_, core_->prepare_allgather(in, out, counts)};
 }
 
 Plan Communicator::plan_sendrecv(std::span<const Neighbour> neighbours) {
+  const std::lock_guard entry(core_->world().lock());
   return {core_, core_->prepare_sendrecv(neighbours)};
 }
 
 Request Communicator::send(ConstBlock data, int peer, int tag) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->send(data, peer, tag);
 }
 
-Request Communicator::recv(Block data, int peer, int tag) { return core_->recv(data, peer, tag); }
+Request Communicator::recv(Block data, int peer, int tag) {
+  const std::lock_guard entry(core_->world().lock());
+  return core_->recv(data, peer, tag);
+}
 
 Request Communicator::sendrecv(std::span<const Neighbour> neighbours) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->post_parts(core_->prepare_sendrecv(neighbours));
 }
 
 Request Communicator::put_signal(int peer, std::uint64_t value, int tag) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->put_signal(peer, value, tag);
 }
 
 Request Communicator::wait_signal(int peer, std::uint64_t& value, int tag) {
+  const std::lock_guard entry(core_->world().lock());
   return core_->wait_signal(peer, value, tag);
 }
 
-std::vector<Block> Communicator::share(Block mine) { return core_->share(mine); }
+std::vector<Block> Communicator::share(Block mine) {
+  const std::lock_guard entry(core_->world().lock());
+  return core_->share(mine);
+}
 
 Request::Request(std::shared_ptr<CommunicatorCore> core, OperationRecord* record) noexcept
     : core_(std::move(core)), record_(record) {}
@@ -154,6 +189,7 @@ Request::~Request() { release(); }
 
 void Request::release() noexcept {
   if (record_ == nullptr) return;
+  const std::lock_guard entry(core_->world().lock());
   core_->release(*record_);
   record_ = nullptr;
 }
@@ -161,6 +197,7 @@ void Request::release() noexcept {
 // Peers are checked only when progress did not end the operation.
 bool Request::test() {
   if (record_ == nullptr) return true;
+  const std::lock_guard entry(core_->world().lock());
   if (!record_->finished()) {
     core_->world().progress();
     if (!record_->finished()) core_->check_peers(*record_);
@@ -171,21 +208,27 @@ bool Request::test() {
 }
 
 void Request::wait() {
-  if (record_ != nullptr) static_cast<void>(core_->wait(*record_, std::nullopt));
+  if (record_ == nullptr) return;
+  const std::lock_guard entry(core_->world().lock());
+  static_cast<void>(core_->wait(*record_, std::nullopt));
 }
 
 bool Request::wait_for(std::chrono::nanoseconds limit) {
-  return record_ == nullptr || core_->wait(*record_, limit);
+  if (record_ == nullptr) return true;
+  const std::lock_guard entry(core_->world().lock());
+  return core_->wait(*record_, limit);
 }
 
 void Request::cancel() noexcept {
-  if (record_ == nullptr || !core_->cancel(*record_)) return;
-  record_ = nullptr;
+  if (record_ == nullptr) return;
+  const std::lock_guard entry(core_->world().lock());
+  if (core_->cancel(*record_)) record_ = nullptr;
 }
 
 std::error_code Request::status() const noexcept {
-  if (record_ == nullptr || record_->stage != Stage::failed) return {};
-  return core_->failure().value().code();
+  if (record_ == nullptr) return {};
+  const std::lock_guard entry(core_->world().lock());
+  return record_->stage == Stage::failed ? core_->failure().value().code() : std::error_code();
 }
 
 void wait_all(std::span<Request> requests) {
@@ -235,9 +278,14 @@ Plan& Plan::operator=(Plan&& other) noexcept {
 }
 
 Plan::~Plan() {
-  if (prototype_ != nullptr) core_->drop(*prototype_);
+  if (prototype_ == nullptr) return;
+  const std::lock_guard entry(core_->world().lock());
+  core_->drop(*prototype_);
 }
 
-Request Plan::start() { return core_->post_like(*prototype_); }
+Request Plan::start() {
+  const std::lock_guard entry(core_->world().lock());
+  return core_->post_like(*prototype_);
+}
 
 }  // namespace rondo::transport

@@ -4,6 +4,7 @@
 #include <rondo/transport/world.hpp>
 
 #include <chrono>
+#include <mutex>
 #include <utility>
 
 #include <rondo/transport/flight_record.hpp>
@@ -52,25 +53,37 @@ SharedArena& World::arena() noexcept { return core_->arena(); }
 
 AdoptedMemory World::adopt(std::span<std::byte> memory) {
   if (memory.empty()) return {};
+  const std::lock_guard entry(core_->lock());
   return {core_, memory, core_->arena_core().adopt(memory)};
 }
 
+// Other threads are let in between two passes.
 void World::progress() {
-  while (core_->progress()) {
+  bool moved = true;
+  while (moved) {
+    const std::lock_guard entry(core_->lock());
+    moved = core_->progress();
   }
 }
 
 void World::progress(std::chrono::nanoseconds budget) {
   const auto end = std::chrono::steady_clock::now() + budget;
-  while (core_->progress() && std::chrono::steady_clock::now() < end) {
+  bool moved = true;
+  while (moved) {
+    const std::lock_guard entry(core_->lock());
+    moved = core_->progress() && std::chrono::steady_clock::now() < end;
   }
 }
 
 int World::event_descriptor(std::chrono::nanoseconds check_interval) {
+  const std::lock_guard entry(core_->lock());
   return core_->event_descriptor(check_interval);
 }
 
-bool World::arm() { return core_->arm(); }
+bool World::arm() {
+  const std::lock_guard entry(core_->lock());
+  return core_->arm();
+}
 
 void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
 
@@ -80,7 +93,10 @@ void World::dump_flight_record(const std::filesystem::path& path) const {
 
 void World::set_dump_folder(const std::filesystem::path& folder) { core_->set_dump_folder(folder); }
 
-Counters World::counters() const noexcept { return core_->counters(); }
+Counters World::counters() const noexcept {
+  const std::lock_guard entry(core_->lock());
+  return core_->counters();
+}
 
 std::span<const RankInfo> World::ranks() const noexcept { return core_->infos(); }
 

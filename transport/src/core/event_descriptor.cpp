@@ -98,9 +98,7 @@ void EventDescriptor::pass_on_rings() noexcept {
       continue;
     }
     seen = bell;
-    const std::uint64_t one = 1;
-    // It can fail only when the counter is full, and then the descriptor is readable.
-    [[maybe_unused]] const auto written = ::write(rings_.get(), &one, sizeof one);
+    make_readable();
   }
 }
 
@@ -112,15 +110,13 @@ void EventDescriptor::watch(int descriptor) {
 }
 
 bool EventDescriptor::arm() {
-  shm::RankHeader& header = world_->header();
-  armed_ = false;  // so that progress() leaves the mark alone
+  disarm();
   std::uint64_t rings = 0;
   [[maybe_unused]] const auto emptied = ::read(rings_.get(), &rings, sizeof rings);
-  header.asleep.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  world_->begin_sleep();
   std::chrono::nanoseconds slice = interval_;
   if (world_->progress() || has_new_abort() || !arm_link(slice)) {
-    header.asleep.store(0, std::memory_order_relaxed);
+    world_->end_sleep();
     return false;
   }
   set_timer(slice);
@@ -131,7 +127,15 @@ bool EventDescriptor::arm() {
 void EventDescriptor::disarm() noexcept {
   if (!armed_) return;
   armed_ = false;
-  world_->header().asleep.store(0, std::memory_order_relaxed);
+  world_->end_sleep();
+  // The loop is another thread's, and may be polling: it looks, and arms again.
+  if (world_->lock().shared()) make_readable();
+}
+
+void EventDescriptor::make_readable() noexcept {
+  const std::uint64_t one = 1;
+  // It can fail only when the counter is full, and then the descriptor is readable.
+  [[maybe_unused]] const auto written = ::write(rings_.get(), &one, sizeof one);
 }
 
 // Told once: a loop that goes on after an abort would never sleep again.

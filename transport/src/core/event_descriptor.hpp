@@ -35,6 +35,7 @@ class EventDescriptor {
 
  private:
   void pass_on_rings() noexcept;
+  void make_readable() noexcept;
   void watch(int descriptor);
   /// False when something has moved; else `slice` is how long the descriptor may be trusted.
   [[nodiscard]] bool arm_link(std::chrono::nanoseconds& slice);

@@ -6,6 +6,8 @@
 // drained when all members have consumed it. Between nodes there are no slots: see multi_node.cpp.
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -100,8 +102,12 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   world_->add(*this);
 }
 
+// Of the last thread that refers to it, whatever that does.
 CommunicatorCore::~CommunicatorCore() {
+  const std::shared_ptr<WorldCore> world = world_;  // has the lock
+  const std::lock_guard entry(world->lock());
   world_->remove(*this);
+  pool_.clear();
   if (log_ != nullptr) world_->recorder().close_log(*log_);
   if (multi_node_) {
     world_->note_last_collective({.context = context_,

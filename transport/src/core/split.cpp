@@ -185,6 +185,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split(std::optional<int> col
   if (color && *color < 0) {
     throw std::invalid_argument("rondo::transport: split: color is negative");
   }
+  const WorldCore::Split split(*world_);
   const SplitEntry mine = entry_for(*world_, color ? std::int64_t{*color} : no_color, key);
   std::vector<SplitEntry> entries(group_.count());
   allgather_bytes(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries)));

@@ -7,9 +7,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,7 +20,9 @@
 
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
+#include "core/pause_cpu.hpp"
 #include "core/world_core.hpp"
+#include "core/world_lock.hpp"
 #include "shm/control_block.hpp"
 
 namespace rondo::transport {
@@ -41,14 +45,6 @@ constexpr auto unarmed_slice = 100us;
 constexpr std::chrono::nanoseconds grace_of_lost = 200ms;
 constexpr std::chrono::nanoseconds grace_of_left = 2s;
 constexpr int pauses_per_check = 16;
-
-void pause_cpu() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// An operation that is waited for.
 struct Awaited {
@@ -82,7 +78,8 @@ class Wait {
   void put_off_losses() noexcept;
   void rest();
   void sleep();
-  void sleep_on_fabric(std::uint32_t bell);
+  void sleep_on_doorbell(std::uint32_t bell, std::chrono::nanoseconds slice);
+  void sleep_on_fabric(std::uint32_t bell, std::chrono::nanoseconds slice);
   void check();
   void check_aborts();
   void check_failed_peers();
@@ -112,6 +109,7 @@ class Wait {
   std::chrono::nanoseconds limit_;
   bool has_own_limit_;
   bool limit_passed_ = false;  // of its own
+  std::uint64_t moves_seen_;
   Clock::time_point begin_;
   Clock::time_point idle_since_;
   Clock::time_point now_;
@@ -131,6 +129,7 @@ Wait::Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds>
       world_(communicator_->world()),
       limit_(limit.value_or(world_.options().deadline)),
       has_own_limit_(limit.has_value()),
+      moves_seen_(world_.moves()),
       begin_(Clock::now()),
       idle_since_(begin_),
       now_(begin_),
@@ -154,10 +153,13 @@ void Wait::put_off_losses() noexcept {
   }
 }
 
-// While something moves, the wait stays awake; only idle time lets it yield and sleep.
+// While something moves, the wait stays awake; only idle time lets it yield and sleep. It may have
+// been another thread that moved it.
 bool Wait::run() {
   while (!limit_passed_) {
-    const bool moved = world_.progress();
+    world_.progress();
+    const bool moved = world_.moves() != moves_seen_;
+    moves_seen_ = world_.moves();
     note_arrival();
     if (any_finished()) break;
     if (moved) {
@@ -165,6 +167,7 @@ bool Wait::run() {
       put_off_losses();
       // Something may always move that is not what is waited for.
       if (now_ - checked_at_ >= check_interval) check();
+      const WorldLock::Opening others(world_.lock());
       continue;
     }
     rest();
@@ -197,45 +200,49 @@ void Wait::rest() {
   // Always before sleeping: a peer that has ended does not ring.
   if (sleepy || now_ - checked_at_ >= check_interval || now_ - begin_ >= limit_) check();
   if (any_finished() || limit_passed_) return;
-  if (sleepy) {
-    sleep();
-  } else if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
+  if (sleepy) return sleep();
+  const WorldLock::Opening others(world_.lock());
+  if (waiting == Waiting::spin || (waiting == Waiting::automatic && idle < spin)) {
     for (int i = 0; i < pauses_per_check; ++i) pause_cpu();
   } else {
     ::sched_yield();
   }
 }
 
+// The mark comes before everything is read once more: whoever publishes after that read sees it and
+// rings. The doorbell is read first, so no ring is missed, nor one of this rank's other threads,
+// which are let in for as long as this one sleeps.
 void Wait::sleep() {
-  shm::RankHeader& header = world_.header();
-  // Marked before everything is read once more, with a full fence between: whoever publishes
-  // after that read sees the mark and rings. The doorbell is read first, so no ring is missed.
-  header.asleep.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::uint32_t bell = header.doorbell.load(std::memory_order_acquire);
-  if (!world_.progress() && !any_finished() && !world_.aborted()) {
-    const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
-    if (world_.fabric() == nullptr) {
-      shm::futex_wait(header.doorbell, bell, std::min<std::chrono::nanoseconds>(sleep_slice, left));
-    } else {
-      sleep_on_fabric(bell);
-    }
+  const WorldCore::Sleeper asleep(world_);
+  const std::uint32_t bell = world_.header().doorbell.load(std::memory_order_acquire);
+  if (world_.progress() || any_finished() || world_.aborted()) return;
+  const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
+  const auto slice = std::min<std::chrono::nanoseconds>(sleep_slice, left);
+  if (world_.fabric() == nullptr || world_.watches_fabric()) {
+    sleep_on_doorbell(bell, slice);
+  } else {
+    sleep_on_fabric(bell, std::min<std::chrono::nanoseconds>(fabric_slice, slice));
   }
-  header.asleep.store(0, std::memory_order_relaxed);
+}
+
+void Wait::sleep_on_doorbell(std::uint32_t bell, std::chrono::nanoseconds slice) {
+  const WorldLock::Opening others(world_.lock());
+  shm::futex_wait(world_.header().doorbell, bell, slice);
 }
 
 // Peers of the node ring the doorbell, those of others the fabric's descriptor. Where there are
 // both, the doorbell is slept on and the fabric looked at soon.
-void Wait::sleep_on_fabric(std::uint32_t bell) {
+void Wait::sleep_on_fabric(std::uint32_t bell, std::chrono::nanoseconds slice) {
   std::optional<int> descriptor;
   if (!world_.shares_its_node()) descriptor = world_.fabric()->arm();
-  if (descriptor) {
-    pollfd entry{.fd = *descriptor, .events = POLLIN, .revents = 0};
-    const timespec slice{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(fabric_slice).count()};
-    ::ppoll(&entry, 1, &slice, nullptr);
-  } else {
-    shm::futex_wait(world_.header().doorbell, bell, unarmed_slice);
-  }
+  if (!descriptor) return sleep_on_doorbell(bell, unarmed_slice);
+  const WorldCore::FabricWatch watch(world_);
+  // Other threads of this rank ring by a descriptor, too: its poll() knows nothing of the doorbell.
+  std::array<pollfd, 2> entries{pollfd{.fd = *descriptor, .events = POLLIN, .revents = 0},
+                                pollfd{.fd = watch.rings(), .events = POLLIN, .revents = 0}};
+  const timespec timeout{.tv_sec = 0, .tv_nsec = slice.count()};
+  const WorldLock::Opening others(world_.lock());
+  ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
 }
 
 // A finished operation is never late.
@@ -460,6 +467,7 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
     if (request.record_ != nullptr) all.push_back({request.core_.get(), request.record_});
   }
   if (all.empty()) return std::nullopt;
+  const std::lock_guard entry(all.front().communicator->world().lock());
   Wait wait(all, limit);
   try {
     if (!wait.run()) return std::nullopt;

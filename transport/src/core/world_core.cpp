@@ -6,6 +6,8 @@
 #include "core/world_core.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -21,12 +23,15 @@
 namespace rondo::transport {
 
 WorldCore::WorldCore(Membership membership, WorldOptions options)
-    : my_(std::move(membership)),
+    : lock_(options.threads == Threads::multiple),
+      my_(std::move(membership)),
       options_(std::move(options)),
-      arena_(std::make_unique<ArenaCore>(peer(my_.rank).memory,
-                                         [this](std::span<std::byte> memory) {
-                                           if (my_.fabric) my_.fabric->add_memory(memory);
-                                         })),
+      arena_(std::make_unique<ArenaCore>(
+          peer(my_.rank).memory,
+          [this](std::span<std::byte> memory) {
+            if (my_.fabric) my_.fabric->add_memory(memory);
+          },
+          &lock_)),
       recorder_(peer(my_.rank).recorder, my_.rank, static_cast<int>(my_.peers.size()),
                 peer(my_.rank).info.host),
       dumped_for_(my_.peers.size()),
@@ -37,6 +42,13 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
     nodes_ = std::max(nodes_, peer.info.node + 1);
     shares_its_node_ = shares_its_node_ || (&peer != &this->peer(my_.rank) &&
                                             peer.info.node == this->peer(my_.rank).info.node);
+  }
+  if (lock_.shared() && my_.fabric) {
+    rings_ = shm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!rings_.valid()) {
+      throw Error(Errc::out_of_memory, "rank " + std::to_string(my_.rank) +
+                                           " has run out of descriptors for its threads");
+    }
   }
   // From here on the side channel's thread calls. The ring wakes this rank if it sleeps in a wait.
   if (!my_.side_channel) return;
@@ -93,6 +105,8 @@ bool WorldCore::progress_of_communicators() {
 // Links before operations: what has arrived lets them move in the same pass. But between nodes
 // operations come first, too: so what they begin with leaves together.
 bool WorldCore::progress() {
+  // Operations that end within a pass may wait for what they have posted.
+  const WorldLock::Undivided whole(lock_);
   if (event_descriptor_) event_descriptor_->disarm();
   bool moved = false;
   if (my_.fabric) {
@@ -103,7 +117,40 @@ bool WorldCore::progress() {
   moved = progress_of_communicators() || moved;
   if (my_.fabric && moved) my_.fabric->send_now();
   handle_divergences();
+  if (moved) {
+    ++moves_;
+    ring_own_threads();
+  }
   return moved;
+}
+
+// What has moved may be what another thread sleeps for.
+void WorldCore::ring_own_threads() noexcept {
+  if (!lock_.shared() || sleepers_ == 0) return;
+  shm::ring(header());
+  if (!watches_fabric_) return;
+  const std::uint64_t one = 1;
+  // It can fail only when the counter is full, and then the descriptor is readable.
+  [[maybe_unused]] const auto written = ::write(rings_.get(), &one, sizeof one);
+}
+
+void WorldCore::begin_sleep() noexcept {
+  ++sleepers_;
+  header().asleep.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void WorldCore::end_sleep() noexcept {
+  if (--sleepers_ == 0) header().asleep.store(0, std::memory_order_relaxed);
+}
+
+// Another thread that sleeps takes the watch over.
+void WorldCore::end_fabric_watch() noexcept {
+  watches_fabric_ = false;
+  if (!lock_.shared()) return;
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const auto emptied = ::read(rings_.get(), &rings, sizeof rings);
+  if (sleepers_ > 1) shm::ring(header());
 }
 
 int WorldCore::event_descriptor(std::chrono::nanoseconds check_interval) {
@@ -177,6 +224,15 @@ void WorldCore::retire(const CommunicatorCore& communicator) {
     retired.members.push_back(member.block);
   }
   retired_.push_back(std::move(retired));
+}
+
+WorldCore::Split::Split(WorldCore& world) : world_(world) {
+  if (world.splits_) {
+    throw std::logic_error(
+        "rondo::transport: split: another thread of this rank is making a communicator; make them "
+        "in one thread, in the same order on all ranks");
+  }
+  world.splits_ = true;
 }
 
 std::uint16_t WorldCore::take_port() {

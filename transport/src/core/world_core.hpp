@@ -19,6 +19,7 @@
 #include "core/channel.hpp"
 #include "core/event_descriptor.hpp"
 #include "core/peer_status.hpp"
+#include "core/world_lock.hpp"
 #include "links/link.hpp"
 #include "recorder/recorder.hpp"
 #include "shm/arena.hpp"
@@ -107,6 +108,44 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
 
   /// One pass over all communicators. True if any operation moved. Disarms event_descriptor().
   bool progress();
+  /// How many passes have moved something, whichever thread made them.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
+
+  /// Held by every public call.
+  [[nodiscard]] WorldLock& lock() noexcept { return lock_; }
+
+  /// While it lives, peers and this rank's other threads ring the doorbell for what they publish
+  /// and move. Begins with a full fence, for what is read after it.
+  class Sleeper {
+   public:
+    explicit Sleeper(WorldCore& world) noexcept : world_(world) { world_.begin_sleep(); }
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+    ~Sleeper() { world_.end_sleep(); }
+
+   private:
+    WorldCore& world_;
+  };
+  void begin_sleep() noexcept;
+  void end_sleep() noexcept;
+
+  /// While it lives, this thread sleeps on the fabric's descriptor for all of this rank's threads.
+  class FabricWatch {
+   public:
+    explicit FabricWatch(WorldCore& world) noexcept : world_(world) {
+      world_.watches_fabric_ = true;
+    }
+    FabricWatch(const FabricWatch&) = delete;
+    FabricWatch& operator=(const FabricWatch&) = delete;
+    ~FabricWatch() { world_.end_fabric_watch(); }
+
+    /// Becomes readable when another thread has moved something; -1 if there are no others.
+    [[nodiscard]] int rings() const noexcept { return world_.rings_.get(); }
+
+   private:
+    WorldCore& world_;
+  };
+  [[nodiscard]] bool watches_fabric() const noexcept { return watches_fabric_; }
 
   /// Made by the first call; see World::event_descriptor().
   [[nodiscard]] int event_descriptor(std::chrono::nanoseconds check_interval);
@@ -155,6 +194,19 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
     return divergences_;
   }
 
+  /// While it lives, this rank makes a communicator. Throws std::logic_error if it does already:
+  /// ranks could not tell which of two such calls belong together.
+  class Split {
+   public:
+    explicit Split(WorldCore& world);
+    Split(const Split&) = delete;
+    Split& operator=(const Split&) = delete;
+    ~Split() { world_.splits_ = false; }
+
+   private:
+    WorldCore& world_;
+  };
+
   /// The least context that no communicator of this rank has used.
   [[nodiscard]] std::uint32_t next_context() const noexcept { return next_context_; }
   void use_context(std::uint32_t context) noexcept { next_context_ = context + 1; }
@@ -176,7 +228,10 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   bool progress_of_communicators();
   void handle_divergences();
   void ring_all() noexcept;
+  void ring_own_threads() noexcept;
+  void end_fabric_watch() noexcept;
 
+  WorldLock lock_;
   Membership my_;
   std::vector<RankInfo> infos_;
   int nodes_ = 1;
@@ -193,10 +248,15 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   PeerStatus peer_status_;
   std::deque<LastCollective> last_collectives_;  // of communicators that are no more, latest first
   std::vector<bootstrap::StatusMessage> divergences_;
+  bool splits_ = false;
   std::uint32_t next_context_ = 0;
   Ports ports_;
   std::atomic<bool> abort_begun_{false};
   std::unique_ptr<EventDescriptor> event_descriptor_;
+  std::uint64_t moves_ = 0;
+  int sleepers_ = 0;             // threads, and event_descriptor() while it is armed
+  bool watches_fabric_ = false;  // does a thread sleep on its descriptor?
+  shm::Descriptor rings_;        // an eventfd for that thread; none if there are no others
 };
 
 }  // namespace rondo::transport

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -194,7 +195,10 @@ AdoptedMemory::~AdoptedMemory() { release(); }
 void AdoptedMemory::release() noexcept {
   if (pages_.empty()) return;
   const bool made_private = make_private(pages_);
-  if (const auto world = world_.lock()) world->arena_core().forget(pages_, made_private);
+  if (const auto world = world_.lock()) {
+    const std::lock_guard entry(world->lock());
+    world->arena_core().forget(pages_, made_private);
+  }
   memory_ = pages_ = {};
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <utility>
 
 #include <rondo/transport/world.hpp>
@@ -153,16 +154,22 @@ SharedArena::SharedArena(std::unique_ptr<ArenaCore> core) noexcept : core_(std::
 SharedArena::~SharedArena() = default;
 
 bool SharedArena::contains(const void* data, std::size_t bytes) const noexcept {
+  const std::lock_guard entry(core_->lock());
   return core_->contains(data, bytes);
 }
 
-std::size_t SharedArena::used_bytes() const noexcept { return core_->used_bytes(); }
+std::size_t SharedArena::used_bytes() const noexcept {
+  const std::lock_guard entry(core_->lock());
+  return core_->used_bytes();
+}
 
 void* SharedArena::do_allocate(std::size_t bytes, std::size_t alignment) {
+  const std::lock_guard entry(core_->lock());
   return core_->allocate(bytes, alignment);
 }
 
 void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/) {
+  const std::lock_guard entry(core_->lock());
   core_->deallocate(data);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/world_lock.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport {
@@ -45,8 +46,14 @@ class ArenaCore {
   /// `on_growth` is told of all memory that the arena grows by, before any of it is handed out.
   using Growth = std::function<void(std::span<std::byte>)>;
 
-  explicit ArenaCore(std::shared_ptr<shm::RankMemory> memory, Growth on_growth = {})
-      : memory_(std::move(memory)), on_growth_(std::move(on_growth)) {}
+  /// `lock`, if any, is taken by the public calls of the arena; lent.
+  explicit ArenaCore(std::shared_ptr<shm::RankMemory> memory, Growth on_growth = {},
+                     WorldLock* lock = nullptr)
+      : memory_(std::move(memory)),
+        on_growth_(std::move(on_growth)),
+        lock_(lock != nullptr ? lock : &own_lock_) {}
+
+  [[nodiscard]] WorldLock& lock() const noexcept { return *lock_; }
 
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment);
   void deallocate(void* data);
@@ -93,6 +100,8 @@ class ArenaCore {
 
   std::shared_ptr<shm::RankMemory> memory_;
   Growth on_growth_;
+  WorldLock own_lock_{false};
+  WorldLock* lock_;
   RangeAllocator ranges_;
   std::vector<Quarantine> quarantines_;
   std::vector<std::size_t> freed_;             // ranges that are freed, but in quarantine

@@ -30,7 +30,8 @@ class CommunicatorCore;
 /// - **Progress** is made inside World::progress(), Request::test() and Request::wait(), for all
 ///   communicators of the World.
 /// - **Threads.** A World and its Communicators belong to one thread at a time; only
-///   World::abort() may be called from others.
+///   World::abort() may be called from others. With Threads::multiple each thread may use a
+///   Communicator of its own at any time, and several threads the messages of one.
 /// - **Errors.** A wrong argument throws std::invalid_argument here. A failure in flight is
 ///   reported by the Request, and by every later one.
 /// - **Lifetime.** A Communicator may outlive its World object; the ranks stay connected until
@@ -48,7 +49,9 @@ class RONDO_TRANSPORT_API Communicator {
   [[nodiscard]] int size() const noexcept;
 
   /// The ranks that pass the same `color`, ordered by `key`, then by rank. Collective over this
-  /// communicator; waits for all of its ranks. `color` must not be negative.
+  /// communicator; waits for all of its ranks. `color` must not be negative. Of a
+  /// rank's threads one at a time makes communicators, whatever WorldOptions::threads says: make
+  /// them before the threads begin. Throws std::logic_error when another is in a split() or dup().
   [[nodiscard]] Communicator split(int color, int key = 0);
   /// The same for ranks that may stay out: without a color a rank takes part in the call and is in
   /// no group (MPI_UNDEFINED). Ranks may mix the two forms.

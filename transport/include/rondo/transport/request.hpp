@@ -27,7 +27,7 @@ class CommunicatorCore;
 ///   the communicator, where the next call reports it. A posted collective cannot be cancelled:
 ///   peers may already be storing into its buffer.
 /// - **Progress.** test() and wait() advance every operation of the World, not just this one.
-/// - **Threads.** Belongs to the World's thread.
+/// - **Threads.** Belongs to the World's thread, or with Threads::multiple to one thread at a time.
 class RONDO_TRANSPORT_API Request {
  public:
   Request() noexcept = default;
@@ -98,7 +98,7 @@ RONDO_TRANSPORT_API void wait_all(std::span<Request> requests);
 ///   is pending, and are this rank's otherwise.
 /// - **Matching** is that of the operation itself: a rank may start a plan where another posts the
 ///   operation by itself. Several starts may be outstanding if the buffers allow it.
-/// - **Threads.** Belongs to the World's thread. May outlive its Communicator.
+/// - **Threads.** As of a Request. May outlive its Communicator.
 class RONDO_TRANSPORT_API Plan {
  public:
   Plan(Plan&& other) noexcept;

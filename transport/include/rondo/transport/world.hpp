@@ -27,7 +27,7 @@ class WorldCore;
 /// by without being asked; what was freed is used again. Running out of memory throws
 /// Error(Errc::out_of_memory).
 ///
-/// Belongs to the World's thread, and lives as long as the World.
+/// Belongs to the World's threads, and lives as long as the World.
 class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
  public:
   explicit SharedArena(std::unique_ptr<ArenaCore> core) noexcept;
@@ -113,6 +113,12 @@ enum class Waiting {
   block,      ///< sleeps at once
 };
 
+/// Which threads may use a World.
+enum class Threads {
+  one,       ///< one at a time; only World::abort() may be called from others
+  multiple,  ///< any number at the same time, each with communicators and requests of its own
+};
+
 /// Told to WorldOptions::on_stall when a wait has lasted for WorldOptions::stall_warning.
 struct Stall {
   int rank;                            ///< who waits
@@ -154,6 +160,9 @@ struct WorldOptions {
   std::size_t small_bytes = 4096;  ///< up to here everyone reads all; at most 4096, and 2048 in an
                                    ///< allreduce of two ranks
   Team* team = nullptr;            ///< lent; must outlive the World
+  /// As MPI_THREAD_MULTIPLE where it is `multiple`; ranks may differ. Calls then take turns, which
+  /// costs each some 20 ns, and who waits lets others in.
+  Threads threads = Threads::one;
   FabricOptions fabric = {};
   /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
   /// first deadline_exceeded, peer_lost, mismatch or abort; and, as far as they are on this node,
@@ -200,7 +209,12 @@ struct RankInfo {
 ///   are of the same user on the same host. What they tell the store after that goes over the
 ///   network in the clear, and links between nodes carry data without any authentication or
 ///   encryption. So the network between the hosts must be trusted.
-/// - **Threads.** Belongs to one thread at a time; only abort() may be called from others.
+/// - **Threads.** Belongs to one thread at a time; only abort() may be called from others. With
+///   WorldOptions::threads = Threads::multiple, all of a World, its arena, communicators, requests
+///   and plans may be used by several threads at the same time, with these rules: collectives of
+///   one communicator, whose order counts, come from one thread at a time; so does what makes
+///   communicators; and a Request or Plan belongs to one thread at a time. Whoever makes progress
+///   makes it for all threads. The World is destroyed when no thread is in a call of it.
 class RONDO_TRANSPORT_API World {
  public:
   /// Joins the World that the launcher started this process for, or makes one of a single rank.

@@ -1,0 +1,319 @@
+// Threads::multiple: several threads of a rank use one World at the same time, each with
+// communicators and requests of its own. Where threads of different ranks wait for each other
+// crosswise, a thread that kept the World to itself while it waits would block all of them, and the
+// test's time limit would end it.
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <latch>
+#include <memory_resource>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
+#include <rondo/transport/request.hpp>
+
+#include "support/backends.hpp"
+#include "support/processes.hpp"
+#include "support/world.hpp"
+
+namespace rondo::transport::threads_test {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Backend;
+
+/// Runs body(thread) in so many threads of this rank, and passes the first exception on.
+void run_threads(int threads, const std::function<void(int)>& body) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  std::vector<std::thread> running;
+  for (int thread = 0; thread < threads; ++thread) {
+    running.emplace_back([&, thread] {
+      try {
+        body(thread);
+      } catch (...) {
+        failures[static_cast<std::size_t>(thread)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& each : running) each.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+std::vector<Communicator> one_for_each(World& world, int threads) {
+  std::vector<Communicator> all;
+  for (int thread = 0; thread < threads; ++thread) all.push_back(world.communicator().dup());
+  return all;
+}
+
+std::int64_t sum_of_ranks(const World& world) {
+  return std::int64_t{world.size()} * (world.size() - 1) / 2;
+}
+
+/// Collectives of all kinds, messages to the next rank and from the one before, small and large, in
+/// the arena and outside.
+void work(World& world, Communicator& comm, int thread, int rounds) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const int next = (comm.rank() + 1) % comm.size();
+  const int before = (comm.rank() + comm.size() - 1) % comm.size();
+  for (int round = 0; round < rounds; ++round) {
+    const std::size_t count = round % 16 == 0 ? 40'000 : 1 + static_cast<std::size_t>(round) % 700;
+    std::pmr::memory_resource* const memory =
+        round % 2 == 0 ? &world.arena() : std::pmr::get_default_resource();
+    const std::int64_t mark = 1000 * thread + round;
+
+    std::pmr::vector<std::int64_t> sums(count, comm.rank() + mark, memory);
+    Request reduced = comm.allreduce(std::span(sums));
+    std::pmr::vector<std::int64_t> sent(count, 10 * mark + comm.rank(), memory);
+    std::pmr::vector<std::int64_t> received(count, -1, memory);
+    Request sending = comm.send(std::span<const std::int64_t>(sent), next, thread);
+    Request receiving = comm.recv(std::span(received), before, thread);
+    reduced.wait();
+    ASSERT_TRUE(test::all_are(sums, sum_of_ranks(world) + comm.size() * mark)) << round;
+
+    std::pmr::vector<std::int64_t> all(ranks, memory);
+    comm.allgather(std::array{mark + comm.rank()}, std::span(all)).wait();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      ASSERT_EQ(all[r], mark + static_cast<std::int64_t>(r)) << round;
+    }
+    receiving.wait();
+    ASSERT_TRUE(test::all_are(received, 10 * mark + before)) << round;
+    while (!sending.test()) world.progress();
+    comm.barrier().wait();
+  }
+}
+
+class ThreadsTest : public testing::TestWithParam<Backend> {
+ protected:
+  static WorldOptions options() {
+    WorldOptions options = test::quick_options();
+    options.threads = Threads::multiple;
+    return options;
+  }
+  test::World world(int ranks, const WorldOptions& options = ThreadsTest::options()) const {
+    return {GetParam(), ranks, options};
+  }
+};
+
+TEST_P(ThreadsTest, WorkAtTheSameTime) {
+  world(3).run([](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    run_threads(
+        2, [&](int thread) { work(world, comms[static_cast<std::size_t>(thread)], thread, 150); });
+  });
+}
+
+TEST_P(ThreadsTest, MayBeMany) {
+  world(2).run([](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 5);
+    run_threads(
+        5, [&](int thread) { work(world, comms[static_cast<std::size_t>(thread)], thread, 40); });
+  });
+}
+
+// On rank 0 thread 1 posts only after thread 0 has its result, on rank 1 the other way round, and
+// the threads that begin have waited, awake and asleep, before their peers begin.
+TEST_P(ThreadsTest, WaitCrosswise) {
+  std::array<std::latch, 2> waits{std::latch(1), std::latch(1)};  // of the World's ranks
+  world(2).run([&](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    const auto rank = static_cast<std::size_t>(world.rank());
+    run_threads(2, [&](int thread) {
+      Communicator& comm = comms[static_cast<std::size_t>(thread)];
+      int value = 1;
+      if (thread == world.rank()) {
+        Request request = comm.allreduce(std::span(&value, 1));
+        EXPECT_FALSE(request.wait_for(20ms));
+        waits[rank].count_down();
+        request.wait();
+      } else {
+        waits[0].wait();  // both ranks have one thread that waits
+        waits[1].wait();
+        comm.allreduce(std::span(&value, 1)).wait();
+      }
+      EXPECT_EQ(value, 2);
+    });
+  });
+}
+
+// A message to a thread that sleeps arrives while another thread of its rank works.
+TEST_P(ThreadsTest, SleepWhileOthersWork) {
+  WorldOptions asleep = options();
+  asleep.waiting = Waiting::block;
+  world(2, asleep).run([](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    const int peer = 1 - world.rank();
+    run_threads(2, [&](int thread) {
+      if (thread == 0) {
+        work(world, comms[0], 0, 150);
+        const int done = 7;
+        comms[1].send(std::span(&done, 1), peer, 3).wait();
+      } else {
+        int done = 0;
+        comms[1].recv(std::span(&done, 1), peer, 3).wait();
+        EXPECT_EQ(done, 7);
+      }
+    });
+  });
+}
+
+TEST_P(ThreadsTest, ShareTheMessagesOfACommunicator) {
+  world(2).run([](World& world) {
+    Communicator& comm = world.communicator();
+    const int peer = 1 - comm.rank();
+    run_threads(4, [&](int thread) {
+      for (int round = 0; round < 200; ++round) {
+        const int sent = 1000 * thread + round;
+        int received = -1;
+        Request receiving = comm.recv(std::span(&received, 1), peer, thread);
+        comm.send(std::span(&sent, 1), peer, thread).wait();
+        receiving.wait();
+        ASSERT_EQ(received, sent);
+      }
+    });
+  });
+}
+
+TEST_P(ThreadsTest, OneAtItsDeadlineFailsAlone) {
+  WorldOptions hasty = options();
+  hasty.deadline = 300ms;
+  std::latch over(2);
+  world(2, hasty).run([&](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    run_threads(2, [&](int thread) {
+      if (thread == 0 && world.rank() == 0) {
+        EXPECT_THAT([&] { comms[0].barrier().wait(); },
+                    testing::Throws<Error>(
+                        testing::Property(&Error::code, make_error_code(Errc::deadline_exceeded))));
+        over.count_down();
+      } else if (thread == 1) {
+        work(world, comms[1], 1, 30);
+      } else {
+        over.count_down();
+      }
+    });
+    over.wait();
+  });
+}
+
+TEST_P(ThreadsTest, AllNoticeAnAbort) {
+  std::latch waiting(2);
+  world(2).run([&](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    if (world.rank() == 0) {
+      waiting.wait();
+      world.abort("enough");
+      return;
+    }
+    run_threads(2, [&](int thread) {
+      Request request = comms[static_cast<std::size_t>(thread)].barrier();
+      waiting.count_down();
+      EXPECT_THAT([&] { request.wait(); }, testing::Throws<Error>(testing::Property(
+                                               &Error::code, make_error_code(Errc::aborted))));
+    });
+  });
+}
+
+TEST_P(ThreadsTest, MakeAndEndArraysAndRequests) {
+  world(2).run([](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 3);
+    run_threads(3, [&](int thread) {
+      Communicator comm = std::move(comms[static_cast<std::size_t>(thread)]);
+      for (int round = 0; round < 50; ++round) {
+        std::pmr::vector<float> data(1'000, 1.0F, &world.arena());
+        Plan plan = comm.plan_allreduce(std::span(data));
+        plan.start().wait();
+        ASSERT_TRUE(test::all_are(data, 2.0F));
+        static_cast<void>(comm.barrier());  // its end is waited for where it is destroyed
+      }
+    });
+    EXPECT_EQ(world.arena().used_bytes(), 0U);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, ThreadsTest, testing::ValuesIn(test::all_backends()),
+                         [](const auto& backend) { return test::name_of(backend.param); });
+
+// Two threads make communicators of the same ranks at the same time.
+TEST(ThreadsSplitTest, IsForOneThreadAtATime) {
+  WorldOptions options = test::quick_options();
+  options.threads = Threads::multiple;
+  std::latch refused(1);
+  test::World(2, options).run([&](World& world) {
+    if (world.rank() == 1) refused.wait();
+    std::atomic<int> failures{0};
+    if (world.rank() == 0) {
+      std::vector<Communicator> comms = {};
+      // Rank 1 comes only when one of the two has been refused, so the other one is still waiting.
+      run_threads(2, [&](int) {
+        try {
+          const Communicator made = world.communicator().dup();
+        } catch (const std::logic_error& error) {
+          EXPECT_THAT(error.what(), testing::HasSubstr("another thread of this rank"));
+          ++failures;
+          refused.count_down();
+        }
+      });
+      EXPECT_EQ(failures, 1);
+    } else {
+      const Communicator made = world.communicator().dup();
+    }
+  });
+}
+
+class ThreadsProcessTest : public testing::Test {
+ protected:
+  static WorldOptions options() {
+    WorldOptions options = test::quick_options();
+    options.threads = Threads::multiple;
+    return options;
+  }
+};
+
+TEST_F(ThreadsProcessTest, WorkAtTheSameTime) {
+  test::Processes processes(2, options(), [](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 3);
+    run_threads(
+        3, [&](int thread) { work(world, comms[static_cast<std::size_t>(thread)], thread, 200); });
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+}
+
+TEST_F(ThreadsProcessTest, AllNoticeAPeerThatIsKilled) {
+  test::Processes processes(2, options(), [](World& world) {
+    std::vector<Communicator> comms = one_for_each(world, 2);
+    world.communicator().barrier().wait();
+    if (world.rank() == 1) ::_exit(3);
+    run_threads(2, [&](int thread) {
+      try {
+        comms[static_cast<std::size_t>(thread)].barrier().wait();
+        ADD_FAILURE() << "passed a barrier without a rank";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+        EXPECT_EQ(error.detail().rank, 1);
+      }
+    });
+  });
+  EXPECT_EQ(processes.wait(0), 0);
+  EXPECT_EQ(processes.wait(1), 3);
+}
+
+}  // namespace
+}  // namespace rondo::transport::threads_test
