@@ -492,6 +492,38 @@ class Threads(unittest.TestCase):
             thread.join()
         self.assertEqual(sums, [3, 3, 3])
 
+    def test_threads_of_a_rank(self):
+        """Each rank has a thread that posts at once, and one that posts when all threads run."""
+        sums = {}
+        begun = threading.Barrier(4, timeout=60)
+
+        def work(rank, comm, first):
+            request = comm.allreduce(filled(1), wait=False) if first else None
+            begun.wait()
+            if not first:
+                request = comm.allreduce(filled(1), wait=False)
+            sums[rank, first] = request.wait()[0]
+
+        def run(world):
+            with world:
+                comms = [world.dup(), world.dup()]
+                mine = [
+                    threading.Thread(target=work, args=(world.rank, comms[i], i == world.rank))
+                    for i in range(2)
+                ]
+                for thread in mine:
+                    thread.start()
+                for thread in mine:
+                    thread.join()
+
+        worlds = rondo.World.make_threads(2, multiple_threads=True, deadline=60)
+        ranks = [threading.Thread(target=run, args=(world,)) for world in worlds]
+        for thread in ranks:
+            thread.start()
+        for thread in ranks:
+            thread.join()
+        self.assertEqual(sums, {(rank, first): 2 for rank in range(2) for first in (False, True)})
+
 
 if __name__ == "__main__":
     unittest.main()

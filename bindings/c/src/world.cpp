@@ -98,6 +98,7 @@ transport::WorldOptions options_of(const rondo_options* options) {
                                           "rendezvous_deadline_ms");
   if (given.small_bytes != 0) made.small_bytes = given.small_bytes;
   made.on_stall = stall_observer(given);
+  if (given.multiple_threads != 0) made.threads = transport::Threads::multiple;
   made.fabric = fabric_of(given);
   if (given.dump_folder != nullptr) made.dump_folder = given.dump_folder;
   return made;

@@ -176,8 +176,8 @@ class World(Communicator):
 
     World() joins the job that the launcher has started this process for, or is one rank. Options:
     waiting ("automatic", "spin", "yield", "block"), deadline, stall_warning and rendezvous_deadline
-    in seconds, fabric, interface_pattern, allreduce, fake_nodes, small_bytes, dump_folder: see
-    rondo_options in rondo.h.
+    in seconds, fabric, interface_pattern, allreduce, fake_nodes, small_bytes, dump_folder,
+    multiple_threads: see rondo_options in rondo.h.
 
     close(), or the end of a `with`, leaves the job. While arrays of empty() exist, their memory
     stays, and the rank leaves when the last of them is gone.

@@ -96,7 +96,7 @@ def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_
     for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
         text = rest.pop(field, None)
         setattr(made, field, None if text is None else os.fsencode(text))
-    for field in ("small_bytes", "fake_nodes"):
+    for field in ("small_bytes", "fake_nodes", "multiple_threads"):
         setattr(made, field, int(rest.pop(field, 0)))
     if rest:
         raise TypeError(f"a World has no option {', '.join(sorted(rest))}")

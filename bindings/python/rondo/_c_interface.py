@@ -81,6 +81,7 @@ class _COptions(ctypes.Structure):
         ("injected_bytes_per_second", ctypes.c_double),
         ("on_stall", ctypes.c_void_p),
         ("on_stall_context", ctypes.c_void_p),
+        ("multiple_threads", ctypes.c_int),
     ]
 
 

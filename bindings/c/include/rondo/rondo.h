@@ -14,7 +14,9 @@
  *   reduced in place, in one pass over shared memory.
  * - Matching. All ranks post the same collectives of a communicator in the same order.
  * - Threads. A world and all that comes from it belong to one thread at a time;
- *   rondo_world_abort() may be called from others.
+ *   rondo_world_abort() may be called from others. With rondo_options.multiple_threads several
+ *   threads use it at the same time, each with communicators and requests of its own; one of them
+ *   at a time makes communicators.
  * - Structures begin with `struct_size`, which the caller sets to the size of the structure: so
  *   later versions can append fields, and old programs go on to work.
  */
@@ -131,6 +133,7 @@ typedef struct rondo_options {
   /* Called by the thread that waits. Of this world it may call rondo_world_abort() only. */
   void (*on_stall)(const rondo_stall* stall, void* context);
   void* on_stall_context;
+  int multiple_threads; /* not 0: several threads use the world at the same time, see above */
 } rondo_options;
 
 /* Where one rank of a world runs. */
