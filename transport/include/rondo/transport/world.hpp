@@ -160,8 +160,8 @@ struct WorldOptions {
   std::size_t small_bytes = 4096;  ///< up to here everyone reads all; at most 4096, and 2048 in an
                                    ///< allreduce of two ranks
   Team* team = nullptr;            ///< lent; must outlive the World
-  /// As MPI_THREAD_MULTIPLE where it is `multiple`; ranks may differ. Calls then take turns, and who
-  /// waits lets others in. An exchange of 8 bytes took 0.167 us instead of 0.155.
+  /// As MPI_THREAD_MULTIPLE where it is `multiple`; ranks may differ. Calls then take turns, and
+  /// who waits lets others in. An exchange of 8 bytes took 0.167 us instead of 0.155.
   Threads threads = Threads::one;
   FabricOptions fabric = {};
   /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
