@@ -122,7 +122,9 @@ TEST_P(FlatTest, BroadcastAndReduceAreTreesOfAllRanks) {
     Ints out(world.rank() == 1 ? count() : 0);
     EXPECT_EQ(sent_during(world, [&] { comm.reduce<std::int32_t>(in, std::span(out), 1).wait(); }),
               traffic_of(LinkAlgorithm::tree, Collective::reduce, bytes(), bytes(), world.rank()));
-    if (world.rank() == 1) EXPECT_EQ(out, sums(0, count()));
+    if (world.rank() == 1) {
+      EXPECT_EQ(out, sums(0, count()));
+    }
   });
 }
 
