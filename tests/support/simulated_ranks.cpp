@@ -77,8 +77,10 @@ std::vector<double> SimulatedRanks::run(const transport::Algorithm& algorithm,
                                         std::span<const transport::Posted> posted,
                                         double reduced_share, std::span<const double> starts) {
   reduce_cost_ = options_.costs.per_reduced_byte * reduced_share;
-  std::ranges::fill(rank_ports_, Ports{});
-  std::ranges::fill(node_ports_, Ports{});
+  if (!options_.ports_stay_busy) {
+    std::ranges::fill(rank_ports_, Ports{});
+    std::ranges::fill(node_ports_, Ports{});
+  }
   for (std::size_t r = 0; r < size(); ++r) {
     ranks_[r].counters = {};
     ranks_[r].started = ranks_[r].done = false;

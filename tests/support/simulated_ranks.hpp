@@ -52,6 +52,8 @@ class SimulatedRanks {
     /// So many groups run the same operation at the same time: rank r belongs to group r modulo
     /// their number. With as many as a node has ranks they are the owners of shards.
     std::size_t groups = 1;
+    /// Does a run find the ports as busy as the one before has left them? Else they are free.
+    bool ports_stay_busy = false;
   };
 
   SimulatedRanks(std::size_t ranks, const Options& options);

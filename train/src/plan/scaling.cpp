@@ -27,25 +27,13 @@
 #include <rondo/train/model.hpp>
 
 #include "config/combinations.hpp"
-#include "layers/layer_type.hpp"
+#include "plan/backward.hpp"
 #include "plan/closed_forms.hpp"
 #include "plan/layer_costs.hpp"
 #include "schemes/lazy.hpp"
 
 namespace rondo::train {
 namespace {
-
-// When the gradients of a layer's parameters are final in a step of one rank.
-struct FinalGradients {
-  double seconds = 0.0;      // from the begin of forward
-  std::size_t elements = 0;  // parameters
-};
-
-// A step without communication: by parameter block, and the end of backward.
-struct Backward {
-  std::vector<FinalGradients> blocks = {};
-  double end = 0.0;
-};
 
 // Seconds of an allreduce of so many elements.
 using Allreduce = std::function<double(double elements)>;
@@ -59,33 +47,6 @@ struct SchemeJob {
   int ranks = 1;
   double update_seconds = 0.0;  // U
 };
-
-Backward backward_of(const Model& model, std::int64_t samples, const ComputeCosts& costs) {
-  const std::vector<LocalWork> work = unsplit_work(model, samples);
-  std::vector<WorkSeconds> seconds;
-  Backward backward;
-  for (const LocalWork& layer : work) {
-    seconds.push_back(costs.seconds(layer));
-    backward.end += seconds.back().forward;
-  }
-  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
-  // From the last layer to the first, as backward goes.
-  std::size_t block = blocks.size();
-  backward.blocks.resize(block);
-  for (std::size_t i = work.size(); i-- > 0;) {
-    const bool learns = block > 0 && blocks[block - 1].name == work[i].layer;
-    // Batch norm has one pass for both.
-    const bool at_once = work[i].kind->traits().batch_statistics;
-    backward.end += seconds[i].backward_weights;
-    if (at_once) backward.end += seconds[i].backward_data;
-    if (learns) {
-      --block;
-      backward.blocks[block] = {backward.end, blocks[block].size};
-    }
-    if (!at_once) backward.end += seconds[i].backward_data;
-  }
-  return backward;
-}
 
 // One reduction at a time: a bucket begins when its gradients are final and the one before has
 // ended.

@@ -1,0 +1,218 @@
+// A synchronous training step on many ranks, simulated, beside what the planner's closed forms say
+// (see support/simulated_step.hpp):
+//
+//   simulated-steps MODEL... [NAME=VALUE...]
+//     batch          samples of each rank (64)
+//     gflops         at which a rank computes (200): convolutions and fully connected layers
+//     latency-us     between nodes, one way of a short message (5)
+//     gbs            of a node's port (12)
+//     memory-gbs     of a node, for reading and writing (60)
+//     segment-kib    the longest message (512)
+//     jitter         of computing: rank r takes up to 1 + jitter times as long, in each step the
+//                    same, by a hash of r (0.1)
+//     most-ranks     (4096)
+//
+// Ranks are placed 1, 8 and 64 on a node. A row is the time of a step on so many ranks: by the
+// closed form, simulated, their ratio, and simulated with jitter and with one rank that computes
+// half as fast.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <rondo/sync/replica.hpp>
+#include <rondo/train/compute_costs.hpp>
+#include <rondo/train/experiment.hpp>
+#include <rondo/train/scaling.hpp>
+
+#include "base/reductions.hpp"
+#include "plan/backward.hpp"
+#include "support/simulated_step.hpp"
+
+namespace {
+
+using namespace rondo;
+using test::SimulatedAllreduce;
+using test::SimulatedCosts;
+using test::SimulatedWork;
+using Settings = std::map<std::string, double>;
+
+Settings defaults() {
+  return {{"batch", 64.0}, {"gflops", 200.0},     {"latency-us", 5.0},
+          {"gbs", 12.0},   {"memory-gbs", 60.0},  {"segment-kib", 512.0},
+          {"jitter", 0.1}, {"most-ranks", 4096.0}};
+}
+
+// As the runtime cuts them.
+std::vector<sync::Bucket> buckets_of(const train::Backward& backward, std::int64_t bytes) {
+  std::vector<sync::Layer> layers;
+  std::size_t offset = 0;
+  for (const train::FinalGradients& block : backward.blocks) {
+    layers.push_back({.offset = offset, .size = block.elements});
+    offset += block.elements;
+  }
+  const auto most = static_cast<std::size_t>(bytes);
+  return sync::plan_buckets(layers, {.bytes = most, .last_bytes = most / 4});
+}
+
+SimulatedWork work_of(const train::Backward& backward, std::int64_t bucket_bytes, double update) {
+  SimulatedWork work{.backward_end = backward.end, .update_seconds = update};
+  for (const sync::Bucket& bucket : buckets_of(backward, bucket_bytes)) {
+    work.buckets.push_back({.final_seconds = backward.blocks[bucket.first_layer].seconds,
+                            .bytes = bucket.size * sizeof(float)});
+  }
+  return work;
+}
+
+/// Between 0 and 1, the same for a rank in every run.
+double hash_of(std::size_t rank) {
+  std::uint64_t bits = (rank + 1) * 0x9E3779B97F4A7C15U;
+  bits = (bits ^ (bits >> 30U)) * 0xBF58476D1CE4E5B9U;
+  bits ^= bits >> 31U;
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
+
+/// The mean of the steps behind the first, which begins on all ranks at once.
+double mean_step(SimulatedAllreduce allreduce, const SimulatedWork& work,
+                 const std::vector<double>& slowness) {
+  constexpr std::size_t steps = 3;
+  const std::vector<double> ends = simulate_steps(allreduce, work, slowness, steps);
+  return (ends.back() - ends.front()) / static_cast<double>(steps - 1);
+}
+
+class Referee {
+ public:
+  Referee(const std::string& name, const Settings& settings)
+      : settings_(settings),
+        experiment_(train::parse_experiment(
+            "[data]\nname = 'synthetic'\n[model]\nname = '" + name + "'\n", "simulated-steps")),
+        model_(train::make_model(name, shape_of(name), classes_of(name))),
+        rate_(settings.at("gflops") * 1e9),
+        backward_(train::backward_of(model_, batch(), rate_)) {}
+
+  void judge(std::size_t ranks, std::size_t ranks_per_node) {
+    const SimulatedCosts costs = costs_of(ranks_per_node);
+    const auto simulate = [&](const SimulatedWork& work, const std::vector<double>& slowness) {
+      return mean_step({ranks, costs, segment_bytes()}, work, slowness);
+    };
+    std::size_t parameters = 0;
+    for (const train::FinalGradients& block : backward_.blocks) parameters += block.elements;
+    const SimulatedWork work =
+        work_of(backward_, experiment_.update.bucket_bytes, rate_.update_seconds(parameters));
+    std::vector<double> slowness(ranks, 1.0);
+    const double predicted = closed_form(ranks, ranks_per_node);
+    const double simulated = simulate(work, slowness);
+    for (std::size_t r = 0; r < ranks; ++r) slowness[r] += settings_.at("jitter") * hash_of(r);
+    const double jittered = simulate(work, slowness);
+    std::ranges::fill(slowness, 1.0);
+    slowness[ranks / 2] = 2.0;
+    const double slowed = simulate(work, slowness);
+    std::printf("%-12s %6zu %8zu %10.2f %10.2f %6.2f %10.2f %10.2f\n", model_.name.c_str(), ranks,
+                ranks_per_node, 1e3 * predicted, 1e3 * simulated, simulated / predicted,
+                1e3 * jittered, 1e3 * slowed);
+    std::fflush(stdout);
+  }
+
+ private:
+  // CIFAR's images for the networks that were made for them, ImageNet's for the others.
+  [[nodiscard]] static bool is_small(const std::string& name) {
+    return name == "resnet8" || name == "resnet20" || name == "lenet5";
+  }
+  [[nodiscard]] static tensor::Shape shape_of(const std::string& name) {
+    const std::int64_t side = is_small(name) ? 32 : 224;
+    return {.n = 1, .h = side, .w = side, .c = 3};
+  }
+  [[nodiscard]] static std::int64_t classes_of(const std::string& name) {
+    return is_small(name) ? 10 : 1000;
+  }
+
+  [[nodiscard]] std::int64_t batch() const {
+    return static_cast<std::int64_t>(settings_.at("batch"));
+  }
+  [[nodiscard]] std::size_t segment_bytes() const {
+    return static_cast<std::size_t>(settings_.at("segment-kib") * 1024.0);
+  }
+  [[nodiscard]] SimulatedCosts costs_of(std::size_t ranks_per_node) const {
+    return {.ranks_per_node = ranks_per_node,
+            .between_nodes = {.latency = settings_.at("latency-us") * 1e-6,
+                              .per_byte = 1e-9 / settings_.at("gbs")},
+            .inside_node = {.latency = 1e-7},
+            .memory_per_byte = 1e-9 / settings_.at("memory-gbs")};
+  }
+
+  // The planner's bandwidths are those of one rank while all of its node send.
+  [[nodiscard]] double closed_form(std::size_t ranks, std::size_t ranks_per_node) const {
+    const auto share = static_cast<double>(ranks_per_node);
+    const train::ScalingOptions options{
+        .first = static_cast<int>(ranks),
+        .last = static_cast<int>(ranks),
+        .batch = batch(),
+        .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6,
+                   .bandwidth = settings_.at("gbs") * 1e9 / share},
+        .node = {.alpha_seconds = 2e-7, .bandwidth = settings_.at("memory-gbs") * 1e9 / share / 2},
+        .ranks_per_node = static_cast<int>(ranks_per_node)};
+    return train::predict_scaling(model_, experiment_.update, options, rate_).front().step_seconds;
+  }
+
+  Settings settings_;
+  train::Experiment experiment_;
+  train::Model model_;
+  train::FlopRate rate_;
+  train::Backward backward_;
+};
+
+void read_setting(const std::string& word, Settings& settings) {
+  const std::size_t equal = word.find('=');
+  const auto found = settings.find(word.substr(0, equal));
+  if (found == settings.end()) throw std::invalid_argument("there is no setting " + word);
+  found->second = std::stod(word.substr(equal + 1));
+  if (!(found->second >= 0.0)) throw std::invalid_argument(word + " is below 0");
+}
+
+int run(const std::vector<std::string>& words) {
+  Settings settings = defaults();
+  std::vector<std::string> models;
+  for (const std::string& word : words) {
+    if (word.find('=') == std::string::npos) {
+      models.push_back(word);
+    } else {
+      read_setting(word, settings);
+    }
+  }
+  if (models.empty())
+    throw std::invalid_argument("write: simulated-steps MODEL... [NAME=VALUE...]");
+  std::printf("#");
+  for (const auto& [name, value] : settings) std::printf(" %s=%g", name.c_str(), value);
+  std::printf("\n%-12s %6s %8s %10s %10s %6s %10s %10s\n", "model", "ranks", "per node",
+              "planner ms", "step ms", "ratio", "jitter ms", "1 slow ms");
+  for (const std::string& model : models) {
+    Referee referee(model, settings);
+    for (const std::size_t ranks_per_node : {1U, 8U, 64U}) {
+      for (const std::size_t ranks : {2U, 8U, 64U, 512U, 4096U}) {
+        // Rings of 4,096 nodes are 33 million messages for each bucket.
+        const bool fits = ranks % ranks_per_node == 0 && ranks / ranks_per_node <= 512;
+        if (fits && static_cast<double>(ranks) <= settings.at("most-ranks")) {
+          referee.judge(ranks, ranks_per_node);
+        }
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "simulated-steps: %s\n", error.what());
+    return 1;
+  }
+}
