@@ -48,19 +48,36 @@ struct SchemeJob {
   double update_seconds = 0.0;  // U
 };
 
-// One reduction at a time: a bucket begins when its gradients are final and the one before has
-// ended.
+// The block behind the input side's bucket: its blocks are at most a quarter of a bucket together.
+std::size_t end_of_last_bucket(const Backward& backward, std::size_t first,
+                               std::size_t bucket_elements) {
+  std::size_t elements = 0;
+  std::size_t block = first;
+  for (; block < backward.blocks.size(); ++block) {
+    elements += backward.blocks[block].elements;
+    if (elements > bucket_elements / 4) break;
+  }
+  return block;
+}
+
 // When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
-// if there are none.
+// if there are none. Buckets are those of sync (plan_buckets() there). One reduction at a time: a
+// bucket begins when its gradients are final and the one before has ended.
 double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_elements,
                       const Allreduce& allreduce) {
+  const std::size_t last_bucket = end_of_last_bucket(backward, first, bucket_elements);
   double end = 0.0;
   std::size_t elements = 0;  // that wait for more to go with
-  for (std::size_t block = backward.blocks.size(); block-- > first;) {
-    elements += backward.blocks[block].elements;
-    if (elements < bucket_elements && block > first) continue;
+  const auto reduce = [&](std::size_t block) {
     end = std::max(end, backward.blocks[block].seconds) + allreduce(static_cast<double>(elements));
     elements = 0;
+  };
+  for (std::size_t block = backward.blocks.size(); block-- > first;) {
+    const std::size_t own = backward.blocks[block].elements;
+    const bool begins_bucket = own >= bucket_elements || block + 1 == last_bucket;
+    if (begins_bucket && elements > 0) reduce(block + 1);
+    elements += own;
+    if (elements >= bucket_elements || block == first) reduce(block);
   }
   return end;
 }
