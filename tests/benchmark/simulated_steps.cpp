@@ -157,9 +157,10 @@ class Referee {
         .batch = batch(),
         .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6,
                    .bandwidth = settings_.at("gbs") * 1e9 / share},
+        // Both halves of an allreduce together move three times the inputs of a node.
         .node = {.alpha_seconds = 2e-7,
-                 .bandwidth = settings_.at("memory-gbs") * 1e9 /
-                              (2.0 * static_cast<double>(ranks_per_node))},
+                 .bandwidth = settings_.at("memory-gbs") * 1e9 * 2.0 /
+                              (3.0 * static_cast<double>(ranks_per_node))},
         .ranks_per_node = static_cast<int>(ranks_per_node)};
     return train::predict_scaling(model_, experiment_.update, options, rate_).front().step_seconds;
   }
