@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <latch>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -145,13 +146,17 @@ TEST_P(EventDescriptorTest, ServesADescriptorOfTheProgramBesides) {
 
 // A rank that has aborted wakes loops; a test() tells why.
 TEST_P(EventDescriptorTest, WakesALoopWhenARankAborts) {
-  world(2).run([](World& world) {
+  std::latch receiving(1);
+  world(2).run([&receiving](World& world) {
     Communicator& comm = world.communicator();
     static_cast<void>(world.event_descriptor());
-    comm.barrier().wait();
-    if (world.rank() == 1) return world.abort("enough");
+    if (world.rank() == 1) {
+      receiving.wait();
+      return world.abort("enough");
+    }
     int value = 0;
     Request request = comm.recv(std::span(&value, 1), 1);
+    receiving.count_down();
     try {
       while (!request.test()) {
         if (!world.arm()) continue;
