@@ -13,9 +13,8 @@
 //     most-ranks     (4096)
 //
 // Ranks are placed 1, 8 and 64 on a node. A row is the time of a step on so many ranks: by the
-// closed form, whose ranks have their share of the node's port, or all of it; simulated; and
-// simulated with jitter and with one rank that computes half as fast. The transport lets one rank
-// of a node exchange what is short, and all of them what is long.
+// closed form; simulated; their ratio; and simulated with jitter and with one rank that computes
+// half as fast.
 
 #include <algorithm>
 #include <cstddef>
@@ -113,11 +112,10 @@ class Referee {
     std::ranges::fill(slowness, 1.0);
     slowness[ranks / 2] = 2.0;
     const double slowed = simulate(work, slowness);
-    const auto share = static_cast<double>(ranks_per_node);
-    std::printf("%-12s %6zu %8zu %10.2f %10.2f %10.2f %10.2f %10.2f\n", model_.name.c_str(), ranks,
-                ranks_per_node, 1e3 * closed_form(ranks, ranks_per_node, share),
-                1e3 * closed_form(ranks, ranks_per_node, 1.0), 1e3 * simulated, 1e3 * jittered,
-                1e3 * slowed);
+    const double predicted = closed_form(ranks, ranks_per_node);
+    std::printf("%-12s %6zu %8zu %10.2f %10.2f %6.2f %10.2f %10.2f\n", model_.name.c_str(), ranks,
+                ranks_per_node, 1e3 * predicted, 1e3 * simulated, simulated / predicted,
+                1e3 * jittered, 1e3 * slowed);
     std::fflush(stdout);
   }
 
@@ -148,20 +146,21 @@ class Referee {
             .memory_per_byte = 1e-9 / settings_.at("memory-gbs")};
   }
 
-  // Where so many ranks share the node's port.
-  [[nodiscard]] double closed_form(std::size_t ranks, std::size_t ranks_per_node,
-                                   double share) const {
+  [[nodiscard]] double closed_form(std::size_t ranks, std::size_t ranks_per_node) const {
+    const double port = settings_.at("gbs") * 1e9;
+    // How often the two halves of an allreduce move the inputs of a node, divided by two: alone it
+    // reads and writes all once; before and after an exchange it copies once more.
+    const double moved = ranks == ranks_per_node ? 1.0 : 1.5;
     const train::ScalingOptions options{
         .first = static_cast<int>(ranks),
         .last = static_cast<int>(ranks),
         .batch = batch(),
-        .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6,
-                   .bandwidth = settings_.at("gbs") * 1e9 / share},
-        // Both halves of an allreduce together move three times the inputs of a node.
+        .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6, .bandwidth = port},
         .node = {.alpha_seconds = 2e-7,
-                 .bandwidth = settings_.at("memory-gbs") * 1e9 * 2.0 /
-                              (3.0 * static_cast<double>(ranks_per_node))},
-        .ranks_per_node = static_cast<int>(ranks_per_node)};
+                 .bandwidth = settings_.at("memory-gbs") * 1e9 /
+                              (moved * static_cast<double>(ranks_per_node))},
+        .ranks_per_node = static_cast<int>(ranks_per_node),
+        .port_bandwidth = port};
     return train::predict_scaling(model_, experiment_.update, options, rate_).front().step_seconds;
   }
 
@@ -194,8 +193,8 @@ int run(const std::vector<std::string>& words) {
     throw std::invalid_argument("write: simulated-steps MODEL... [NAME=VALUE...]");
   std::printf("#");
   for (const auto& [name, value] : settings) std::printf(" %s=%g", name.c_str(), value);
-  std::printf("\n%-12s %6s %8s %10s %10s %10s %10s %10s\n", "model", "ranks", "per node",
-              "share ms", "port ms", "step ms", "jitter ms", "1 slow ms");
+  std::printf("\n%-12s %6s %8s %10s %10s %6s %10s %10s\n", "model", "ranks", "per node",
+              "planner ms", "step ms", "ratio", "jitter ms", "1 slow ms");
   for (const std::string& model : models) {
     Referee referee(model, settings);
     for (const std::size_t ranks_per_node : {1U, 8U, 64U}) {

@@ -242,6 +242,29 @@ ScalingOptions on_nodes(int ranks, int ranks_per_node) {
   return options;
 }
 
+// Two nodes of two ranks. A ring: both ranks of a node send their halves at once, through a port
+// that is no faster than a rank alone; by doubling one of them sends, as if the port were its own.
+TEST(ScalingTest, RanksOfANodeShareItsPort) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 1;
+  ScalingOptions options = on_nodes(4, 2);
+  options.port_bandwidth = options.fabric.bandwidth;
+  const double inside = 2 * (node_alpha + 0.1 * beta * all / 2);
+  const double ring = 2 * (alpha + 2 * beta * all / 2 / 2);
+  expect_near(step(keys, options), end + update + inside + ring);
+  options.port_bandwidth *= 2;
+  expect_near(step(keys, options), end + update + inside + 2 * (alpha + beta * all / 2 / 2));
+  options.port_bandwidth = -1.0;
+  EXPECT_THAT([&] { (void)step(keys, options); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("port_bandwidth")));
+
+  ScalingOptions quick = on_nodes(4, 2);
+  quick.fabric.bandwidth *= 1e3;
+  quick.port_bandwidth = quick.fabric.bandwidth;
+  const double doubling = alpha + 1.25e-3 * beta * all;
+  expect_near(step(keys, quick), end + update + inside + doubling);
+}
+
 // 4 ranks on a node with room for 6, which 4 does not divide.
 TEST(ScalingTest, AJobSmallerThanANodeStaysInside) {
   Experiment::Update keys = scheme("k_step");

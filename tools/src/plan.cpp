@@ -387,6 +387,7 @@ train::ScalingOptions scaling_options(const Job& job) {
                                 .fabric = job.plan.fabric,
                                 .node = job.plan.node,
                                 .ranks_per_node = job.plan.ranks_per_node,
+                                .port_bandwidth = job.plan.port_bandwidth,
                                 .optimizer_elements = job.plan.optimizer_elements,
                                 .gradient_type = job.plan.gradient_type};
   read_range(request.scaling, options);
@@ -487,8 +488,13 @@ void add_link_options(Command& command, PlanRequest& request) {
       .range(1.0, 1e15)
       .value("BYTES/S");
   command
+      .option("--port-bandwidth", request.plan.port_bandwidth,
+              "Of all ranks of a node together, to others (default: no limit)")
+      .range(1.0, 1e15)
+      .value("BYTES/S");
+  command
       .option("--tuning", request.tuning,
-              "Take all four from what 'rondo bench tune --format json' has written")
+              "Take the first four from what 'rondo bench tune --format json' has written")
       .value("FILE");
 }
 

@@ -52,9 +52,18 @@ int ranks_on_node(ProcessGroup group, int ranks_per_node) {
   return std::gcd(group.size, ranks_per_node / group.stride);
 }
 
-const LinkCost& link_within(ProcessGroup group, const PlanOptions& options) {
+// The link to other nodes of a rank that shares the port with so many, itself among them.
+LinkCost fabric_of_one_of(int senders, const PlanOptions& options) {
+  LinkCost link = options.fabric;
+  if (options.port_bandwidth > 0.0) {
+    link.bandwidth = std::min(link.bandwidth, options.port_bandwidth / senders);
+  }
+  return link;
+}
+
+LinkCost link_within(ProcessGroup group, const PlanOptions& options) {
   const bool inside = ranks_on_node(group, options.ranks_per_node) == group.size;
-  return inside ? options.node : options.fabric;
+  return inside ? options.node : fabric_of_one_of(options.ranks_per_node, options);
 }
 
 }  // namespace
@@ -62,7 +71,8 @@ const LinkCost& link_within(ProcessGroup group, const PlanOptions& options) {
 double collective_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
   return flat_seconds(elements, local, options.node) +
-         flat_seconds(elements / local, group.size / local, options.fabric);
+         flat_seconds(elements / local, group.size / local,
+                      fabric_of_one_of(options.ranks_per_node, options));
 }
 
 namespace {
@@ -97,15 +107,18 @@ double doubling_seconds(double elements, int ranks, const LinkCost& link) {
 double gathering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
   return node_seconds(elements, local, options.node) +
-         ring_seconds(elements / local, group.size / local, options.fabric);
+         ring_seconds(elements / local, group.size / local,
+                      fabric_of_one_of(options.ranks_per_node, options));
 }
 
 double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
   const int nodes = group.size / local;
   return 2.0 * node_seconds(elements, local, options.node) +
-         std::min(2.0 * ring_seconds(elements / local, nodes, options.fabric),
-                  doubling_seconds(elements, nodes, options.fabric));
+         std::min(2.0 * ring_seconds(elements / local, nodes,
+                                     fabric_of_one_of(options.ranks_per_node, options)),
+                  doubling_seconds(elements, nodes,
+                                   fabric_of_one_of(options.ranks_per_node / local, options)));
 }
 
 double agreement_seconds(const PlanOptions& options) {
@@ -120,7 +133,7 @@ double halo_seconds(double elements, ProcessGroup group, const PlanOptions& opti
 
 double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions& options) {
   if (messages.count == 0) return 0.0;
-  const LinkCost& link = link_within(group, options);
+  const LinkCost link = link_within(group, options);
   const auto elements = static_cast<double>(messages.elements);
   return static_cast<double>(messages.count) * link.alpha_seconds +
          elements * element_bytes / link.bandwidth;
@@ -143,6 +156,7 @@ void check(const LinkCost& link) {
 void check(const PlanOptions& options) {
   check(options.fabric);
   check(options.node);
+  require(options.port_bandwidth >= 0.0, "port_bandwidth must be at least 0");
   require(options.ranks >= 1, "needs at least one rank");
   require(options.batch >= 1, "needs at least one sample in a step");
   require(options.flops >= 0.0, "flops must be at least 0");

@@ -87,7 +87,8 @@ PlanOptions links_of(const SchemeJob& job, int ranks) {
   const bool one_node = job.ranks <= job.options.ranks_per_node;
   return {.fabric = job.options.fabric,
           .node = job.options.node,
-          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node};
+          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node,
+          .port_bandwidth = job.options.port_bandwidth};
 }
 
 double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
@@ -333,7 +334,10 @@ void require_scaling(bool possible, const char* what) {
 }
 
 void check(const ScalingOptions& options) {
-  train::check({.batch = options.batch, .fabric = options.fabric, .node = options.node});
+  train::check({.batch = options.batch,
+                .fabric = options.fabric,
+                .node = options.node,
+                .port_bandwidth = options.port_bandwidth});
   require_scaling(options.first >= 1 && options.first <= options.last,
                   "ranks must begin with at least one, and not behind their end");
   require_scaling(options.ranks_per_node >= 1, "needs at least one rank per node");

@@ -43,7 +43,8 @@ namespace rondo::train {
 //     c(n, g) = alpha_node ceil(log2 s) + beta_node n (s-1)/s
 //               + alpha ceil(log2 g/s) + beta (n/s) (g/s-1)/(g/s)
 //
-// and a halo costs what the node does if s = g. Bandwidth is that of one rank. With equal levels
+// and a halo costs what the node does if s = g. Bandwidth is that of one rank, or, if that is less,
+// its part of port_bandwidth, by which a node sends to others. With equal levels
 // the elements are those of the flat form, and the messages at least as many.
 
 enum class Strategy : std::uint8_t { batch, model, grid, domain, integrated };
@@ -63,6 +64,9 @@ struct PlanOptions {
   LinkCost fabric = {};      ///< between nodes, and everywhere with one rank per node
   LinkCost node = {};        ///< between ranks of a node, where there are several
   int ranks_per_node = 1;
+  /// Bytes per second of all ranks of a node together, to other nodes; 0: no limit. What an
+  /// allreduce sends by doubling one rank of a node sends for each group, all else all of them.
+  double port_bandwidth = 0.0;
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum

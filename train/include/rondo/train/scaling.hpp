@@ -64,6 +64,7 @@ struct ScalingOptions {
   LinkCost fabric = {};
   LinkCost node = {};
   int ranks_per_node = 1;
+  double port_bandwidth = 0.0;  ///< see PlanOptions
   /// Of schemes with has_mean_period(): mean iterations of a window (lazy, at most
   /// update.max_interval), or steps of a round.
   double tau = 1.0;
