@@ -147,6 +147,8 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
         attributes, on.cpu(), hint);
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
+  kernels.direct_backward_weights = DirectWeightGradient::choose(spec);
+  if (kernels.direct_backward_weights) return kernels;
   const dnnl::convolution_backward_weights::primitive_desc weights(
       {algorithm::convolution_direct, d.x, d.weight_gradient, d.bias, d.y, d.strides, d.before,
        d.after},

@@ -93,7 +93,11 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
     if (mirrored) memory.reorder_buffer = plain.get_size();
     count_scratchpad(kernels.backward_data);
   }
-  if (kernels.backward_weights) {
+  if (kernels.direct_backward_weights) {
+    memory.reorder_buffer = plain.get_size();
+    memory.scratchpad =
+        std::max(memory.scratchpad, kernels.direct_backward_weights->scratchpad_bytes());
+  } else if (kernels.backward_weights) {
     const auto gradient = kernels.backward_weights.query_md(query::diff_weights_md, 0);
     // The buffer holds mirrored weights or a gradient, and never both at once.
     memory.reorder_buffer = std::max(memory.reorder_buffer, gradient.get_size());
@@ -113,7 +117,7 @@ WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels
   if (extents_.input_gradient) {
     make_backward_data(kernels.backward_data, kernels.backward_data_reads);
   }
-  if (extents_.weight_gradient) make_backward_weights(kernels.backward_weights);
+  if (extents_.weight_gradient) make_backward_weights(kernels);
 }
 
 void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
@@ -143,7 +147,10 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
 
 // The gradient is left in the kernel's layout. Handing the plain layout to the primitive would make
 // oneDNN choose its reference kernel.
-void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc) {
+void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
+  if (kernels.direct_backward_weights)
+    return make_backward_weights(*kernels.direct_backward_weights);
+  const dnnl::primitive_desc_base& desc = kernels.backward_weights;
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);
   // The buffer grows here, while layers are made. So a step allocates nothing, and the buffer stays
@@ -157,6 +164,16 @@ void WeightedLayer::make_backward_weights(const dnnl::primitive_desc_base& desc)
     arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.query_md(query::diff_weights_md, 1)});
   }
   backward_weights_ = OnednnKernel(shared_, desc, arguments);
+  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
+}
+
+void WeightedLayer::make_backward_weights(const DirectWeightGradient& direct) {
+  implementation_ += ", weights " + direct.name();
+  const memory::desc layout(weights_->plain().dims(), memory::data_type::f32,
+                            memory::format_tag::hwio);
+  shared_.reserve_reorder_buffer(layout.get_size());
+  shared_.reserve_scratchpad(direct.scratchpad_bytes());
+  direct_backward_weights_ = direct;
   unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
 }
 
@@ -217,6 +234,10 @@ void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
   require_shape(extents_.name, "backward_weights: x", x, extents_.input, extents_.type);
   require_shape(extents_.name, "backward_weights: dy", dy, extents_.output, extents_.type);
   require_bias("backward_weights", bias_gradient.size());
+  if (direct_backward_weights_) {
+    auto* const into = static_cast<float*>(shared_.reorder_buffer());
+    return direct_backward_weights_->run(shared_, x.data, dy.data, into);
+  }
   if (!backward_weights_) {
     std::ranges::fill(bias_gradient, 0.0F);
     return;

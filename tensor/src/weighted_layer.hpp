@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/tensor/tensor.hpp>
 
+#include "direct_weight_gradient.hpp"
 #include "onednn_kernel.hpp"
 
 namespace rondo::tensor {
@@ -61,6 +63,8 @@ struct LayerKernels {
   /// mirrored: backward_data is the forward kernel of the mirrored convolution.
   WeightsKind backward_data_reads = WeightsKind::own;
   dnnl::primitive_desc_base backward_weights = {};  ///< empty when theirs is not
+  /// Runs in place of backward_weights, if it is there.
+  std::optional<DirectWeightGradient> direct_backward_weights = {};
 };
 
 /// What a layer with these kernels takes; its weights are `plain` in the flat parameter array.
@@ -98,7 +102,8 @@ class WeightedLayer {
  private:
   void make_forward(const dnnl::primitive_desc_base& desc);
   void make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads);
-  void make_backward_weights(const dnnl::primitive_desc_base& desc);
+  void make_backward_weights(const LayerKernels& kernels);
+  void make_backward_weights(const DirectWeightGradient& direct);
   void require_bias(const char* call, std::size_t size) const;
   void require_weights(const char* call, std::size_t size) const;
   void require_weight_gradient(const char* call) const;
@@ -111,6 +116,7 @@ class WeightedLayer {
   OnednnKernel forward_;
   OnednnKernel backward_data_;
   OnednnKernel backward_weights_;
+  std::optional<DirectWeightGradient> direct_backward_weights_;
   OnednnKernel unpack_;
 };
 

@@ -2,6 +2,7 @@
 // ifunc would be resolved before the thread sanitizer is ready. Every variant gives the same bits,
 // so the choice changes the speed and nothing else.
 
+#include "convolution_tiles.hpp"
 #include "kernels.hpp"
 
 namespace rondo::tensor {
@@ -61,6 +62,13 @@ const Kernels& kernels() noexcept {
   // All threads may ask at once: a static is initialised once.
   static const Kernels& chosen = kernels_of(best_instruction_set());
   return chosen;
+}
+
+const ConvolutionTiles* convolution_tiles(DataType type) noexcept {
+  static const bool with_f32 = is_supported(InstructionSet::avx512);
+  static const bool with_bf16 = is_supported(InstructionSet::avx512_bf16);
+  if (type == DataType::bf16) return with_bf16 ? &avx512_bf16::bf16_tiles : nullptr;
+  return with_f32 ? &avx512::f32_tiles : nullptr;
 }
 
 }  // namespace rondo::tensor
