@@ -155,6 +155,22 @@ const std::vector<UnderTest> schemes_under_test{
        return make_hierarchical(replica, optimizer, options);
      },
      adam},
+    {"KStepInFragments",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
+       return make_k_step(replica, optimizer,
+                          {.period = 4,
+                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
+                           .overlap_steps = 1,
+                           .fragments = 2});
+     },
+     adam},
+    {"HierarchicalInFragmentsBf16",
+     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
+       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
+       options.fragments = 2;
+       options.average_type = transport::ElementType::bf16;
+       return make_hierarchical(replica, optimizer, options);
+     }},
     {"KStepOuterAdam",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
        return make_k_step(replica, optimizer,

@@ -147,6 +147,21 @@ TEST(CombinationsTest, AnOverlappedAverageLeavesMomenta) {
   }
 }
 
+TEST(CombinationsTest, FragmentsNeedMomentaThatStayAndAConstantPeriod) {
+  const auto refused = [](const auto& change) {
+    return refusal("k_step", [&](Experiment& e) {
+      e.update.fragments = 4;
+      change(e.update);
+    });
+  };
+  EXPECT_THAT(refused([](Experiment::Update& update) { update.optimizer_state = "average"; }),
+              StartsWith("update.optimizer_state: an average of one of update.fragments = 4"));
+  EXPECT_THAT(refused([](Experiment::Update& update) { update.period_policy = "adaptive"; }),
+              StartsWith("update.period_policy: with update.fragments = 4 rounds have"));
+  EXPECT_THAT(refused([](Experiment::Update& update) { update.period = 3; }),
+              StartsWith("update.fragments: 4 are more than the 3 steps of update.period"));
+}
+
 TEST(CombinationsTest, AnOuterOptimizerIsTheOnlyOuterStep) {
   const auto refused = [](const std::string& outer, const std::string& kind, double momentum) {
     return refusal("k_step", [&](Experiment& e) {

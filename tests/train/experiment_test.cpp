@@ -85,7 +85,7 @@ TEST(ExperimentTest, ListsTheKeysWhenNoneIsNear) {
               StrEq("exp.toml:6: unknown key 'update.frobnicate'; choose one of scheme, "
                     "bucket_bytes, warmup_epochs, lazy_layers, max_interval, max_interval_rate, "
                     "updates_per_iteration, controller, period, period_policy, local_from_epoch, "
-                    "qsr_alpha, overlap_steps, reduction_momentum, "
+                    "qsr_alpha, overlap_steps, fragments, reduction_momentum, "
                     "reduction_momentum_kind, outer_optimizer, outer_rate, optimizer_state, "
                     "local_period, group, levels, delay, scaling, local_step, minibatch_cap, "
                     "when_empty, replay, plugin, plugin_settings"));

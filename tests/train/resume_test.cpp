@@ -215,6 +215,14 @@ TEST(ResumeTest, SoDoAveragesUnderWay) {
   }
 }
 
+TEST(ResumeTest, SoDoFragments) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.period = 4;
+  experiment.update.fragments = 3;
+  experiment.update.reduction_momentum = 0.5;
+  expect_same_end(2, experiment, {1, 3, 5, 6});
+}
+
 TEST(ResumeTest, SoDoOuterOptimizers) {
   Experiment experiment = experiment_of("k_step", "resnet8");
   experiment.update.period = 3;

@@ -197,6 +197,16 @@ TEST(ScalingTest, OverlappedStepsHideAnAverage) {
   expect_near(step(keys, on(4)), end + update + rest / 8);
 }
 
+TEST(ScalingTest, FragmentsAreAveragedOneByOne) {
+  Experiment::Update keys = scheme("k_step");
+  keys.period = 8;
+  keys.fragments = 4;
+  expect_near(step(keys, on(4)), end + update + 4 * allreduce4(all / 4) / 8);
+  keys.overlap_steps = 1;
+  const double left = std::max(0.0, allreduce4(all / 4) - (end + update));
+  expect_near(step(keys, on(4)), end + update + 4 * left / 8);
+}
+
 // Of 8 steps, 2 and 4 and 6 end with a mean of two ranks, and 8 with one of all four.
 TEST(ScalingTest, GroupsAverageMoreOften) {
   Experiment::Update keys = scheme("hierarchical");

@@ -324,6 +324,16 @@ TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
 }
 
+TEST(TrainerSchemesTest, AveragesInFragmentsLearnAndEndAlike) {
+  Experiment experiment = learning("k_step");
+  experiment.update.period = 4;
+  experiment.update.fragments = 2;
+  experiment.update.overlap_steps = 1;
+  const Outcome outcome = train_on(2, experiment);
+  EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
+  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
 TEST(TrainerSchemesTest, AnOuterNesterovIsDiloco) {
   Experiment experiment = experiment_of("k_step");
   experiment.update.period = 3;

@@ -5,6 +5,9 @@
 // exact, and a reduction momentum can act on the mean displacement. Everything that a reduction
 // writes is a copy in the arena. A lost rank leaves the model as it was.
 //
+// A model may be cut into fragments of whole layers. Each has rounds of its own, which end in turn,
+// so that a round's bytes are spread over its steps.
+//
 // With overlap the average of a round travels while the next one computes. The round then begins
 // from the rank's own parameters; what it has moved until the average arrives is moved again from
 // the new W.
@@ -13,9 +16,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <memory_resource>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -26,183 +29,28 @@
 
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
-#include "schemes/average_under_way.hpp"
+#include "schemes/fragment.hpp"
 
 namespace rondo::sync {
 namespace {
 
-void check_period(const std::string& what, std::int64_t period, std::int64_t faster) {
-  if (period < 1) {
-    throw std::invalid_argument(what + " is " + std::to_string(period) + "; it is at least 1");
-  }
-  if (period % faster != 0) {
-    throw std::invalid_argument(what + " is " + std::to_string(period) +
-                                ", which is no multiple of the faster level's " +
-                                std::to_string(faster));
-  }
-}
-
-void check_group(const std::string& where, int size, int slower) {
-  if (size <= slower) return;
-  throw std::invalid_argument(where + " has a group of " + std::to_string(size) +
-                              " ranks, which does not fit into the next slower one of " +
-                              std::to_string(slower));
-}
-
-ReductionMomentum checked_momentum(std::string_view scheme, const ReductionMomentum& momentum) {
-  const std::string name(scheme);
-  if (!(momentum.mu >= 0.0F && momentum.mu < 1.0F)) {
-    throw std::invalid_argument(name + ": a reduction momentum of " + std::to_string(momentum.mu) +
-                                " is not in [0, 1)");
-  }
-  if (!(momentum.outer_rate > 0.0F)) {
-    throw std::invalid_argument(name + ": an outer rate of " + std::to_string(momentum.outer_rate) +
-                                " is not positive");
-  }
-  if (momentum.kind != MomentumKind::diloco && momentum.outer_rate != 1.0F) {
-    throw std::invalid_argument(name + ": only diloco has an outer rate, this momentum takes 1");
-  }
-  return momentum;
-}
-
-}  // namespace
-
-AveragingSchedule::AveragingSchedule(std::string_view scheme, std::int64_t period,
-                                     const std::vector<AveragingLevel>& levels,
-                                     const transport::Communicator& outer)
-    : period_(period), levels_(levels) {
-  const std::string name(scheme);
-  std::int64_t faster = 1;
-  for (std::size_t i = 0; i < levels_.size(); ++i) {
-    const std::string level = name + ": level " + std::to_string(i);
-    if (levels_[i].group == nullptr) throw std::invalid_argument(level + " has no group");
-    check_period(level + "'s period", levels_[i].period, faster);
-    const bool last = i + 1 == levels_.size();
-    if (!last && levels_[i + 1].group == nullptr) continue;  // found in the next turn
-    check_group(level, levels_[i].group->size(),
-                last ? outer.size() : levels_[i + 1].group->size());
-    faster = levels_[i].period;
-  }
-  check_period(name + ": the global period", period_, faster);
-}
-
-// Each level's period is a multiple of the first one's.
-bool AveragingSchedule::is_level_due_after(std::int64_t steps) const noexcept {
-  return !levels_.empty() && steps % levels_.front().period == 0;
-}
-
-transport::Communicator* AveragingSchedule::group_due_after(std::int64_t steps) const noexcept {
-  for (std::size_t i = levels_.size(); i-- > 0;) {
-    if (steps % levels_[i].period != 0) continue;
-    return levels_[i].group->size() > 1 ? levels_[i].group : nullptr;
-  }
-  return nullptr;
-}
-
-CommonModel::CommonModel(std::string_view scheme, const ReductionMomentum& momentum,
-                         std::size_t size)
-    : momentum_(checked_momentum(scheme, momentum)),
-      parameters_(size, 0.0F),
-      velocity_(momentum.mu == 0.0F ? 0 : size, 0.0F) {}
-
-void CommonModel::begin_round(std::span<const float> parameters) {
-  std::ranges::copy(parameters, parameters_.begin());
-  round_rates_ = 0.0;
-}
-
-void CommonModel::add(std::span<const float> displacement) {
-  flat::add(parameters_, displacement);
-  round_rates_ = 0.0;
-}
-
-// How much of V goes on. slowmo's momentum is u = -V / (sum of a round's rates): where that sum has
-// changed, V changes with it.
-float CommonModel::carried_over() noexcept {
-  double ratio = 1.0;
-  if (momentum_.kind == MomentumKind::slowmo) {
-    if (last_rates_ != 0.0) ratio = round_rates_ / last_rates_;
-    last_rates_ = round_rates_;
-  }
-  return static_cast<float>(static_cast<double>(momentum_.mu) * ratio);
-}
-
-void CommonModel::advance(std::span<float> displacement) {
-  if (outer_) {
-    outer_->update(0, parameters_, displacement, outer_update());
-    ++outer_steps_;
-    round_rates_ = 0.0;
-    return;
-  }
-  const bool follows_rates = momentum_.kind == MomentumKind::slowmo && !velocity_.empty();
-  if (follows_rates && round_rates_ == 0.0) return add(displacement);  // u * 0, and u stays
-  const float mu = carried_over();
-  round_rates_ = 0.0;
-  if (!velocity_.empty()) {
-    flat::sum_scaled(velocity_, displacement, mu, velocity_);
-    const bool looks_ahead =
-        momentum_.kind == MomentumKind::nesterov || momentum_.kind == MomentumKind::diloco;
-    if (!looks_ahead) return add(velocity_);
-    flat::add_scaled(displacement, mu, velocity_);
-  }
-  flat::add_scaled(parameters_, momentum_.outer_rate, displacement);
-}
-
-CommonModel CommonModel::advanced(std::span<const float> displacement) const {
-  CommonModel ahead = *this;
-  if (outer_) {
-    outer_->preview(0, ahead.parameters_, displacement, outer_update());
-  } else {
-    std::vector<float> used_up(displacement.begin(), displacement.end());
-    ahead.advance(used_up);
-  }
-  return ahead;
-}
-
-void CommonModel::write(ByteWriter& writer) const {
-  writer.put_array(std::span<const float>(parameters_));
-  writer.put_array(std::span<const float>(velocity_));
-  writer.put(round_rates_);
-  writer.put(last_rates_);
-  writer.put(outer_steps_);
-}
-
-void CommonModel::read(ByteReader& reader) {
-  reader.get_array(std::span(parameters_));
-  reader.get_array(std::span(velocity_));
-  round_rates_ = reader.get<double>();
-  last_rates_ = reader.get<double>();
-  outer_steps_ = reader.get<std::int64_t>();
-}
-
-namespace {
-
 /// Where a rank is in training by averages.
 struct Progress {
-  bool started = false;          ///< has the first iteration begun, and W been taken?
-  std::int64_t updates = 0;      ///< that the optimizer's state has seen
-  std::int64_t round = 0;        ///< index of the round under way
-  std::int64_t steps = 0;        ///< done in it
-  std::int64_t samples = 0;      ///< of all ranks, in those
-  std::int64_t own_samples = 0;  ///< of this rank
-  std::int64_t period = 0;       ///< steps that the round has
-  double own_loss = 0.0;         ///< of this rank's samples in the round
-  double loss = 0.0;             ///< mean of all ranks' samples in the round before
-  double first_loss = 0.0;       ///< in the first round
+  bool started = false;      ///< has the first iteration begun, and W been taken?
+  std::int64_t updates = 0;  ///< that the optimizer's state has seen
+  double own_loss = 0.0;     ///< of this rank's samples in the round
+  double loss = 0.0;         ///< mean of all ranks' samples in the round before
+  double first_loss = 0.0;   ///< in the first round
 
   void write(ByteWriter& writer) const {
     writer.put(started);
-    for (const std::int64_t value : {updates, round, steps, samples, own_samples, period}) {
-      writer.put(value);
-    }
+    writer.put(updates);
     for (const double value : {own_loss, loss, first_loss}) writer.put(value);
   }
 
   static Progress read(ByteReader& reader) {
     Progress progress{.started = reader.get<std::uint8_t>() != 0};
-    for (std::int64_t* value : {&progress.updates, &progress.round, &progress.steps,
-                                &progress.samples, &progress.own_samples, &progress.period}) {
-      *value = reader.get<std::int64_t>();
-    }
+    progress.updates = reader.get<std::int64_t>();
     for (double* value : {&progress.own_loss, &progress.loss, &progress.first_loss}) {
       *value = reader.get<double>();
     }
@@ -219,7 +67,7 @@ class AveragingScheme final : public SchemeBase {
                   const std::vector<AveragingLevel>& levels)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
-                   {.version = 4, .name = "averaging"}),
+                   {.version = 5, .name = "averaging"}),
         local_state_(options.local_state),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1),
@@ -228,26 +76,26 @@ class AveragingScheme final : public SchemeBase {
         losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
         outer_optimizer_(options.outer_optimizer),
         overlap_steps_(options.overlap_steps),
-        schedule_(described.name, options.period, levels, outer()),
-        model_(described.name, options.momentum, replica().parameters.size()),
-        mean_(replica(), averages_state() ? this->optimizer().state().size() : 0),
-        unsent_(unsent_size(options.average_type), 0.0F) {
-    progress_.period = schedule_.period();
-    if (!unsent_.empty()) mean_.prepare_bf16();
+        schedule_(described.name, options.period, levels, outer()) {
     if (!(clip_norm_ >= 0.0)) {
       refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
     }
-    if (outer_optimizer_) take_outer_optimizer(options.outer_learning_rate);
+    check_fragments(options.fragments, options.period);
     if (overlap_steps_ < 0) {
       refuse("overlap_steps of " + std::to_string(overlap_steps_) + " are negative");
     }
-    if (overlap_steps_ == 0) return;
-    if (local_state_ != LocalState::keep) {
+    if (overlap_steps_ > 0 && local_state_ != LocalState::keep) {
       refuse(
           "overlap_steps need a local state that ranks keep: what an average makes of it would "
           "come late");
     }
-    if (!is_alone()) under_way_.emplace(replica(), !unsent_.empty());
+    make_fragments(static_cast<std::size_t>(options.fragments),
+                   {.scheme = described.name,
+                    .momentum = options.momentum,
+                    .state_size = averages_state() ? this->optimizer().state().size() : 0,
+                    .sends_bf16 = sends_bf16(options.average_type),
+                    .overlaps = overlap_steps_ > 0 && !is_alone()});
+    if (outer_optimizer_) take_outer_optimizer(options.outer_learning_rate);
   }
 
   void add_loss(double sum) override {
@@ -256,9 +104,13 @@ class AveragingScheme final : public SchemeBase {
 
   [[nodiscard]] std::vector<std::span<const float>> replicated() const override {
     if (!progress_.started) return {replica().parameters};
-    if (outer_optimizer_) return {model_.parameters(), outer_optimizer_->state()};
-    if (model_.velocity().empty()) return {model_.parameters()};
-    return {model_.parameters(), model_.velocity()};
+    std::vector<std::span<const float>> held;
+    for (const Fragment& fragment : fragments_) {
+      held.push_back(fragment.model.parameters());
+      if (!fragment.model.velocity().empty()) held.push_back(fragment.model.velocity());
+    }
+    if (outer_optimizer_) held.push_back(outer_optimizer_->state());
+    return held;
   }
 
  private:
@@ -269,17 +121,17 @@ class AveragingScheme final : public SchemeBase {
   void end_iteration() override;
   void evaluate(std::span<float> parameters, std::span<float> statistics) override;
   void apply_pending() override {
-    if (is_under_way()) apply_arrived();
-    if (progress_.steps > 0) end_round(Ending::plain);
+    for (Fragment& fragment : fragments_) {
+      if (fragment.is_under_way()) apply_arrived(fragment);
+      if (fragment.progress.steps > 0) end_round(fragment, Ending::plain);
+    }
   }
   void write_state(ByteWriter& writer) const override {
     progress_.write(writer);
-    model_.write(writer);
+    writer.put(static_cast<std::uint64_t>(fragments_.size()));
+    for (const Fragment& fragment : fragments_) fragment.write(writer);
     const std::span<const float> outer = outer_state();
     writer.put_array(outer);
-    writer.put_array(std::span<const float>(unsent_));
-    writer.put(under_way_.has_value());
-    if (under_way_) under_way_->write(writer);
   }
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override;
 
@@ -288,24 +140,25 @@ class AveragingScheme final : public SchemeBase {
   [[nodiscard]] std::span<float> outer_state() const noexcept {
     return outer_optimizer_ ? outer_optimizer_->state() : std::span<float>();
   }
-  [[nodiscard]] std::size_t unsent_size(transport::ElementType type) const;
+  void check_fragments(std::int64_t fragments, std::int64_t period) const;
+  [[nodiscard]] bool sends_bf16(transport::ElementType type) const;
+  void make_fragments(std::size_t count, Fragment::Settings settings);
   void take_outer_optimizer(double learning_rate);
-  [[nodiscard]] float weight() const noexcept;
-  [[nodiscard]] std::int64_t next_period() const;
-  void add_up_losses();
+  [[nodiscard]] std::int64_t next_period(const Fragment& fragment) const;
+  void add_up_losses(std::int64_t samples);
   void step_locally();
-  void reduce(transport::Communicator& group, std::span<float> unsent);
-  void average_locally(transport::Communicator& group);
-  void end_round(Ending ending);
-  void post_round();
-  void apply_arrived();
-  [[nodiscard]] bool is_under_way() const noexcept { return under_way_ && under_way_->is_posted(); }
-  [[nodiscard]] Round round_under_way() const noexcept;
-  void begin_next_round();
-  void measure(Round& round, std::span<const float> displacement);
-  void advance(Ending ending);
-  void pack();
-  void take_over_the_rest();
+  void advance_round(Fragment& fragment);
+  void count_reduction(const Fragment& fragment, const PackedMean& mean, bool global);
+  void reduce(Fragment& fragment, transport::Communicator& group, std::span<float> unsent);
+  void average_locally(Fragment& fragment, transport::Communicator& group);
+  void end_round(Fragment& fragment, Ending ending);
+  void post_round(Fragment& fragment);
+  void apply_arrived(Fragment& fragment);
+  void begin_next_round(Fragment& fragment, Ending ending);
+  void measure(const Fragment& fragment, Round& round, std::span<const float> displacement);
+  void advance(Fragment& fragment, Ending ending);
+  void pack(Fragment& fragment);
+  void take_over_the_rest(Fragment& fragment);
 
   LocalState local_state_;
   double clip_norm_;
@@ -316,21 +169,46 @@ class AveragingScheme final : public SchemeBase {
   std::shared_ptr<Optimizer> outer_optimizer_;  // null: the model's momentum makes outer steps
   std::int64_t overlap_steps_;
   AveragingSchedule schedule_;
-  CommonModel model_;
-  PackedMean mean_;
-  std::vector<float> unsent_;  // what rounding has left out of averages; empty: they are fp32
-  mutable std::optional<AverageUnderWay> under_way_;  // if averages overlap; to save it is to wait
+  std::deque<Fragment> fragments_;  // which do not move
   Progress progress_;
 };
 
-std::size_t AveragingScheme::unsent_size(transport::ElementType type) const {
-  if (type == transport::ElementType::f32) return 0;
+void AveragingScheme::check_fragments(std::int64_t fragments, std::int64_t period) const {
+  const auto layers = static_cast<std::int64_t>(replica().layers.size());
+  const std::string given = "fragments of " + std::to_string(fragments);
+  if (fragments < 1) refuse(given + " are no number of parts; it is at least 1");
+  if (fragments == 1) return;
+  if (fragments > layers) {
+    refuse(given + " are more than the replica's layers, which are " + std::to_string(layers));
+  }
+  if (fragments > period) {
+    refuse(given + " are more than the steps of a round, which are " + std::to_string(period));
+  }
+  if (local_state_ != LocalState::keep) refuse("fragments need a local state that ranks keep");
+  if (period_of_) refuse("fragments need a constant period");
+}
+
+bool AveragingScheme::sends_bf16(transport::ElementType type) const {
+  if (type == transport::ElementType::f32) return false;
   if (type != transport::ElementType::bf16) refuse("averages are sent as f32 or bf16");
-  return is_alone() ? 0 : replica().parameters.size();
+  return !is_alone();
+}
+
+// The first rounds of fragments are shorter by parts of a period, so that later ones end in turn.
+void AveragingScheme::make_fragments(std::size_t count, Fragment::Settings settings) {
+  const std::int64_t period = schedule_.period();
+  for (const FragmentRange& range : cut_into_fragments(replica().layers, count)) {
+    const auto index = static_cast<std::int64_t>(fragments_.size());
+    settings.first_period = period - index * period / static_cast<std::int64_t>(count);
+    settings.with_statistics = index == 0;
+    fragments_.emplace_back(replica(), range, settings);
+  }
 }
 
 void AveragingScheme::take_outer_optimizer(double learning_rate) {
-  if (!model_.is_plain()) refuse("an outer optimizer takes the place of a reduction momentum");
+  if (!fragments_.front().model.is_plain()) {
+    refuse("an outer optimizer takes the place of a reduction momentum");
+  }
   if (outer_optimizer_->size() != replica().parameters.size()) {
     refuse("the outer optimizer is for " + std::to_string(outer_optimizer_->size()) +
            " parameters, and the replica has " + std::to_string(replica().parameters.size()));
@@ -338,51 +216,53 @@ void AveragingScheme::take_outer_optimizer(double learning_rate) {
   if (!(learning_rate > 0.0)) {
     refuse("an outer learning rate of " + std::to_string(learning_rate) + " is not positive");
   }
-  model_.step_by(outer_optimizer_, learning_rate);
+  for (Fragment& fragment : fragments_) {
+    fragment.model.step_by(outer_optimizer_, learning_rate, fragment.offset);
+  }
 }
 
 // The first iteration takes W, which all ranks hold alike then.
 void AveragingScheme::begin_iteration() {
   if (!std::exchange(progress_.started, true)) {
-    model_.begin_round(replica().parameters);
+    for (Fragment& fragment : fragments_) fragment.model.begin_round(fragment.replica.parameters);
     progress_.updates = step().index;
   }
-  if (progress_.steps == 0) progress_.period = next_period();
+  if (!period_of_) return;
+  RoundProgress& round = fragments_.front().progress;
+  if (round.steps == 0) round.period = next_period(fragments_.front());
 }
 
-std::int64_t AveragingScheme::next_period() const {
-  if (!period_of_) return schedule_.period();
-  const std::int64_t period = period_of_({.index = progress_.round,
+std::int64_t AveragingScheme::next_period(const Fragment& fragment) const {
+  const std::int64_t index = fragment.progress.round;
+  const std::int64_t period = period_of_({.index = index,
                                           .step = step().index,
                                           .period = schedule_.period(),
                                           .learning_rate = step().learning_rate,
                                           .loss = progress_.loss,
                                           .first_loss = progress_.first_loss});
   if (period >= 1) return period;
-  refuse("period_of gives round " + std::to_string(progress_.round) + " " + std::to_string(period) +
+  refuse("period_of gives round " + std::to_string(index) + " " + std::to_string(period) +
          " steps; it has at least 1");
 }
 
-// A local step, then the slowest of the averages that are due.
 void AveragingScheme::end_iteration() {
   step_locally();
-  if (is_under_way()) {
-    under_way_->count_step(step().learning_rate);
-  } else {
-    model_.count_step(step().learning_rate);
-  }
-  ++progress_.steps;
-  progress_.samples += static_cast<std::int64_t>(step().global_samples);
-  progress_.own_samples += static_cast<std::int64_t>(step().local_samples);
-  const bool ends = progress_.steps == progress_.period;
-  const bool meets = ends || schedule_.is_level_due_after(progress_.steps);
-  if (is_under_way() && (meets || progress_.steps >= overlap_steps_)) apply_arrived();
-  if (ends && under_way_) {
-    post_round();
+  for (Fragment& fragment : fragments_) advance_round(fragment);
+}
+
+// After a local step comes the slowest of the averages that are due.
+void AveragingScheme::advance_round(Fragment& fragment) {
+  fragment.count_step(step());
+  const std::int64_t steps = fragment.progress.steps;
+  const bool ends = fragment.ends();
+  const bool meets = ends || schedule_.is_level_due_after(steps);
+  if (fragment.is_under_way() && (meets || steps >= overlap_steps_)) apply_arrived(fragment);
+  if (ends && fragment.under_way) {
+    post_round(fragment);
   } else if (ends) {
-    end_round(Ending::with_momentum);
-  } else if (transport::Communicator* group = schedule_.group_due_after(progress_.steps)) {
-    average_locally(*group);
+    end_round(fragment, Ending::with_momentum);
+  } else if (transport::Communicator* group = schedule_.group_due_after(steps)) {
+    average_locally(fragment, *group);
   }
 }
 
@@ -396,27 +276,35 @@ void AveragingScheme::step_locally() {
   ++progress_.updates;
 }
 
+// All fragments together are one reduction of the model; each has a collective of its own.
+void AveragingScheme::count_reduction(const Fragment& fragment, const PackedMean& mean,
+                                      bool global) {
+  const std::uint64_t reductions = fragment.offset == 0 ? 1 : 0;
+  (global ? counted().global_reductions : counted().local_reductions) += reductions;
+  (global ? counted().global_bytes : counted().local_bytes) += mean.bytes();
+  counted().collectives += mean.collectives();
+}
+
 // What is global depends on who meets, not on which level asked for it: a level's group may be all
 // replicas, as the ranks of a node are where there is but one.
-void AveragingScheme::reduce(transport::Communicator& group, std::span<float> unsent) {
-  mean_.reduce(group, unsent);
-  const bool global = group.size() == outer().size();
-  ++(global ? counted().global_reductions : counted().local_reductions);
-  (global ? counted().global_bytes : counted().local_bytes) += mean_.bytes();
-  counted().collectives += mean_.collectives();
+void AveragingScheme::reduce(Fragment& fragment, transport::Communicator& group,
+                             std::span<float> unsent) {
+  fragment.mean.reduce(group, unsent);
+  count_reduction(fragment, fragment.mean, group.size() == outer().size());
 }
 
 // W stays as it is: the round goes on from the group's mean.
-void AveragingScheme::average_locally(transport::Communicator& group) {
-  pack();
-  reduce(group, unsent_);
-  flat::sum_scaled(replica().parameters, model_.parameters(), 1.0F, mean_.displacement());
-  take_over_the_rest();
+void AveragingScheme::average_locally(Fragment& fragment, transport::Communicator& group) {
+  pack(fragment);
+  reduce(fragment, group, fragment.unsent);
+  flat::sum_scaled(fragment.replica.parameters, fragment.model.parameters(), 1.0F,
+                   fragment.mean.displacement());
+  take_over_the_rest(fragment);
 }
 
 // Over the World and not over `outer`: the ranks of a replica that share samples each have a part
 // of their loss.
-void AveragingScheme::add_up_losses() {
+void AveragingScheme::add_up_losses(std::int64_t samples) {
   losses_[0] = std::exchange(progress_.own_loss, 0.0);
   transport::Communicator& all = replica().world->communicator();
   if (all.size() > 1) {
@@ -424,100 +312,95 @@ void AveragingScheme::add_up_losses() {
     ++counted().collectives;
     counted().global_bytes += std::span(losses_).size_bytes();
   }
-  progress_.loss = losses_[0] / static_cast<double>(progress_.samples);
-  if (progress_.round == 0) progress_.first_loss = progress_.loss;
+  progress_.loss = losses_[0] / static_cast<double>(samples);
+  if (fragments_.front().progress.round == 0) progress_.first_loss = progress_.loss;
 }
 
-Round AveragingScheme::round_under_way() const noexcept {
-  return {progress_.round, progress_.steps, progress_.samples, 0.0};
-}
-
-void AveragingScheme::begin_next_round() {
-  if (!losses_.empty()) add_up_losses();
-  ++progress_.round;
-  progress_.steps = 0;
-  progress_.samples = progress_.own_samples = 0;
+// After a flush rounds have the lengths of the first ones, so that fragments go on in turn.
+void AveragingScheme::begin_next_round(Fragment& fragment, Ending ending) {
+  if (!losses_.empty()) add_up_losses(fragment.progress.samples);
+  fragment.begin_round(ending == Ending::plain ? fragment.first_period : schedule_.period());
 }
 
 // The displacement's length is a sum over all slices of the model, so that every rank takes part in
 // it, whether or not it has a callback.
-void AveragingScheme::measure(Round& round, std::span<const float> displacement) {
+void AveragingScheme::measure(const Fragment& fragment, Round& round,
+                              std::span<const float> displacement) {
   if (!on_round_ && !sums_.is_shared()) return;
-  round.displacement = std::sqrt(sums_.squared_norm(displacement));
+  double squared = sums_.own_dot(displacement, displacement, fragment.offset);
+  sums_.add_up({&squared, 1});
+  round.displacement = std::sqrt(squared);
 }
 
 // A plain ending leaves nothing behind: it is that of flush().
-void AveragingScheme::end_round(Ending ending) {
-  pack();
+void AveragingScheme::end_round(Fragment& fragment, Ending ending) {
+  pack(fragment);
   if (ending == Ending::plain) {
-    mean_.add_unsent(unsent_);
-    std::ranges::fill(unsent_, 0.0F);
+    fragment.mean.add_unsent(fragment.unsent);
+    std::ranges::fill(fragment.unsent, 0.0F);
   }
-  if (!is_alone())
-    reduce(outer(), ending == Ending::plain ? std::span<float>() : std::span(unsent_));
-  Round round = round_under_way();
-  measure(round, mean_.displacement());
-  advance(ending);
-  take_over_the_rest();
-  begin_next_round();
+  if (!is_alone()) {
+    reduce(fragment, outer(),
+           ending == Ending::plain ? std::span<float>() : std::span(fragment.unsent));
+  }
+  Round round = fragment.round_under_way();
+  measure(fragment, round, fragment.mean.displacement());
+  advance(fragment, ending);
+  take_over_the_rest(fragment);
+  begin_next_round(fragment, ending);
   if (on_round_) on_round_(round);
 }
 
 // The average travels while the next round's first steps are computed.
-void AveragingScheme::post_round() {
-  under_way_->post(outer(), model_.parameters(), weight(), round_under_way(), unsent_);
-  ++counted().global_reductions;
-  counted().global_bytes += under_way_->mean().bytes();
-  counted().collectives += under_way_->mean().collectives();
-  begin_next_round();
+void AveragingScheme::post_round(Fragment& fragment) {
+  fragment.under_way->post(outer(), fragment.model.parameters(), fragment.weight(outer().size()),
+                           fragment.round_under_way(), fragment.unsent);
+  count_reduction(fragment, fragment.under_way->mean(), true);
+  begin_next_round(fragment, Ending::with_momentum);
 }
 
 // Statistics that have gone on since then stay as they are: the mean is older.
-void AveragingScheme::apply_arrived() {
-  PackedMean& mean = under_way_->arrived();
-  auto [round, rates] = under_way_->take();
-  measure(round, mean.displacement());
-  model_.advance(mean.displacement());
-  model_.count_step(rates);
-  under_way_->move_to(replica().parameters, model_.parameters());
-  if (progress_.steps == 0) std::ranges::copy(mean.statistics(), replica().statistics.begin());
+void AveragingScheme::apply_arrived(Fragment& fragment) {
+  PackedMean& mean = fragment.under_way->arrived();
+  auto [round, rates] = fragment.under_way->take();
+  measure(fragment, round, mean.displacement());
+  fragment.model.advance(mean.displacement());
+  fragment.model.count_step(rates);
+  fragment.under_way->move_to(fragment.replica.parameters, fragment.model.parameters());
+  if (fragment.progress.steps == 0) {
+    std::ranges::copy(mean.statistics(), fragment.replica.statistics.begin());
+  }
   if (on_round_) on_round_(round);
 }
 
 // From W to the next W, and all replicas begin the next round there.
-void AveragingScheme::advance(Ending ending) {
-  const bool plain = ending == Ending::plain || model_.is_plain();
+void AveragingScheme::advance(Fragment& fragment, Ending ending) {
+  CommonModel& model = fragment.model;
+  const bool plain = ending == Ending::plain || model.is_plain();
   if (plain && is_alone()) {
-    model_.begin_round(replica().parameters);  // W + (w - W) is not quite w
+    model.begin_round(fragment.replica.parameters);  // W + (w - W) is not quite w
     return;
   }
   if (plain) {
-    model_.add(mean_.displacement());
+    model.add(fragment.mean.displacement());
   } else {
-    model_.advance(mean_.displacement());
+    model.advance(fragment.mean.displacement());
   }
-  std::ranges::copy(model_.parameters(), replica().parameters.begin());
+  std::ranges::copy(model.parameters(), fragment.replica.parameters.begin());
 }
 
-// This rank's samples since the round began, in units of a replica's mean share: exactly 1 where
-// shares are equal, and between rounds.
-float AveragingScheme::weight() const noexcept {
-  if (progress_.samples == 0 || is_alone()) return 1.0F;
-  const double own = static_cast<double>(progress_.own_samples) * outer().size();
-  return static_cast<float>(own / static_cast<double>(progress_.samples));
-}
-
-void AveragingScheme::pack() {
+void AveragingScheme::pack(Fragment& fragment) {
   std::span<const float> state;
   if (local_state_ == LocalState::average) state = optimizer().state();
-  mean_.pack(model_.parameters(), state, weight());
+  fragment.mean.pack(fragment.model.parameters(), state, fragment.weight(outer().size()));
 }
 
 // What is averaged beside the parameters.
-void AveragingScheme::take_over_the_rest() {
-  std::ranges::copy(mean_.statistics(), replica().statistics.begin());
-  if (local_state_ == LocalState::average && mean_.has_weight()) {
-    std::ranges::copy(mean_.state(), optimizer().state().begin());
+void AveragingScheme::take_over_the_rest(Fragment& fragment) {
+  PackedMean& mean = fragment.mean;
+  std::ranges::copy(mean.statistics(), fragment.replica.statistics.begin());
+  if (local_state_ == LocalState::average && mean.has_weight()) {
+    std::ranges::copy(mean.state(), optimizer().state().begin());
   }
   if (local_state_ == LocalState::reset) {
     std::ranges::fill(optimizer().state(), 0.0F);
@@ -530,48 +413,39 @@ void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> sta
   std::ranges::copy(replica().parameters, parameters.begin());
   std::ranges::copy(replica().statistics, statistics.begin());
   if (is_alone()) return;
-  std::span<const float> start = replica().parameters;
-  if (progress_.started) start = model_.parameters();
-  std::optional<CommonModel> ahead;  // with the average that is under way
-  if (is_under_way()) {
-    ahead = model_.advanced(under_way_->arrived().displacement());
-    start = ahead->parameters();
-    under_way_->move_to(parameters, start);
+  for (Fragment& fragment : fragments_) {
+    fragment.evaluate(outer(), progress_.started,
+                      parameters.subspan(fragment.offset, fragment.replica.parameters.size()),
+                      statistics.first(fragment.replica.statistics.size()));
   }
-  mean_.pack(parameters, start, {}, weight());
-  if (progress_.steps > 0) mean_.add_unsent(unsent_);
-  mean_.reduce(outer());
   ++counted().evaluation_reductions;
-  flat::sum_scaled(parameters, start, 1.0F, mean_.displacement());
-  std::ranges::copy(mean_.statistics(), statistics.begin());
 }
 
-// The common model is read into a copy, which checks its sizes.
 std::function<void()> AveragingScheme::read_state(ByteReader& reader) {
-  Progress progress = Progress::read(reader);
-  if (!period_of_) progress.period = schedule_.period();
-  CommonModel model = model_;
-  model.read(reader);
+  const Progress progress = Progress::read(reader);
+  const auto fragments = reader.get<std::uint64_t>();
+  if (fragments != fragments_.size()) {
+    refuse("the state was saved with " + std::to_string(fragments) + " fragments, and here are " +
+           std::to_string(fragments_.size()));
+  }
+  std::vector<std::function<void()>> takeovers;
+  for (Fragment& fragment : fragments_) {
+    Fragment::Saved saved = fragment.read(reader);
+    RoundProgress round = saved.progress;
+    if (!period_of_ && fragments_.size() == 1) round.period = schedule_.period();
+    // Between rounds the period is still to be asked for.
+    if (round.steps < 0 || (round.steps > 0 && round.steps >= round.period)) {
+      refuse("the state was saved after " + std::to_string(round.steps) +
+             " steps of a round, which has " + std::to_string(round.period) + " here");
+    }
+    takeovers.push_back([round, take_over = std::move(saved.take_over)] { take_over(round); });
+  }
   std::vector<float> outer(outer_state().size());
   reader.get_array(std::span(outer));
-  std::vector<float> unsent(unsent_.size());
-  reader.get_array(std::span(unsent));
-  // Between rounds the period is still to be asked for.
-  if (progress.steps < 0 || (progress.steps > 0 && progress.steps >= progress.period)) {
-    refuse("the state was saved after " + std::to_string(progress.steps) +
-           " steps of a round, which has " + std::to_string(progress.period) + " here");
-  }
-  if ((reader.get<std::uint8_t>() != 0) != under_way_.has_value()) {
-    refuse("the state was saved with another choice of overlap_steps, of 0 or more");
-  }
-  std::function<void()> average = under_way_ ? under_way_->read(reader) : [] {};
-  return [this, progress, model = std::move(model), average = std::move(average),
-          outer = std::move(outer), unsent = std::move(unsent)]() mutable {
+  return [this, progress, takeovers = std::move(takeovers), outer = std::move(outer)] {
     progress_ = progress;
+    for (const auto& take_over : takeovers) take_over();
     std::ranges::copy(outer, outer_state().begin());
-    unsent_ = std::move(unsent);
-    model_ = std::move(model);
-    average();
   };
 }
 

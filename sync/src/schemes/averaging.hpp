@@ -47,10 +47,12 @@ class CommonModel {
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
   [[nodiscard]] std::span<const float> velocity() const noexcept { return velocity_; }
 
-  /// Rounds are steps of `outer` from now on, which copies of this model share.
-  void step_by(std::shared_ptr<Optimizer> outer, double learning_rate) {
+  /// Rounds are steps of `outer` from now on, which copies of this model share. The model's
+  /// parameters are those from `offset` on of the optimizer's.
+  void step_by(std::shared_ptr<Optimizer> outer, double learning_rate, std::size_t offset) {
     outer_ = std::move(outer);
     outer_rate_ = learning_rate;
+    outer_offset_ = offset;
   }
 
   /// Is a round's step plainly W = W + D?
@@ -86,6 +88,7 @@ class CommonModel {
   ReductionMomentum momentum_;
   std::shared_ptr<Optimizer> outer_;  // null: as the momentum says
   double outer_rate_ = 1.0;
+  std::size_t outer_offset_ = 0;
   std::int64_t outer_steps_ = 0;
   std::vector<float> parameters_;
   std::vector<float> velocity_;  // empty without momentum

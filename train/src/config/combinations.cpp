@@ -83,6 +83,25 @@ void check_averaging(const Experiment::Update& update) {
   }
 }
 
+// Fragments share the optimizer, and end their rounds in turn.
+void check_fragments(const Experiment::Update& update) {
+  if (update.fragments == 1) return;
+  if (update.optimizer_state != "keep") {
+    refuse_key("update.optimizer_state",
+               "an average of one of update.fragments = {} leaves the momenta alone; give \"keep\"",
+               update.fragments);
+  }
+  if (update.period_policy != "constant") {
+    refuse_key("update.period_policy",
+               "with update.fragments = {} rounds have a constant length; give \"constant\"",
+               update.fragments);
+  }
+  if (update.fragments > update.period) {
+    refuse_key("update.fragments", "{} are more than the {} steps of update.period",
+               update.fragments, update.period);
+  }
+}
+
 // Without its number a policy would be the constant period.
 void check_period_policy(const Experiment::Update& update) {
   if (update.period_policy == "post_local" && update.local_from_epoch == 0.0) {
@@ -266,6 +285,7 @@ void check_combinations(const Experiment& experiment) {
   if (scheme.exchange == sync::Exchange::parameters) {
     check_averaging(update);
     check_period_policy(update);
+    check_fragments(update);
   }
   if (scheme.levels) check_levels(update);
   if (scheme.own_pace) check_cyclic(experiment);

@@ -202,6 +202,7 @@ std::vector<Key> update_keys() {
       update.key<&Update::local_from_epoch>("local_from_epoch", from(0)),
       update.key<&Update::qsr_alpha>("qsr_alpha", from(0)),
       update.key<&Update::overlap_steps>("overlap_steps", count_from(0)),
+      update.key<&Update::fragments>("fragments", count_from(1)),
       update.key<&Update::reduction_momentum>("reduction_momentum", share()),
       update.key<&Update::reduction_momentum_kind>(
           "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),

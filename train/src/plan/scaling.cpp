@@ -205,11 +205,13 @@ double averaged_elements(const SchemeJob& job) {
 }
 
 // What is left of the average of all ranks by the local steps that overlap with it: those that are
-// asked for, but no more than there are until the next average.
+// asked for, but no more than there are until the next average. Fragments are averaged one by one.
 double global_average_seconds(const SchemeJob& job, double until_next) {
-  const double average = allreduce_seconds(job, averaged_elements(job), job.ranks);
+  const auto fragments = static_cast<double>(job.update.fragments);
+  const double average = allreduce_seconds(job, averaged_elements(job) / fragments, job.ranks);
   const double steps = std::min(static_cast<double>(job.update.overlap_steps), until_next);
-  return std::max(0.0, average - steps * (job.backward.end + job.update_seconds));
+  const double hidden = steps * (job.backward.end + job.update_seconds);
+  return fragments * std::max(0.0, average - hidden);
 }
 
 // Steps of a round: the mean, where a policy chooses them.

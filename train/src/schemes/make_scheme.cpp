@@ -135,6 +135,7 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                                     .outer_optimizer = outer,
                                     .outer_learning_rate = update.outer_rate,
                                     .overlap_steps = update.overlap_steps,
+                                    .fragments = update.fragments,
                                     .average_type = gradient_element_of(experiment)};
   if (Traces* const traces = parts.traces) {
     options.on_round = [traces](const sync::Round& round) { traces->rounds.push_back(round); };

@@ -46,7 +46,8 @@ struct HierarchicalOptions {
   bool sums_losses = false;
   std::shared_ptr<Optimizer> outer_optimizer = {};
   double outer_learning_rate = 1.0;
-  std::int64_t overlap_steps = 0;                                     ///< of the global average
+  std::int64_t overlap_steps = 0;  ///< of the global average
+  std::int64_t fragments = 1;      ///< averages of all levels are those of a fragment
   transport::ElementType average_type = transport::ElementType::f32;  ///< of averages of all levels
 };
 

@@ -88,6 +88,10 @@ struct KStepOptions {
   /// The global average of a round is applied so many local steps after the round's end, and
   /// overlaps with them. 0: it is waited for. Needs LocalState::keep.
   std::int64_t overlap_steps = 0;
+  /// The model is averaged in so many parts of whole layers, each with rounds of its own, which end
+  /// in turn. At most the layers and the period; more than 1 needs LocalState::keep and a constant
+  /// period.
+  std::int64_t fragments = 1;
   /// What displacements are sent as: f32 or bf16. With bf16 what rounding has left out of a rank's
   /// displacement is added to what it sends next (error feedback).
   transport::ElementType average_type = transport::ElementType::f32;

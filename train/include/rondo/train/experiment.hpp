@@ -139,6 +139,7 @@ struct Experiment {
     double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
     double qsr_alpha = 0.0;                  ///< of qsr
     std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
+    std::int64_t fragments = 1;       ///< k_step, hierarchical: parts with rounds of their own
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     std::string outer_optimizer = "none";  ///< sgd, nesterov, adam: instead of the momentum's kinds

@@ -1,0 +1,178 @@
+// Averages in fragments: whose rounds end when, what they compute, and what they send.
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/period_policy.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "support/world.hpp"
+#include "sync/arrays.hpp"
+
+namespace rondo::sync::fragments_test {
+namespace {
+
+using rondo::test::World;
+using test::Arrays;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const std::vector<std::size_t> layers = {8, 24, 5, 11};
+constexpr std::size_t size = 48;
+constexpr std::size_t first_of_two = 32;  // elements of the first of two fragments
+
+Step step_of(const transport::World& world, int index) {
+  return {.index = index,
+          .local_samples = 1,
+          .global_samples = static_cast<std::size_t>(world.size()),
+          .learning_rate = 0.125};
+}
+
+/// In eighths: sums over 1, 2 or 4 ranks are exact.
+float gradient_of(int rank, int step, std::size_t element) {
+  return static_cast<float>((rank * 5 + step * 3 + static_cast<int>(element)) % 8 - 4);
+}
+
+std::vector<float> trained(transport::World& world, const KStepOptions& options, int steps,
+                           bool flushed) {
+  Arrays arrays(world, layers);
+  const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.0F}), options);
+  for (int index = 0; index < steps; ++index) {
+    test::iterate(*scheme, arrays, step_of(world, index),
+                  [&](std::size_t i, float) { return gradient_of(world.rank(), index, i); });
+  }
+  if (flushed) scheme->flush();
+  return {arrays.parameters.begin(), arrays.parameters.end()};
+}
+
+class FragmentsTest : public testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] static int ranks() { return GetParam(); }
+};
+
+/// Where gradients do not depend on the parameters, it does not matter when a plain average is
+/// taken.
+TEST_P(FragmentsTest, CountEveryLocalStepOnce) {
+  World{ranks()}.run([](transport::World& world) {
+    const std::vector<float> whole = trained(world, {.period = 4}, 14, true);
+    for (const std::int64_t fragments : {2, 3, 4}) {
+      for (const std::int64_t overlap : {0, 1, 9}) {
+        EXPECT_EQ(trained(world, {.period = 4, .overlap_steps = overlap, .fragments = fragments},
+                          14, true),
+                  whole)
+            << fragments << " fragments, overlap " << overlap;
+      }
+    }
+  });
+}
+
+/// The first fragment has the rounds that the whole model would have, with momentum as well.
+TEST_P(FragmentsTest, TheFirstIsAveragedAsWithoutFragments) {
+  World{ranks()}.run([](transport::World& world) {
+    for (const std::int64_t overlap : {0, 2}) {
+      KStepOptions options{.period = 4, .momentum = {.mu = 0.5F}, .overlap_steps = overlap};
+      std::vector<float> whole = trained(world, options, 11, false);
+      options.fragments = 2;
+      std::vector<float> in_two = trained(world, options, 11, false);
+      whole.resize(first_of_two);
+      in_two.resize(first_of_two);
+      EXPECT_EQ(in_two, whole) << overlap;
+    }
+  });
+}
+
+TEST_P(FragmentsTest, EndTheirRoundsInTurn) {
+  World{ranks()}.run([](transport::World& world) {
+    using End = std::tuple<int, std::int64_t, std::int64_t>;
+    std::vector<End> ends;  // step, round, steps of it
+    int now = 0;
+    Arrays arrays(world, layers, 3);
+    const auto scheme = make_k_step(
+        arrays.replica(), make_sgd(size, {}),
+        {.period = 4,
+         .on_round = [&](const Round& round) { ends.emplace_back(now, round.index, round.steps); },
+         .fragments = 2});
+    for (int index = 0; index < 8; ++index) {
+      now = index;
+      test::iterate(*scheme, arrays, step_of(world, index),
+                    [](std::size_t, float) { return 1.0F; });
+    }
+    EXPECT_THAT(ends, ElementsAre(End(1, 0, 2), End(3, 0, 4), End(5, 1, 4), End(7, 1, 4)));
+    if (world.size() == 1) return;
+    EXPECT_EQ(scheme->counters().global_reductions, 2U);
+    EXPECT_EQ(scheme->counters().collectives, 4U);
+    // Twice the model, the statistics with the first fragment, and a weight for each.
+    EXPECT_EQ(scheme->counters().global_bytes, 2U * 4 * (size + 3 + 2));
+  });
+}
+
+/// Also after a flush, which ends all rounds at once.
+TEST_P(FragmentsTest, EvaluateWhatFlushLeavesAtEveryStep) {
+  World{ranks()}.run([](transport::World& world) {
+    for (int steps = 1; steps < 12; ++steps) {
+      Arrays arrays(world, layers, 2);
+      const auto scheme =
+          make_k_step(arrays.replica(), make_sgd(size, {}),
+                      {.period = 4, .momentum = {.mu = 0.5F}, .overlap_steps = 1, .fragments = 3});
+      for (int index = 0; index < steps; ++index) {
+        if (index == 5) scheme->flush();
+        arrays.statistics[0] += 0.3F * static_cast<float>(world.rank());
+        test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float w) {
+          return 0.61F * w + 0.37F * gradient_of(world.rank(), index, i);
+        });
+      }
+      std::vector<float> parameters(size);
+      std::vector<float> statistics(2);
+      scheme->copy_for_evaluation(parameters, statistics);
+      scheme->flush();
+      EXPECT_THAT(arrays.parameters, ElementsAreArray(parameters)) << steps;
+      EXPECT_EQ(arrays.statistics, statistics) << steps;
+    }
+  });
+}
+
+TEST_P(FragmentsTest, AStateKnowsHowManyThereWere) {
+  World{ranks()}.run([](transport::World& world) {
+    Arrays arrays(world, layers);
+    const auto make = [&](std::int64_t fragments) {
+      return make_k_step(arrays.replica(), make_sgd(size, {}),
+                         {.period = 4, .fragments = fragments});
+    };
+    const auto in_two = make(2);
+    const std::vector<std::byte> state = in_two->save();
+    EXPECT_THAT(
+        [&] { make(3)->restore(state); },
+        ThrowsMessage<std::invalid_argument>(HasSubstr("saved with 2 fragments, and here are 3")));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FragmentsTest, testing::Values(1, 2, 4));
+
+TEST(FragmentsRefusalTest, OfWhatDoesNotFit) {
+  World{1}.run([](transport::World& world) {
+    Arrays arrays(world, layers);
+    const auto refusal = [&](const KStepOptions& options, const char* reason) {
+      EXPECT_THAT(
+          [&] { static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options)); },
+          ThrowsMessage<std::invalid_argument>(HasSubstr(reason)));
+    };
+    refusal({.fragments = 0}, "at least 1");
+    refusal({.fragments = 5}, "more than the replica's layers, which are 4");
+    refusal({.period = 3, .fragments = 4}, "more than the steps of a round, which are 3");
+    refusal({.local_state = LocalState::average, .fragments = 2}, "a local state that ranks keep");
+    refusal({.period_of = adaptive(), .fragments = 2}, "a constant period");
+  });
+}
+
+}  // namespace
+}  // namespace rondo::sync::fragments_test
