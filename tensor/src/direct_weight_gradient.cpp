@@ -15,6 +15,8 @@
 
 #include <algorithm>
 
+#include "onednn_kernel.hpp"
+
 namespace rondo::tensor {
 
 namespace {
@@ -26,18 +28,13 @@ constexpr std::int64_t cache_line = 64;  // bytes
 // What a slab's operands may take: they are read once by each tile, from the second-level cache.
 constexpr std::int64_t slab_units = 512 * 1024 / sizeof(Unit);
 
-// Where these loops are faster, measured in turn with oneDNN 2.6 on Zen 4: up to 128 channels, in
-// bf16 1.06 to 1.37 times, in fp32 1.04 to 1.29 times with a stride and 1.01 to 1.11 times with 64
-// channels or more, but not with fewer. oneDNN's AMX kernels are faster with 16 channels, and half
-// as fast with 64.
+// Where these loops are faster, measured in turn with oneDNN 2.6 on Zen 4 (kernels-in-turn): up to
+// 128 channels, in bf16 1.02 to 1.38 times, in fp32 0.99 to 1.36 times with a stride and 0.96 to
+// 1.11 times with 64 channels or more, but not with fewer. oneDNN's AMX kernels are faster with 16
+// channels, and half as fast with 64.
 constexpr std::int64_t most_channels = 128;
 constexpr std::int64_t least_channels_in_fp32 = 64;
 constexpr std::int64_t least_channels_beside_amx = 32;
-
-bool has_amx() {
-  constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
-  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
-}
 
 std::int64_t steps_of(std::int64_t columns, DataType type) {
   return type == DataType::bf16 ? (columns + 1) / 2 : columns;
@@ -52,9 +49,10 @@ std::optional<DirectWeightGradient> DirectWeightGradient::choose(const Convoluti
                         spec.filters % 16 == 0;
   if (!possible) return {};
   const auto [fewest, most] = std::minmax(spec.input.c, spec.filters);
-  const bool faster = spec.type == DataType::f32
-                          ? spec.stride > 1 || fewest >= least_channels_in_fp32
-                          : fewest >= least_channels_beside_amx || !has_amx();
+  const bool faster =
+      spec.type == DataType::f32
+          ? spec.stride > 1 || fewest >= least_channels_in_fp32
+          : fewest >= least_channels_beside_amx || !may_use(dnnl_cpu_isa_avx512_core_amx);
   if (!faster || most > most_channels) return {};
   return DirectWeightGradient(spec, *tiles);
 }

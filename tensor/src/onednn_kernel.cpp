@@ -19,6 +19,12 @@ memory::data_type onednn_type(DataType type) noexcept {
   return type == DataType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
+// The values of oneDNN's instruction sets are masks: a larger set has the bits of a smaller one.
+bool may_use(dnnl_cpu_isa_t instructions) noexcept {
+  const auto needed = static_cast<unsigned>(instructions);
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
+}
+
 memory::desc activation_layout(const Shape& shape, DataType type) {
   return {{shape.n, shape.c, shape.h, shape.w}, onednn_type(type), memory::format_tag::nhwc};
 }

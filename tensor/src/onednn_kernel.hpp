@@ -17,6 +17,9 @@ namespace rondo::tensor {
 
 [[nodiscard]] dnnl::memory::data_type onednn_type(DataType type) noexcept;
 
+/// Has the CPU all of these instructions, and does the environment (ONEDNN_MAX_CPU_ISA) allow them?
+[[nodiscard]] bool may_use(dnnl_cpu_isa_t instructions) noexcept;
+
 /// How a dense activation lies in memory: always nhwc, on both sides of every kernel. With any
 /// other layout on one side oneDNN falls back to its reference implementation.
 [[nodiscard]] dnnl::memory::desc activation_layout(const Shape& shape, DataType type);

@@ -11,6 +11,8 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "onednn_kernel.hpp"
+
 namespace rondo::tensor {
 namespace {
 
@@ -18,11 +20,7 @@ constexpr std::size_t cache_line = 64;
 
 }  // namespace
 
-// The values of oneDNN's instruction sets are masks: a larger set has the bits of a smaller one.
-bool computes_bf16() noexcept {
-  constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
-  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
-}
+bool computes_bf16() noexcept { return may_use(dnnl_cpu_isa_avx512_core_bf16); }
 
 void require_computable(DataType type) {
   if (type == DataType::f32 || computes_bf16()) return;

@@ -94,7 +94,7 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
     count_scratchpad(kernels.backward_data);
   }
   if (kernels.direct_backward_weights) {
-    memory.reorder_buffer = plain.get_size();
+    memory.reorder_buffer = std::max(memory.reorder_buffer, plain.get_size());
     memory.scratchpad =
         std::max(memory.scratchpad, kernels.direct_backward_weights->scratchpad_bytes());
   } else if (kernels.backward_weights) {
@@ -148,8 +148,9 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
 // The gradient is left in the kernel's layout. Handing the plain layout to the primitive would make
 // oneDNN choose its reference kernel.
 void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
-  if (kernels.direct_backward_weights)
+  if (kernels.direct_backward_weights) {
     return make_backward_weights(*kernels.direct_backward_weights);
+  }
   const dnnl::primitive_desc_base& desc = kernels.backward_weights;
   implementation_ += ", weights " + checked_name(desc, extents_.name);
   const auto layout = desc.query_md(query::diff_weights_md, 0);
