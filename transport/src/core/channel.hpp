@@ -13,6 +13,7 @@
 
 #include <rondo/transport/world.hpp>
 
+#include "core/header_exchange.hpp"
 #include "links/link.hpp"
 
 namespace rondo::transport {
@@ -69,19 +70,52 @@ class Channel {
   /// The lane of what this channel carries, the same on all members; before the first message.
   void use_lane(std::size_t lane) noexcept { first_step_ = lane * steps; }
 
-  /// A message of collective operation `sequence`. An empty message is sent, too.
+  /// The members whose headers come to this rank, and to which its own go; before the first.
+  void use_headers(std::size_t previous, std::size_t next) noexcept {
+    previous_ = previous;
+    next_ = next;
+  }
+  /// Posts the receive of the previous member's header.
+  void recv_header(HeaderExchange& headers) const {
+    recv_labelled(previous_, MessageKind::header, label_of(headers), headers.place(),
+                  headers.received);
+  }
+  /// Sends this rank's header, with what it carries, unless it has left.
+  void send_header(HeaderExchange& headers) const {
+    if (headers.has_left()) return;
+    send_labelled(next_, MessageKind::header, label_of(headers), headers.leave(), headers.sent);
+  }
+  /// The headers of the operation whose messages follow: one of these may go with its own header,
+  /// and one come with the previous member's. Lent until the next call.
+  void carry_with(HeaderExchange& headers) noexcept { headers_ = &headers; }
+  /// The previous member's header has been compared: what was kept back for it goes on.
+  void accept_header(HeaderExchange& headers) const {
+    const HeaderExchange::Held held = headers.note_compared();
+    if (held.transfer == nullptr) return;
+    const Route& from = routes_[previous_];
+    from.link->post_recv(from.world_rank, held.tag, held.into, *held.transfer);
+  }
+
+  /// A message of collective operation `sequence`. An empty message is sent, too. Between two
+  /// members messages are sent in the order in which their receives are posted.
   void send(std::size_t member, std::uint64_t sequence, std::size_t step,
             std::span<const std::byte> data, Transfer& transfer) const {
     const Route& to = routes_[member];
+    const std::uint64_t tag = tag_of(to.port, sequence, first_step_ + step);
     count(to, data.size());
-    to.link->post_send(to.world_rank, tag_of(to.port, sequence, first_step_ + step), data,
-                       transfer);
+    if (headers_ != nullptr && member == next_) {
+      if (headers_->carry(tag, data, transfer)) return;
+      send_header(*headers_);  // first, because the receive may have been kept back for it
+    }
+    to.link->post_send(to.world_rank, tag, data, transfer);
   }
   void recv(std::size_t member, std::uint64_t sequence, std::size_t step, std::span<std::byte> data,
             Transfer& transfer) const {
     const Route& from = routes_[member];
-    from.link->post_recv(from.world_rank, tag_of(port_, sequence, first_step_ + step), data,
-                         transfer);
+    const std::uint64_t tag = tag_of(port_, sequence, first_step_ + step);
+    const bool held =
+        headers_ != nullptr && member == previous_ && headers_->hold(tag, data, transfer);
+    if (!held) from.link->post_recv(from.world_rank, tag, data, transfer);
   }
 
   /// Messages of any kind; `label` has 30 bits.
@@ -99,7 +133,9 @@ class Channel {
 
   /// Gives up a transfer to or from `member`, unless it has ended.
   void cancel(std::size_t member, Transfer& transfer) const {
-    if (transfer.pending()) routes_[member].link->cancel(transfer);
+    if (!transfer.pending()) return;
+    if (headers_ != nullptr && headers_->forget(transfer)) return;
+    routes_[member].link->cancel(transfer);
   }
 
   /// What the members send is not received any more: links may throw it away. For those that have
@@ -117,6 +153,11 @@ class Channel {
   [[nodiscard]] Link& link(std::size_t member) const noexcept { return *routes_[member].link; }
 
  private:
+  // Enough of the sequence that those in flight cannot be confused.
+  [[nodiscard]] static std::uint32_t label_of(const HeaderExchange& headers) noexcept {
+    return static_cast<std::uint32_t>(headers.sequence() & 0x3FFF'FFFFU);
+  }
+
   static constexpr unsigned kind_shift = 30;
   static constexpr unsigned port_shift = 32;
   static constexpr unsigned sequence_shift = 16;
@@ -147,6 +188,9 @@ class Channel {
   Counters* counters_;
   std::uint16_t port_;
   std::size_t first_step_ = 0;
+  HeaderExchange* headers_ = nullptr;
+  std::size_t previous_ = 0;
+  std::size_t next_ = 0;
 };
 
 /// A message to or from a member could not be moved. Thrown by a step of an operation; the

@@ -1,6 +1,6 @@
 // What a communicator does differently when its ranks are on several nodes. Its members are seen in
 // three ways: flat, all of them; by node, as two communicators in shared memory; and for each shard
-// of the data as its owners, one per node. There are no slots to compare, so headers travel beside
+// of the data as its owners, one per node. There are no slots to compare, so headers travel with
 // the messages of the algorithms.
 
 #include "core/multi_node.hpp"
@@ -17,11 +17,6 @@
 
 namespace rondo::transport {
 namespace {
-
-// The label of a header: enough of the sequence that those in flight cannot be confused.
-std::uint32_t label_of(std::uint64_t sequence) {
-  return static_cast<std::uint32_t>(sequence & 0x3FFF'FFFFU);
-}
 
 // The members of each node, nodes in the order of their first member.
 std::vector<std::vector<std::size_t>> members_by_node(const WorldCore& world, const Group& group) {
@@ -81,6 +76,13 @@ void open_exchange(Hierarchy& levels, std::size_t lane, const WorldCore& world, 
   owners.destinations.resize(levels.nodes.size());
 }
 
+// Are the lengths of messages known to their two ends alone? Then one that the two see differently
+// is a mismatch that headers do not tell.
+bool has_own_lengths(shm::Collective collective) noexcept {
+  return collective == shm::Collective::gather || collective == shm::Collective::scatter ||
+         collective == shm::Collective::alltoallv;
+}
+
 // Lanes of the port that all members share with what the flat group itself sends (lane 0).
 constexpr std::size_t scatter_lane = 1;
 constexpr std::size_t gather_lane = 2;
@@ -89,7 +91,7 @@ static_assert(first_exchange_lane + Hierarchy::exchanges_at_once <= Channel::lan
 
 }  // namespace
 
-MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
+MultiNode::MultiNode(const WorldCore& world, Group& flat, Channel& channel,
                      std::shared_ptr<CommunicatorCore> node_scatter,
                      std::shared_ptr<CommunicatorCore> node_gather)
     : channel_(&channel),
@@ -98,6 +100,7 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
       members_hash_(hash_of_members(flat)),
       node_scatter_(std::move(node_scatter)),
       node_gather_(std::move(node_gather)) {
+  channel.use_headers(previous_, next_);
   node_scatter_->use_lane(scatter_lane);
   node_gather_->use_lane(gather_lane);
   levels_.node_scatter = node_scatter_.get();
@@ -115,21 +118,21 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, const Channel& channel
   }
 }
 
-// The receive is posted first: the header of the previous rank may be there already.
-void MultiNode::post_headers(OperationRecord& record) const {
-  HeaderExchange& header = record.header;
-  header.mine = {.sequence = record.posted.sequence, .fingerprint = record.posted.fingerprint};
-  header.sent.state = header.received.state = TransferState::idle;
-  header.compared = false;
-  const std::uint32_t label = label_of(record.posted.sequence);
-  channel_->recv_labelled(previous_, MessageKind::header, label,
-                          std::as_writable_bytes(std::span(&header.theirs, 1)), header.received);
-  channel_->send_labelled(next_, MessageKind::header, label,
-                          std::as_bytes(std::span(&header.mine, 1)), header.sent);
+void MultiNode::begin_headers(OperationRecord& record) const {
+  const Posted& posted = record.posted;
+  record.header.begin({.sequence = posted.sequence, .fingerprint = posted.fingerprint},
+                      has_own_lengths(posted.fingerprint.collective)
+                          ? HeaderExchange::Carrying::refused
+                          : HeaderExchange::Carrying::allowed);
+  channel_->recv_header(record.header);
+}
+
+void MultiNode::require_header_received(const OperationRecord& record) const {
+  throw_if_failed(*channel_, previous_, record.header.received);
 }
 
 bool MultiNode::headers_are_through(OperationRecord& record) const {
-  throw_if_failed(*channel_, previous_, record.header.received);
+  require_header_received(record);
   throw_if_failed(*channel_, next_, record.header.sent);
   return record.header.received.done() && record.header.sent.done();
 }
@@ -160,7 +163,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter
 // Nothing limits how many operations are under way: each has its own header and label.
 bool CommunicatorCore::post_queued_headers() {
   for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
-    multi_node_->post_headers(*unpublished_);
+    multi_node_->begin_headers(*unpublished_);
     unpublished_->enter(Stage::published);
   }
   return true;
@@ -168,10 +171,10 @@ bool CommunicatorCore::post_queued_headers() {
 
 // The header of the previous rank comes at any time; it is compared once.
 void CommunicatorCore::compare_header(OperationRecord& record) {
-  HeaderExchange& header = record.header;
-  if (header.compared || !header.received.done()) return;
-  compare(record, multi_node_->previous(), header.theirs.fingerprint, header.theirs.sequence);
-  header.compared = true;
+  const HeaderExchange& header = record.header;
+  if (header.compared() || !header.received.done()) return;
+  compare(record, multi_node_->previous(), header.theirs().fingerprint, header.theirs().sequence);
+  channel_.accept_header(record.header);
 }
 
 // An algorithm can be over before the headers are through: only with them the operation is
@@ -212,16 +215,20 @@ void CommunicatorCore::compare_all_headers() {
   }
 }
 
-// When what an operation has posted on its node does not match, its own header explains why, or
-// that of another rank.
+// The header leaves with what the first step sends. When what an operation has posted on its node
+// does not match, its own header explains why, or that of another rank.
 Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
+  multi_node_->require_header_received(record);
+  compare_header(record);
+  Progress result = Progress::idle;
   try {
-    return record.operation->step(group_, record.posted);
+    result = record.operation->step(group_, record.posted);
   } catch (const Error& error) {
     if (error.code() != Errc::mismatch) throw;
     defer_failure(error);
-    return Progress::idle;
   }
+  channel_.send_header(record.header);
+  return result;
 }
 
 }  // namespace rondo::transport

@@ -18,18 +18,21 @@ class WorldCore;
 ///
 /// Its operations need no slots: each starts as soon as its turn has come, and algorithms over
 /// links do the rest. Headers find out whether all ranks posted the same: each rank sends the
-/// fingerprint of every operation to the next rank of the group, and compares what the previous
-/// one sent. An operation is complete when its algorithm is done and both headers are through.
+/// fingerprint of every operation to the next rank of the group, with the first step of its
+/// algorithm, and compares what the previous one sent. An operation is complete when its algorithm
+/// is done and both headers are through.
 class MultiNode {
  public:
   /// `flat` is the group of all members, and gets its levels. The two communicators of this node
   /// take the operations before and after those between nodes; see Hierarchy.
-  MultiNode(const WorldCore& world, Group& flat, const Channel& channel,
+  MultiNode(const WorldCore& world, Group& flat, Channel& channel,
             std::shared_ptr<CommunicatorCore> node_scatter,
             std::shared_ptr<CommunicatorCore> node_gather);
 
-  /// Sends the header of `record` and posts the receive of the previous rank's.
-  void post_headers(OperationRecord& record) const;
+  /// Makes the header of `record`, and posts the receive of the previous rank's.
+  void begin_headers(OperationRecord& record) const;
+  /// Throws LinkFailure.
+  void require_header_received(const OperationRecord& record) const;
   /// Are both headers through? Throws LinkFailure.
   [[nodiscard]] bool headers_are_through(OperationRecord& record) const;
   /// After it no link refers to the record's headers.

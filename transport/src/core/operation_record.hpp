@@ -14,26 +14,11 @@
 #include <rondo/transport/world.hpp>
 
 #include "collective/algorithms.hpp"
+#include "core/header_exchange.hpp"
 #include "fabric/point_to_point.hpp"
-#include "links/link.hpp"
 #include "recorder/log.hpp"
 
 namespace rondo::transport {
-
-/// What a rank tells the next one of a group that spans nodes about each operation.
-struct Header {
-  std::uint64_t sequence = 0;
-  shm::Fingerprint fingerprint = {};
-};
-
-/// The exchange of headers for one operation.
-struct HeaderExchange {
-  Header mine = {};
-  Header theirs = {};
-  Transfer sent;
-  Transfer received;
-  bool compared = false;
-};
 
 /// The arrays of a coalesced allreduce, and where they lie side by side while it runs. Kept by its
 /// record, so that the next one of the same size allocates nothing.

@@ -254,6 +254,7 @@ bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (multi_node_) {
+      channel_.carry_with(record.header);
       start_algorithm(record, Protocol::links);
       record.enter(Stage::running);
     } else {
@@ -262,7 +263,6 @@ bool CommunicatorCore::step_current() {
     }
   }
   if (record.stage != Stage::running) return false;
-  if (multi_node_) compare_header(record);
   const bool small = record.protocol == Protocol::small;
   const auto begin =
       small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();

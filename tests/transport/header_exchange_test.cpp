@@ -1,0 +1,223 @@
+// A header carries the first short message to the same member, and the receive of that message
+// finds it; all others travel by themselves.
+
+#include "core/header_exchange.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/channel.hpp"
+#include "support/memory_link.hpp"
+
+namespace rondo::transport::header_exchange_test {
+namespace {
+
+using test::MemoryFabric;
+using testing::Each;
+
+constexpr std::size_t longest = HeaderExchange::most_carried;
+constexpr std::uint64_t sequence = 7;
+constexpr Header header{.sequence = sequence, .fingerprint = {.count = 3}};
+
+/// One operation of two ranks, each of which is the other's next and previous one.
+class HeaderExchangeTest : public testing::Test {
+ protected:
+  HeaderExchangeTest() {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      std::vector<Channel::Route> routes;
+      for (int to = 0; to < 2; ++to) {
+        routes.push_back({.world_rank = to, .link = &fabric_.link(static_cast<int>(rank))});
+      }
+      channels_.push_back(std::make_unique<Channel>(std::move(routes), 0, counters_));
+      channels_[rank]->use_headers(1 - rank, 1 - rank);
+      channels_[rank]->carry_with(headers_[rank]);
+    }
+  }
+
+  /// What a communicator does when the operation is posted.
+  void begin(std::size_t rank,
+             HeaderExchange::Carrying carrying = HeaderExchange::Carrying::allowed) {
+    headers_[rank].begin(header, carrying);
+    channels_[rank]->recv_header(headers_[rank]);
+  }
+  /// What it does after the first step.
+  void send_header(std::size_t rank) { channels_[rank]->send_header(headers_[rank]); }
+  /// And before each step.
+  void progress(std::size_t rank) {
+    fabric_.link(static_cast<int>(rank)).progress();
+    if (headers_[rank].compared() || !headers_[rank].received.done()) return;
+    channels_[rank]->accept_header(headers_[rank]);
+    fabric_.link(static_cast<int>(rank)).progress();
+  }
+  void send(std::size_t rank, std::span<const std::byte> data, Message& message) {
+    message.send(*channels_[rank], 1 - rank, sequence, 0, data);
+  }
+  void receive(std::size_t rank, std::span<std::byte> into, Message& message) {
+    message.receive(*channels_[rank], 1 - rank, sequence, 0, into);
+  }
+
+  MemoryFabric fabric_{2, {.eager_bytes = 4 * longest}};
+  Counters counters_;
+  std::array<HeaderExchange, 2> headers_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+/// The same with a short message of so many bytes.
+class ShortMessageTest : public HeaderExchangeTest,
+                         public testing::WithParamInterface<std::size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Bytes, ShortMessageTest, testing::Values(0U, 1U, 4U, longest));
+
+TEST_P(ShortMessageTest, IsOneMessageWithTheFirstShortOne) {
+  const std::vector<std::byte> data(GetParam(), std::byte{5});
+  std::vector<std::byte> got(GetParam());
+  Message out;
+  Message in;
+  begin(0);
+  begin(1);
+
+  receive(1, got, in);
+  send(0, data, out);
+  send_header(0);
+  const bool before = in.ended();
+  progress(1);
+
+  EXPECT_EQ(fabric_.sent(), 1U);
+  EXPECT_TRUE(out.ended());
+  EXPECT_FALSE(before);
+  EXPECT_TRUE(in.ended());
+  EXPECT_EQ(in.bytes(), GetParam());
+  EXPECT_EQ(got, data);
+}
+
+TEST_P(ShortMessageTest, KeepsTheMessageForAReceiveThatIsPostedLater) {
+  const std::vector<std::byte> data(GetParam(), std::byte{5});
+  std::vector<std::byte> got(GetParam());
+  Message out;
+  Message in;
+  begin(0);
+  begin(1);
+
+  send(0, data, out);
+  send_header(0);
+  progress(1);
+  receive(1, got, in);
+
+  EXPECT_TRUE(in.ended());
+  EXPECT_EQ(got, data);
+  EXPECT_EQ(fabric_.pending(), 1U) << "the other rank's receive of a header";
+}
+
+TEST_P(ShortMessageTest, LeavesAMessageAloneThatComesAfterIt) {
+  const std::vector<std::byte> data(GetParam(), std::byte{5});
+  std::vector<std::byte> got(GetParam());
+  Message out;
+  Message in;
+  begin(0);
+  begin(1);
+
+  receive(1, got, in);
+  send_header(0);
+  progress(1);
+  send(0, data, out);
+  progress(1);
+
+  EXPECT_EQ(fabric_.sent(), 2U);
+  EXPECT_TRUE(in.ended());
+  EXPECT_EQ(got, data);
+}
+
+TEST_P(ShortMessageTest, CarriesNothingWhereRanksDoNotKnowTheLengths) {
+  const std::vector<std::byte> data(GetParam(), std::byte{5});
+  std::vector<std::byte> got(GetParam());
+  Message out;
+  Message in;
+  begin(0, HeaderExchange::Carrying::refused);
+  begin(1, HeaderExchange::Carrying::refused);
+
+  receive(1, got, in);
+  send(0, data, out);
+  fabric_.link(1).progress();
+
+  EXPECT_EQ(fabric_.sent(), 2U);
+  EXPECT_TRUE(in.ended()) << "before the header is compared";
+  EXPECT_EQ(got, data);
+}
+
+TEST_F(HeaderExchangeTest, SendsALongMessageAndASecondOneBesideIt) {
+  const std::vector<std::byte> data(longest + 1, std::byte{5});
+  const std::vector<std::byte> more(3, std::byte{6});
+  std::vector<std::byte> got(longest + 1);
+  std::vector<std::byte> got_more(3);
+  std::array<Message, 4> messages;
+  begin(0);
+  begin(1);
+
+  receive(1, got, messages[0]);
+  receive(1, got_more, messages[1]);
+  send(0, data, messages[2]);
+  send(0, more, messages[3]);
+  send_header(0);
+  progress(1);
+
+  EXPECT_EQ(fabric_.sent(), 3U);
+  EXPECT_EQ(got, data);
+  EXPECT_EQ(got_more, more);
+}
+
+TEST_F(HeaderExchangeTest, FailsAReceiveThatIsTooShortForWhatWasCarried) {
+  const std::vector<std::byte> data(8, std::byte{5});
+  std::vector<std::byte> got(4);
+  Message out;
+  Message in;
+  begin(0);
+  begin(1);
+
+  receive(1, got, in);
+  send(0, data, out);
+  send_header(0);
+  progress(1);
+
+  EXPECT_THROW(static_cast<void>(in.ended()), LinkFailure);
+  EXPECT_THAT(got, Each(std::byte{0}));
+}
+
+TEST_F(HeaderExchangeTest, ForgetsAReceiveThatIsGivenUp) {
+  const std::vector<std::byte> data(8, std::byte{5});
+  std::vector<std::byte> got(8);
+  Message out;
+  begin(0);
+  begin(1);
+  {
+    Message in;
+    receive(1, got, in);
+  }
+
+  send(0, data, out);
+  send_header(0);
+  progress(1);
+
+  EXPECT_THAT(got, Each(std::byte{0}));
+}
+
+TEST_F(HeaderExchangeTest, CountsWhatItCarriesAsAMessage) {
+  const std::vector<std::byte> data(8);
+  Message out;
+  begin(0);
+
+  send(0, data, out);
+  send_header(0);
+
+  EXPECT_EQ(counters_.sent_messages, 1U);
+  EXPECT_EQ(counters_.sent_bytes, 8U);
+}
+
+}  // namespace
+}  // namespace rondo::transport::header_exchange_test
