@@ -88,15 +88,20 @@ dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, cons
           on.cpu()};
 }
 
-// oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride.
-void refuse_broken_kernel(const dnnl::convolution_backward_weights::primitive_desc& desc,
-                          const ConvolutionSpec& spec) {
-  // A run that goes on with a damaged heap fails later and elsewhere, so the shape is refused when
-  // the layer is made.
-  const bool broken = std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
-                      spec.input.c < 8;
-  if (!broken) return;
-  throw std::runtime_error(describe(spec) + ": oneDNN's kernel is broken on AVX2; use 8 channels");
+// oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride. It has no
+// other for that shape but its reference kernel.
+bool is_broken(const dnnl::convolution_backward_weights::primitive_desc& desc,
+               const ConvolutionSpec& spec) {
+  return std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
+         spec.input.c < 8;
+}
+
+// A run that goes on with a damaged heap fails later and elsewhere, so what our own loops do not
+// cover is refused when the layer is made.
+DirectWeightGradient instead_of_broken_kernel(const ConvolutionSpec& spec) {
+  if (!spec.bias && spec.groups == 1) return DirectWeightGradient::plain(spec);
+  throw std::runtime_error(describe(spec) +
+                           ": oneDNN's kernel is broken on AVX2; use 8 channels, or no bias");
 }
 
 // With stride 1 the gradient of the input is a convolution of dy, whose forward kernel is a little
@@ -153,8 +158,11 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
       {algorithm::convolution_direct, d.x, d.weight_gradient, d.bias, d.y, d.strides, d.before,
        d.after},
       attributes, on.cpu(), hint);
-  refuse_broken_kernel(weights, spec);
-  kernels.backward_weights = weights;
+  if (is_broken(weights, spec)) {
+    kernels.direct_backward_weights = instead_of_broken_kernel(spec);
+  } else {
+    kernels.backward_weights = weights;
+  }
   return kernels;
 }
 

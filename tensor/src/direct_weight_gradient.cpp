@@ -10,6 +10,8 @@
 //
 // Threads divide the rows to be laid out, and then the tiles. Each element of the result is summed
 // by one thread in one order.
+//
+// Plain loops stand in where a kernel of oneDNN's is broken; they lay out nothing.
 
 #include "direct_weight_gradient.hpp"
 
@@ -116,18 +118,55 @@ std::size_t DirectWeightGradient::scratchpad_bytes() const noexcept {
 }
 
 std::string DirectWeightGradient::name() const {
+  if (run_tile_ == nullptr) return "rondo:plain";
   return spec_.type == DataType::bf16 ? "rondo:avx512_bf16" : "rondo:avx512";
 }
 
 void DirectWeightGradient::run(const Engine::Impl& engine, const void* x, const void* dy,
                                float* into) const {
   engine.enter();
+  if (run_tile_ == nullptr) {
+    return run_plainly(engine, static_cast<const float*>(x), static_cast<const float*>(dy), into);
+  }
   std::fill_n(into, spec_.weights(), 0.0F);
   for (std::int64_t image = 0; image < spec_.input.n; image += slab_images_) {
     const std::int64_t images = std::min(slab_images_, spec_.input.n - image);
     for (std::int64_t row = 0; row < output_.h; row += slab_rows_) {
       const std::int64_t rows = std::min(slab_rows_, output_.h - row);
       compute({image, images, row, rows}, engine, x, dy, into);
+    }
+  }
+}
+
+// A line of the result has the filters of one channel at one place of the kernel.
+void DirectWeightGradient::run_plainly(const Engine::Impl& engine, const float* x, const float* dy,
+                                       float* into) const {
+  const std::int64_t lines = spec_.kernel_h * spec_.kernel_w * spec_.input.c;
+  for_each_part(engine.threads(), [&](int part) {
+    const Cut share = cut(lines, part, engine.threads());
+    for (std::int64_t line = share.first; line < share.last; ++line) {
+      sum_line(line, x, dy, into + line * output_.c);
+    }
+  });
+}
+
+void DirectWeightGradient::sum_line(std::int64_t line, const float* x, const float* dy,
+                                    float* sums) const {
+  const Shape& in = spec_.input;
+  const std::int64_t channel = line % in.c;
+  const std::int64_t down = line / in.c / spec_.kernel_w - spec_.pad_top;
+  const std::int64_t across = line / in.c % spec_.kernel_w - spec_.pad_left;
+  std::fill_n(sums, output_.c, 0.0F);
+  for (std::int64_t i = 0; i < output_.n * output_.h; ++i) {
+    const std::int64_t row = i % output_.h * spec_.stride + down;
+    if (row < 0 || row >= in.h) continue;
+    const float* const x_row = x + (i / output_.h * in.h + row) * in.w * in.c + channel;
+    for (std::int64_t step = 0; step < output_.w; ++step) {
+      const std::int64_t column = step * spec_.stride + across;
+      if (column < 0 || column >= in.w) continue;
+      const float value = x_row[column * in.c];
+      const float* const filters = dy + (i * output_.w + step) * output_.c;
+      for (std::int64_t f = 0; f < output_.c; ++f) sums[f] += value * filters[f];
     }
   }
 }

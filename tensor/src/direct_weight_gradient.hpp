@@ -13,13 +13,17 @@
 
 namespace rondo::tensor {
 
-/// The weight gradient of a convolution with filters of three columns, by loops of our own, where
-/// these are faster than oneDNN's kernel. The result is written as [KH,KW,C,F] in fp32; its bits
-/// are the same for any number of threads.
+/// The weight gradient of a convolution by loops of our own: with filters of three columns where
+/// these are faster than oneDNN's kernel, and any where that is broken. The result is written as
+/// [KH,KW,C,F] in fp32; its bits are the same for any number of threads.
 class DirectWeightGradient {
  public:
   /// Empty where the CPU or the spec leaves the work to oneDNN.
   [[nodiscard]] static std::optional<DirectWeightGradient> choose(const ConvolutionSpec& spec);
+  /// In fp32, of one group and without a bias; slow.
+  [[nodiscard]] static DirectWeightGradient plain(const ConvolutionSpec& spec) {
+    return DirectWeightGradient(spec);
+  }
 
   /// Of the engine's scratchpad.
   [[nodiscard]] std::size_t scratchpad_bytes() const noexcept;
@@ -64,8 +68,12 @@ class DirectWeightGradient {
     Share x, dy;
   };
 
+  explicit DirectWeightGradient(const ConvolutionSpec& spec)
+      : spec_(spec), output_(spec.output()) {}
   DirectWeightGradient(const ConvolutionSpec& spec, const ConvolutionTiles& tiles);
 
+  void run_plainly(const Engine::Impl& engine, const float* x, const float* dy, float* into) const;
+  void sum_line(std::int64_t line, const float* x, const float* dy, float* sums) const;
   void shift(Operand& operand, std::int64_t lowest, std::int64_t stride, bool mirrored);
   [[nodiscard]] Rows rows_of_x(const Slab& slab) const noexcept;
   void compute(const Slab& slab, const Engine::Impl& engine, const void* x, const void* dy,
@@ -79,8 +87,8 @@ class DirectWeightGradient {
 
   ConvolutionSpec spec_;
   Shape output_;
-  WeightTileKind tile_;
-  void (*run_tile_)(const WeightTile& tile) = nullptr;
+  WeightTileKind tile_ = {};
+  void (*run_tile_)(const WeightTile& tile) = nullptr;  ///< none: plainly
   void (*pair_)(const PairedRow& row) = nullptr;
   Operand x_;
   Operand dy_;

@@ -188,8 +188,19 @@ TEST_F(ConvolutionBatchTest, RunsOnAnotherThreadThanItsMakers) {
 }
 
 // oneDNN's kernel for this is broken on AVX2.
-TEST_F(ConvolutionBatchTest, APointwiseStrideWithFewChannelsIsExactOrRefused) {
-  Case data(square(2, 6, 4, 8, 1, 2, 0));
+TEST_F(ConvolutionBatchTest, APointwiseStrideWithFewChannelsIsExact) {
+  for (const std::int64_t channels : {1, 3, 4, 7}) {
+    Case data(square(2, 6, channels, 8, 1, 2, 0));
+    Convolution layer(engine, data.spec);
+    layer.pack_weights(data.weights);
+    data.expect_exact(layer, data.x.view(), data.dy.view());
+  }
+}
+
+TEST_F(ConvolutionBatchTest, TheSameWithABiasIsExactOrRefused) {
+  ConvolutionSpec with_bias = square(2, 6, 4, 8, 1, 2, 0);
+  with_bias.bias = true;
+  Case data(with_bias);
   try {
     Convolution layer(engine, data.spec);
     layer.pack_weights(data.weights);
