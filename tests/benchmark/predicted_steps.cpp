@@ -127,8 +127,9 @@ class Rank {
   void schemes() {
     const Experiment plain = experiment_of("resnet20");
     for (const char* keys :
-         {"scheme = 'synchronous'", "scheme = 'sharded'", "scheme = 'lazy'\nlazy_layers = '8'",
-          "scheme = 'k_step'\nperiod = 4", "scheme = 'k_step'\nperiod = 4\noverlap_steps = 2",
+         {"scheme = 'synchronous'", "scheme = 'sharded'",
+          "scheme = 'lazy'\nmax_interval = 4\nlazy_layers = '8'", "scheme = 'k_step'\nperiod = 4",
+          "scheme = 'k_step'\nperiod = 4\noverlap_steps = 2",
           "scheme = 'k_step'\nperiod = 4\noptimizer_state = 'average'",
           "scheme = 'hierarchical'\nlocal_period = 2\nperiod = 8\ngroup = 2",
           "scheme = 'cyclic'\ndelay = 'fixed'", "scheme = 'cyclic'"}) {
@@ -197,10 +198,10 @@ class Rank {
   }
 
   void scheme(const Experiment& plain, const std::string& keys) {
-    const Experiment experiment =
-        parse_experiment(to_toml(plain).substr(0, to_toml(plain).find("[update]")) +
-                             "[update]\nwarmup_epochs = 0.0\n" + "max_interval = 4\n" + keys + "\n",
-                         "predicted-steps");
+    Experiment experiment = parse_experiment(
+        to_toml(plain).substr(0, to_toml(plain).find("[update]")) + "[update]\n" + keys + "\n",
+        "predicted-steps");
+    experiment.update.warmup_epochs = 0.0;
     const std::filesystem::path folder =
         std::filesystem::temp_directory_path() / ("predicted-steps-" + std::to_string(::getpid()));
     if (speaks()) std::filesystem::create_directories(folder);

@@ -42,6 +42,10 @@ class CompareTest : public testing::Test {
  protected:
   CompareTest() { scratch_.write("experiment.toml", small_run); }
 
+  /// With more behind the small run.
+  void configure(const std::string& more) {
+    scratch_.write("experiment.toml", std::string(small_run) + more);
+  }
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "compared"; }
 
   [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {
@@ -161,6 +165,24 @@ TEST_F(CompareTest, RefusesAnItemBeforeAnythingRuns) {
   EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("'synchronous:bucket_byte=1'"),
                                                   HasSubstr("did you mean 'bucket_bytes'?"))));
   EXPECT_FALSE(fs::exists(folder()));
+}
+
+TEST_F(CompareTest, RefusesAnItemsKeyThatItsSchemeDoesNotRead) {
+  const Ended ended = compare({"--schemes",
+                               "k_step:period_policy=qsr:qsr_alpha=0.1,"
+                               "synchronous:period_policy=qsr"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err),
+              ElementsAre(AllOf(HasSubstr("scheme 'synchronous:period_policy=qsr': "),
+                                HasSubstr("has no effect with update.scheme = \"synchronous\""))));
+  EXPECT_FALSE(fs::exists(folder()));
+}
+
+TEST_F(CompareTest, LeavesOutWhatTheFileSaysOfItsOwnScheme) {
+  configure("[update]\nscheme = 'k_step'\nfragments = 2\n");
+  const Ended ended = compare({"--schemes", "synchronous,k_step", "--seeds", "1", "--dry-run"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(lines(ended.out), testing::SizeIs(2));
 }
 
 TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {

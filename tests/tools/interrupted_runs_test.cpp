@@ -43,9 +43,6 @@ epochs = 6
 log_every = 1
 [optimizer]
 learning_rate = 0.05
-[update]
-warmup_epochs = 0.0
-period = 3
 [checkpoint]
 every_steps = 2
 )";
@@ -108,6 +105,10 @@ class InterruptedRunsTest : public testing::Test {
                                           "auto",
                                           "--set",
                                           "update.scheme=" + scheme};
+    if (scheme == "k_step") {
+      arguments.insert(arguments.end(),
+                       {"--set", "update.period=3", "--set", "update.warmup_epochs=0"});
+    }
     arguments.insert(arguments.end(), more.begin(), more.end());
     return rondo_command(arguments);
   }

@@ -7,8 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/variant.hpp>
+
 #include "config/combinations.hpp"
 #include "model/names.hpp"
+#include "support/scratch_folder.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train::combinations_test {
@@ -254,6 +257,93 @@ TEST(CombinationsTest, KeysOfOtherSchemesAreNotLookedAt) {
   experiment.update.lazy_layers = "none";
   experiment.update.local_period = 7;
   EXPECT_NO_THROW(check_combinations(experiment));
+}
+
+// Keys that a file or a setting gives, and that the choices made do not read.
+
+constexpr std::string_view names = "[data]\nname = 'synthetic'\n[model]\nname = 'lenet5'\n";
+
+std::string refusal_of(const std::vector<std::string>& settings) {
+  return error_text<ConfigError>([&] { return parse_experiment(names, "exp.toml", settings); });
+}
+
+TEST(KeyWithoutEffectTest, NamesKeyValueSchemeAndThoseThatReadIt) {
+  EXPECT_EQ(refusal_of({"update.period_policy=qsr", "update.scheme=synchronous"}),
+            "--set update.period_policy=qsr: update.period_policy: \"qsr\" has no effect with "
+            "update.scheme = \"synchronous\"; leave the key out, or choose one that reads it: "
+            "\"k_step\", \"hierarchical\"");
+}
+
+TEST(KeyWithoutEffectTest, NamesTheLineOfTheFile) {
+  EXPECT_THAT(error_text<ConfigError>([] {
+                return parse_experiment(std::string(names) + "[update]\nlazy_layers = '2'\n", "e");
+              }),
+              StartsWith("e:6: update.lazy_layers: \"2\" has no effect with update.scheme"));
+}
+
+// One setting of each kind: what a scheme can is said by its description.
+TEST(KeyWithoutEffectTest, SchemesReadWhatTheyCan) {
+  for (const sync::SchemeDescription& scheme : sync::schemes()) {
+    const auto reads = [&](const std::string& setting) {
+      try {
+        static_cast<void>(parse_experiment(names, "exp.toml",
+                                           {"update.scheme=" + std::string(scheme.name), setting}));
+        return true;
+      } catch (const ConfigError&) {
+        return false;
+      }
+    };
+    const bool averages = scheme.exchange == sync::Exchange::parameters;
+    EXPECT_EQ(reads("update.period=32"), averages) << scheme.name;
+    EXPECT_EQ(reads("update.fragments=2"), averages) << scheme.name;
+    EXPECT_EQ(reads("update.max_interval=8"), scheme.windows) << scheme.name;
+    EXPECT_EQ(reads("update.local_period=2"), scheme.levels) << scheme.name;
+    EXPECT_EQ(reads("update.scaling=mean"), scheme.own_pace) << scheme.name;
+    EXPECT_EQ(reads("update.warmup_epochs=2"), scheme.warm_up != sync::WarmUp::pointless);
+    EXPECT_TRUE(reads("update.bucket_bytes=4096")) << scheme.name;
+  }
+}
+
+TEST(KeyWithoutEffectTest, OptimizersSchedulesAndPoliciesReadTheirOwn) {
+  EXPECT_THAT(refusal_of({"optimizer.trust_coefficient=0.1"}),
+              EndsWith("with optimizer.name = \"sgd\"; leave the key out, or choose one that reads "
+                       "it: \"lars\""));
+  EXPECT_THAT(refusal_of({"optimizer.beta1=0.5"}), EndsWith("reads it: \"adam\", \"adamw\""));
+  EXPECT_THAT(refusal_of({"optimizer.name=adam", "optimizer.momentum=0.5"}),
+              EndsWith("reads it: \"sgd\", \"lars\""));
+  EXPECT_THAT(
+      refusal_of({"optimizer.milestones=[3]"}),
+      EndsWith("with optimizer.schedule = \"cosine\"; leave the key out, or choose one that "
+               "reads it: \"steps\""));
+  EXPECT_THAT(refusal_of({"update.scheme=k_step", "update.qsr_alpha=0.1"}),
+              HasSubstr("with update.period_policy = \"constant\"; "));
+}
+
+TEST(KeyWithoutEffectTest, DefaultsMayBeThereWhateverIsChosen) {
+  Experiment experiment;
+  experiment.data.name = "synthetic";
+  experiment.model.name = "lenet5";
+  for (const sync::SchemeDescription& scheme : sync::schemes()) {
+    experiment.update.scheme = scheme.name;
+    EXPECT_NO_THROW(static_cast<void>(parse_experiment(to_toml(experiment), "e"))) << scheme.name;
+  }
+}
+
+// A run's own record is read as it is, so that a program's checkpoints can be resumed.
+TEST(KeyWithoutEffectTest, RecordedOnesAreRead) {
+  const std::string text = std::string(names) + "[update]\nperiod = 7\n";
+  EXPECT_EQ(parse_recorded(text, "e").update.period, 7);
+}
+
+TEST(KeyWithoutEffectTest, AVariantLeavesOutWhatItsSchemeDoesNotRead) {
+  const rondo::test::ScratchFolder folder;
+  const auto file = folder.write("e.toml", std::string(names) + "[update]\nscheme = 'k_step'\n" +
+                                               "period = 7\nwarmup_epochs = 0.0\n");
+
+  EXPECT_THAT(settings_of_variant(file, {"update.scheme=lazy"}),
+              testing::ElementsAre("update.period=16", "update.scheme=lazy"));
+  EXPECT_THAT(settings_of_variant(file, {"update.scheme=hierarchical"}),
+              testing::ElementsAre("update.scheme=hierarchical"));
 }
 
 TEST(CombinationsTest, AreCheckedWhenAFileIsRead) {

@@ -29,6 +29,8 @@
 #include <system_error>
 #include <utility>
 
+#include <rondo/train/variant.hpp>
+
 #include "compare/runs.hpp"
 #include "failure.hpp"
 #include "files.hpp"
@@ -391,8 +393,10 @@ TrainRequest request_of(const CompareRequest& request, const SchemeItem& item, s
   TrainRequest run = request.training;
   // What the command line says about links holds for all items, unless an item says otherwise.
   run.settings = all_settings(request.training);
-  run.launch.fabric = {};
   run.settings.insert(run.settings.end(), item.settings.begin(), item.settings.end());
+  // What the file says of the scheme of its own is not for others.
+  run.settings = train::settings_of_variant(run.config, run.settings);
+  run.launch.fabric = {};
   // The last setting counts, so neither the file nor an item can choose the seed.
   run.settings.push_back(fmt::format("train.seed={}", seed));
   run.folder = request.folder / item.label / fmt::format("seed{}", seed);
@@ -409,11 +413,12 @@ bool is_readable(const TrainRequest& request) {
   }
 }
 
-// Reads the configuration of one run; what only the item can be blamed for names the item.
-train::Experiment read_run(const CompareRequest& request, const SchemeItem& item,
-                           const TrainRequest& run) {
+// What `read` gives of the configuration of a run; what only the item can be blamed for names the
+// item.
+template <class Read>
+auto read_run(const CompareRequest& request, const SchemeItem& item, const Read& read) {
   try {
-    return train::read_experiment(run.config, run.settings);
+    return read();
   } catch (const train::ConfigError& error) {
     // The configuration is wrong without the item, too: then its own message is right.
     if (!is_readable(request.training)) throw;
@@ -428,7 +433,9 @@ train::Experiment read_run(const CompareRequest& request, const SchemeItem& item
 // configuration.
 Training plan_run(const CompareRequest& request, const SchemeItem& item, const TrainRequest& run,
                   const Machine& machine) {
-  Training training = plan_training(run, read_run(request, item, run), machine);
+  const train::Experiment experiment =
+      read_run(request, item, [&] { return train::read_experiment(run.config, run.settings); });
+  Training training = plan_training(run, experiment, machine);
   const std::optional<int> nodes = training.fabric.fake_nodes;
   training.fabric = request.training.launch.fabric;
   if (nodes) training.fabric.fake_nodes = nodes;
@@ -497,9 +504,10 @@ Plan make_plan(const CompareRequest& request) {
   for (const std::int64_t seed : request.seeds) {
     for (std::size_t i = 0; i < plan.items.size(); ++i) {
       const SchemeItem& item = plan.items[i];
-      PlannedRun run{.item = i,
-                     .name = fmt::format("{} seed {}", item.label, seed),
-                     .request = request_of(request, item, seed)};
+      PlannedRun run{
+          .item = i,
+          .name = fmt::format("{} seed {}", item.label, seed),
+          .request = read_run(request, item, [&] { return request_of(request, item, seed); })};
       run.training = plan_run(request, item, run.request, machine);
       run.found = find_run(run.request.folder, run.training);
       plan.runs.push_back(std::move(run));

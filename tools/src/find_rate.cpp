@@ -20,6 +20,7 @@
 #include <utility>
 
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/train/variant.hpp>
 
 #include "command.hpp"
 #include "compare/runs.hpp"
@@ -157,6 +158,8 @@ int find_rate(const FindRateOptions& options) {
   for (std::string& setting : sweep_settings(options)) {
     request.settings.push_back(std::move(setting));
   }
+  // What the file says of its own schedule is not for the sweep.
+  request.settings = train::settings_of_variant(request.config, request.settings);
   const train::Experiment experiment =
       train::read_experiment(request.config, all_settings(request));
   check(options, experiment);

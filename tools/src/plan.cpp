@@ -34,6 +34,7 @@
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
+#include <rondo/train/variant.hpp>
 
 #include "failure.hpp"
 #include "options.hpp"
@@ -262,7 +263,10 @@ tensor::DataType type_called(const std::string& precision) {
 // Reads the configuration, and adds what it says to what was asked.
 Job job_of(const PlanRequest& request) {
   std::vector<std::string> settings = request.settings;
-  if (!request.scheme.empty()) settings.push_back("update.scheme=" + request.scheme);
+  if (!request.scheme.empty()) {
+    settings.push_back("update.scheme=" + request.scheme);
+    settings = train::settings_of_variant(request.config, settings);
+  }
   Job job{.request = request,
           .experiment = train::read_experiment(request.config, settings),
           .model = {},

@@ -25,6 +25,7 @@
 #include <rondo/train/weights.hpp>
 
 #include "checkpoint/storage.hpp"
+#include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
 #include "data/dataset_type.hpp"
@@ -139,7 +140,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
 void expect_same_training(const Manifest& manifest, const Experiment& now) {
   // Both sides are whole configurations, with all defaults, so that a default that has changed
   // between two versions of the program is noticed, too.
-  const Experiment then = parse_experiment(manifest.config, "the checkpoint's configuration");
+  const Experiment then = parse_recorded(manifest.config, "the checkpoint's configuration");
   for (const Key& key : all_keys()) {
     const Value before = key.get(then);
     const Value after = key.get(now);
@@ -158,7 +159,7 @@ std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
     try {
       const Manifest manifest = read_manifest(checkpoint);
       if (manifest.ranks != ranks) continue;
-      return parse_experiment(manifest.config, checkpoint.string()).grid;
+      return parse_recorded(manifest.config, checkpoint.string()).grid;
     } catch (const std::runtime_error&) {
       continue;  // find_checkpoint() says what is wrong with it
     }
@@ -167,7 +168,7 @@ std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
 }
 
 bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks) {
-  Experiment::Grid then = parse_experiment(manifest.config, "the checkpoint's configuration").grid;
+  Experiment::Grid then = parse_recorded(manifest.config, "the checkpoint's configuration").grid;
   then.plan = now.grid.plan;  // who has chosen does not matter
   return manifest.ranks == ranks && then == now.grid;
 }
@@ -176,7 +177,7 @@ bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks) {
 // measured each by itself.
 ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& manifest,
                                    const Model& model) {
-  const Experiment then = parse_experiment(manifest.config, "the checkpoint's configuration");
+  const Experiment then = parse_recorded(manifest.config, "the checkpoint's configuration");
   const GridChoice choice = choose_grid(model, then.grid, manifest.ranks, then.train.global_batch);
   const ParameterLayout whole = layout_of(model);
   std::vector<ParameterLayout> parts;

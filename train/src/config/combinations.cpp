@@ -6,14 +6,18 @@
 
 #include "config/combinations.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <variant>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "config/key.hpp"
 
@@ -253,6 +257,43 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
   refuse_key("update.lazy_layers",
              "\"{}\" is neither \"auto\" nor a count such as \"8\" nor a fraction such as \"0.5\"",
              text);
+}
+
+namespace {
+
+const Key& key_called(std::string_view full_name) {
+  return *std::ranges::find_if(all_keys(),
+                               [&](const Key& key) { return key.full_name() == full_name; });
+}
+
+// With a value that it does not have by itself, a key looks as if it did something.
+const Condition* unmet_condition(const Key& key, const Experiment& experiment) {
+  if (key.get(experiment) == key.get(Experiment{})) return nullptr;
+  for (const Condition& condition : key.conditions) {
+    const Value choice = key_called(condition.chooser).get(experiment);
+    if (!condition.reads(std::get<std::string>(choice))) return &condition;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool has_effect(const Key& key, const Experiment& experiment) {
+  return unmet_condition(key, experiment) == nullptr;
+}
+
+std::string complaint_about_effect(const Key& key, const Experiment& experiment) {
+  const Condition* const condition = unmet_condition(key, experiment);
+  if (condition == nullptr) return {};
+  const Key& chooser = key_called(condition->chooser);
+  std::vector<std::string> readers;
+  for (const std::string& name : chooser.limits.names) {
+    if (condition->reads(name)) readers.push_back(to_toml_value(name));
+  }
+  return fmt::format(
+      "{} has no effect with {} = {}; leave the key out, or choose one that reads it: {}",
+      to_toml_value(key.get(experiment)), condition->chooser,
+      to_toml_value(chooser.get(experiment)), fmt::join(readers, ", "));
 }
 
 // Called after all keys are set, by a file or by --set, in whichever order.

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/experiment.hpp>
+
+#include "config/key.hpp"
 
 namespace rondo::train {
 
@@ -31,9 +34,21 @@ struct LazyLayers {
 // Throws ConfigError when it says something else.
 [[nodiscard]] LazyLayers lazy_layers_of(const Experiment& experiment);
 
+// False of a key that has another value than its default, and that the scheme, optimizer, schedule
+// or policy which is chosen does not read.
+[[nodiscard]] bool has_effect(const Key& key, const Experiment& experiment);
+
+// What to say of such a key, without its name: its value, what is chosen, and which choices read
+// it. Empty of others.
+[[nodiscard]] std::string complaint_about_effect(const Key& key, const Experiment& experiment);
+
 // Throws ConfigError that names the key when values, each possible by itself, do not go together
-// in the scheme that is chosen. Keys of other schemes are not looked at, so that one file will do
-// for several.
+// in the scheme that is chosen. Keys that have no effect are not looked at: parse_experiment()
+// refuses them, and a program's Experiment may have any.
 void check_combinations(const Experiment& experiment);
+
+// As parse_experiment(), of what to_toml() wrote for a run; keys that have no effect are not looked
+// at.
+[[nodiscard]] Experiment parse_recorded(std::string_view text, std::string_view name);
 
 }  // namespace rondo::train

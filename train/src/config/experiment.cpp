@@ -3,6 +3,7 @@
 // the same Experiment; a run's config.toml relies on that.
 
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/variant.hpp>
 
 #include <cerrno>
 #include <fstream>
@@ -45,19 +46,39 @@ void expect_required(const Experiment& experiment, std::string_view name) {
   }
 }
 
-}  // namespace
-
-Experiment read_experiment(const std::filesystem::path& file,
-                           const std::vector<std::string>& settings) {
-  return parse_experiment(read_text(file), file.string(), settings);
-}
-
-Experiment parse_experiment(std::string_view text, std::string_view name,
-                            const std::vector<std::string>& settings) {
-  Experiment experiment;
+std::vector<Assignment> read_all(std::string_view text, std::string_view name,
+                                 const std::vector<std::string>& settings) {
   std::vector<Assignment> assignments = read_assignments(text, name);
   for (const std::string& setting : settings) assignments.push_back(read_setting(setting));
+  return assignments;
+}
+
+Experiment experiment_of(const std::vector<Assignment>& assignments) {
+  Experiment experiment;
   for (const Assignment& assignment : assignments) apply(assignment, experiment);
+  return experiment;
+}
+
+// A key that does nothing would hide that a run is not what its configuration says. The line is
+// that of the assignment that counts, the last one.
+void refuse_without_effect(const Experiment& experiment,
+                           const std::vector<Assignment>& assignments) {
+  for (const Key& key : all_keys()) {
+    const std::string problem = complaint_about_effect(key, experiment);
+    if (problem.empty()) continue;
+    std::string_view where;
+    for (const Assignment& assignment : assignments) {
+      if (assignment.section == key.section && assignment.name == key.name) {
+        where = assignment.where;
+      }
+    }
+    fail_on_config(where, fmt::format("{}: {}", key.full_name(), problem));
+  }
+}
+
+// All that is wrong with a configuration but keys without effect.
+void check(const Experiment& experiment, const std::vector<Assignment>& assignments,
+           std::string_view name) {
   expect_required(experiment, name);
   // The layers of a custom model are put together once, so that a mistake is reported with its
   // line, and not later by a rank.
@@ -68,7 +89,45 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
     // These messages name keys; the line is not known any more, because a combination has several.
     fail_on_config(name, error.what());
   }
+}
+
+}  // namespace
+
+Experiment read_experiment(const std::filesystem::path& file,
+                           const std::vector<std::string>& settings) {
+  return parse_experiment(read_text(file), file.string(), settings);
+}
+
+Experiment parse_experiment(std::string_view text, std::string_view name,
+                            const std::vector<std::string>& settings) {
+  const std::vector<Assignment> assignments = read_all(text, name, settings);
+  const Experiment experiment = experiment_of(assignments);
+  refuse_without_effect(experiment, assignments);
+  check(experiment, assignments, name);
   return experiment;
+}
+
+Experiment parse_recorded(std::string_view text, std::string_view name) {
+  const std::vector<Assignment> assignments = read_all(text, name, {});
+  const Experiment experiment = experiment_of(assignments);
+  check(experiment, assignments, name);
+  return experiment;
+}
+
+std::vector<std::string> settings_of_variant(const std::filesystem::path& file,
+                                             const std::vector<std::string>& settings) {
+  std::vector<Assignment> assignments = read_assignments(read_text(file), file.string());
+  refuse_without_effect(experiment_of(assignments), assignments);
+  for (const std::string& setting : settings) assignments.push_back(read_setting(setting));
+  const Experiment variant = experiment_of(assignments);
+  std::vector<std::string> all;
+  for (const Key& key : all_keys()) {
+    // A key that the settings themselves give is given again behind this, and is refused.
+    if (has_effect(key, variant)) continue;
+    all.push_back(fmt::format("{}={}", key.full_name(), to_toml_value(key.get(Experiment{}))));
+  }
+  all.insert(all.end(), settings.begin(), settings.end());
+  return all;
 }
 
 std::string to_toml(const Experiment& experiment) {

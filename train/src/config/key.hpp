@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <span>
@@ -62,13 +63,21 @@ struct Limits {
   return {.names = std::move(names)};
 }
 
-// One key of the configuration: its name, where its value lies, and what it may be.
+// A key that is read only with some choices of another one, such as a scheme.
+struct Condition {
+  std::string_view chooser;  // full name of the key that chooses: "update.scheme"
+  std::function<bool(std::string_view choice)> reads;
+};
+
+// One key of the configuration: its name, where its value lies, what it may be, and when it is
+// read: with no conditions always, else when all of them hold.
 struct Key {
   std::string_view section;
   std::string_view name;
   Value (*get)(const Experiment& experiment);
   void (*set)(Experiment& experiment, const Value& value);
   Limits limits;
+  std::vector<Condition> conditions = {};
 
   // "section.name", as messages and --set write it.
   [[nodiscard]] std::string full_name() const;

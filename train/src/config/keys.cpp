@@ -55,14 +55,16 @@ struct Section {
 
   // The key whose value is `experiment.*section.*member`.
   template <auto member>
-  [[nodiscard]] Key key(std::string_view key_name, Limits limits = {}) const {
+  [[nodiscard]] Key key(std::string_view key_name, Limits limits = {},
+                        std::vector<Condition> conditions = {}) const {
     using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
     using Type = typename ValueOf<Member>::type;
     return {.section = name,
             .name = key_name,
             .get = [](const Experiment& e) -> Value { return Type(e.*section.*member); },
             .set = [](Experiment& e, const Value& v) { e.*section.*member = std::get<Type>(v); },
-            .limits = std::move(limits)};
+            .limits = std::move(limits),
+            .conditions = std::move(conditions)};
   }
 };
 
@@ -89,6 +91,43 @@ std::vector<std::string> names_of_schemes() {
   std::vector<std::string> names;
   for (const sync::SchemeDescription& scheme : sync::schemes()) names.emplace_back(scheme.name);
   return names;
+}
+
+// Read with schemes that can do something: what they can is said by their descriptions alone.
+Condition scheme_that(bool (*can)(const sync::SchemeDescription& scheme)) {
+  return {"update.scheme",
+          [can](std::string_view name) { return can(sync::describe_scheme(name)); }};
+}
+
+Condition averages() {
+  return scheme_that([](const sync::SchemeDescription& scheme) {
+    return scheme.exchange == sync::Exchange::parameters;
+  });
+}
+
+Condition has_windows() {
+  return scheme_that([](const sync::SchemeDescription& scheme) { return scheme.windows; });
+}
+
+Condition has_levels() {
+  return scheme_that([](const sync::SchemeDescription& scheme) { return scheme.levels; });
+}
+
+Condition has_own_pace() {
+  return scheme_that([](const sync::SchemeDescription& scheme) { return scheme.own_pace; });
+}
+
+Condition can_warm_up() {
+  return scheme_that([](const sync::SchemeDescription& scheme) {
+    return scheme.warm_up != sync::WarmUp::pointless;
+  });
+}
+
+// Read with these choices of the key `chooser`.
+Condition with(std::string_view chooser, std::vector<std::string_view> choices) {
+  return {chooser, [choices = std::move(choices)](std::string_view choice) {
+            return std::ranges::find(choices, choice) != choices.end();
+          }};
 }
 
 // The reader of CPU lists throws; a limit says what is wrong.
@@ -163,63 +202,76 @@ std::vector<Key> checkpoint_keys() {
 
 std::vector<Key> optimizer_keys() {
   constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
+  const Condition lars = with("optimizer.name", {"lars"});
+  const Condition velocity = with("optimizer.name", {"sgd", "lars"});
+  const Condition adam = with("optimizer.name", {"adam", "adamw"});
+  const Condition ends = with("optimizer.schedule", {"cosine", "exponential"});
+  const Condition steps = with("optimizer.schedule", {"steps"});
   return {
       optimizer.key<&Optimizer::name>("name", one_of({"sgd", "lars", "adam", "adamw"})),
       optimizer.key<&Optimizer::learning_rate>("learning_rate", above(0)),
-      optimizer.key<&Optimizer::momentum>("momentum", share()),
-      optimizer.key<&Optimizer::nesterov>("nesterov"),
-      optimizer.key<&Optimizer::trust_coefficient>("trust_coefficient", above(0)),
+      optimizer.key<&Optimizer::momentum>("momentum", share(), {velocity}),
+      optimizer.key<&Optimizer::nesterov>("nesterov", {}, {velocity}),
+      optimizer.key<&Optimizer::trust_coefficient>("trust_coefficient", above(0), {lars}),
       optimizer.key<&Optimizer::weight_decay>("weight_decay", from(0)),
       optimizer.key<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
-      optimizer.key<&Optimizer::beta1>("beta1", share()),
-      optimizer.key<&Optimizer::beta2>("beta2", share()),
-      optimizer.key<&Optimizer::epsilon>("epsilon", from(0)),
+      optimizer.key<&Optimizer::beta1>("beta1", share(), {adam}),
+      optimizer.key<&Optimizer::beta2>("beta2", share(), {adam}),
+      optimizer.key<&Optimizer::epsilon>("epsilon", from(0), {adam}),
       optimizer.key<&Optimizer::clip_norm>("clip_norm", from(0)),
       optimizer.key<&Optimizer::schedule>("schedule",
                                           one_of({"constant", "cosine", "steps", "exponential"})),
       optimizer.key<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
-      optimizer.key<&Optimizer::final_learning_rate>("final_learning_rate", from(0)),
-      optimizer.key<&Optimizer::milestones>("milestones", count_from(1)),
-      optimizer.key<&Optimizer::factor>("factor", above(0)),
+      optimizer.key<&Optimizer::final_learning_rate>("final_learning_rate", from(0), {ends}),
+      optimizer.key<&Optimizer::milestones>("milestones", count_from(1), {steps}),
+      optimizer.key<&Optimizer::factor>("factor", above(0), {steps}),
   };
 }
 
-// Keys of all schemes stand in one section; combinations.cpp says which do not go together.
+// Keys of all schemes stand in one section. bucket_bytes has no condition: whichever the scheme is,
+// its warm-up and sums within a replica make buckets.
 std::vector<Key> update_keys() {
   constexpr Section<&Experiment::update> update{"update"};
+  const Condition post_local = with("update.period_policy", {"post_local"});
+  const Condition qsr = with("update.period_policy", {"qsr"});
   return {
       update.key<&Update::scheme>("scheme", one_of(names_of_schemes())),
       update.key<&Update::bucket_bytes>("bucket_bytes", from(1)),
-      update.key<&Update::warmup_epochs>("warmup_epochs", from(-1)),
-      update.key<&Update::lazy_layers>("lazy_layers"),
-      update.key<&Update::max_interval>("max_interval", count_from(0)),
-      update.key<&Update::max_interval_rate>("max_interval_rate", from(0)),
-      update.key<&Update::updates_per_iteration>("updates_per_iteration"),
-      update.key<&Update::controller>("controller", one_of({"probe", "every_layer"})),
-      update.key<&Update::period>("period", count_from(1)),
-      update.key<&Update::period_policy>("period_policy",
-                                         one_of({"constant", "post_local", "qsr", "adaptive"})),
-      update.key<&Update::local_from_epoch>("local_from_epoch", from(0)),
-      update.key<&Update::qsr_alpha>("qsr_alpha", from(0)),
-      update.key<&Update::overlap_steps>("overlap_steps", count_from(0)),
-      update.key<&Update::fragments>("fragments", count_from(1)),
-      update.key<&Update::reduction_momentum>("reduction_momentum", share()),
+      update.key<&Update::warmup_epochs>("warmup_epochs", from(-1), {can_warm_up()}),
+      update.key<&Update::lazy_layers>("lazy_layers", {}, {has_windows()}),
+      update.key<&Update::max_interval>("max_interval", count_from(0), {has_windows()}),
+      update.key<&Update::max_interval_rate>("max_interval_rate", from(0), {has_windows()}),
+      update.key<&Update::updates_per_iteration>("updates_per_iteration", {}, {has_windows()}),
+      update.key<&Update::controller>("controller", one_of({"probe", "every_layer"}),
+                                      {has_windows()}),
+      update.key<&Update::period>("period", count_from(1), {averages()}),
+      update.key<&Update::period_policy>(
+          "period_policy", one_of({"constant", "post_local", "qsr", "adaptive"}), {averages()}),
+      update.key<&Update::local_from_epoch>("local_from_epoch", from(0), {averages(), post_local}),
+      update.key<&Update::qsr_alpha>("qsr_alpha", from(0), {averages(), qsr}),
+      update.key<&Update::overlap_steps>("overlap_steps", count_from(0), {averages()}),
+      update.key<&Update::fragments>("fragments", count_from(1), {averages()}),
+      update.key<&Update::reduction_momentum>("reduction_momentum", share(), {averages()}),
       update.key<&Update::reduction_momentum_kind>(
-          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"})),
-      update.key<&Update::outer_optimizer>("outer_optimizer",
-                                           one_of({"none", "sgd", "nesterov", "adam"})),
-      update.key<&Update::outer_rate>("outer_rate", above(0)),
-      update.key<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"})),
-      update.key<&Update::local_period>("local_period", count_from(1)),
-      update.key<&Update::group>("group", count_from(0)),
+          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"}),
+          {averages()}),
+      update.key<&Update::outer_optimizer>(
+          "outer_optimizer", one_of({"none", "sgd", "nesterov", "adam"}), {averages()}),
+      update.key<&Update::outer_rate>("outer_rate", above(0), {averages()}),
+      update.key<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"}),
+                                           {averages()}),
+      update.key<&Update::local_period>("local_period", count_from(1), {has_levels()}),
+      update.key<&Update::group>("group", count_from(0), {has_levels()}),
       update.key<&Update::levels>(
-          "levels", {.least = 1, .most = largest_count, .least_key = 1, .whole = true}),
-      update.key<&Update::delay>("delay", one_of({"dynamic", "fixed"})),
-      update.key<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"})),
-      update.key<&Update::local_step>("local_step"),
-      update.key<&Update::minibatch_cap>("minibatch_cap", count_from(0)),
-      update.key<&Update::when_empty>("when_empty", one_of({"wait", "skip"})),
-      update.key<&Update::replay>("replay"),
+          "levels", {.least = 1, .most = largest_count, .least_key = 1, .whole = true},
+          {has_levels()}),
+      update.key<&Update::delay>("delay", one_of({"dynamic", "fixed"}), {has_own_pace()}),
+      update.key<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"}),
+                                   {has_own_pace()}),
+      update.key<&Update::local_step>("local_step", {}, {has_own_pace()}),
+      update.key<&Update::minibatch_cap>("minibatch_cap", count_from(0), {has_own_pace()}),
+      update.key<&Update::when_empty>("when_empty", one_of({"wait", "skip"}), {has_own_pace()}),
+      update.key<&Update::replay>("replay", {}, {has_own_pace()}),
       update.key<&Update::plugin>("plugin"),
       update.key<&Update::plugin_settings>("plugin_settings"),
   };
