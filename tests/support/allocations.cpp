@@ -14,10 +14,12 @@
 namespace {
 
 thread_local std::size_t count = 0;
+thread_local std::size_t bytes_asked_for = 0;
 
 }  // namespace
 
 std::size_t rondo::test::allocations_of_this_thread() noexcept { return count; }
+std::size_t rondo::test::bytes_allocated_by_this_thread() noexcept { return bytes_asked_for; }
 
 #ifdef RONDO_SANITIZED
 
@@ -29,7 +31,11 @@ extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(con
 namespace {
 
 [[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void*, std::size_t) { count += 1; }, [](const volatile void*) {});
+    [](const volatile void*, std::size_t bytes) {
+      count += 1;
+      bytes_asked_for += bytes;
+    },
+    [](const volatile void*) {});
 
 }  // namespace
 
@@ -39,6 +45,7 @@ namespace {
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   count += 1;
+  bytes_asked_for += bytes;
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();

@@ -9,5 +9,7 @@ namespace rondo::test {
 
 /// Calls of operator new by this thread so far.
 [[nodiscard]] std::size_t allocations_of_this_thread() noexcept;
+/// Bytes that they asked for.
+[[nodiscard]] std::size_t bytes_allocated_by_this_thread() noexcept;
 
 }  // namespace rondo::test

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/executor.hpp>
@@ -109,7 +110,8 @@ PlanOptions options_of(int ranks, const Experiment& experiment) {
           .optimizer_elements = optimizer_elements(experiment.optimizer),
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .type = precision_of(experiment),
-          .gradient_type = gradient_type_of(experiment)};
+          .gradient_type = gradient_type_of(experiment),
+          .update_bytes = update_memory(experiment, model_of_run(experiment))};
 }
 
 void expect_agreement(std::uint64_t planned, const Used& used, const std::string& what) {
@@ -238,6 +240,47 @@ TEST(PlannedMemoryTest, OfAnEpochWithAShortLastBatch) {
   expect_agreement_on_grids(2, experiment);
 }
 
+// What a scheme takes is small beside the activations of ResNet-20, and large beside those of
+// LeNet-5 with few samples. There oneDNN's own objects are large as well, so that only what is
+// counted is compared; SchemeMemoryTest of sync compares with what schemes allocate.
+
+Experiment few_samples(const std::string& scheme) {
+  Experiment experiment = short_run("lenet5", 4);
+  experiment.update.scheme = scheme;
+  return experiment;
+}
+
+void expect_plan_of(const Experiment& experiment) {
+  const auto plans = plan(model_of_run(experiment), Strategy::batch, options_of(2, experiment));
+  const auto counted = static_cast<double>(used_by_a_run(2, experiment).of_a_rank);
+  EXPECT_NEAR(static_cast<double>(plans.front().bytes_per_rank), counted, tolerance * counted)
+      << experiment.update.scheme;
+}
+
+TEST(PlannedMemoryTest, OfEveryScheme) {
+  for (const sync::SchemeDescription& scheme : sync::schemes()) {
+    Experiment experiment = few_samples(std::string(scheme.name));
+    experiment.update.warmup_epochs = 0.0;
+    experiment.update.lazy_layers = "2";
+    experiment.update.reduction_momentum = 0.5;
+    expect_plan_of(experiment);
+  }
+}
+
+TEST(PlannedMemoryTest, OfAnOuterOptimizerOverlapAndBf16) {
+  Experiment experiment = few_samples("k_step");
+  experiment.train.reduce_precision = "bf16";
+  experiment.update.overlap_steps = 1;
+  experiment.update.outer_optimizer = "adam";
+  expect_plan_of(experiment);
+}
+
+TEST(PlannedMemoryTest, OfAWarmUpInBf16) {
+  Experiment experiment = few_samples("hierarchical");
+  experiment.train.reduce_precision = "bf16";
+  expect_plan_of(experiment);
+}
+
 // The limit of a rank's memory: what is counted, and what the error says.
 
 /// What training on one rank is answered with.
@@ -354,6 +397,17 @@ TEST(MemoryLimitTest, NamesTheArrayThatDoesNotFit) {
   EXPECT_THAT(refusal(experiment),
               StartsWith("train.memory_limit: the array of gradients wants 246824 bytes, and "
                          "246824 of the 400000 allowed"));
+}
+
+TEST(MemoryLimitTest, TheSchemeIsNamedAndCounts) {
+  Experiment experiment = test::small_experiment();
+  experiment.train.memory_limit = plenty;
+  const std::uint64_t synchronous = test::train_on(1, experiment).summaries[0].peak_bytes;
+  experiment.update.scheme = "k_step";
+  experiment.train.memory_limit = static_cast<std::int64_t>(synchronous) + 246'824;
+  EXPECT_THAT(
+      refusal(experiment),
+      StartsWith("train.memory_limit: the update scheme \"k_step\" wants 493652 bytes, and "));
 }
 
 TEST(MemoryLimitTest, TheOptimizersStateCounts) {

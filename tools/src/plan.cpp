@@ -281,6 +281,7 @@ Job job_of(const PlanRequest& request) {
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
   job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
   job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
+  job.plan.update_bytes = train::update_memory(job.experiment, job.model);
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);

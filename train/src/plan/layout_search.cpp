@@ -306,16 +306,24 @@ std::uint64_t batch_bytes(const Model& model, std::int64_t images) {
   return static_cast<std::uint64_t>(3 * images * (model.input.image() + 1)) * element_bytes;
 }
 
-// Parameters, gradients, the copy for evaluation, the optimizer's state, the sum over
-// micro-batches; the gradients once more if they are rounded to be sent; the statistics and their
-// copy.
-std::uint64_t array_bytes(const ParameterLayout& layout, const PlanOptions& options) {
-  const auto copies = static_cast<std::uint64_t>(3 + options.optimizer_elements) +
-                      (options.micro_batches > 1 ? 1U : 0U);
+// The optimizer's state, and the gradients once more if they are rounded to be sent; or what the
+// scheme's own form says.
+std::uint64_t update_bytes(const ParameterLayout& layout, ProcessGrid grid,
+                           const PlanOptions& options) {
+  if (options.update_bytes) return options.update_bytes(layout, grid);
   const bool rounds = options.ranks > 1 && options.gradient_type != tensor::DataType::f32;
   const std::size_t rounded = rounds ? tensor::size_of(options.gradient_type) : 0;
+  const auto kept = static_cast<std::uint64_t>(options.optimizer_elements * element_bytes);
+  return (kept + rounded) * layout.parameter_count;
+}
+
+// Parameters, gradients, the copy for evaluation, the sum over micro-batches; the statistics and
+// their copy; what updates take.
+std::uint64_t array_bytes(const ParameterLayout& layout, ProcessGrid grid,
+                          const PlanOptions& options) {
+  const std::uint64_t copies = options.micro_batches > 1 ? 4 : 3;
   return element_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count) +
-         rounded * layout.parameter_count;
+         update_bytes(layout, grid, options);
 }
 
 // Of every value, of the rank in one position; a value has memory even where it has no element.
@@ -376,7 +384,7 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
   const Lowering lowering = lower(model, splits, grid.pr, images);
   std::uint64_t most = 0;
   for (const int position : positions_of(grid.pr)) {
-    most = std::max(most, array_bytes(layout_of(model, lowering, position), options) +
+    most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, options) +
                               activation_bytes(lowering, position, images, options.type) +
                               kernel_bytes(kernels, model, lowering, position, options.type));
   }

@@ -190,19 +190,23 @@ sync::LazyController controller_of(const std::string& name) {
 
 }  // namespace
 
-Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
-                 const SharedOptimizer& optimizer) {
+sync::LazyOptions lazy_options_of(const Experiment& experiment, const LazyPlan& plan) {
   const Experiment::Update& update = experiment.update;
   const auto bucket_bytes = static_cast<std::size_t>(update.bucket_bytes);
-  sync::LazyOptions options{.lazy_layers = parts.lazy.layers,
-                            .probes = std::move(parts.lazy.probes),
-                            .controller = controller_of(update.controller),
-                            .max_interval = update.max_interval,
-                            .max_interval_rate = update.max_interval_rate,
-                            .updates_per_iteration = update.updates_per_iteration,
-                            .bucket_bytes = bucket_bytes,
-                            .last_bucket_bytes = bucket_bytes / 4,
-                            .gradient_type = gradient_element_of(experiment)};
+  return {.lazy_layers = plan.layers,
+          .probes = plan.probes,
+          .controller = controller_of(update.controller),
+          .max_interval = update.max_interval,
+          .max_interval_rate = update.max_interval_rate,
+          .updates_per_iteration = update.updates_per_iteration,
+          .bucket_bytes = bucket_bytes,
+          .last_bucket_bytes = bucket_bytes / 4,
+          .gradient_type = gradient_element_of(experiment)};
+}
+
+Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
+                 const SharedOptimizer& optimizer) {
+  sync::LazyOptions options = lazy_options_of(experiment, parts.lazy);
   if (Traces* const traces = parts.traces) {
     options.on_window = [traces](const sync::LazyWindow& window) {
       traces->windows.push_back(window);

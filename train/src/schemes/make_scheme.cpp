@@ -7,9 +7,11 @@
 
 #include "schemes/make_scheme.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
+#include <rondo/train/plan.hpp>
 
 #include "config/combinations.hpp"
 
@@ -94,6 +97,27 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
   refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
 }
 
+// What does not follow from the run: without levels, policy and outer optimizer. With an outer
+// optimizer there is no momentum of another kind.
+sync::HierarchicalOptions averaging_options_of(const Experiment& experiment) {
+  const Experiment::Update& update = experiment.update;
+  sync::ReductionMomentum momentum;
+  if (update.outer_optimizer == "none") {
+    momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
+                .mu = static_cast<float>(update.reduction_momentum),
+                .outer_rate = static_cast<float>(update.outer_rate)};
+  }
+  return {.period = update.period,
+          .momentum = momentum,
+          .local_state = local_state_of(update.optimizer_state),
+          .clip_norm = experiment.optimizer.clip_norm,
+          .sums_losses = update.period_policy == "adaptive",
+          .outer_learning_rate = update.outer_rate,
+          .overlap_steps = update.overlap_steps,
+          .fragments = update.fragments,
+          .average_type = gradient_element_of(experiment)};
+}
+
 // Null: the reduction momentum makes the outer steps. Weight decay is that of the inner optimizer.
 SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const SchemeParts& parts) {
   const std::size_t size = parts.replica.parameters.size();
@@ -117,26 +141,10 @@ SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const Schem
 // K-step averaging is hierarchical averaging without levels.
 Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                       const SharedOptimizer& optimizer) {
-  const Experiment::Update& update = experiment.update;
-  const SharedOptimizer outer = outer_optimizer_of(update, parts);
-  sync::ReductionMomentum momentum;
-  if (outer == nullptr) {
-    momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
-                .mu = static_cast<float>(update.reduction_momentum),
-                .outer_rate = static_cast<float>(update.outer_rate)};
-  }
-  sync::HierarchicalOptions options{.period = update.period,
-                                    .levels = parts.levels,
-                                    .momentum = momentum,
-                                    .local_state = local_state_of(update.optimizer_state),
-                                    .clip_norm = experiment.optimizer.clip_norm,
-                                    .period_of = period_policy_of(experiment, parts),
-                                    .sums_losses = update.period_policy == "adaptive",
-                                    .outer_optimizer = outer,
-                                    .outer_learning_rate = update.outer_rate,
-                                    .overlap_steps = update.overlap_steps,
-                                    .fragments = update.fragments,
-                                    .average_type = gradient_element_of(experiment)};
+  sync::HierarchicalOptions options = averaging_options_of(experiment);
+  options.levels = parts.levels;
+  options.period_of = period_policy_of(experiment, parts);
+  options.outer_optimizer = outer_optimizer_of(experiment.update, parts);
   if (Traces* const traces = parts.traces) {
     options.on_round = [traces](const sync::Round& round) { traces->rounds.push_back(round); };
   }
@@ -212,28 +220,84 @@ Scheme make_sharded(const Experiment& experiment, SchemeParts& parts,
   return sync::make_sharded(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
+// Of the arrays that each scheme makes.
+
+std::size_t synchronous_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                               const UpdateMemoryParts& /*parts*/) {
+  return sync::memory_of(sizes, synchronous_options_of(experiment));
+}
+
+std::size_t lazy_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                        const UpdateMemoryParts& parts) {
+  return sync::memory_of(sizes, lazy_options_of(experiment, parts.lazy));
+}
+
+std::size_t averaging_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                             const UpdateMemoryParts& /*parts*/) {
+  const std::string& outer = experiment.update.outer_optimizer;
+  const std::size_t arrays =
+      outer == "none" ? 0 : static_cast<std::size_t>(optimizer_elements({.name = outer}));
+  return sync::memory_of(sizes, averaging_options_of(experiment)) +
+         arrays * sizes.parameters() * sizeof(float);
+}
+
+std::size_t cyclic_memory(const Experiment& /*experiment*/, const sync::ReplicaSizes& sizes,
+                          const UpdateMemoryParts& parts) {
+  return sync::memory_of_cyclic(sizes, parts.has_store);
+}
+
 struct Maker {
   sync::SchemeDescription scheme;
   Scheme (*make)(const Experiment& experiment, SchemeParts& parts,
                  const SharedOptimizer& optimizer);
+  std::size_t (*memory)(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                        const UpdateMemoryParts& parts);
 };
 
 constexpr std::array makers{
-    Maker{sync::synchronous_scheme, make_synchronous},
-    Maker{sync::sharded_scheme, make_sharded},
-    Maker{sync::lazy_scheme, make_lazy},
-    Maker{sync::k_step_scheme, make_averaging},
-    Maker{sync::hierarchical_scheme, make_averaging},
-    Maker{sync::cyclic_scheme, make_cyclic},
+    Maker{sync::synchronous_scheme, make_synchronous, synchronous_memory},
+    Maker{sync::sharded_scheme, make_sharded, synchronous_memory},
+    Maker{sync::lazy_scheme, make_lazy, lazy_memory},
+    Maker{sync::k_step_scheme, make_averaging, averaging_memory},
+    Maker{sync::hierarchical_scheme, make_averaging, averaging_memory},
+    Maker{sync::cyclic_scheme, make_cyclic, cyclic_memory},
 };
 
-Scheme make_named(const Experiment& experiment, SchemeParts& parts,
-                  const SharedOptimizer& optimizer) {
+const Maker& maker_of(const Experiment& experiment) {
   const std::string& name = experiment.update.scheme;
-  for (const auto& [scheme, make] : makers) {
-    if (scheme.name == name) return make(experiment, parts, optimizer);
+  for (const Maker& maker : makers) {
+    if (maker.scheme.name == name) return maker;
   }
   refuse_choice("update.scheme", name, "synchronous, sharded, lazy, k_step, hierarchical, cyclic");
+}
+
+// Of a parameter that the ranks of a replica cut into parts, fewer ranks hold the same part.
+int holders_of(const ParameterLayout& layout, const ParameterBlock& block,
+               const ProcessGrid& grid) {
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.offset != block.offset || parameter.whole.empty()) continue;
+    double part = 1.0;
+    for (std::size_t i = 0; i < parameter.shape.size(); ++i) {
+      part *= static_cast<double>(parameter.shape[i]) / static_cast<double>(parameter.whole[i]);
+    }
+    return grid.pc * std::max(1, static_cast<int>(std::lround(grid.pr * part)));
+  }
+  return grid.ranks();
+}
+
+sync::ReplicaSizes sizes_of(const Experiment& experiment, const UpdateMemoryParts& parts) {
+  sync::ReplicaSizes sizes{.statistics = parts.statistics, .replicas = parts.grid.pc};
+  for (const ParameterBlock& block : parts.layout.blocks) {
+    sizes.layers.push_back({block.size, holders_of(parts.layout, block, parts.grid)});
+  }
+  sizes.optimizer_state = parts.layout.parameter_count *
+                          static_cast<std::size_t>(optimizer_elements(experiment.optimizer));
+  return sizes;
+}
+
+bool has_warm_up(const Experiment& experiment) {
+  return scheme_of(experiment.update).warm_up != sync::WarmUp::pointless &&
+         warmup_epochs_of(experiment) > 0.0;
 }
 
 }  // namespace
@@ -307,13 +371,37 @@ std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout) {
 
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
   const SharedOptimizer optimizer = make_optimizer(experiment, parts);
-  Scheme scheme = make_named(experiment, parts, optimizer);
+  Scheme scheme = maker_of(experiment).make(experiment, parts, optimizer);
   if (parts.warm_up_steps == 0 || scheme->description().warm_up == sync::WarmUp::pointless) {
     return scheme;
   }
   // Both share the optimizer, so its momenta go on when the scheme takes over.
   return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
                             parts.warm_up_steps);
+}
+
+// The warm-up's scheme is made together with the one that takes over.
+UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryParts& parts) {
+  const sync::ReplicaSizes sizes = sizes_of(experiment, parts);
+  const bool is_divided = scheme_of(experiment.update).divides_optimizer;
+  const std::size_t state = is_divided ? sync::sharded_state(sizes) : sizes.optimizer_state;
+  UpdateMemory memory{.optimizer = state * sizeof(float),
+                      .scheme = maker_of(experiment).memory(experiment, sizes, parts)};
+  if (has_warm_up(experiment)) memory.scheme += synchronous_memory(experiment, sizes, parts);
+  return memory;
+}
+
+std::function<std::uint64_t(const ParameterLayout&, ProcessGrid)> update_memory(
+    const Experiment& experiment, const Model& model) {
+  const bool windows = scheme_of(experiment.update).windows;
+  const LazyLayers lazy = windows ? lazy_layers_of(experiment) : LazyLayers{};
+  if (windows) static_cast<void>(plan_lazy_layers(model, lazy));  // refuses
+  return [experiment, model, windows, lazy](const ParameterLayout& layout, ProcessGrid grid) {
+    UpdateMemoryParts parts{.layout = layout, .grid = grid, .statistics = layout.statistic_count};
+    if (windows) parts.lazy = plan_lazy_layers(model, layout, lazy, layout.blocks.size());
+    const UpdateMemory memory = memory_of_updates(experiment, parts);
+    return static_cast<std::uint64_t>(memory.optimizer + memory.scheme);
+  };
 }
 
 Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,

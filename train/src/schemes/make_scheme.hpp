@@ -11,9 +11,11 @@
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
+#include <rondo/sync/scheme_memory.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/parameters.hpp>
+#include <rondo/train/partition.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/world.hpp>
@@ -96,6 +98,23 @@ struct SchemeParts {
                                                                   const SchemeParts& parts,
                                                                   const MakeScheme& make);
 
+/// What the memory of updates follows from: one rank of a grid, which need not exist.
+struct UpdateMemoryParts {
+  const ParameterLayout& layout;
+  ProcessGrid grid = {};
+  std::size_t statistics = 0;  ///< that the scheme averages: those of `layout`, perhaps more
+  LazyPlan lazy = {};          ///< of lazy
+  bool has_store = true;       ///< of cyclic: is it the first of its node?
+};
+
+/// Bytes that updates take on a rank besides parameters and gradients.
+struct UpdateMemory {
+  std::size_t optimizer = 0;  ///< its state, of which a rank may have a share only
+  std::size_t scheme = 0;     ///< the arrays of the scheme, its warm-up and its outer optimizer
+};
+[[nodiscard]] UpdateMemory memory_of_updates(const Experiment& experiment,
+                                             const UpdateMemoryParts& parts);
+
 // From [update] to each scheme's options: what make_scheme() chooses from.
 
 using Scheme = std::unique_ptr<sync::UpdateScheme>;
@@ -111,6 +130,8 @@ using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
 /// k_step and hierarchical.
 [[nodiscard]] Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                                     const SharedOptimizer& optimizer);
+
+[[nodiscard]] sync::LazyOptions lazy_options_of(const Experiment& experiment, const LazyPlan& plan);
 
 [[nodiscard]] Scheme make_lazy(const Experiment& experiment, SchemeParts& parts,
                                const SharedOptimizer& optimizer);

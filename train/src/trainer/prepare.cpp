@@ -248,8 +248,8 @@ int ranks_per_node(const transport::World& world) {
   return nodes > 1 && world.size() % nodes == 0 ? world.size() / nodes : 1;
 }
 
-PlanOptions options_of(const Experiment& experiment, const transport::World& world,
-                       const WorldCosts& costs) {
+PlanOptions options_of(const Model& model, const Experiment& experiment,
+                       const transport::World& world, const WorldCosts& costs) {
   return {.ranks = world.size(),
           .batch = experiment.train.global_batch,
           .fabric = costs.fabric,
@@ -263,7 +263,8 @@ PlanOptions options_of(const Experiment& experiment, const transport::World& wor
           .ranks_per_core = costs.ranks_per_core,
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
-          .batch_norm = batch_norm_of(experiment.grid)};
+          .batch_norm = batch_norm_of(experiment.grid),
+          .update_bytes = update_memory(experiment, model)};
 }
 
 // A search that would measure more shapes takes the rest at the rates of those that it has.
@@ -296,7 +297,7 @@ std::string problem_of_keeping(const ComputeTable& table) {
 
 AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& experiment,
                                         const transport::World& world, const WorldCosts& costs) {
-  const PlanOptions options = options_of(experiment, world, costs);
+  const PlanOptions options = options_of(model, experiment, world, costs);
   std::vector<BestPlan> plans;
   ComputeTable table(options.threads, kernel_times_file(), options.type);
   try {

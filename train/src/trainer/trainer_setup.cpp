@@ -163,27 +163,40 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
 // batches: each stream has one that is computed and some that are prepared, and so has evaluation.
 void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
-  // The writer's thread has a copy of the parameters and of what the scheme keeps while training
+  // The writer's thread has a copy of the parameters and of the optimizer's state while training
   // goes on.
-  const auto arrays = static_cast<std::size_t>(optimizer_elements(experiment_.optimizer));
-  count_allocation(memory_, "the optimizer's state", arrays * gradients);
+  const std::size_t optimizer = update_memory().optimizer;
+  count_allocation(memory_, "the optimizer's state", optimizer);
   if (experiment_.checkpoint.wanted()) {
     count_allocation(memory_, "the copy for a checkpoint",
-                     (1 + arrays) * gradients + statistics_.size() * sizeof(float));
+                     gradients + optimizer + statistics_.size() * sizeof(float));
   }
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
-  if (const tensor::DataType sent = gradient_type_of(experiment_);
-      sent != tensor::DataType::f32 && world_.size() > 1) {
-    count_allocation(memory_, "the gradients as they are sent",
-                     layout_.parameter_count * tensor::size_of(sent));
-  }
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
   if (own_batches_) samples += own_batches_->buffered_samples(0);
   count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
   const std::size_t decoding =
       batches_.thread_bytes() + (own_batches_ ? own_batches_->thread_bytes() : 0);
   if (decoding > 0) count_allocation(memory_, "the threads that decode images", decoding);
+}
+
+// The first rank of a node, among those that hold the same part of the model, has the store of
+// cyclic updates.
+UpdateMemory Trainer::update_memory() const {
+  const ProcessGrid grid = grid_.grid();
+  const auto node_of = [&](int rank) {
+    return world_.ranks()[static_cast<std::size_t>(rank)].node;
+  };
+  bool has_store = true;
+  for (int rank = grid.position_of(world_.rank()); rank < world_.rank(); rank += grid.pr) {
+    if (node_of(rank) == node_of(world_.rank())) has_store = false;
+  }
+  return memory_of_updates(experiment_, {.layout = layout_,
+                                         .grid = grid,
+                                         .statistics = statistics_.size(),
+                                         .lazy = lazy_,
+                                         .has_store = has_store});
 }
 
 std::int64_t Trainer::total_steps() const {
@@ -291,6 +304,10 @@ void Trainer::join() {
   make_averaging_groups();
   find_checkpoint();
   choose_lazy_layers();
+  agree_on(world_, [&] {
+    const std::string name = "the update scheme \"" + experiment_.update.scheme + "\"";
+    count_allocation(memory_, name.c_str(), update_memory().scheme);
+  });
   SchemeParts parts{.replica = replica(),
                     .team = team_,
                     .layout = &layout_,

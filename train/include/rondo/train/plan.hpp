@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/parameters.hpp>
 #include <rondo/train/partition.hpp>
 
 namespace rondo::train {
@@ -85,6 +87,10 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// Who shares the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
+  /// Memory of the optimizer's state and of the update scheme's arrays on a rank that holds so much
+  /// of the model: update_memory() of a configuration. Empty: optimizer_elements, and what
+  /// synchronous updates keep.
+  std::function<std::uint64_t(const ParameterLayout& layout, ProcessGrid grid)> update_bytes = {};
 };
 
 /// One layer on a grid.
@@ -103,11 +109,12 @@ struct LayerPlan {
 /// the first layer) times B/P, at `flops` per second: every split divides the work evenly.
 ///
 /// **Memory** of a rank is what train.memory_limit counts when such a run trains with splits like
-/// those of the form (fully connected layers by samples where it has a domain), synchronously, with
-/// every step's batch as large as the first:
-///   - its part of every parameter: the parameters, their gradients, the copy for evaluation,
-///     optimizer_elements of the optimizer and, of several micro-batches, their sum; gradients that
-///     are sent as bf16 once more;
+/// those of the form (fully connected layers by samples where it has a domain), with every step's
+/// batch as large as the first:
+///   - its part of every parameter: the parameters, their gradients, the copy for evaluation and,
+///     of several micro-batches, the sum of gradients;
+///   - update_bytes, or optimizer_elements of the optimizer, and gradients that are sent as bf16
+///     once more;
 ///   - three batches of its replica's input: two for training, one for the test set;
 ///   - what every layer writes, redistributed values again, and the executor's buffers for
 ///   gradients;
@@ -144,5 +151,11 @@ RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 /// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd" and
 /// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
 [[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
+
+/// What [update] and [optimizer] take, for PlanOptions::update_bytes. Where lazy layers are chosen
+/// by a measurement, all are counted that can be lazy; of cyclic the first rank of a node. Throws
+/// ConfigError, as training would, where a choice is impossible for `model`.
+[[nodiscard]] RONDO_TRAIN_API std::function<std::uint64_t(const ParameterLayout&, ProcessGrid)>
+update_memory(const Experiment& experiment, const Model& model);
 
 }  // namespace rondo::train

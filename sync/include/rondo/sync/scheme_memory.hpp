@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <rondo/sync/export.hpp>
+#include <rondo/sync/hierarchical.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/lazy.hpp>
+#include <rondo/sync/synchronous.hpp>
+
+namespace rondo::sync {
+
+/// What a rank holds of a model, by its sizes: they are known before there is any array.
+struct ReplicaSizes {
+  struct Layer {
+    std::size_t size = 0;  ///< parameters
+    int ranks = 1;         ///< that the layer is summed over: of its `slice` group
+  };
+  std::vector<Layer> layers = {};  ///< in forward order
+  std::size_t statistics = 0;
+  std::size_t optimizer_state = 0;  ///< elements of Optimizer::state()
+  int replicas = 1;
+
+  [[nodiscard]] RONDO_SYNC_API std::size_t parameters() const noexcept;
+};
+
+/// Bytes of the arrays that a scheme allocates when it is made, besides the Replica's and its
+/// optimizers': what grows with the model. Requests, counts and copies that are gone after an
+/// evaluation, save() or restore() are left out.
+///
+/// n parameters, s statistics, in bytes:
+///   - all: 8 s for the mean of statistics;
+///   - synchronous, sharded: 2 n as bf16, of layers that other ranks hold, too;
+///   - lazy: 4 for each element of the lazy layers and of the probes that the controller looks at;
+///     as bf16 2 for each parameter that other ranks hold, and for each of those probes;
+///   - k_step, hierarchical: W, the displacements with what is averaged beside them, and with
+///     momentum V; with overlap the displacements and the parameters once more; as bf16 half of
+///     the displacements, and what rounding has left out;
+///   - cyclic: gradients that are not pushed, and on the first rank of a node the store.
+///
+/// Throws nothing. What options refuse when a scheme is made is not looked at.
+[[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
+                                                   const SynchronousOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
+                                                   const LazyOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
+                                                   const KStepOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
+                                                   const HierarchicalOptions& options);
+/// Of make_cyclic(), whose options do not matter; `has_store`: of the first rank of a node.
+[[nodiscard]] RONDO_SYNC_API std::size_t memory_of_cyclic(const ReplicaSizes& sizes,
+                                                          bool has_store);
+
+/// Elements of the optimizer's state that a rank writes under make_sharded(), at most: memory that
+/// is never written is never there. A share ends with a cache line, which is counted for each
+/// layer.
+[[nodiscard]] RONDO_SYNC_API std::size_t sharded_state(const ReplicaSizes& sizes);
+
+}  // namespace rondo::sync
