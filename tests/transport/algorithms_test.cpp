@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/transport/allreduce_paths.hpp>
+
 #include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 #include "support/link_collective_test.hpp"
@@ -49,6 +51,21 @@ TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
     EXPECT_GE(bytes, before) << ranks;
     before = bytes;
   }
+}
+
+// What a planner asks is what a World picks.
+TEST(AllreducePathsTest, AreThoseOfTheTable) {
+  const AllreducePaths by_ends;
+  EXPECT_TRUE(by_ends.of(2, (64U << 10U) - 1).doubling);
+  EXPECT_FALSE(by_ends.of(2, 64U << 10U).doubling);
+  EXPECT_FALSE(by_ends.of(3, 6U << 10U).doubling);
+  EXPECT_FALSE(by_ends.of(3, 1).flat);
+
+  const AllreducePaths given("flat-rd:0-1k;ring:1k-max");
+  EXPECT_TRUE(given.of(2, 1023).doubling);
+  EXPECT_TRUE(given.of(2, 1023).flat);
+  EXPECT_FALSE(given.of(2, 1024).doubling);
+  EXPECT_THROW(AllreducePaths("rd:0-1k"), std::invalid_argument);
 }
 
 TEST(AlgorithmTableTest, PrintsWhatItParsed) {

@@ -185,31 +185,48 @@ train::LinkCost link_of(const nlohmann::json& level) {
           .bandwidth = beta > 0.0 ? 1.0 / beta : std::numeric_limits<double>::infinity()};
 }
 
-// By name: "node" and "fabric", or one of them.
-Levels read_levels(const std::filesystem::path& path) {
+// What was measured: what messages cost at the levels "node" and "fabric", or at one of them, and
+// the best table of algorithms, which is empty for one node.
+struct Tuned {
+  Levels levels = {};
+  std::string allreduce = {};
+};
+
+Tuned read_tuning(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw UsageError("--tuning: " + path.string() + " cannot be read");
-  Levels levels;
+  Tuned tuned;
   try {
     const auto object = nlohmann::json::parse(file);
     for (const auto& level : object.at("levels")) {
-      levels[level.at("level").get<std::string>()] = link_of(level);
+      tuned.levels[level.at("level").get<std::string>()] = link_of(level);
     }
+    tuned.allreduce = object.value("allreduce", "");
   } catch (const nlohmann::json::exception&) {
-    levels.clear();
+    tuned.levels.clear();
   }
   // A broken file and one of another kind are the same mistake to the user.
-  if (levels.contains("node") || levels.contains("fabric")) return levels;
+  if (tuned.levels.contains("node") || tuned.levels.contains("fabric")) return tuned;
   throw UsageError("--tuning: " + path.string() +
                    " has no levels; let 'rondo bench tune --format json' write it");
 }
 
+transport::AllreducePaths paths_of(const std::string& table) {
+  try {
+    return transport::AllreducePaths(table);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(std::string("transport.allreduce: ") + error.what());
+  }
+}
+
 // Sets what messages cost: as measured by --tuning, but for what options say; where nothing does,
 // as train::LinkCost says. A job on one node says nothing of others, and the reverse: both levels
-// are then alike.
-void set_links(const PlanRequest& request, train::PlanOptions& plan) {
+// are then alike. `allreduce` is the table of the configuration, which a run would take; if it is
+// empty, that of the tuning counts.
+void set_links(const PlanRequest& request, std::string allreduce, train::PlanOptions& plan) {
   if (!request.tuning.empty()) {
-    const Levels levels = read_levels(request.tuning);
+    const auto [levels, tuned] = read_tuning(request.tuning);
+    if (allreduce.empty()) allreduce = tuned;
     plan.fabric = levels.contains("fabric") ? levels.at("fabric") : levels.at("node");
     plan.node = levels.contains("node") ? levels.at("node") : levels.at("fabric");
   }
@@ -217,6 +234,7 @@ void set_links(const PlanRequest& request, train::PlanOptions& plan) {
     link->alpha_seconds = request.alpha.value_or(link->alpha_seconds);
     link->bandwidth = request.bandwidth.value_or(link->bandwidth);
   }
+  plan.paths = paths_of(allreduce);
   plan.node.alpha_seconds = request.node_alpha.value_or(plan.node.alpha_seconds);
   plan.node.bandwidth = request.node_bandwidth.value_or(plan.node.bandwidth);
 }
@@ -286,7 +304,7 @@ Job job_of(const PlanRequest& request) {
   if (job.plan.memory_limit == 0) {
     job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
   }
-  set_links(request, job.plan);
+  set_links(request, job.experiment.transport.allreduce, job.plan);
   return job;
 }
 
@@ -393,6 +411,7 @@ train::ScalingOptions scaling_options(const Job& job) {
                                 .node = job.plan.node,
                                 .ranks_per_node = job.plan.ranks_per_node,
                                 .port_bandwidth = job.plan.port_bandwidth,
+                                .paths = job.plan.paths,
                                 .optimizer_elements = job.plan.optimizer_elements,
                                 .gradient_type = job.plan.gradient_type};
   read_range(request.scaling, options);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -92,8 +93,7 @@ double ring_seconds(double elements, int ranks, const LinkCost& link) {
 }
 
 // All elements in every step, which are added before the next one begins; two steps more where the
-// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts steps alike, but
-// changes to rings at a size that does not depend on the links.
+// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts steps alike.
 double doubling_seconds(double elements, int ranks, const LinkCost& link) {
   constexpr double with_adding = 1.25;
   const auto count = static_cast<unsigned>(ranks);
@@ -112,13 +112,21 @@ double gathering_seconds(double elements, ProcessGroup group, const PlanOptions&
 }
 
 double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
-  const int local = ranks_on_node(group, options.ranks_per_node);
-  const int nodes = group.size / local;
-  return 2.0 * node_seconds(elements, local, options.node) +
-         std::min(2.0 * ring_seconds(elements / local, nodes,
-                                     fabric_of_one_of(options.ranks_per_node, options)),
-                  doubling_seconds(elements, nodes,
-                                   fabric_of_one_of(options.ranks_per_node / local, options)));
+  int local = ranks_on_node(group, options.ranks_per_node);
+  int nodes = group.size / local;
+  const auto bytes = static_cast<std::size_t>(elements * element_bytes);
+  const transport::AllreducePath path = options.paths.of(static_cast<std::size_t>(nodes), bytes);
+  if (path.flat && nodes > 1) {
+    local = 1;
+    nodes = group.size;
+  }
+  const double inside = 2.0 * node_seconds(elements, local, options.node);
+  if (path.doubling) {
+    return inside + doubling_seconds(elements, nodes,
+                                     fabric_of_one_of(options.ranks_per_node / local, options));
+  }
+  return inside + 2.0 * ring_seconds(elements / local, nodes,
+                                     fabric_of_one_of(options.ranks_per_node, options));
 }
 
 double agreement_seconds(const PlanOptions& options) {

@@ -32,8 +32,8 @@ struct ProcessGroup {
 [[nodiscard]] double gathering_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
 
-// An allreduce of `elements`: the two halves of a ring or, where that is faster, doubling between
-// nodes.
+// An allreduce of `elements`: the two halves of a ring or doubling between nodes, as
+// options.paths says.
 [[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
 

@@ -205,19 +205,18 @@ double by_output_seconds(const GridJob& job, const JobLayer& layer) {
 
 namespace {
 
-// The ranks whose statistics of batch norm are added up: they have other samples or pixels of the
-// same channels. Where a replica's ranks have the same, or other channels, only replicas differ.
-ProcessGroup sharing_statistics(const GridJob& job, const LayerSplit& split) {
+// The ranks of a replica whose statistics of batch norm are added up: they have other samples or
+// pixels of the same channels.
+ProcessGroup sharing_in_replica(const GridJob& job, const LayerSplit& split) {
   const bool differ = split.kind == SplitKind::sample || split.kind == SplitKind::space;
-  switch (job.options.batch_norm) {
-    case BatchNormScope::rank:
-      return {};
-    case BatchNormScope::replica:
-      return differ ? job.replica() : ProcessGroup{};
-    case BatchNormScope::all:
-      return differ ? job.all() : job.across();
-  }
-  return {};
+  return differ && job.options.batch_norm != BatchNormScope::rank ? job.replica() : ProcessGroup{};
+}
+
+// One allreduce after the other: within the replica, then over the replicas.
+double sharing_seconds(const GridJob& job, const LayerSplit& split, double elements) {
+  const bool all = job.options.batch_norm == BatchNormScope::all;
+  return allreduce_seconds(elements, sharing_in_replica(job, split), job.options) +
+         allreduce_seconds(elements, all ? job.across() : ProcessGroup{}, job.options);
 }
 
 // In forward two sums for each channel and the count, in backward two sums, all in double. Nothing
@@ -227,9 +226,8 @@ double statistics_seconds(const GridJob& job, const JobLayer& layer, const Layer
   const bool by_channel = split.kind == SplitKind::channel;
   const double channels =
       static_cast<double>(layer.y.c) / (by_channel ? static_cast<double>(job.grid.pr) : 1.0);
-  const ProcessGroup ranks = sharing_statistics(job, split);
-  return allreduce_seconds(words * (2 * channels + 1), ranks, job.options) +
-         allreduce_seconds(words * 2 * channels, ranks, job.options);
+  return sharing_seconds(job, split, words * (2 * channels + 1)) +
+         sharing_seconds(job, split, words * 2 * channels);
 }
 
 }  // namespace

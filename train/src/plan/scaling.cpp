@@ -88,7 +88,8 @@ PlanOptions links_of(const SchemeJob& job, int ranks) {
   return {.fabric = job.options.fabric,
           .node = job.options.node,
           .ranks_per_node = one_node ? ranks : job.options.ranks_per_node,
-          .port_bandwidth = job.options.port_bandwidth};
+          .port_bandwidth = job.options.port_bandwidth,
+          .paths = job.options.paths};
 }
 
 double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {

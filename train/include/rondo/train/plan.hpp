@@ -12,6 +12,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/partition.hpp>
+#include <rondo/transport/allreduce_paths.hpp>
 
 namespace rondo::train {
 
@@ -69,6 +70,7 @@ struct PlanOptions {
   /// Bytes per second of all ranks of a node together, to other nodes; 0: no limit. What an
   /// allreduce sends by doubling one rank of a node sends for each group, all else all of them.
   double port_bandwidth = 0.0;
+  transport::AllreducePaths paths = transport::AllreducePaths();  ///< those of transport.allreduce
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum

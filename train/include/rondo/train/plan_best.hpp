@@ -42,9 +42,10 @@ namespace rondo::train {
 //     c(n, g) = [s > 1] alpha_node + beta_node n (s-1)/s
 //               + alpha (g/s - 1) + beta (n/s) (g/s-1)/(g/s)
 //
-// An allreduce is two of them, or, where that is faster, recursive doubling between nodes: log2 N
-// messages of all elements (two more where N = g/s is no power of two), each of which costs a
-// quarter more for adding. The table has the first of these:
+// An allreduce is two of them, or recursive doubling between nodes: log2 N messages of all elements
+// (two more where N = g/s is no power of two), each of which costs a quarter more for adding. Which
+// of both follows from its bytes by the table that the run would have (PlanOptions::paths), whether
+// it is the faster or not. The table below has the first of these:
 //
 //     sample     2 c(|W|, P)
 //     replica    2 c(|W|, P_c)
@@ -58,11 +59,11 @@ namespace rondo::train {
 // |X| and |Y| are elements of a sample; biases count as nothing. Batch norm exchanges nothing but
 // statistics: if ranks share them (options.batch_norm) an allreduce of 2 C + 1 doubles in forward
 // and one of 2 C in backward, over the ranks of the replica that have other samples or pixels
-// (replica), or over all such ranks (all). What computes or moves dx is left out where nobody needs
-// it, which halves Y's terms and those of |X| in W. A halo h and a redistribution take alpha for
-// each message that a rank receives and beta for each element, of the rank that receives most, by
-// the cuts of partition.hpp; for a redistribution among the first 16 ranks of a replica, its middle
-// and its last. Messages travel one after another.
+// (replica), or over these, and then over the replicas (all). What computes or moves dx is left out
+// where nobody needs it, which halves Y's terms and those of |X| in W. A halo h and a
+// redistribution take alpha for each message that a rank receives and beta for each element, of the
+// rank that receives most, by the cuts of partition.hpp; for a redistribution among the first 16
+// ranks of a replica, its middle and its last. Messages travel one after another.
 //
 // A step is forward, then backward from the last layer to the first. Weight gradients are reduced
 // while backward goes on, one layer after another, each from when its own are final; nothing else

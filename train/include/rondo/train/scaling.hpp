@@ -19,7 +19,7 @@ namespace rondo::train {
 // Layers are counted from the input on. A rank computes b samples: forward of all layers, then
 // backward from the last, weights before data. t_l is when layer l's gradients are final, E when
 // backward ends, U the optimizer's pass, w_l the parameters of a layer, M of all. A(n, g) is an
-// allreduce of n elements over g ranks, 2 c(n, g) of plan_best.hpp or doubling. Reductions travel
+// allreduce of n elements over g ranks: that of plan_best.hpp. Reductions travel
 // one after another, each from when its gradients are final; those of adjacent layers go together
 // until they are update.bucket_bytes. Let S(L) be the end of backward or, if that is later, of the
 // reductions of layers L.
@@ -64,7 +64,8 @@ struct ScalingOptions {
   LinkCost fabric = {};
   LinkCost node = {};
   int ranks_per_node = 1;
-  double port_bandwidth = 0.0;  ///< see PlanOptions
+  double port_bandwidth = 0.0;  ///< see PlanOptions, as the next
+  transport::AllreducePaths paths = transport::AllreducePaths();
   /// Of schemes with has_mean_period(): mean iterations of a window (lazy, at most
   /// update.max_interval), or steps of a round.
   double tau = 1.0;

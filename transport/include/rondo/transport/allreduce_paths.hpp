@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <rondo/transport/export.hpp>
+
+namespace rondo::transport {
+
+class AlgorithmTable;
+
+/// How an allreduce goes between nodes.
+struct AllreducePath {
+  bool doubling = false;  ///< recursive doubling; else a ring
+  bool flat = false;      ///< between all ranks, also those of one node
+};
+
+/// Which way a World would take, for who predicts what communication costs: no World is needed.
+class RONDO_TRANSPORT_API AllreducePaths {
+ public:
+  /// `table` as FabricOptions::allreduce: empty, the choice follows from the number of ends. Throws
+  /// std::invalid_argument, which says where it is wrong.
+  explicit AllreducePaths(const std::string& table = {});
+
+  /// Of an allreduce of `bytes` between so many `ends`: nodes, or ranks if each has a node of its
+  /// own.
+  [[nodiscard]] AllreducePath of(std::size_t ends, std::size_t bytes) const noexcept;
+
+ private:
+  std::shared_ptr<const AlgorithmTable> given_;  // null: by the ends
+};
+
+}  // namespace rondo::transport
