@@ -51,6 +51,7 @@ constexpr double all = 2 * convolution + connected;
 // One sample: forward 12; fc final at 32, data until 62; conv2 final at 64, data until 67; conv1
 // final at 69, the end.
 constexpr double fc_final = 32.0;
+constexpr double conv2_final = 64.0;
 constexpr double end = 69.0;
 constexpr double update = 5.0;
 
@@ -172,6 +173,16 @@ TEST(ScalingTest, EveryLayersControllerLooksAtAllProbes) {
   fast.tau = 4.0;
   const double both = doubling2(2 * convolution);
   expect_near(step(keys, fast), (3 * end + end + 2 * both) / 4 + update);  // the probes, the layers
+}
+
+// conv2 and fc fill a bucket together; a quarter of one would hold conv2 alone. Lazy layers follow,
+// so that no small bucket is last.
+TEST(ScalingTest, NoSmallBucketIsLastBeforeLazyLayers) {
+  Experiment::Update keys = scheme("lazy");
+  keys.lazy_layers = "1";
+  keys.bucket_bytes = 2700;
+  const double rest = conv2_final + allreduce2(connected + convolution);
+  expect_near(step(keys, on(2)), rest + allreduce2(convolution) + update);
 }
 
 TEST(ScalingTest, WindowsOfOneIterationNeedNoProbe) {

@@ -49,10 +49,9 @@ struct SchemeJob {
 };
 
 // The block behind the input side's bucket: its blocks are at most a quarter of a bucket together.
-std::size_t end_of_last_bucket(const Backward& backward, std::size_t first,
-                               std::size_t bucket_elements) {
+std::size_t end_of_last_bucket(const Backward& backward, std::size_t bucket_elements) {
   std::size_t elements = 0;
-  std::size_t block = first;
+  std::size_t block = 0;
   for (; block < backward.blocks.size(); ++block) {
     elements += backward.blocks[block].elements;
     if (elements > bucket_elements / 4) break;
@@ -61,11 +60,12 @@ std::size_t end_of_last_bucket(const Backward& backward, std::size_t first,
 }
 
 // When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
-// if there are none. Buckets are those of sync (plan_buckets() there). One reduction at a time: a
-// bucket begins when its gradients are final and the one before has ended.
+// if there are none. Buckets are those of sync (plan_buckets() there): where the input side's
+// layers are lazy, no small bucket is last, because their backward follows. One reduction at a
+// time: a bucket begins when its gradients are final and the one before has ended.
 double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_elements,
                       const Allreduce& allreduce) {
-  const std::size_t last_bucket = end_of_last_bucket(backward, first, bucket_elements);
+  const std::size_t last_bucket = first == 0 ? end_of_last_bucket(backward, bucket_elements) : 0;
   double end = 0.0;
   std::size_t elements = 0;  // that wait for more to go with
   const auto reduce = [&](std::size_t block) {
