@@ -1,5 +1,5 @@
-// Convolutions split over channels and filters, alone and one after another, against the unsplit
-// ones, and the elements that they send.
+// Convolutions split over channels and filters, within whole images or within tiles of them, alone
+// and one after another, against the unsplit ones, and the elements that they send.
 
 #include <atomic>
 #include <cstdint>
@@ -20,6 +20,7 @@ using tensor::Activation;
 using test::Chain;
 using test::Measured;
 using test::Numbers;
+using test::Tiles;
 
 // Convolutions split over channels and filters: every grid against the unsplit layer.
 
@@ -169,6 +170,162 @@ TEST(ChannelChainTest, NodesAreNoObstacle) {
   }
 }
 
+// Convolutions split in space and over channels and filters at once.
+
+constexpr Tiles rows{.h = 2};
+constexpr Tiles columns{.w = 2};
+constexpr Tiles quarters{.h = 2, .w = 2};
+
+void expect_equal_in(Tiles tiles, ChannelGrid grid, int replicas, Backend backend = Backend::shm) {
+  SCOPED_TRACE(test::text_of(grid, replicas) + ", " + std::to_string(tiles.h) + " x " +
+               std::to_string(tiles.w) + " tiles");
+  test::expect_equal(layers(), {grid}, replicas, backend, tiles);
+}
+
+TEST(ConvolutionInTilesTest, StationaryXEqualsTheUnsplitLayer) {
+  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, x_of(2), 1);
+  expect_equal_in(rows, x_of(2), 2);
+  expect_equal_in(quarters, x_of(2), 1);
+}
+
+// 1x1 kernels with a stride want whole vectors of channels on some processors.
+TEST(ConvolutionInTilesTest, ThreeTilesEqualTheUnsplitLayer) {
+  std::vector<Measured> measured;
+  for (const ConvolutionLayer& layer :
+       {ConvolutionLayer{.filters = 24, .kernel = 1, .stride = 2, .padding = 0},
+        {.filters = 16, .stride = 2, .bias = true}}) {
+    measured.emplace_back(Chain{.x = {3, 10, 7, 16}, .layers = {layer}});
+  }
+
+  for (const Tiles tiles : {Tiles{.h = 3}, Tiles{.w = 3}}) {
+    for (const ChannelGrid grid : {x_of(2), y_of(2)}) {
+      test::expect_equal(measured, {grid}, 1, Backend::shm, tiles);
+    }
+  }
+}
+
+TEST(ConvolutionInTilesTest, StationaryYEqualsTheUnsplitLayer) {
+  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, y_of(2), 1);
+  expect_equal_in(columns, y_of(2), 2);
+  expect_equal_in(quarters, y_of(2), 1);
+  expect_equal_in(rows, y_of(3), 1);
+}
+
+TEST(ConvolutionInTilesTest, StationaryWEqualsTheUnsplitLayer) {
+  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, {2, 2}, 1);
+}
+
+TEST(ConvolutionInTilesTest, NodesAreNoObstacle) {
+  for (const Backend backend : {Backend::shm_nodes, Backend::hierarchy}) {
+    SCOPED_TRACE(rondo::test::name_of(backend));
+    expect_equal_in(rows, y_of(2), 1, backend);
+    expect_equal_in(columns, x_of(2), 1, backend);
+  }
+}
+
+TEST(ConvolutionInTilesTest, LayersFollowEachOtherWithoutAChangeOfLayout) {
+  const auto follow = [](Tiles tiles, const std::vector<ChannelGrid>& grids) {
+    test::expect_equal(chains_of(grids.size()), grids, 1, Backend::shm, tiles);
+  };
+  follow(rows, {x_of(2), y_of(2)});
+  follow(columns, {y_of(2), y_of(2), x_of(2)});
+  follow(rows, {{2, 2}, {2, 2}, y_of(4)});
+}
+
+/// What one rank of 4 gives for real numbers.
+struct Given {
+  std::vector<float> y = {};
+  std::vector<float> dx = {};
+  std::vector<float> gradients = {};
+
+  [[nodiscard]] bool operator==(const Given&) const = default;
+};
+
+/// By the kernel that make(context) makes, on each rank's parts of a layer that `place` splits.
+template <class Make>
+std::vector<Given> given_by(const test::WholeLayer& whole, const NodeLayout& place,
+                            std::size_t parameters, Make make) {
+  std::vector<Given> given(4);
+  World(4).run([&](transport::World& world) {
+    tensor::Engine engine;
+    GridCommunicators communicators(world.communicator(), {.pr = 4});
+    const auto kernel = make(KernelContext{engine, communicators, &world.arena()});
+    const auto part_of = [&](const tensor::Tensor& array, const Partition& partition) {
+      return test::part_of(array, partition.box_of(world.rank()), &world.arena());
+    };
+    test::WholeLayer own{.x = part_of(whole.x, place.x),
+                         .dy = part_of(whole.dy, place.y),
+                         .parameters = whole.parameters,
+                         .y = part_of(whole.y, place.y),
+                         .dx = part_of(whole.dx, place.x),
+                         .gradients = std::vector<float>(parameters)};
+    own.parameters.resize(parameters);
+    test::run(*kernel, own);
+    given[static_cast<std::size_t>(world.rank())] = {{own.y.span().begin(), own.y.span().end()},
+                                                     {own.dx.span().begin(), own.dx.span().end()},
+                                                     own.gradients};
+  });
+  return given;
+}
+
+const ConvolutionLayer degenerate{.filters = 16, .bias = true, .activation = Activation::relu};
+constexpr tensor::Shape degenerate_input{3, 9, 8, 16};
+
+TEST(ConvolutionInTilesTest, OneTileGivesTheBitsOfASplitByChannelAlone) {
+  const test::WholeLayer whole =
+      test::make_whole_layer(degenerate, degenerate_input, Numbers::real);
+  for (const ChannelGrid grid : {x_of(4), y_of(4), ChannelGrid{2, 2}}) {
+    const Partition x = by_channel(degenerate_input, {.pr = 4});
+    const Partition y = output_of(x, grid, whole.y.shape());
+    const auto by = [&](SplitKind kind) {
+      const NodeLayout place{{.kind = kind, .channels = grid}, x, y};
+      return given_by(whole, place, 16 * 16 * 9 / 4 + 4, [&](const KernelContext& context) {
+        return make_convolution_by_channel(context, degenerate, place, true);
+      });
+    };
+
+    EXPECT_EQ(by(SplitKind::space_and_channel), by(SplitKind::channel));
+  }
+}
+
+TEST(ConvolutionInTilesTest, OnePartOfTheChannelsGivesTheBitsOfASplitInSpaceAlone) {
+  const test::WholeLayer whole =
+      test::make_whole_layer(degenerate, degenerate_input, Numbers::real);
+  for (const Tiles tiles : {Tiles{4, 1}, quarters}) {
+    const Partition x = by_space(degenerate_input, {.pr = 4}, tiles.h, tiles.w);
+    const auto by = [&](SplitKind kind, auto make) {
+      const NodeLayout place{
+          {.kind = kind, .h = tiles.h, .w = tiles.w}, x, x.with_extents(whole.y.shape())};
+      return given_by(whole, place, 16 * 16 * 9 + 16, [&](const KernelContext& context) {
+        return make(context, degenerate, place, true);
+      });
+    };
+
+    EXPECT_EQ(by(SplitKind::space_and_channel, make_convolution_by_channel),
+              by(SplitKind::space, make_convolution_in_space));
+  }
+}
+
+TEST(ConvolutionInTilesTest, RefusesWhatItHasNoKernelFor) {
+  World(4).run([](transport::World& world) {
+    tensor::Engine engine;
+    GridCommunicators communicators(world.communicator(), {.pr = 4});
+    const auto make = [&](Tiles tiles, std::int64_t channels, tensor::DataType type) {
+      const KernelContext context{
+          .engine = engine, .communicators = communicators, .memory = &world.arena(), .type = type};
+      const Partition x = on_grid({2, 4, 4, channels}, {.pr = 4}, {.h = 2, .c = 2});
+      const NodeLayout place{test::split_of(y_of(2), tiles), x, x};
+      static_cast<void>(make_convolution_by_channel(context, {.filters = channels}, place, true));
+    };
+    using tensor::DataType;
+
+    EXPECT_NO_THROW(make(rows, 2, DataType::f32));
+    EXPECT_THROW(make(columns, 2, DataType::f32), std::invalid_argument);
+    EXPECT_THROW(make(rows, 1, DataType::f32), std::invalid_argument);
+    EXPECT_THROW(make(rows, 2, DataType::bf16), std::invalid_argument);
+  });
+}
+
 // Elements that layers split over channels, filters and outputs send, against the closed forms.
 
 /// Bytes that crossed between ranks on this rank's account: loads and stores inside a node,
@@ -184,20 +341,22 @@ std::int64_t elements_of_all(ChannelGrid grid, tensor::Shape x, tensor::Shape y)
   return 2 * ((grid.filters - 1) * x.size() + (grid.channels - 1) * y.size());
 }
 
-/// Calls check(bytes of this rank) on every rank for a step of `layer` on `grid` in two replicas.
+/// Calls check(bytes of this rank) on every rank for a step of `layer` on `grid` in so many
+/// replicas.
 template <class Check>
 void run_step(Backend backend, const ConvolutionLayer& layer, tensor::Shape x, ChannelGrid grid,
-              int replicas, Check check) {
+              int replicas, Check check, Tiles tiles = {}) {
   const test::Chain chain{.x = x, .layers = {layer}};
   const std::vector<test::WholeLayer> whole = [&] {
     std::vector<test::WholeLayer> made;
     made.push_back(test::make_whole_layer(layer, x, Numbers::whole));
     return made;
   }();
-  World(backend, grid.ranks() * replicas).run([&](transport::World& world) {
+  const ProcessGrid process{.pr = tiles.count() * grid.ranks(), .pc = replicas};
+  World(backend, process.ranks()).run([&](transport::World& world) {
     tensor::Engine engine;
-    GridCommunicators communicators(world.communicator(), {.pr = grid.ranks(), .pc = replicas});
-    test::ChainPart part({engine, communicators, &world.arena()}, chain, {grid});
+    GridCommunicators communicators(world.communicator(), process);
+    test::ChainPart part({engine, communicators, &world.arena()}, chain, {grid}, tiles);
     const std::int64_t before = bytes_of(world);
     part.run(whole);
     check(bytes_of(world) - before);
@@ -237,6 +396,44 @@ TEST(ChannelTrafficTest, AllRanksTogetherSendWhatTheFormulasSayWhereSplitsAreUne
       std::atomic<std::int64_t> sum = 0;
       run_step(Backend::shm, layer, x, grid, replicas, [&](std::int64_t bytes) { sum += bytes; });
       EXPECT_EQ(sum.load(), 4 * elements_of_all(grid, x, y));
+    }
+  }
+}
+
+// A row or column of x and of dy goes over each cut, to each rank that has gathered the channels.
+// Even rows and columns of a 3x3 kernel: of x and y 6 x 6, 3 rows and columns of each tile.
+TEST(ChannelTrafficTest, TilesSendHalosOfWhatTheyHaveGatheredBesides) {
+  const tensor::Shape x{2, 6, 6, 8};
+  const ConvolutionLayer layer{.filters = 16};
+  const tensor::Shape y{2, 6, 6, 16};
+  for (const ChannelGrid grid : {x_of(2), y_of(2), ChannelGrid{2, 2}}) {
+    SCOPED_TRACE(test::text_of(grid, 1));
+    const std::int64_t row = 2 * 2 * 6;  // of 2 images, both ways, of one channel
+    const std::int64_t halos = row * (grid.filters * x.c + grid.channels * y.c);
+    for (const Tiles tiles : {rows, columns}) {
+      std::atomic<std::int64_t> sum = 0;
+      run_step(
+          Backend::shm_nodes, layer, x, grid, 1, [&](std::int64_t bytes) { sum += bytes; }, tiles);
+      EXPECT_EQ(sum.load(), 4 * (elements_of_all(grid, x, y) + halos));
+    }
+  }
+}
+
+TEST(ChannelTrafficTest, TheLayerKnowsWhatTilesSend) {
+  const tensor::Shape x{3, 7, 5, 9};
+  const ConvolutionLayer layer{.filters = 11, .stride = 2};
+  const tensor::Shape y{3, 4, 3, 11};
+  for (const ChannelGrid grid : {x_of(2), y_of(2), ChannelGrid{2, 2}}) {
+    for (const Tiles tiles : {rows, columns, Tiles{.h = 3}}) {
+      const int ranks = tiles.count() * grid.ranks();
+      const Partition from =
+          on_grid(x, {.pr = ranks}, {.h = tiles.h, .w = tiles.w, .c = grid.ranks()});
+      const NodeLayout place{test::split_of(grid, tiles), from, output_of(from, grid, y)};
+      std::atomic<std::int64_t> sum = 0;
+      run_step(
+          Backend::shm_nodes, layer, x, grid, 1, [&](std::int64_t bytes) { sum += bytes; }, tiles);
+      EXPECT_EQ(static_cast<std::uint64_t>(sum.load()),
+                LayerKind(layer)->traffic(place, true).bytes(tensor::DataType::f32));
     }
   }
 }

@@ -36,6 +36,8 @@ inline std::vector<Layout> layouts_of(tensor::Shape extents, int ranks) {
       layouts.push_back({"by space" + cut + where, by_space(extents, grid, parts.pr, parts.pc)});
       layouts.push_back({"y of W" + cut + where,
                          output_of(x, {.channels = parts.pr, .filters = parts.pc}, extents)});
+      layouts.push_back({"by rows and channels" + cut + where,
+                         on_grid(extents, grid, {.h = parts.pr, .c = parts.pc})});
       layouts.push_back({"rows, held " + std::to_string(parts.pc) + " times" + where,
                          on_grid(extents, grid, {.h = parts.pr})});
     }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Convolutions one after another, each split over channels and filters, against unsplit ones.
+// Convolutions one after another, each split over channels and filters, perhaps within tiles of the
+// images, against unsplit ones.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,6 +32,22 @@ struct Chain {
   tensor::Shape x = {};
   std::vector<ConvolutionLayer> layers = {};
 };
+
+/// Parts of rows and columns.
+struct Tiles {
+  int h = 1;
+  int w = 1;
+
+  [[nodiscard]] int count() const { return h * w; }
+};
+
+[[nodiscard]] inline LayerSplit split_of(ChannelGrid grid, Tiles tiles) {
+  const bool both = tiles.count() > 1;
+  return {.kind = both ? SplitKind::space_and_channel : SplitKind::channel,
+          .h = tiles.h,
+          .w = tiles.w,
+          .channels = grid};
+}
 
 /// What every layer of a chain gives where nothing is split.
 inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& chain,
@@ -124,12 +141,13 @@ struct LayerPart {
   std::vector<float> gradients = {};
 };
 
-/// The layers of a chain on one rank; layer i is split by grids[i].
+/// The layers of a chain on one rank; layer i is split by grids[i] within each tile.
 class ChainPart {
  public:
-  ChainPart(const KernelContext& context, const Chain& chain,
-            const std::vector<ChannelGrid>& grids) {
-    Partition x = by_channel(chain.x, context.communicators.grid());
+  ChainPart(const KernelContext& context, const Chain& chain, const std::vector<ChannelGrid>& grids,
+            Tiles tiles = {}) {
+    Partition x = on_grid(chain.x, context.communicators.grid(),
+                          {.h = tiles.h, .w = tiles.w, .c = grids.front().ranks()});
     for (std::size_t i = 0; i < grids.size(); ++i) {
       const ConvolutionLayer& layer = chain.layers[i];
       const auto reduced = [&](std::int64_t extent) {
@@ -137,7 +155,7 @@ class ChainPart {
       };
       const auto [n, h, w, c] = x.extents();
       const tensor::Shape y{n, reduced(h), reduced(w), layer.filters};
-      const LayerSplit split{.kind = SplitKind::channel, .channels = grids[i]};
+      const LayerSplit split = split_of(grids[i], tiles);
       layers_.push_back(std::make_unique<LayerPart>(
           context, layer, NodeLayout{.split = split, .x = x, .y = output_of(x, grids[i], y)}));
       x = layers_.back()->place.y;
@@ -170,7 +188,7 @@ class ChainPart {
   std::vector<std::unique_ptr<LayerPart>> layers_ = {};
 };
 
-/// What the ranks computed, put together: gradients are added over the replicas.
+/// What the ranks computed, put together: gradients are added over tiles and replicas.
 class Assembled {
  public:
   explicit Assembled(const std::vector<WholeLayer>& whole) {
@@ -234,11 +252,12 @@ struct Measured {
   std::vector<WholeLayer> real = {};
 };
 
-/// Runs `measured` on a grid of `replicas` replicas whose ranks split layer i by grids[i], twice,
-/// and expects what the unsplit layers gave.
+/// Runs `measured` on a grid of `replicas` replicas whose ranks split layer i by grids[i] within
+/// `tiles`, twice, and expects what the unsplit layers gave.
 inline void expect_equal(const std::vector<Measured>& all, const std::vector<ChannelGrid>& grids,
-                         int replicas, rondo::test::Backend backend = rondo::test::Backend::shm) {
-  const ProcessGrid grid{.pr = grids.front().ranks(), .pc = replicas};
+                         int replicas, rondo::test::Backend backend = rondo::test::Backend::shm,
+                         Tiles tiles = {}) {
+  const ProcessGrid grid{.pr = tiles.count() * grids.front().ranks(), .pc = replicas};
   std::vector<std::unique_ptr<Assembled>> whole;
   std::vector<std::unique_ptr<Assembled>> real;
   for (const Measured& measured : all) {
@@ -250,7 +269,7 @@ inline void expect_equal(const std::vector<Measured>& all, const std::vector<Cha
     GridCommunicators communicators(world.communicator(), grid);
     const KernelContext context{engine, communicators, &world.arena()};
     for (std::size_t i = 0; i < all.size(); ++i) {
-      ChainPart part(context, all[i].chain, grids);
+      ChainPart part(context, all[i].chain, grids, tiles);
       part.run(all[i].real);
       real[i]->add(part);
       part.run(all[i].whole);

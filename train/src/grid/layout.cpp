@@ -9,50 +9,35 @@
 namespace rondo::train {
 namespace {
 
-// The channel block that a position of a replica holds; the last position keeps the last block.
-int turned_block(int position, int turn, int pr) {
-  if (position == pr - 1) return position;
-  return static_cast<int>(std::int64_t{position} * turn % (pr - 1));
+// The channel block that a place among `parts` holds; the last place keeps the last block.
+int turned_block(int place, int turn, int parts) {
+  if (place == parts - 1) return place;
+  return static_cast<int>(std::int64_t{place} * turn % (parts - 1));
 }
 
 // Which block of its replica's samples a position holds; 0 where the replica holds them together.
 int block_within(const ValueLayout& layout, const ProcessGrid& grid, int position) {
-  switch (layout.kind) {
-    case SplitKind::replica:
-      return 0;
-    case SplitKind::channel:
-      return turned_block(position, layout.turn, grid.pr);
-    case SplitKind::sample:
-    case SplitKind::space:
-      break;
-  }
-  return position;
+  if (layout.kind == SplitKind::replica) return 0;
+  const int parts = channel_parts(layout, grid);
+  const int place = position % parts;
+  return position - place + turned_block(place, layout.turn, parts);
 }
 
 }  // namespace
 
 ValueLayout turned(const ValueLayout& x, ChannelGrid channels) {
-  const int pr = channels.ranks();
-  if (pr <= 2) return x;
+  const int parts = channels.ranks();
+  if (parts <= 2) return x;
   ValueLayout y = x;
-  y.turn = static_cast<int>(std::int64_t{x.turn} * channels.channels % (pr - 1));
+  y.turn = static_cast<int>(std::int64_t{x.turn} * channels.channels % (parts - 1));
   return y;
 }
 
 Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
   // Samples are cut over all ranks, or over the replicas alone where the ranks of one share
   // something else.
-  switch (layout.kind) {
-    case SplitKind::sample:
-      return {.n = grid.ranks()};
-    case SplitKind::replica:
-      return {.n = grid.pc};
-    case SplitKind::space:
-      return {.n = grid.pc, .h = layout.h, .w = layout.w};
-    case SplitKind::channel:
-      break;
-  }
-  return {.n = grid.pc, .c = grid.pr};
+  if (layout.kind == SplitKind::sample) return {.n = grid.ranks()};
+  return {.n = grid.pc, .h = layout.h, .w = layout.w, .c = channel_parts(layout, grid)};
 }
 
 // Blocks are numbered with those of one replica side by side, also where samples are cut further.
@@ -77,11 +62,11 @@ Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const Proces
   const bool over_all = layout.kind == SplitKind::sample;
   Box box = whole(extents);
   box.n = even_range(extents.n, parts.n, over_all ? rank : grid.replica_of(rank));
-  if (layout.kind == SplitKind::space) {
-    box.h = even_range(extents.h, parts.h, block / parts.w);
-    box.w = even_range(extents.w, parts.w, block % parts.w);
-  }
-  if (layout.kind == SplitKind::channel) box.c = even_range(extents.c, parts.c, block);
+  if (over_all) return box;
+  const int tile = block / parts.c;
+  box.h = even_range(extents.h, parts.h, tile / parts.w);
+  box.w = even_range(extents.w, parts.w, tile % parts.w);
+  box.c = even_range(extents.c, parts.c, block % parts.c);
   return box;
 }
 

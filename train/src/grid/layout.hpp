@@ -11,6 +11,10 @@ namespace rondo::train {
 // Channel blocks behind stationary-W layers are transposed. Transposing p_C x p_F brings block b to
 // b p_C mod (p - 1), and the last to itself; so after several layers, position q of a replica holds
 // block q * turn mod (p - 1), where turn is the product of all p_C modulo p - 1; 1 is in order.
+//
+// Where space is cut, too, position q stands for tile q / p, and for place q mod p within it:
+// blocks are transposed within each tile alike. So ranks whose positions are equal modulo p hold
+// the same channels, however often they have been transposed.
 struct ValueLayout {
   SplitKind kind = SplitKind::sample;
   int h = 1;
@@ -19,6 +23,17 @@ struct ValueLayout {
 
   [[nodiscard]] bool operator==(const ValueLayout&) const noexcept = default;
 };
+
+// Is each dimension cut into the same parts? Channel blocks may lie in another order.
+[[nodiscard]] constexpr bool cut_alike(const ValueLayout& a, const ValueLayout& b) noexcept {
+  return a.kind == b.kind && a.h == b.h && a.w == b.w;
+}
+
+// Into how many parts channels are cut.
+[[nodiscard]] constexpr int channel_parts(const ValueLayout& layout,
+                                          const ProcessGrid& grid) noexcept {
+  return cuts_channels(layout.kind) ? grid.pr / (layout.h * layout.w) : 1;
+}
 
 // Layout of y where x lies as `x` and the layer is split `channels`; see output_of().
 [[nodiscard]] ValueLayout turned(const ValueLayout& x, ChannelGrid channels);

@@ -83,6 +83,21 @@ void check_channels(const Partition& x, const ChannelGrid& grid) {
                               std::to_string(x.parts().c) + " parts along C");
 }
 
+/// The same cuts of rows, columns and samples, but other parts along C: `part_of(position)` of
+/// them.
+template <class PartOf>
+Partition with_channel_parts(const Partition& x, tensor::Shape extents, ChannelGrid grid, int parts,
+                             PartOf part_of) {
+  std::vector<int> block_of_rank;
+  for (int rank = 0; rank < x.ranks(); ++rank) {
+    const int tile = x.block_of(rank) / grid.ranks();
+    block_of_rank.push_back(tile * parts + part_of(position_of(x, grid, rank)));
+  }
+  Parts cuts = x.parts();
+  cuts.c = parts;
+  return {extents, cuts, std::move(block_of_rank)};
+}
+
 ChannelPosition place_of_block(int block, const ChannelGrid& grid) {
   const int channel_block = block % grid.ranks();
   return {channel_block / grid.filters, channel_block % grid.filters};
@@ -214,6 +229,15 @@ Box partial_output(const Partition& x, ChannelGrid grid, tensor::Shape y, int ra
   Box box = x.with_extents(y).box_of(rank);
   box.c = even_range(y.c, grid.filters, position_of(x, grid, rank).filter);
   return box;
+}
+
+Partition gathered_inputs(const Partition& x, ChannelGrid grid) {
+  return with_channel_parts(x, x.extents(), grid, grid.channels,
+                            [](ChannelPosition at) { return at.channel; });
+}
+
+Partition gathered_outputs(const Partition& x, ChannelGrid grid, tensor::Shape y) {
+  return with_channel_parts(x, y, grid, grid.filters, [](ChannelPosition at) { return at.filter; });
 }
 
 }  // namespace rondo::train

@@ -1,6 +1,6 @@
 // Convolutions: the layer and its kernel where nothing is split. On a grid it is split over
-// samples, over rows and columns (convolution_in_space.cpp), or over channels and filters
-// (convolution_by_channel.cpp).
+// samples, over rows and columns (convolution_in_space.cpp), or over channels and filters and
+// perhaps rows and columns (convolution_by_channel.cpp).
 
 #include <cstdint>
 #include <memory>
@@ -21,6 +21,13 @@ namespace rondo::train {
 namespace {
 
 std::uint64_t elements(const Box& box) { return static_cast<std::uint64_t>(box.size()); }
+
+// Halos: of x before forward, of dy before backward-data.
+LayerTraffic traffic_in_space(const Partition& x, const Partition& y, const Windows& windows,
+                              bool input_gradient) {
+  return {elements_sent(x, forward_needs(x, y, windows)),
+          input_gradient ? elements_sent(y, backward_needs(x, y, windows)) : 0};
+}
 
 // The channels of x are gathered before the convolution, the sums of y are scattered after it.
 LayerTraffic traffic_by_channel(const NodeLayout& layout, bool input_gradient) {
@@ -123,11 +130,20 @@ class Convolution final : public LayerType {
   }
 
   LayerTraffic traffic(const NodeLayout& layout, bool input_gradient) const override {
-    if (layout.by_channel()) return traffic_by_channel(layout, input_gradient);
     const Windows windows = windows_of(layer_);
-    return {
-        elements_sent(layout.x, forward_needs(layout.x, layout.y, windows)),
-        input_gradient ? elements_sent(layout.y, backward_needs(layout.x, layout.y, windows)) : 0};
+    if (!layout.by_channel()) {
+      return traffic_in_space(layout.x, layout.y, windows, input_gradient);
+    }
+    LayerTraffic traffic = traffic_by_channel(layout, input_gradient);
+    if (!layout.in_space()) return traffic;
+    // What has been gathered is exchanged with a halo.
+    const ChannelGrid grid = layout.split.channels;
+    const LayerTraffic halos = traffic_in_space(
+        gathered_inputs(layout.x, grid), gathered_outputs(layout.x, grid, layout.y.extents()),
+        windows, input_gradient);
+    traffic.forward += halos.forward;
+    traffic.backward += halos.backward;
+    return traffic;
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {

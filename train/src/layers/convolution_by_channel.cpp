@@ -1,8 +1,9 @@
-// Convolutions whose channels and filters are split over the ranks of a replica.
+// Convolutions whose channels and filters are split over the ranks of a replica, or over those of
+// each tile of its images.
 //
 // Stationary-X, -Y and -W as one: a convolution of a part of C to a part of F, the channels of its
 // input gathered before it if p_F > 1, its output summed and scattered after it if p_C > 1. See
-// channel_grid.hpp.
+// partition.hpp.
 //
 // One step, on each rank:
 //
@@ -12,24 +13,29 @@
 //    gradient is summed; the gradient of the weights.
 // 3. backward_input: from the gathered dy; reduce-scatter dx among the p_F.
 //
+// What lies between the gathers and the sums is a kernel of a whole convolution with fewer channels
+// and filters. Where images are split, too, it is that of convolution_in_space.cpp: what has been
+// gathered is one tile, and its halo comes from those who have gathered the same channels. So a
+// halo of x has p_C-th parts of all channels, and one of dy p_F-th parts of all filters.
+//
 // Two buffers serve four purposes. The gathered x is last read in 2., so that the partial sums of
 // dx take its place; the partial sums of y are last read in 1., and the gathered dy takes theirs.
 // A step therefore is 1., 2., 3., with nothing in between.
 //
 // In bf16 what is gathered is bf16, half the bytes. Partial sums are fp32, as the kernel has them,
 // are added in fp32, and only then rounded: so a split value is rounded once, as an unsplit one is,
-// however many ranks add to it.
+// however many ranks add to it. Tiles have no such kernel: they are refused in bf16.
 //
 // A rank without channels or filters computes nothing, adds zeros and communicates as the others.
 // Whether the gradient of the input is wanted is told when the kernel is made, not by dx.
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <rondo/tensor/convolution.hpp>
@@ -40,43 +46,79 @@
 #include "grid/exchange.hpp"
 #include "layers/kernel_memories.hpp"
 #include "layers/split_kernels.hpp"
+#include "layers/weighted_kernel.hpp"
 
 namespace rondo::train {
 namespace {
 
 void require_fit(const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();
-  if (layout.split.kind != SplitKind::channel || parts.h != 1 || parts.w != 1) {
+  const LayerSplit& split = layout.split;
+  if (!layout.by_channel() || parts.h != split.h || parts.w != split.w) {
     throw std::invalid_argument(
-        "convolution by channel: its input must be split over samples and channels alone");
+        "convolution by channel: its input must be split over samples and channels, and over rows "
+        "and columns as the layer is");
   }
-
-  if (layout.y != output_of(layout.x, layout.split.channels, layout.y.extents())) {
+  if (layout.y != output_of(layout.x, split.channels, layout.y.extents())) {
     throw std::invalid_argument("convolution by channel: its output must lie as output_of() says");
+  }
+  // Ranks without channels would have to pass on the halos of others.
+  const std::int64_t least = std::min(layout.x.extents().c, layout.y.extents().c);
+  if (layout.in_space() && least < split.channels.ranks()) {
+    throw std::invalid_argument(
+        "convolution by channel: each rank of a tile needs a channel and a filter");
   }
 }
 
-// Of the part of the convolution that a rank computes. Bias and activation follow the sum over
-// channels: they are this kernel's only where that sum is whole.
+// What one rank convolves between the gathers and the sums.
 struct PartOfConvolution {
-  tensor::Shape input = {};
-  std::int64_t filters = 0;
-  ChannelGrid grid = {};
-  bool input_gradient = true;
-  tensor::DataType type = tensor::DataType::f32;
+  PartOfConvolution(const ConvolutionLayer& whole, const NodeLayout& layout, int rank)
+      : layer(whole),
+        input(gathered_input(layout.x, layout.split.channels, rank).shape()),
+        output(partial_output(layout.x, layout.split.channels, layout.y.extents(), rank).shape()) {
+    layer.filters = output.c;
+    if (layout.split.channels.channels == 1) return;
+    // Bias and activation follow the sum over channels, of which this is a part.
+    layer.bias = false;
+    layer.activation = tensor::Activation::none;
+  }
+
+  [[nodiscard]] bool is_empty() const noexcept { return input.c == 0 || output.c == 0; }
+
+  ConvolutionLayer layer;
+  tensor::Shape input;
+  tensor::Shape output;
 };
 
-tensor::ConvolutionSpec spec_of_part(const ConvolutionLayer& layer, const PartOfConvolution& part) {
-  const bool is_partial = part.grid.channels > 1;
-  tensor::ConvolutionSpec spec = spec_of(layer, part.input);
-  spec.filters = part.filters;
-  spec.type = part.type;
-  spec.f32_output = is_partial;
-  spec.f32_input_gradient = part.grid.filters > 1;
-  spec.bias = layer.bias && !is_partial;
-  if (is_partial) spec.activation = tensor::Activation::none;
-  if (!part.input_gradient) spec.input_gradient = tensor::InputGradient::unused;
+// Where images are not split: partial sums are fp32.
+tensor::ConvolutionSpec spec_of_part(const PartOfConvolution& part, ChannelGrid grid) {
+  tensor::ConvolutionSpec spec = spec_of(part.layer, part.input);
+  spec.f32_output = grid.channels > 1;
+  spec.f32_input_gradient = grid.filters > 1;
   return spec;
+}
+
+// Where they are: a layer that is split in space alone, of which ranks hold what they gather.
+NodeLayout layout_of_part(const NodeLayout& layout) {
+  const LayerSplit& split = layout.split;
+  return {.split = {.kind = SplitKind::space, .h = split.h, .w = split.w},
+          .x = gathered_inputs(layout.x, split.channels),
+          .y = gathered_outputs(layout.x, split.channels, layout.y.extents())};
+}
+
+std::unique_ptr<LayerKernel> make_part(const KernelContext& context, const PartOfConvolution& part,
+                                       const NodeLayout& layout, bool input_gradient) {
+  if (!layout.in_space()) {
+    return make_weighted_kernel<tensor::Convolution>(context.engine,
+                                                     spec_of_part(part, layout.split.channels),
+                                                     input_gradient, context.purpose, context.type);
+  }
+  if (context.type != tensor::DataType::f32) {
+    throw std::invalid_argument(
+        "a convolution that is split in space and by channel at once has no kernel for bf16; set "
+        "train.precision = \"fp32\", or split it in one way");
+  }
+  return make_convolution_in_space(context, part.layer, layout_of_part(layout), input_gradient);
 }
 
 /// Which ranks exchange channels with each other, and in which order.
@@ -134,63 +176,55 @@ class ConvolutionByChannel final : public OneForwardKernel {
     const ChannelGrid grid = layout.split.channels;
     const int rank = context.communicators.rank();
     const ChannelPosition at = position_of(layout.x, grid, rank);
-    const tensor::Shape x = layout.x.extents();
-    const tensor::Shape y = layout.y.extents();
-    const tensor::Shape input = gathered_input(layout.x, grid, rank).shape();
-    const tensor::Shape output = partial_output(layout.x, grid, y, rank).shape();
+    const PartOfConvolution part(layer, layout, rank);
     // Made by all ranks in the same order: both may split a communicator. A rank without channels
     // is a member, too.
     if (grid.filters > 1) {
       const Members members = members_of(layout, false);
-      inputs_.emplace(context.communicators.split(members.colors, members.keys),
-                      shares(x.c, grid.ranks(), at.channel * grid.filters, grid.filters));
-      all_inputs_ = tensor::Tensor(input, context.memory);
+      inputs_.emplace(
+          context.communicators.split(members.colors, members.keys),
+          shares(layout.x.extents().c, grid.ranks(), at.channel * grid.filters, grid.filters));
+      all_inputs_ = tensor::Tensor(part.input, context.memory);
     }
     if (grid.channels > 1) {
       const Members members = members_of(layout, true);
-      outputs_.emplace(context.communicators.split(members.colors, members.keys),
-                       shares(y.c, grid.ranks(), at.filter * grid.channels, grid.channels));
-      all_outputs_ = tensor::Tensor(output, context.memory);
+      outputs_.emplace(
+          context.communicators.split(members.colors, members.keys),
+          shares(layout.y.extents().c, grid.ranks(), at.filter * grid.channels, grid.channels));
+      all_outputs_ = tensor::Tensor(part.output, context.memory);
     }
     if (const auto sums = own_sums(layout, rank, input_gradient, type_); sums > 0) {
       sums_ = tensor::Tensor({1, 1, 1, sums}, context.memory);
     }
-    if (input.c > 0 && output.c > 0) {
-      make_convolution(layer, {input, output.c, grid, input_gradient, type_}, context.trains());
-    }
+    if (part.is_empty()) return;
+    weights_ = static_cast<std::size_t>(spec_of(part.layer, part.input).weights());
+    part_ = make_part(context, part, layout, input_gradient);
   }
 
   void load(std::span<const float> parameters) override {
-    if (convolution_) convolution_->pack_weights(parameters.first(weights_));
+    if (part_) part_->load(parameters.first(weights_));
   }
 
   void backward_parameters(const BackwardOperands& operands) override {
-    if (activation_ == tensor::Activation::relu) {
-      tensor::backward_relu(engine_, operands.y, operands.dy);
-    }
-    const auto bias_gradient = operands.gradients.subspan(weights_);
-    transport::Request gathering;
+    BackwardOperands of_part = operands;
     if (outputs_) {
-      // Posted before the sum over pixels, which needs the own dy alone.
-      gathering = outputs_->allgather(operands.dy, gathered(all_outputs_));
-      if (bias_) tensor::sum_pixels(engine_, operands.dy, bias_gradient);
+      of_part.dy = gather_gradient(operands);
+      of_part.gradients = operands.gradients.first(weights_);
     }
-    gathering.wait();
-    if (!convolution_) return;
     // The gathered x is still there from forward: nothing of it is sent a second time.
-    convolution_->backward_weights(inputs_ ? gathered(all_inputs_) : operands.x,
-                                   outputs_ ? gathered(all_outputs_) : operands.dy,
-                                   outputs_ ? std::span<float>() : bias_gradient);
-    convolution_->unpack_gradients(operands.gradients.first(weights_));
+    if (inputs_) of_part.x = gathered(all_inputs_);
+    if (part_) part_->backward_parameters(of_part);
   }
 
   void backward_input(const BackwardOperands& operands) override {
     if (!input_gradient_) return;
-    const tensor::AnyView dx = inputs_ ? tensor::AnyView(all_inputs_.view()) : operands.dx;
-    if (convolution_) {
-      convolution_->backward_data(outputs_ ? gathered(all_outputs_) : operands.dy, dx);
+    BackwardOperands of_part = operands;
+    if (inputs_) of_part.dx = all_inputs_.view();
+    if (outputs_) of_part.dy = gathered(all_outputs_);
+    if (part_) {
+      part_->backward_input(of_part);
     } else {
-      clear(dx);
+      clear(of_part.dx);
     }
     if (!inputs_) return;
     const tensor::View<float> sums = sums_for(operands.dx);
@@ -199,37 +233,46 @@ class ConvolutionByChannel final : public OneForwardKernel {
   }
 
   [[nodiscard]] std::string implementation() const override {
-    return convolution_ ? convolution_->implementation() : "none (no channels or no filters)";
+    return part_ ? part_->implementation() : "none (no channels or no filters)";
   }
 
  private:
-  void make_convolution(const ConvolutionLayer& layer, const PartOfConvolution& part, bool trains) {
-    tensor::ConvolutionSpec spec = spec_of_part(layer, part);
-    if (!trains) spec.weight_gradient = tensor::WeightGradient::unused;
-    convolution_.emplace(engine_, spec);
-    weights_ = static_cast<std::size_t>(spec.weights());
-  }
-
   void forward(const ForwardOperands& operands) override {
-    tensor::ConstAnyView x = operands.x;
+    ForwardOperands of_part = operands;
     if (inputs_) {
-      inputs_->allgather(x, gathered(all_inputs_)).wait();
-      x = gathered(all_inputs_);
+      inputs_->allgather(operands.x, gathered(all_inputs_)).wait();
+      of_part.x = gathered(all_inputs_);
     }
-    const auto bias = operands.parameters.subspan(weights_);
-    const tensor::AnyView y = outputs_ ? tensor::AnyView(all_outputs_.view()) : operands.y;
-    if (convolution_) {
-      convolution_->forward(x, outputs_ ? std::span<const float>() : bias, y);
+    if (outputs_) {
+      of_part.y = all_outputs_.view();
+      of_part.parameters = operands.parameters.first(weights_);
+    }
+    if (part_) {
+      part_->forward_training(of_part, {});
     } else {
-      clear(y);
+      clear(of_part.y);
     }
     if (!outputs_) return;
     const tensor::View<float> own = sums_for(operands.y);
     // A bias that was added before the sum would count once per rank, and a ReLU before it would be
     // wrong.
     outputs_->reduce_scatter(all_outputs_.view(), own).wait();
-    tensor::add_bias(engine_, bias, activation_, own);
+    tensor::add_bias(engine_, operands.parameters.subspan(weights_), activation_, own);
     round(own, operands.y);
+  }
+
+  // The own dy, masked by the activation that followed the sum, with that of the others.
+  [[nodiscard]] tensor::AnyView gather_gradient(const BackwardOperands& operands) {
+    if (activation_ == tensor::Activation::relu) {
+      tensor::backward_relu(engine_, operands.y, operands.dy);
+    }
+    // Posted before the sum over pixels, which needs the own dy alone.
+    transport::Request gathering = outputs_->allgather(operands.dy, gathered(all_outputs_));
+    if (bias_) {
+      tensor::sum_pixels(engine_, operands.dy, operands.gradients.subspan(weights_));
+    }
+    gathering.wait();
+    return gathered(all_outputs_);
   }
 
   // What was gathered lies in the front of a buffer that has room for as many sums.
@@ -255,7 +298,7 @@ class ConvolutionByChannel final : public OneForwardKernel {
   std::size_t weights_ = 0;
   std::optional<ChannelExchange> inputs_;   ///< if p_F > 1
   std::optional<ChannelExchange> outputs_;  ///< if p_C > 1
-  std::optional<tensor::Convolution> convolution_;
+  std::unique_ptr<LayerKernel> part_;       ///< none: no channels or no filters
   tensor::Tensor all_inputs_;
   tensor::Tensor all_outputs_;
   tensor::Tensor sums_;  ///< of the own part of y, then of dx; none in fp32
@@ -270,20 +313,30 @@ std::unique_ptr<LayerKernel> make_convolution_by_channel(const KernelContext& co
   return std::make_unique<ConvolutionByChannel>(context, layer, layout, input_gradient);
 }
 
-// The two buffers of the head comment, and the kernel.
+// The two buffers of the head comment, and the kernel of the part.
 tensor::KernelMemory memory_by_channel(const ConvolutionLayer& layer, const PlannedKernel& kernel) {
   const NodeLayout& layout = kernel.layout;
   const ChannelGrid grid = layout.split.channels;
-  const tensor::Shape input = gathered_input(layout.x, grid, kernel.rank).shape();
-  const tensor::Shape output =
-      partial_output(layout.x, grid, layout.y.extents(), kernel.rank).shape();
+  const PartOfConvolution part(layer, layout, kernel.rank);
   tensor::KernelMemory memory;
-  if (grid.filters > 1) memory.own += float_bytes(input.size());
-  if (grid.channels > 1) memory.own += float_bytes(output.size());
+  if (grid.filters > 1) memory.own += float_bytes(part.input.size());
+  if (grid.channels > 1) memory.own += float_bytes(part.output.size());
   memory.own += float_bytes(own_sums(layout, kernel.rank, kernel.input_gradient, kernel.type));
-  if (input.c == 0 || output.c == 0) return memory;
-  add_memory(memory, kernel.kernels.of(spec_of_part(
-                         layer, {input, output.c, grid, kernel.input_gradient, kernel.type})));
+  if (part.is_empty()) return memory;
+  if (layout.in_space()) {
+    const NodeLayout in_space = layout_of_part(layout);
+    add_memory(memory, memory_in_space(part.layer, {.kernels = kernel.kernels,
+                                                    .layout = in_space,
+                                                    .rank = kernel.rank,
+                                                    .input_gradient = kernel.input_gradient,
+                                                    .statistics = kernel.statistics,
+                                                    .type = kernel.type}));
+    return memory;
+  }
+  tensor::ConvolutionSpec spec = spec_of_part(part, grid);
+  spec.type = kernel.type;
+  if (!kernel.input_gradient) spec.input_gradient = tensor::InputGradient::unused;
+  add_memory(memory, kernel.kernels.of(spec));
   return memory;
 }
 

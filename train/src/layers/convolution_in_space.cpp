@@ -1,5 +1,6 @@
 // Convolutions whose images are split in space: all ranks hold all weights. The halo of x travels
-// before forward, that of dy before backward-data.
+// before forward, that of dy before backward-data. Where channels are split, too, this is what a
+// rank computes of the channels that it has gathered (convolution_by_channel.cpp).
 //
 // A rank computes the outputs that it holds, from its part of x with the halo around it; where that
 // pays, it computes the inner rows while the halo travels (InteriorFirst). Backward-weights uses
@@ -148,7 +149,7 @@ class ConvolutionInSpace final : public OneForwardKernel {
   ConvolutionInSpace(const KernelContext& context, const ConvolutionLayer& layer,
                      const NodeLayout& layout, bool input_gradient, const SpaceGeometry& geometry)
       : engine_(context.engine),
-        weights_(static_cast<std::size_t>(spec_of(layer, layout.x.extents()).weights())),
+        weights_(static_cast<std::size_t>(spec_of(layer, geometry.x.shape()).weights())),
         own_(geometry.x),
         reached_(geometry.reached),
         x_(context, layout.x, forward_needs(layout.x, layout.y, geometry.windows), geometry.reads) {

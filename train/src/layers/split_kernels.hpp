@@ -18,19 +18,19 @@ namespace rondo::train {
 /// or outputs x inputs) in front of the bias.
 ///
 ///     sample, replica, space all weights, all of the bias
-///     channel, convolution   filters partial_output() and channels gathered_input() of the
-///                            weights; of the bias what belongs to this rank's box of y
+///     channel, convolution,  filters partial_output() and channels gathered_input() of the
+///     also with space        weights; of the bias what belongs to this rank's box of y
 ///     channel, connected     the outputs of this rank's part by even_range(outputs, pr, position),
 ///                            weights and bias; y lies by_replica()
 ///     batch norm             the channels of this rank's box
 ///
 /// Gradients of the parameters are sums over what this rank has computed: over its own samples and
-/// pixels, which are all of its replica's samples where the split is `channel` or `replica`.
+/// pixels, which are all of its replica's where the split is `channel` or `replica`.
 ///
 /// Made by all ranks together, in the same order. Boxes may be empty of samples, rows or columns,
-/// of channels only where the split is `channel` and for batch norm; every call communicates all
-/// the same. Pooling and changes of layout are told by a dx without an address that no rank wants
-/// it: a view of no elements has one.
+/// of channels only where the split is `channel` alone and for batch norm; every call communicates
+/// all the same. Pooling and changes of layout are told by a dx without an address that no rank
+/// wants it: a view of no elements has one.
 [[nodiscard]] std::unique_ptr<LayerKernel> make_convolution_in_space(const KernelContext& context,
                                                                      const ConvolutionLayer& layer,
                                                                      const NodeLayout& layout,

@@ -80,7 +80,7 @@ struct NodeLayout {
   Partition x;
   Partition y;
 
-  [[nodiscard]] bool by_channel() const noexcept { return split.kind == SplitKind::channel; }
+  [[nodiscard]] bool by_channel() const noexcept { return cuts_channels(split.kind); }
   [[nodiscard]] bool in_space() const noexcept { return x.parts().h * x.parts().w > 1; }
 };
 

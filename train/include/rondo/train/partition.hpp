@@ -191,6 +191,10 @@ class RONDO_TRAIN_API Partition {
 //
 // Which rank of the replica is (i_C, i_F) follows from the block of x that it holds. A chain of two
 // W layers p_C x p_F and p_F x p_C therefore ends in the layout in which it began.
+//
+// Rows and columns may be cut besides, into h x w tiles: a replica then has h w p ranks. All of
+// this holds for the p ranks of one tile, which are adjacent, and what they gather has a halo,
+// which they exchange with those of other tiles that have gathered the same channels.
 
 /// p_C x p_F.
 struct ChannelGrid {
@@ -231,6 +235,12 @@ struct ChannelPosition {
 [[nodiscard]] RONDO_TRAIN_API Box partial_output(const Partition& x, ChannelGrid grid,
                                                  tensor::Shape y, int rank);
 
+/// The same of all ranks: how x lies after its allgather, and dy after its own. Ranks that have
+/// gathered the same are holders of one block.
+[[nodiscard]] RONDO_TRAIN_API Partition gathered_inputs(const Partition& x, ChannelGrid grid);
+[[nodiscard]] RONDO_TRAIN_API Partition gathered_outputs(const Partition& x, ChannelGrid grid,
+                                                         tensor::Shape y);
+
 /// Over what the work of a convolution or fully connected layer is split. All other layers follow
 /// the layout of what they read.
 enum class SplitKind : std::uint8_t {
@@ -239,14 +249,29 @@ enum class SplitKind : std::uint8_t {
   space,    ///< samples over the replicas, rows and columns of the image within a replica
   channel,  ///< samples over the replicas, channels and filters within a replica; of a fully
             ///< connected layer its outputs (the 1.5D algorithm)
+  space_and_channel,  ///< of a convolution both: within a replica tiles of rows and columns, and
+                      ///< over the ranks of a tile channels and filters
 };
+
+/// Are rows or columns of images cut within a replica?
+[[nodiscard]] constexpr bool cuts_space(SplitKind kind) noexcept {
+  return kind == SplitKind::space || kind == SplitKind::space_and_channel;
+}
+
+/// Are channels cut within a replica?
+[[nodiscard]] constexpr bool cuts_channels(SplitKind kind) noexcept {
+  return kind == SplitKind::channel || kind == SplitKind::space_and_channel;
+}
 
 /// How one layer is split on a ProcessGrid. Numbers of parts that are not the kind's are 1.
 struct LayerSplit {
   SplitKind kind = SplitKind::sample;
-  int h = 1;                  ///< space: parts of the rows
-  int w = 1;                  ///< space: parts of the columns
-  ChannelGrid channels = {};  ///< channel: p_C x p_F, as many as a replica has ranks
+  int h = 1;                  ///< where space is cut: parts of the rows
+  int w = 1;                  ///< where space is cut: parts of the columns
+  ChannelGrid channels = {};  ///< where channels are cut: p_C x p_F
+
+  /// Ranks of a replica that split the layer: one for each part.
+  [[nodiscard]] constexpr int ranks() const noexcept { return h * w * channels.ranks(); }
 
   [[nodiscard]] constexpr bool operator==(const LayerSplit&) const noexcept = default;
 };
