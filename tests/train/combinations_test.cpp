@@ -215,15 +215,6 @@ TEST(CombinationsTest, AScheduleOfStepsHasMilestones) {
               StartsWith("optimizer.milestones: "));
 }
 
-TEST(CombinationsTest, ConvolutionsAreSplitByChannelsOrInSpace) {
-  EXPECT_THAT(refusal("synchronous",
-                      [](Experiment& e) {
-                        e.grid.filter = 2;
-                        e.grid.height = 3;
-                      }),
-              StartsWith("grid: channel = 1, filter = 2 and height = 3, width = 1 would split"));
-}
-
 TEST(CombinationsTest, AGridIsEitherChosenOrGiven) {
   const auto chosen_and_given = [](Experiment& e) {
     e.grid.plan = "auto";

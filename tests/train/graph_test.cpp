@@ -32,6 +32,8 @@ constexpr LayerSplit by_x{.kind = SplitKind::channel, .channels = {4, 1}};
 constexpr LayerSplit by_y{.kind = SplitKind::channel, .channels = {1, 4}};
 constexpr LayerSplit by_w{.kind = SplitKind::channel, .channels = {2, 2}};
 constexpr LayerSplit by_rows{.kind = SplitKind::space, .h = 4};
+constexpr LayerSplit by_tiles{
+    .kind = SplitKind::space_and_channel, .h = 2, .channels = {.filters = 2}};
 constexpr LayerSplit by_outputs = by_y;
 constexpr LayerSplit by_images{};
 constexpr int ranks = 4;
@@ -155,6 +157,10 @@ TEST(LoweringTest, RefusesSplitsThatDoNotGiveEveryRankAPart) {
 
   EXPECT_THAT(refused({by_images, {.kind = SplitKind::space, .h = 3}, by_images, {}, {}}),
               HasSubstr("layer b: a split in 3 x 1 parts"));
+  LayerSplit too_many = by_tiles;
+  too_many.channels = {2, 2};
+  EXPECT_THAT(refused({by_images, by_images, too_many, {}, {}}),
+              HasSubstr("layer c: a split in 2 x 1 x 2 x 2 parts"));
   EXPECT_THAT(refused({by_images, by_images}), HasSubstr("needs as many splits, not 2"));
 }
 
@@ -194,10 +200,34 @@ TEST(SlicesTest, DrawWhatTheWholeModelDraws) {
 }
 
 TEST(SlicesTest, KnowWhichGradientsAddUpInAGroup) {
-  EXPECT_THAT(adds_up_in_replica(chain(), {by_images, by_rows, by_x, {}, by_outputs}, ranks),
-              ElementsAre(true, true, false, false));
-  EXPECT_THAT(adds_up_in_replica(chain(), std::vector<LayerSplit>(5), 1),
-              ElementsAre(false, false, false, false));
+  EXPECT_THAT(slices_in_replica(chain(), {by_images, by_rows, by_x, {}, by_outputs}, ranks),
+              ElementsAre(1, 1, 4, 4));
+  EXPECT_THAT(slices_in_replica(chain(), {by_tiles, by_w, by_images, {}, by_outputs}, ranks),
+              ElementsAre(2, 4, 1, 4));
+  EXPECT_THAT(slices_in_replica(chain(), std::vector<LayerSplit>(5), 1), ElementsAre(1, 1, 1, 1));
+}
+
+// Two tiles have the same two slices: those of positions that are equal modulo 2.
+TEST(SlicesTest, TilesHoldTheSameSlices) {
+  const Lowering lowering = lower_with_head(chain(), {by_tiles, by_tiles, by_rows}, by_outputs);
+  std::vector<Parameter> weights;
+  for (int rank = 0; rank < ranks; ++rank) {
+    weights.push_back(layout_of(chain(), lowering, rank).parameters.front());
+  }
+
+  EXPECT_THAT(weights[0].shape, ElementsAre(4, 16, 3, 3));
+  EXPECT_THAT(weights[0].first, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(weights[1].first, ElementsAre(4, 0, 0, 0));
+  EXPECT_EQ(weights[2].first, weights[0].first);
+  EXPECT_EQ(weights[3].first, weights[1].first);
+}
+
+TEST(LoweringTest, AllRanksHoldTheMeansOfTiles) {
+  const Lowering lowering = lower_with_head(chain(), {by_tiles, by_tiles, by_tiles}, by_outputs);
+
+  EXPECT_THAT(changes_of_layout(lowering), testing::Each(false));
+  EXPECT_EQ(lowering.layouts[3].x.parts(), (Parts{.h = 2, .c = 2}));
+  EXPECT_EQ(lowering.layouts[3].y.blocks(), 1);
 }
 
 // Replays plans of backward on symbols: every gradient is complete when it is read, and nothing

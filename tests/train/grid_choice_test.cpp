@@ -92,6 +92,15 @@ TEST(GridChoiceTest, LayersThatCannotBeSplitInSpaceAreSplitBySamples) {
   EXPECT_EQ(chosen("lenet5", {.width = 11}, 11).at("conv1"), "height=1 width=11");
 }
 
+// One channel is too few for two ranks, and six are for seven.
+TEST(GridChoiceTest, ConvolutionsAreSplitInSpaceAndByChannelWhereBothHaveParts) {
+  const auto small = chosen("lenet5", {.filter = 2, .height = 2, .width = 3}, 12);
+  EXPECT_EQ(small.at("conv1"), "sample");
+  EXPECT_EQ(small.at("conv2"), "height=2 width=3 filter=2");
+  EXPECT_EQ(small.at("fc1"), "channel=1 filter=12");
+  EXPECT_EQ(chosen("lenet5", {.channel = 7, .height = 2}, 14).at("conv2"), "sample");
+}
+
 TEST(GridChoiceTest, LayersPaddedByTheirKernelAreNotSplitInSpace) {
   const auto chosen_for = [](std::int64_t padding, const Experiment::Grid& config) {
     const ConvolutionLayer layer{.filters = 2, .kernel = 3, .padding = padding};
@@ -202,6 +211,14 @@ TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
             "conv2: its 14 columns of input are fewer than 20 parts");
   EXPECT_EQ(reason("fc3", "filter=11", 11), "fc3: its 10 outputs are fewer than 11 parts");
   EXPECT_EQ(reason("fc2", "height=2", 2), "fc2: a fully connected layer has no rows and columns");
+  EXPECT_EQ(reason("conv2", "height=2 channel=7", 14),
+            "conv2: its 6 channels are fewer than 7 parts");
+  EXPECT_EQ(reason("conv2", "height=11 filter=2", 22),
+            "conv2: its 10 rows of output are fewer than 11 parts");
+  EXPECT_EQ(reason("conv2", "height=2 filter=2", 2),
+            "conv2: makes 4 parts, and a replica has 2 ranks (channel * filter * height * width)");
+  EXPECT_EQ(reason("fc2", "height=2 filter=2", 4),
+            "fc2: a fully connected layer has no rows and columns");
   EXPECT_EQ(reason("fc2", "channel=2", 2),
             "fc2: a fully connected layer is split by its outputs alone; write \"filter=2\"");
 }
@@ -310,6 +327,13 @@ TEST(SplitTextTest, ReadsEveryKind) {
   EXPECT_EQ(read_split("height=2 width=3"), (LayerSplit{.kind = SplitKind::space, .h = 2, .w = 3}));
   EXPECT_EQ(read_split("filter=4  channel=2"),
             (LayerSplit{.kind = SplitKind::channel, .channels = {2, 4}}));
+  EXPECT_EQ(read_split("filter=4 height=2"),
+            (LayerSplit{.kind = SplitKind::space_and_channel, .h = 2, .channels = {1, 4}}));
+}
+
+TEST(SplitTextTest, OnePartOfImagesOrChannelsIsASplitOfTheOthers) {
+  EXPECT_EQ(read_split("height=1 width=1 filter=2"), read_split("filter=2"));
+  EXPECT_EQ(read_split("height=2 channel=1 filter=1"), read_split("height=2"));
 }
 
 TEST(SplitTextTest, APartThatIsNotSaidIsOne) {
@@ -318,20 +342,21 @@ TEST(SplitTextTest, APartThatIsNotSaidIsOne) {
 }
 
 TEST(SplitTextTest, ReadsWhatItWrites) {
-  for (const char* text : {"sample", "replica", "height=2 width=1", "channel=3 filter=5"}) {
+  for (const char* text : {"sample", "replica", "height=2 width=1", "channel=3 filter=5",
+                           "height=2 width=3 channel=4 filter=5", "width=2 channel=2"}) {
     EXPECT_EQ(to_text(read_split(text)), text);
   }
 }
 
 TEST(SplitTextTest, SaysWhatIsWrong) {
-  const std::string forms = "write sample, replica, \"height=A width=B\" or \"channel=A filter=B\"";
+  const std::string forms =
+      "write sample, replica, \"height=A width=B\", \"channel=C filter=D\" or all four parts";
   EXPECT_THAT(complaint_about_split(" "), StrEq("is empty; " + forms));
   EXPECT_THAT(complaint_about_split("samples"), StrEq("'samples' is no split; " + forms));
   EXPECT_THAT(complaint_about_split("sample replica"), StrEq("'sample' is no split; " + forms));
   EXPECT_THAT(complaint_about_split("rows=2"),
               StrEq("unknown part 'rows'; choose one of height, width, channel, filter"));
   EXPECT_THAT(complaint_about_split("height=2 height=2"), StrEq("gives 'height' twice"));
-  EXPECT_THAT(complaint_about_split("height=2 filter=2"), HasSubstr("channels at once"));
   for (const char* text : {"width=", "width=0", "width=-1", "width=2x", "width=99999999999"}) {
     EXPECT_THAT(complaint_about_split(text), HasSubstr("a number of parts from 1 to 4096"));
   }

@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -143,10 +146,9 @@ class GridRank {
       : all_(world.communicator()),
         choice_(choice),
         group_(all_.split(choice.grid.replica_of(all_.rank()))),
-        across_(all_.split(choice.grid.position_of(all_.rank()))),
         kernels_across_(all_.split(choice.grid.position_of(all_.rank()))),
         layout_(layout_of(model, choice.splits, choice.grid.pr, group_.rank())),
-        adds_up_(adds_up_in_replica(model, choice.splits, choice.grid.pr)),
+        slices_(slices_in_replica(model, choice.splits, choice.grid.pr)),
         parameters_(layout_.parameter_count),
         gradients_(layout_.parameter_count, 0.0F, &world.arena()),
         statistics_(layout_.statistic_count),
@@ -161,6 +163,9 @@ class GridRank {
                    .evaluation_batch = share().size(),
                    .precision = precision}) {
     begin(layout_, parameters_, statistics_);
+    for (const int slices : std::set<int>(slices_.begin(), slices_.end())) {
+      holders_.emplace(slices, all_.split(group_.rank() % slices));
+    }
   }
 
   double train(const test::Samples& samples, float rate) {
@@ -177,7 +182,7 @@ class GridRank {
     for (std::size_t i = 0; i < layout_.blocks.size(); ++i) {
       const ParameterBlock& block = layout_.blocks[i];
       const auto part = std::span(gradients_).subspan(block.offset, block.size);
-      (adds_up_[i] ? all_ : across_).allreduce(part).wait();
+      holders_.at(slices_[i]).allreduce(part).wait();
     }
     return sum(loss);
   }
@@ -250,10 +255,10 @@ class GridRank {
   transport::Communicator& all_;
   GridChoice choice_;
   transport::Communicator group_;
-  transport::Communicator across_;
   transport::Communicator kernels_across_;
+  std::map<int, transport::Communicator> holders_;  // of the same slice, by their number
   ParameterLayout layout_;
-  std::vector<bool> adds_up_;
+  std::vector<int> slices_;
   std::vector<float> parameters_;
   std::pmr::vector<float> gradients_;
   std::vector<float> statistics_;
@@ -275,6 +280,19 @@ std::vector<Experiment::Grid> grids_of(int ranks) {
   return grids;
 }
 
+/// Some that split convolutions in space and by channel at once.
+std::vector<Experiment::Grid> grids_of_tiles(int ranks) {
+  std::vector<Experiment::Grid> grids;
+  if (ranks % 4 == 0) grids.push_back({.filter = 2, .height = 2, .batch_norm = "all"});
+  if (ranks == 4) grids.push_back({.channel = 2, .width = 2, .batch_norm = "all"});
+  if (ranks == 6) grids.push_back({.filter = 3, .height = 2, .batch_norm = "all"});
+  if (ranks == 8) {
+    grids.push_back({.channel = 2, .filter = 2, .height = 2, .batch_norm = "all"});
+    grids.push_back({.channel = 2, .height = 2, .width = 2, .batch_norm = "all"});
+  }
+  return grids;
+}
+
 std::string name_of(const Experiment::Grid& grid) {
   return "channel " + std::to_string(grid.channel) + ", filter " + std::to_string(grid.filter) +
          ", height " + std::to_string(grid.height) + ", width " + std::to_string(grid.width);
@@ -285,7 +303,9 @@ class GridTrainingTest : public testing::TestWithParam<int> {
   static void train_on_all_grids(const Model& model, float rate) {
     const int ranks = GetParam();
     const Reference reference(model, rate);
-    for (const Experiment::Grid& grid : grids_of(ranks)) {
+    std::vector<Experiment::Grid> grids = grids_of_tiles(ranks);
+    std::ranges::copy(grids_of(ranks), std::back_inserter(grids));
+    for (const Experiment::Grid& grid : grids) {
       const GridChoice choice = choose_grid(model, grid, ranks, images);
       rondo::test::World{ranks}.run([&](transport::World& world) {
         SCOPED_TRACE(name_of(grid));

@@ -111,7 +111,7 @@ TEST_F(InferenceTest, FindsWhatTheRunFoundForAnyNumberOfRanks) {
 // Replicas hold the same; the ranks of one hold parts.
 TEST_F(InferenceTest, PutsTheModelOfACheckpointTogether) {
   const std::vector<std::pair<int, Experiment::Grid>> jobs = {
-      {1, {}}, {2, {}}, {4, {.channel = 2, .filter = 2}}};
+      {1, {}}, {2, {}}, {4, {.channel = 2, .filter = 2}}, {4, {.filter = 2, .height = 2}}};
   for (const auto& [ranks, grid] : jobs) {
     std::filesystem::remove_all(folder_.path() / "checkpoints");
     std::filesystem::remove(folder_.path() / "metrics.jsonl");

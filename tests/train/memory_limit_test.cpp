@@ -21,7 +21,9 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
+#include "config/grid_choice.hpp"
 #include "executor/memory.hpp"
+#include "plan/layout_search.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -156,6 +158,24 @@ void expect_agreement_on_grid(int ranks, Experiment experiment, Strategy strateg
 
   expect_agreement(planned->bytes_per_rank, used_by(ranks, experiment),
                    model.name + " by " + std::string(name_of(strategy)));
+}
+
+/// Of splits that no strategy has.
+void expect_agreement_on_tiles(Experiment experiment, const Experiment::Grid& grid) {
+  const Model model = model_of_run(experiment);
+  const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
+  experiment.grid = grid;
+  KernelMemories kernels(1);
+
+  const std::uint64_t planned =
+      rank_bytes(kernels, model, choice.splits, choice.grid, options_of(4, experiment));
+
+  expect_agreement(planned, used_by(4, experiment), model.name + " in tiles");
+}
+
+TEST(PlannedMemoryTest, OfLeNetInTiles) {
+  expect_agreement_on_tiles(short_run("lenet5", 512), {.filter = 2, .height = 2});
+  expect_agreement_on_tiles(short_run("lenet5", 512), {.channel = 2, .width = 2});
 }
 
 TEST(PlannedMemoryTest, OfLeNetOnOneRank) {

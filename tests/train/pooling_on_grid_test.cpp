@@ -89,6 +89,14 @@ TEST(PoolingInSpaceTest, GivesEveryHolderOfABlockItsWholeGradient) {
                    [&](const auto& extents) { return on_grid(extents, grid, {.h = 2}); });
 }
 
+TEST(PoolingInSpaceTest, TilesOfSomeChannelsExchangeThoseAlone) {
+  const ProcessGrid grid{.pr = 4};
+  for (const Parts& parts : {Parts{.h = 2, .c = 2}, Parts{.w = 2, .c = 2}}) {
+    expect_agreement(grid, {2, 9, 12, 32}, Numbers::whole,
+                     [&](const auto& extents) { return on_grid(extents, grid, parts); });
+  }
+}
+
 TEST(PoolingInSpaceTest, LeavesOutTheGradientOfTheModelsInput) {
   const ProcessGrid grid{.pr = 2};
   const Partition x = by_space({1, 8, 8, 8}, grid, 2, 1);
@@ -168,6 +176,14 @@ TEST(GlobalAverageOnGridTest, PixelsOfSeveralHoldersCountOnce) {
   const ProcessGrid grid{.pr = 4};
   expect_agreement(grid, on_grid({2, 7, 5, 8}, grid, {.h = 2}), by_replica({2, 1, 1, 8}, grid),
                    Numbers::whole);
+}
+
+TEST(GlobalAverageOnGridTest, TilesOfSomeChannelsGiveAllMeansToEveryRank) {
+  const ProcessGrid grid{.pr = 4, .pc = 2};
+  for (const Parts& parts : {Parts{.h = 2, .c = 2}, Parts{.w = 2, .c = 2}}) {
+    expect_agreement(grid, on_grid({3, 7, 5, 9}, grid, parts), by_replica({3, 1, 1, 9}, grid),
+                     Numbers::whole);
+  }
 }
 
 TEST(GlobalAverageOnGridTest, RanksWithoutPixelsHaveTheMeansAllTheSame) {

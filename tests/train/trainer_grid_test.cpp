@@ -81,6 +81,38 @@ TEST(TrainerGridTest, ShardedGroupsTrainAsOneSynchronousRankDoes) {
   for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment_of("sharded"), alone);
 }
 
+/// Convolutions but the first, which has one channel, are split in space and by channel at once.
+const std::array<Experiment::Grid, 3>& grids_of_tiles() {
+  static const std::array<Experiment::Grid, 3> all{
+      Experiment::Grid{.filter = 2, .height = 2},
+      {.channel = 2, .width = 2},
+      {.filter = 4, .layers = {{"conv1", "height=4"}, {"conv2", "height=2 channel=1 filter=2"}}}};
+  return all;
+}
+
+TEST(TrainerGridTest, TilesTrainAsOneRankDoes) {
+  for (const char* scheme : {"synchronous", "sharded"}) {
+    const Experiment experiment = experiment_of(scheme);
+    const Outcome alone = train_on(1, experiment_of("synchronous"));
+    for (const Experiment::Grid& grid : grids_of_tiles()) {
+      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
+    }
+    expect_same_training(train_on(8, on_grid(experiment, grids_of_tiles()[0])), alone);
+  }
+}
+
+TEST(TrainerGridTest, ReplicasOfTilesAverageAsSingleRanksDo) {
+  for (const char* scheme : {"k_step", "lazy"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.update.max_interval = 4;
+    experiment.optimizer.clip_norm = experiment.update.scheme == "k_step" ? 0.1 : 0.0;
+    const Outcome alone = train_on(2, experiment);
+    for (const Experiment::Grid& grid : grids_of_tiles()) {
+      expect_same_training(train_on(8, on_grid(experiment, grid)), alone);
+    }
+  }
+}
+
 TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
   Experiment experiment = experiment_of("synchronous");
   const Outcome alone = train_on(1, experiment);
@@ -324,6 +356,25 @@ TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
   });
 }
 
+// Of the four ranks each two hold the same channels, of two tiles.
+TEST(TrainerGridTest, StatisticsOfTilesAreThoseOfTheirChannels) {
+  const Model model = make_model("resnet8");
+  const Experiment experiment = on_grid(experiment_of("synchronous"), {.filter = 2, .height = 2});
+  rondo::test::World{4}.run([&](transport::World& world) {
+    GridMembership place(world, model, experiment);
+    place.join();
+    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
+                                  0.0F);
+    place.shared_statistics().start(statistics);
+    const std::array mean{10.0F, 20.0F, 30.0F, 40.0F};
+    measure(place, mean.at(static_cast<std::size_t>(world.rank())), 10, 1, statistics);
+
+    place.average_statistics(statistics);
+
+    EXPECT_NEAR(statistics.front(), 0.1 * (world.rank() % 2 == 0 ? 20 : 30), 1e-5);
+  });
+}
+
 // After two measurements a fourth of the initial values is left, and not 81 of 100.
 TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
   constexpr float momentum = 0.5F;
@@ -399,10 +450,15 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
   Experiment experiment = experiment_of("synchronous");
   experiment.train.max_steps = 1;
   const Model model = make_model("lenet5");
-  for (const Experiment::Grid& grid :
-       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+  for (const Experiment::Grid& grid : {Experiment::Grid{.channel = 2},
+                                       {.filter = 2},
+                                       {.height = 2},
+                                       {.width = 2},
+                                       {.filter = 2, .height = 2}}) {
     const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
     for (const Types& type : types()) {
+      const bool tiles = grid.filter * grid.height == 4;
+      if (tiles && type.activations == tensor::DataType::bf16) continue;
       std::uint64_t bytes = 0;
       for (const std::uint64_t layer :
            activation_bytes(model, choice.splits, choice.grid, 24, type.activations)) {

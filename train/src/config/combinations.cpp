@@ -172,19 +172,9 @@ void check_cyclic(const Experiment& experiment) {
   }
 }
 
-// [grid] gives one split for all convolutions, which is by channels or by space. What fits a single
-// layer only goes to [grid.layers].
 void check_grid(const Experiment::Grid& grid) {
-  const std::int64_t planes = grid.channel * grid.filter;
-  const std::int64_t space = grid.height * grid.width;
-  if (planes > 1 && space > 1) {
-    refuse_key(
-        "grid",
-        "channel = {}, filter = {} and height = {}, width = {} would split convolutions both ways; "
-        "set one pair to 1, and give single layers another split under [grid.layers]",
-        grid.channel, grid.filter, grid.height, grid.width);
-  }
-  const bool has_numbers = grid.sample > 0 || planes > 1 || space > 1 || !grid.layers.empty();
+  const std::int64_t parts = grid.channel * grid.filter * grid.height * grid.width;
+  const bool has_numbers = grid.sample > 0 || parts > 1 || !grid.layers.empty();
   if (grid.plan == "auto" && has_numbers) {
     refuse_key("grid.plan",
                "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "

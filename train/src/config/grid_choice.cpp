@@ -25,7 +25,7 @@ namespace rondo::train {
 namespace {
 
 constexpr const char* forms =
-    "write sample, replica, \"height=A width=B\" or \"channel=A filter=B\"";
+    "write sample, replica, \"height=A width=B\", \"channel=C filter=D\" or all four parts";
 
 // One word of a split, as in "height=2".
 struct Part {
@@ -68,6 +68,16 @@ Part part_of(std::string_view word) {
   throw std::invalid_argument(fmt::format("unknown part '{}'; {}", name, suggest(name, names)));
 }
 
+// By channel, in space, or both where both are cut.
+LayerSplit split_into(int h, int w, ChannelGrid channels) {
+  if (h * w == 1) return {.kind = SplitKind::channel, .channels = channels};
+  const bool both = channels.ranks() > 1;
+  return {.kind = both ? SplitKind::space_and_channel : SplitKind::space,
+          .h = h,
+          .w = w,
+          .channels = channels};
+}
+
 // Puts the words of a split together, in any order.
 class Reader {
  public:
@@ -80,16 +90,13 @@ class Reader {
   }
 
   [[nodiscard]] LayerSplit split() const {
-    const bool space = height_ != 0 || width_ != 0;
-    if (space && (channel_ != 0 || filter_ != 0)) {
-      throw std::invalid_argument("splits images and channels at once; choose one");
-    }
     const auto one_if_unsaid = [](int count) { return count == 0 ? 1 : count; };
-    if (space) {
-      return {.kind = SplitKind::space, .h = one_if_unsaid(height_), .w = one_if_unsaid(width_)};
-    }
-    return {.kind = SplitKind::channel,
-            .channels = {one_if_unsaid(channel_), one_if_unsaid(filter_)}};
+    const LayerSplit split = split_into(one_if_unsaid(height_), one_if_unsaid(width_),
+                                        {one_if_unsaid(channel_), one_if_unsaid(filter_)});
+    if (split.ranks() > 1) return split;
+    // One part: by what it was said to be.
+    const bool space = height_ != 0 || width_ != 0;
+    return {.kind = space ? SplitKind::space : SplitKind::channel};
   }
 
  private:
@@ -118,6 +125,22 @@ LayerSplit read_split(std::string_view text) {
   return reader.split();
 }
 
+namespace {
+
+std::string text_of_parts(const LayerSplit& split) {
+  const std::pair<const char*, int> parts[] = {{"height", split.h},
+                                               {"width", split.w},
+                                               {"channel", split.channels.channels},
+                                               {"filter", split.channels.filters}};
+  std::string text;
+  for (const auto& [name, count] : parts) {
+    if (count > 1) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, count);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string to_text(const LayerSplit& split) {
   switch (split.kind) {
     case SplitKind::replica:
@@ -126,6 +149,8 @@ std::string to_text(const LayerSplit& split) {
       return fmt::format("height={} width={}", split.h, split.w);
     case SplitKind::channel:
       return fmt::format("channel={} filter={}", split.channels.channels, split.channels.filters);
+    case SplitKind::space_and_channel:
+      return text_of_parts(split);
     default:
       return "sample";
   }
@@ -169,10 +194,6 @@ ProcessGrid grid_of(const Experiment::Grid& config, int ranks, std::int64_t glob
   return {.pr = static_cast<int>(pr), .pc = static_cast<int>(pc)};
 }
 
-int parts_of(const LayerSplit& split) {
-  return split.kind == SplitKind::space ? split.h * split.w : split.channels.ranks();
-}
-
 /// Why one dimension cannot be cut so; empty if it can.
 std::string too_few(std::string_view what, std::int64_t extent, std::int64_t parts) {
   if (extent >= parts) return {};
@@ -184,20 +205,22 @@ std::string first_of(std::initializer_list<std::string> reasons) {
   return found == reasons.end() ? std::string() : *found;
 }
 
-/// Why the layer cannot be split so; empty if it can.
-std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tensor::Shape& x,
-                     const tensor::Shape& y) {
-  const int p = parts_of(split);
-  if (split.kind == SplitKind::space) {
-    if (!is_convolution(layer)) return "a fully connected layer has no rows and columns";
-    const Window window = layer.kind->windows().value_or(Windows{}).h;
-    // A window could then lie in the padding alone, and read no input at all.
-    if (window.before >= window.kernel) return "its padding is not less than its kernel";
-    return first_of(
-        {too_few("rows of input", x.h, split.h), too_few("rows of output", y.h, split.h),
-         too_few("columns of input", x.w, split.w), too_few("columns of output", y.w, split.w)});
-  }
-  if (split.kind != SplitKind::channel) return {};
+/// Why the layer's images cannot be cut so; empty if they can.
+std::string obstacle_in_space(const LayerSpec& layer, const LayerSplit& split,
+                              const tensor::Shape& x, const tensor::Shape& y) {
+  if (!is_convolution(layer)) return "a fully connected layer has no rows and columns";
+  const Window window = layer.kind->windows().value_or(Windows{}).h;
+  // A window could then lie in the padding alone, and read no input at all.
+  if (window.before >= window.kernel) return "its padding is not less than its kernel";
+  return first_of({too_few("rows of input", x.h, split.h), too_few("rows of output", y.h, split.h),
+                   too_few("columns of input", x.w, split.w),
+                   too_few("columns of output", y.w, split.w)});
+}
+
+/// Why its channels, filters or outputs cannot be cut so.
+std::string obstacle_by_channel(const LayerSpec& layer, const LayerSplit& split,
+                                const tensor::Shape& x, const tensor::Shape& y) {
+  const int p = split.channels.ranks();
   // Groups tie a filter to some of the channels, and a cut elsewhere would cut through them.
   if (layer.kind->traits().whole_channels) return "a convolution in groups has no such split";
   if (is_convolution(layer)) {
@@ -208,6 +231,15 @@ std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tens
                        p);
   }
   return too_few("outputs", y.c, p);
+}
+
+/// Why the layer cannot be split so; empty if it can.
+std::string obstacle(const LayerSpec& layer, const LayerSplit& split, const tensor::Shape& x,
+                     const tensor::Shape& y) {
+  std::string reason;
+  if (cuts_space(split.kind)) reason = obstacle_in_space(layer, split, x, y);
+  if (!reason.empty() || !cuts_channels(split.kind)) return reason;
+  return obstacle_by_channel(layer, split, x, y);
 }
 
 /// The splits of one model's layers.
@@ -253,25 +285,20 @@ class Chooser {
     // Fully connected layers have most of the weights and no rows: their outputs are divided over
     // all ranks of the replica, whichever way convolutions are split.
     if (!is_convolution(layer)) return {.kind = SplitKind::channel, .channels = {1, pr_}};
-    if (config_.height * config_.width > 1) {
-      return {.kind = SplitKind::space,
-              .h = static_cast<int>(config_.height),
-              .w = static_cast<int>(config_.width)};
-    }
-    return {.kind = SplitKind::channel,
-            .channels = {static_cast<int>(config_.channel), static_cast<int>(config_.filter)}};
+    return split_into(static_cast<int>(config_.height), static_cast<int>(config_.width),
+                      {static_cast<int>(config_.channel), static_cast<int>(config_.filter)});
   }
 
   [[nodiscard]] LayerSplit named(std::size_t index, const std::string& pattern,
                                  const std::string& text) const {
     const LayerSplit split = read_split(text);
     if (split.kind == SplitKind::sample || split.kind == SplitKind::replica) return split;
-    if (parts_of(split) == 1) return {.kind = SplitKind::replica};
+    if (split.ranks() == 1) return {.kind = SplitKind::replica};
     std::string reason = obstacle_of(index, split);
-    if (parts_of(split) != pr_) {
+    if (split.ranks() != pr_) {
       reason =
           fmt::format("makes {} parts, and a replica has {} (channel * filter * height * width)",
-                      parts_of(split), pr_ == 1 ? "1 rank" : fmt::format("{} ranks", pr_));
+                      split.ranks(), pr_ == 1 ? "1 rank" : fmt::format("{} ranks", pr_));
     }
     if (reason.empty()) return split;
     refuse_key("grid.layers", "\"{}\" = \"{}\": layer {}: {}", pattern, text,

@@ -14,8 +14,8 @@ namespace rondo::train {
 // The most parts into which one dimension can be cut.
 inline constexpr int largest_part_count = 4096;
 
-// "sample", "replica", "height=A width=B" or "channel=A filter=B", where either part may be left
-// out. Throws std::invalid_argument that says what is wrong with `text`.
+// "sample", "replica", or "height=A width=B channel=C filter=D", where parts of 1 may be left out.
+// Throws std::invalid_argument that says what is wrong with `text`.
 [[nodiscard]] LayerSplit read_split(std::string_view text);
 
 // The same as what a configuration says.
@@ -44,13 +44,14 @@ struct GridChoice {
 /// [grid]:
 ///
 /// - one rank in a replica: `sample`
-/// - a convolution: `channel` or `space`, whichever has parts
+/// - a convolution: `channel` or `space`, whichever has parts, or `space_and_channel` if both have
 /// - a fully connected layer: `channel` with all ranks of the replica along its outputs
 /// - a layer that cannot be split so: `sample`
 ///
 /// A `channel` split needs a channel and a filter for every rank of the replica, or an output of a
 /// fully connected layer; a `space` split needs a row and a column of input and output for every
-/// part, and less padding than a kernel.
+/// part, and less padding than a kernel. `space_and_channel` needs a channel and a filter for every
+/// rank of a tile, and the latter.
 ///
 /// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
 /// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or

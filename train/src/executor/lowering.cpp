@@ -107,26 +107,26 @@ class Lowerer {
   }
 
   void check(const LayerSpec& layer, const LayerSplit& split) const {
-    if (split.kind == SplitKind::space) {
-      if (is_fully_connected(layer)) {
-        refuse(layer, "a fully connected layer cannot be split in space");
-      }
-      if (split.h * split.w != grid_.pr) refuse_parts(layer, split.h, split.w);
+    if (cuts_space(split.kind) && is_fully_connected(layer)) {
+      refuse(layer, "a fully connected layer cannot be split in space");
     }
-    if (split.kind == SplitKind::channel && layer.kind->traits().whole_channels) {
+    if (cuts_channels(split.kind) && layer.kind->traits().whole_channels) {
       refuse(layer,
              "a convolution in groups cannot be split by channel; split it by sample, by "
              "rows and columns, or not at all");
     }
-    if (split.kind == SplitKind::channel && split.channels.ranks() != grid_.pr) {
-      refuse_parts(layer, split.channels.channels, split.channels.filters);
-    }
+    const bool cuts = cuts_space(split.kind) || cuts_channels(split.kind);
+    if (!cuts || split.ranks() == grid_.pr) return;
+    refuse(layer, "a split in " + factors_of(split) + " parts does not give each of " +
+                      std::to_string(grid_.pr) + " ranks of a replica one");
   }
 
-  [[noreturn]] void refuse_parts(const LayerSpec& layer, int a, int b) const {
-    refuse(layer, "a split in " + std::to_string(a) + " x " + std::to_string(b) +
-                      " parts does not give each of " + std::to_string(grid_.pr) +
-                      " ranks of a replica one");
+  static std::string factors_of(const LayerSplit& split) {
+    const std::string space = std::to_string(split.h) + " x " + std::to_string(split.w);
+    const std::string channels =
+        std::to_string(split.channels.channels) + " x " + std::to_string(split.channels.filters);
+    if (split.kind == SplitKind::space_and_channel) return space + " x " + channels;
+    return split.kind == SplitKind::space ? space : channels;
   }
 
   const Model& model_;
@@ -231,23 +231,23 @@ ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& spl
   return layout_of(model, lower(model, splits, ranks, 1), rank);
 }
 
-// The ranks of a replica hold other samples or pixels where the layer's input is cut along them.
-// Where channels are cut, each rank holds other parameters; where nothing is cut, all compute the
-// same.
-std::vector<bool> adds_up_in_replica(const Model& model, const std::vector<LayerSplit>& splits,
-                                     int ranks) {
+// The ranks of a replica hold other samples or pixels where the layer's input is cut along them,
+// and other parameters where channels are cut; where nothing is cut, all compute the same. Blocks
+// of channels are dealt out to positions one after another, in each tile alike.
+std::vector<int> slices_in_replica(const Model& model, const std::vector<LayerSplit>& splits,
+                                   int ranks) {
   const Lowering lowering = lower(model, splits, ranks, 1);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
-  std::vector<bool> adds_up;
+  std::vector<int> slices;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const auto layer = lowering.graph.nodes[node].layer;
     // Blocks are in the order of the layers that learn, which lowering keeps.
-    if (!layer || adds_up.size() == blocks.size()) continue;
-    if (model.layers[*layer].name != blocks[adds_up.size()].name) continue;
+    if (!layer || slices.size() == blocks.size()) continue;
+    if (model.layers[*layer].name != blocks[slices.size()].name) continue;
     const Parts& parts = lowering.layouts[node].x.parts();
-    adds_up.push_back(parts.n * parts.h * parts.w > 1);
+    slices.push_back(parts.n * parts.h * parts.w > 1 ? parts.c : ranks);
   }
-  return adds_up;
+  return slices;
 }
 
 // A change of layout belongs to the layer that asks for it: the next layer in the order of the
@@ -287,13 +287,13 @@ std::vector<std::uint64_t> activation_bytes(const Model& model,
 std::vector<std::uint64_t> gradient_elements(const Model& model,
                                              const std::vector<LayerSplit>& splits,
                                              ProcessGrid grid) {
-  const std::vector<bool> adds_up = adds_up_in_replica(model, splits, grid.pr);
-  std::vector<std::uint64_t> elements(adds_up.size());
+  const std::vector<int> slices = slices_in_replica(model, splits, grid.pr);
+  std::vector<std::uint64_t> elements(slices.size());
   for (int position = 0; position < grid.pr; ++position) {
     const ParameterLayout held = layout_of(model, splits, grid.pr, position);
     for (std::size_t i = 0; i < elements.size(); ++i) {
-      if (adds_up[i] && position > 0) continue;  // one slice, of all ranks
-      const int holders = adds_up[i] ? grid.ranks() : grid.pc;
+      if (position >= slices[i]) continue;  // a slice that an earlier position holds, too
+      const int holders = grid.ranks() / slices[i];
       elements[i] += 2 * static_cast<std::uint64_t>(holders - 1) * held.blocks[i].size;
     }
   }

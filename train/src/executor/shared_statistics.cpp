@@ -44,7 +44,8 @@ SharedStatistics::SharedStatistics(const Model& model, const GridChoice& choice,
                        .kept = 1.0F - layer.kind->traits().momentum,
                        .has_pixels = !x.box_of(position).empty(),
                        .parts = parts.n,
-                       .part = x.block_of(position) / (parts.h * parts.w * parts.c)});
+                       .part = x.block_of(position) / (parts.h * parts.w * parts.c),
+                       .slices = parts.c});
   }
 }
 
@@ -61,14 +62,30 @@ void SharedStatistics::count(std::int64_t images, std::span<float> statistics) c
   }
 }
 
+std::set<int> SharedStatistics::slices() const {
+  std::set<int> all;
+  for (const Layer& layer : layers_) all.insert(layer.slices);
+  return all;
+}
+
+std::vector<float> SharedStatistics::left(int slices, std::span<const float> statistics) const {
+  std::vector<float> left;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].slices == slices) left.push_back(statistics[layout_size_ + i]);
+  }
+  return left;
+}
+
 // Of every layer how much it is, then the values.
-std::vector<double> SharedStatistics::measured(std::span<const float> statistics) const {
+std::vector<double> SharedStatistics::measured(int slices,
+                                               std::span<const float> statistics) const {
   std::vector<double> measured;
   auto next = statistics.subspan(layout_size_).begin();
   for (const Layer& layer : layers_) {
     // `left` is the share of the initial value that is still in the running one: (1 - momentum) to
     // the power of the batches seen. What was measured is the value without that share.
     const double left = *next++;
+    if (layer.slices != slices) continue;
     measured.push_back(1.0 - left);
     for (const Parameter& statistic : layer.statistics) {
       const double initial = left * initial_value(statistic);
@@ -80,11 +97,14 @@ std::vector<double> SharedStatistics::measured(std::span<const float> statistics
   return measured;
 }
 
-void SharedStatistics::put_back(std::span<const double> sums, std::span<const float> least,
-                                std::span<float> statistics) const {
+void SharedStatistics::put_back(int slices, std::span<const double> sums,
+                                std::span<const float> least, std::span<float> statistics) const {
   auto next = sums.begin();
   auto next_left = least.begin();
-  for (const Layer& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    if (layer.slices != slices) continue;
+    statistics[layout_size_ + i] = *next_left;
     const double left = *next_left++;
     const double weight = *next++;
     for (const Parameter& statistic : layer.statistics) {
@@ -97,28 +117,39 @@ void SharedStatistics::put_back(std::span<const double> sums, std::span<const fl
   }
 }
 
-void SharedStatistics::average(transport::Communicator& replica,
+void SharedStatistics::average(transport::Communicator& ranks, int slices,
                                std::span<float> statistics) const {
-  std::vector<double> sums = measured(statistics);
-  replica.allreduce(std::span(sums)).wait();
-  const std::span<float> least = statistics.subspan(layout_size_);
-  replica.allreduce(least, transport::ReduceOp::min).wait();
-  put_back(sums, least, statistics);
+  std::vector<double> sums = measured(slices, statistics);
+  ranks.allreduce(std::span(sums)).wait();
+  std::vector<float> least = left(slices, statistics);
+  ranks.allreduce(std::span(least), transport::ReduceOp::min).wait();
+  put_back(slices, sums, least, statistics);
+}
+
+// As average() above, of each slice in turn: its ranks are those of equal positions modulo their
+// number.
+void SharedStatistics::average(std::span<const SharedStatistics> ranks,
+                               std::span<std::vector<float>> statistics) {
+  for (const int slices : ranks.front().slices()) {
+    for (int first = 0; first < slices; ++first) average(ranks, statistics, slices, first);
+  }
 }
 
 void SharedStatistics::average(std::span<const SharedStatistics> ranks,
-                               std::span<std::vector<float>> statistics) {
-  std::vector<double> sums(ranks.front().measured(statistics.front()).size());
-  std::vector<float> least(ranks.front().size(), 1.0F);
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const std::vector<double> own = ranks[rank].measured(statistics[rank]);
+                               std::span<std::vector<float>> statistics, int slices, int slice) {
+  const auto first = static_cast<std::size_t>(slice);
+  const auto step = static_cast<std::size_t>(slices);
+  std::vector<double> sums = ranks[first].measured(slices, statistics[first]);
+  std::vector<float> least = ranks[first].left(slices, statistics[first]);
+  for (std::size_t rank = first + step; rank < ranks.size(); rank += step) {
+    const std::vector<double> own = ranks[rank].measured(slices, statistics[rank]);
     std::ranges::transform(sums, own, sums.begin(), std::plus<>());
-    const auto left = std::span<const float>(statistics[rank]).subspan(ranks[rank].layout_size_);
+    const std::vector<float> left = ranks[rank].left(slices, statistics[rank]);
     std::ranges::transform(least, left, least.begin(),
                            [](float a, float b) { return std::min(a, b); });
   }
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    ranks[rank].put_back(sums, least, statistics[rank]);
+  for (std::size_t rank = first; rank < ranks.size(); rank += step) {
+    ranks[rank].put_back(slices, sums, least, statistics[rank]);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -37,9 +38,14 @@ class SharedStatistics {
   // This rank has trained its part of `images` images of its replica.
   void count(std::int64_t images, std::span<float> statistics) const;
 
-  // Takes means over the ranks of a replica, of what they have measured; of the initial values
-  // there remains what the rank has that has measured most. Collective.
-  void average(transport::Communicator& replica, std::span<float> statistics) const;
+  // As slices_in_replica(), of all these layers: 1 where all ranks of a replica measure the same
+  // channels.
+  [[nodiscard]] std::set<int> slices() const;
+
+  // Takes means over the ranks of a replica that measure the same channels, of what they have
+  // measured; of the initial values there remains what the rank has that has measured most. For
+  // layers with so many slices; `ranks` are those of this rank's slice. Collective.
+  void average(transport::Communicator& ranks, int slices, std::span<float> statistics) const;
 
   // The same where one process has what all ranks of a replica hold: `ranks` and `statistics` are
   // by position.
@@ -53,11 +59,19 @@ class SharedStatistics {
     bool has_pixels = false;  //< of the images of its part
     int parts = 1;            //< in which a batch is cut
     int part = 0;
+    int slices = 1;  //< in which its channels are cut
   };
 
-  [[nodiscard]] std::vector<double> measured(std::span<const float> statistics) const;
+  // Of one slice.
+  static void average(std::span<const SharedStatistics> ranks,
+                      std::span<std::vector<float>> statistics, int slices, int slice);
+
+  // Of the layers with so many slices, one after another: how much of the initial values is left,
+  // and what was measured.
+  [[nodiscard]] std::vector<float> left(int slices, std::span<const float> statistics) const;
+  [[nodiscard]] std::vector<double> measured(int slices, std::span<const float> statistics) const;
   // `sums` of what all have measured; of the initial values there remains `least`.
-  void put_back(std::span<const double> sums, std::span<const float> least,
+  void put_back(int slices, std::span<const double> sums, std::span<const float> least,
                 std::span<float> statistics) const;
 
   std::vector<Layer> layers_;

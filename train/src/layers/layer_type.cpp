@@ -147,20 +147,21 @@ void check_windows(const Windows& windows, const tensor::Shape& input) {
 ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
                            const ValueLayout& now) {
   if (!has_weights(layer)) {
-    const bool cut = layer.kind->traits().joins_channels && now.kind == SplitKind::channel;
+    const bool cut = layer.kind->traits().joins_channels && cuts_channels(now.kind);
     return cut ? ValueLayout{.kind = SplitKind::replica} : now;
   }
-  if (split.kind != SplitKind::channel) return {.kind = split.kind, .h = split.h, .w = split.w};
+  const ValueLayout in_order = {.kind = split.kind, .h = split.h, .w = split.w};
+  if (!cuts_channels(split.kind)) return in_order;
   if (is_fully_connected(layer)) return {.kind = SplitKind::replica};
-  return now.kind == SplitKind::channel ? now : ValueLayout{.kind = SplitKind::channel};
+  return cut_alike(now, in_order) ? now : in_order;
 }
 
 // Means of whole images are sums over all ranks that share them: every one of them has the result.
 ValueLayout layout_written_by(const LayerSpec& layer, const LayerSplit& split,
                               const ValueLayout& x) {
-  const bool in_space = x.kind == SplitKind::space;
+  const bool in_space = cuts_space(x.kind);
   if (layer.kind->traits().averages_images && in_space) return {.kind = SplitKind::replica};
-  const bool by_channel = split.kind == SplitKind::channel && is_convolution(layer);
+  const bool by_channel = cuts_channels(split.kind) && is_convolution(layer);
   return by_channel ? turned(x, split.channels) : x;
 }
 

@@ -152,9 +152,10 @@ class GlobalAverageInSpace final : public OneForwardKernel {
  public:
   GlobalAverageInSpace(const KernelContext& context, const NodeLayout& layout)
       : own_(layout.x.box_of(context.communicators.rank())),
+        channels_(layout.x.extents().c),
         pixels_(static_cast<float>(layout.x.extents().h * layout.x.extents().w)),
         counts_(layout.x.holder_index(context.communicators.rank()) == 0),
-        sums_(static_cast<std::size_t>(own_.n.size() * own_.c.size()), context.memory),
+        sums_(static_cast<std::size_t>(own_.n.size() * channels_), context.memory),
         // The plan refers to the buffer and is started in every step, so that a step allocates
         // nothing.
         meet_(context.communicators.replica().plan_allreduce(std::span<float>(sums_))) {}
@@ -171,7 +172,9 @@ class GlobalAverageInSpace final : public OneForwardKernel {
  private:
   template <typename T>
   void spread(const T* dy, T* dx) const {
+    if (own_.empty()) return;
     const std::int64_t channels = own_.c.size();
+    dy += own_.c.first;
     for (std::int64_t n = 0; n < own_.n.size(); ++n) {
       for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
         for (std::int64_t c = 0; c < channels; ++c) {
@@ -179,20 +182,21 @@ class GlobalAverageInSpace final : public OneForwardKernel {
         }
         dx += channels;
       }
-      dy += channels;
+      dy += channels_;
     }
   }
 
   template <typename T>
   void add_pixels(const T* x) {
+    if (own_.empty()) return;
     const std::int64_t channels = own_.c.size();
-    float* sums = sums_.data();
+    float* sums = sums_.data() + own_.c.first;
     for (std::int64_t n = 0; n < own_.n.size(); ++n) {
       for (std::int64_t pixel = 0; pixel < own_.h.size() * own_.w.size(); ++pixel) {
         for (std::int64_t c = 0; c < channels; ++c) sums[c] += tensor::to_float(x[c]);
         x += channels;
       }
-      sums += channels;
+      sums += channels_;
     }
   }
 
@@ -206,10 +210,11 @@ class GlobalAverageInSpace final : public OneForwardKernel {
     });
   }
 
-  Box own_;  ///< of x
+  Box own_;                ///< of x
+  std::int64_t channels_;  ///< of which the rank may have some
   float pixels_;
   bool counts_;                   ///< its pixels: one of the ranks that hold them does
-  std::pmr::vector<float> sums_;  ///< of own pixels, then of all: [n, c]
+  std::pmr::vector<float> sums_;  ///< of own pixels, then of all: [n, all channels]
   transport::Plan meet_;
 };
 
@@ -325,7 +330,9 @@ class GlobalAverage final : public LayerType {
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
     const Box x = kernel.layout.x.box_of(kernel.rank);
-    if (kernel.layout.in_space()) return {.own = float_bytes(x.n.size() * x.c.size())};
+    if (kernel.layout.in_space()) {
+      return {.own = float_bytes(x.n.size() * kernel.layout.x.extents().c)};
+    }
     tensor::PoolingSpec spec = spec_of(GlobalAveragePoolingLayer(), x.shape());
     spec.type = kernel.type;
     return kernel.kernels.of(spec);
@@ -375,11 +382,11 @@ std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& co
 
   const Box x = layout.x.box_of(rank);
   // All ranks of the replica hold the same means of its samples.
-  const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = x.c};
-  if (parts.c > 1 || parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
+  const Box means = {.n = x.n, .h = {0, 1}, .w = {0, 1}, .c = whole(layout.x.extents()).c};
+  if (parts.n != context.communicators.grid().pc || layout.y.box_of(rank) != means) {
     throw std::invalid_argument(
-        "a global average of images split in space needs all channels of its replica's samples "
-        "on every rank; bring its input into another layout first");
+        "a global average of images split in space leaves all means of its replica's samples "
+        "on every rank; its output must lie so");
   }
 
   return std::make_unique<GlobalAverageInSpace>(context, layout);

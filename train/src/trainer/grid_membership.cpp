@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,7 +30,7 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
     : world_(world),
       choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
-      adds_up_(adds_up_in_replica(model, choice_.splits, choice_.grid.pr)),
+      slices_(slices_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {
   count_held(model);
   count_once(model);
@@ -98,6 +100,17 @@ void GridMembership::join() {
   // A communicator of the kernels' own: their operations would else have to be posted in the same
   // order as those of the update scheme.
   kernels_across_.emplace(all.split(position(), replica()));
+  // All ranks go through the same numbers in the same order.
+  for (const int slices : std::set<int>(slices_.begin(), slices_.end())) {
+    if (slices == 1 || slices == choice_.grid.pr) continue;
+    const int own = position() % slices;
+    transport::Communicator inner = all.split(replica() * slices + own, position());
+    sharing_.emplace(slices, Sharing{std::move(inner), all.split(own, world_.rank())});
+  }
+}
+
+transport::Communicator& GridMembership::inner_of(int slices) {
+  return slices == 1 ? own_replica() : sharing_.at(slices).inner;
 }
 
 GridPart GridMembership::part(std::pmr::memory_resource* memory) {
@@ -111,9 +124,10 @@ GridPart GridMembership::part(std::pmr::memory_resource* memory) {
 sync::Groups GridMembership::groups_of(std::size_t block) {
   transport::Communicator& all = world_.communicator();
   if (choice_.grid.pr == 1) return {nullptr, &all, &all};
-  // Gradients of such a block are sums over the ranks of the replica, too.
-  if (adds_up_[block]) return {&own_replica(), &replicas(), &all};
-  return {nullptr, &replicas(), &replicas()};
+  const int slices = slices_[block];
+  if (slices == choice_.grid.pr) return {nullptr, &replicas(), &replicas()};
+  // Gradients of such a block are sums over ranks of the replica, too.
+  return {&inner_of(slices), &replicas(), slices == 1 ? &all : &sharing_.at(slices).slice};
 }
 
 sync::Slices GridMembership::slices() {
@@ -128,7 +142,9 @@ transport::Communicator& GridMembership::replicas() {
 transport::Communicator& GridMembership::own_replica() { return *own_replica_; }
 
 void GridMembership::average_statistics(std::span<float> statistics) {
-  if (shared_statistics_.size() > 0) shared_statistics_.average(own_replica(), statistics);
+  for (const int slices : shared_statistics_.slices()) {
+    shared_statistics_.average(inner_of(slices), slices, statistics);
+  }
 }
 
 namespace {

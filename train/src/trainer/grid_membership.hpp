@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory_resource>
 #include <optional>
 #include <span>
@@ -69,16 +70,26 @@ class GridMembership {
   void average_statistics(std::span<float> statistics);
 
  private:
+  // The ranks that hold the same slices of parameter blocks, where those are neither one nor as
+  // many as a replica has ranks.
+  struct Sharing {
+    transport::Communicator inner;  // within the replica
+    transport::Communicator slice;  // in all replicas
+  };
+
+  // Of this rank, where ranks whose positions are equal modulo `slices` hold the same.
+  [[nodiscard]] transport::Communicator& inner_of(int slices);
   void count_held(const Model& model);
   void count_once(const Model& model);
 
   transport::World& world_;
   GridChoice choice_;
   ParameterLayout layout_;
-  std::vector<bool> adds_up_;  // by parameter block
+  std::vector<int> slices_;  // by parameter block
   SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
   std::uint64_t held_by_all_ = 0;
+  std::map<int, Sharing> sharing_;  // by the number of slices
   std::optional<transport::Communicator> own_replica_;
   std::optional<transport::Communicator> across_;
   std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another

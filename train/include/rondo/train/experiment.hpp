@@ -169,7 +169,7 @@ struct Experiment {
                                       ///< by these keys, which the planner has chosen
     std::string batch_norm = "rank";  ///< who shares statistics: rank, replica, all
     /// Of layers whose name matches, by the first pattern that does (* any characters, ? any one):
-    /// "sample", "replica", "height=A width=B" or "channel=A filter=B".
+    /// "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
     TextTable layers = {};
 
     [[nodiscard]] bool operator==(const Grid&) const = default;

@@ -34,10 +34,11 @@ struct GridPart {
                                                         const std::vector<LayerSplit>& splits,
                                                         int ranks, int rank);
 
-/// For every parameter block: do the ranks of a replica hold the same parameters, and gradients
-/// that are sums over samples or pixels of their own, so that they add up over the replica?
-/// Otherwise each holds other parameters, or the same gradients as the others.
-[[nodiscard]] RONDO_TRAIN_API std::vector<bool> adds_up_in_replica(
+/// For every parameter block a number of slices. Ranks of a replica whose positions are equal
+/// modulo that number hold the same parameters, and gradients that are sums over samples or pixels
+/// of their own, so that they add up over these ranks: over all of the replica if it is 1. If it is
+/// `ranks`, nothing adds up: each rank holds other parameters, or the same gradients as the others.
+[[nodiscard]] RONDO_TRAIN_API std::vector<int> slices_in_replica(
     const Model& model, const std::vector<LayerSplit>& splits, int ranks);
 
 }  // namespace rondo::train
