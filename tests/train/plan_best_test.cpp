@@ -173,6 +173,29 @@ TEST(PlanBestTest, CountsHalos) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
 }
 
+// Of one sample, x has 1.4 times as many elements as the weights. Halves of the image, in each of
+// which two ranks split the filters, gather half of x, and each half of the weights is added up by
+// two ranks. Filters alone gather three quarters of x; images alone add up all weights.
+TEST(PlanBestTest, SplitsAConvolutionInSpaceAndByChannelWhereThatIsLess) {
+  const Model model = {
+      .name = "one",
+      .input = {1, 32, 32, 80},
+      .classes = 80,
+      .layers = {{"conv", convolution(80), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
+
+  const BestPlan plan = on_grid(best_plans(model, job(4, 1), FlopRate(1e3)), 4);
+
+  const BestLayer& layer = plan.layers[0];
+  ASSERT_EQ(layer.split.kind, SplitKind::space_and_channel);
+  EXPECT_EQ(layer.split.channels, (ChannelGrid{.channels = 1, .filters = 2}));
+  const double halo = alpha + beta * 32 * 80;
+  const double gathered = alpha + beta * (32 * 32 * 80 / 2) / 2;
+  const double mean = 2 * (3 * alpha + beta * 80 * 3 / 4);
+  const double weights = 2 * (alpha + beta * (9 * 80 * 80 / 2) / 2);
+  EXPECT_NEAR(layer.exchange_seconds, halo + gathered + mean, rounding * gathered);
+  EXPECT_NEAR(layer.reduction_seconds, weights, rounding * weights);
+}
+
 TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
   const Model model = two_convolutions(8, 8, 16);
   PlanOptions options = job(2, 1);

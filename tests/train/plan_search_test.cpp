@@ -161,12 +161,14 @@ class BruteForce {
   }
 
   [[nodiscard]] bool follows(std::size_t layer, const LayerOption& option, ValueId x) const {
-    const bool in_order = layout(option.x).kind != SplitKind::channel || layout(option.x).turn == 1;
+    const bool in_order = layout(option.x).turn == 1;
     if (x == 0) return in_order;
-    if (!layer_of(job_, layer).has_split()) return option.x == layout_[x];
-    const bool both = layout(option.x).kind == SplitKind::channel &&
-                      layout(layout_[x]).kind == SplitKind::channel;
-    return both ? option.x == layout_[x] : in_order;
+    if (!layer_of(job_, layer).has_split()) {
+      const ValueLayout wanted = layout_read_by(job_.model.layers[layer], {}, layout(layout_[x]));
+      return layout(option.x) == wanted;
+    }
+    const bool alike = cut_alike(layout(option.x), layout(layout_[x]));
+    return alike ? option.x == layout_[x] : in_order;
   }
 
   // Once for all that want it so. The model's input is made, not moved.
@@ -350,6 +352,29 @@ TEST(PlanSearchTest, SplitsNoImagesThatAreOverpadded) {
   EXPECT_FALSE(is_split_in_space(3));
 }
 
+TEST(PlanSearchTest, ConsidersTilesOfRowsInFewParts) {
+  const Model model = chain();
+  const auto tiles_of = [&](int ranks, tensor::DataType type) {
+    PlanOptions options = job(ranks, 8);
+    options.type = type;
+    const GridJob search{model, options, {.pr = ranks}, shapes_of(model, options.batch)};
+    std::set<std::string> tiles;
+    for (const LayerOption& option :
+         options_of(search, layer_of(search, 3), possible_layouts(search), FlopRate(1e12))) {
+      if (option.split.kind != SplitKind::space_and_channel) continue;
+      tiles.insert(to_text(option.split));
+    }
+    return tiles;
+  };
+
+  EXPECT_THAT(tiles_of(4, tensor::DataType::f32),
+              ElementsAre("height=2 channel=2", "height=2 filter=2"));
+  EXPECT_THAT(tiles_of(8, tensor::DataType::f32),
+              ElementsAre("height=2 channel=4", "height=2 filter=4"));
+  EXPECT_THAT(tiles_of(3, tensor::DataType::f32), ElementsAre());
+  EXPECT_THAT(tiles_of(4, tensor::DataType::bf16), ElementsAre()) << "there are no kernels";
+}
+
 TEST(PlanSearchTest, FindsTheBestWithinMemory) {
   EXPECT_GT(expect_best_within_memory(chain(), job(4, 2, 1e-3), 1e12), 3);
   EXPECT_GT(expect_best_within_memory(residual(), job(4, 2, 1e-3), 1e12), 3);
@@ -409,6 +434,12 @@ std::vector<Pair> pairs_on(const tensor::Shape& extents, const ProcessGrid& grid
     pairs.push_back({turned({.kind = SplitKind::channel}, {d, e}), once});
     pairs.push_back({turned(turned({.kind = SplitKind::channel}, {d, e}), {d, e}),
                      output_of(once, {d, e}, extents)});
+    const ValueLayout tiles{.kind = SplitKind::space_and_channel, .h = d};
+    const Partition in_order = on_grid(extents, grid, {.h = d, .c = e});
+    pairs.push_back({tiles, in_order});
+    pairs.push_back({turned(tiles, {e, 1}), output_of(in_order, {e, 1}, extents)});
+    if (e % 2 != 0) continue;
+    pairs.push_back({turned(tiles, {2, e / 2}), output_of(in_order, {2, e / 2}, extents)});
   }
   return pairs;
 }
@@ -581,8 +612,7 @@ std::int64_t parameter_elements(const Model& model, const BestPlan& plan) {
   std::int64_t elements = 0;
   for (const ParameterBlock& block : layout_of(model).blocks) {
     const auto layer = std::ranges::find(plan.layers, block.name, &BestLayer::name);
-    const bool is_cut = layer != plan.layers.end() && layer->split.kind == SplitKind::channel;
-    const std::int64_t parts = is_cut ? plan.grid.pr : 1;
+    const std::int64_t parts = layer == plan.layers.end() ? 1 : layer->split.channels.ranks();
     elements += 3 * ((static_cast<std::int64_t>(block.size) + parts - 1) / parts);
   }
   return elements;

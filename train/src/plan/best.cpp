@@ -182,18 +182,14 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
   const GridJob job = job_of(model, options, plan.grid);
   std::vector<LocalWork> work;
   std::size_t next = 0;
-  std::vector<LayerSplit> split(model.layers.size() + 1);  // by value, how it lies
+  std::vector<ValueLayout> lies(model.layers.size() + 1);  // by value
   for (std::size_t i = 0; i < model.layers.size() && !plan.layers.empty(); ++i) {
     const JobLayer layer = layer_of(job, i);
-    split[i + 1] = layer.has_split() ? plan.layers[next++].split : split[model.layers[i].inputs[0]];
-    const bool joins = layer.spec.kind->traits().joins_channels;
-    if (joins && split[i + 1].kind == SplitKind::channel)
-      split[i + 1] = {.kind = SplitKind::replica};
-    work.push_back(local_work(job, layer, split[i + 1]));
-    // Where sums or outputs are gathered, those behind follow that.
-    const bool gathers = layer.averages_images() && split[i + 1].kind == SplitKind::space;
-    const bool connects = layer.is_fully_connected() && split[i + 1].kind == SplitKind::channel;
-    if (gathers || connects) split[i + 1] = {.kind = SplitKind::replica};
+    const LayerSplit own = layer.has_split() ? plan.layers[next++].split : LayerSplit{};
+    const ValueLayout x = layout_read_by(layer.spec, own, lies[layer.spec.inputs[0]]);
+    const LayerSplit split = layer.has_split() ? own : split_like(x);
+    work.push_back(local_work(job, layer, split));
+    lies[i + 1] = layout_written_by(layer.spec, split, x);
   }
   return work;
 }

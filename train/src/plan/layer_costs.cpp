@@ -43,10 +43,10 @@ LocalWork local_work(const GridJob& job, const JobLayer& layer, const LayerSplit
                  .input_gradient = layer.input_gradient};
   const bool by_sample = split.kind == SplitKind::sample;
   work.input.n = largest_part(layer.x.n, by_sample ? job.grid.ranks() : job.grid.pc);
-  if (split.kind == SplitKind::space) keep_part_of_image(layer, split, work.input);
-  if (split.kind != SplitKind::channel) return work;
+  if (cuts_space(split.kind)) keep_part_of_image(layer, split, work.input);
+  if (!cuts_channels(split.kind)) return work;
   const std::optional<LayerKind> part =
-      layer.spec.kind->part_by_channel(split.channels, job.grid.pr, work.input);
+      layer.spec.kind->part_by_channel(split.channels, weight_parts(job, split), work.input);
   if (part) work.kind = *part;
   return work;
 }
@@ -134,20 +134,31 @@ Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns
   return most;
 }
 
+// The channels of x and y whose halo a rank wants: a convolution wants those that it has gathered,
+// a layer that follows its own.
+ChannelGrid parts_with_halo(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (layer.is_convolution()) return split.channels;
+  const int parts = weight_parts(job, split);
+  return {.channels = parts, .filters = parts};
+}
+
 double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
                       const Windows& windows) {
   const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
-  const auto seconds = [&](Sent sent, std::int64_t channels) {
+  const ChannelGrid parts = parts_with_halo(job, layer, split);
+  const std::int64_t channels = largest_part(layer.x.c, parts.channels);
+  const std::int64_t filters = largest_part(layer.y.c, parts.filters);
+  const auto seconds = [&](Sent sent, std::int64_t depth) {
     const auto rows = needs_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
     const auto columns = needs_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
-    Messages halo = halo_of(rows, columns, samples * channels);
+    Messages halo = halo_of(rows, columns, samples * depth);
     halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
     return messages_seconds(halo, job.replica(), job.options);
   };
-  const double forward = seconds(Sent::x, layer.x.c);
+  const double forward = seconds(Sent::x, channels);
   if (!layer.input_gradient) return forward;
   const bool returns = layer.spec.kind->traits().returns_halo;
-  return forward + (returns ? seconds(Sent::dx, layer.x.c) : seconds(Sent::dy, layer.y.c));
+  return forward + (returns ? seconds(Sent::dx, channels) : seconds(Sent::dy, filters));
 }
 
 bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {
@@ -180,12 +191,15 @@ double elements_of(const GridJob& job, const tensor::Shape& value) {
   return static_cast<double>(value.size()) / job.grid.pc;
 }
 
-double by_channel_seconds(const GridJob& job, const JobLayer& layer, ChannelGrid channels) {
+// Of a replica's images, or of one tile of them.
+double by_channel_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  const ChannelGrid channels = split.channels;
+  const double tiles = split.h * split.w;
   // Those that share a block of channels are adjacent, where blocks are in order.
   const ProcessGroup gathering{.size = channels.filters, .stride = 1};
   const ProcessGroup scattering{.size = channels.channels, .stride = channels.filters};
-  const double x = elements_of(job, layer.x) / channels.channels;
-  const double y = elements_of(job, layer.y) / channels.filters;
+  const double x = elements_of(job, layer.x) / tiles / channels.channels;
+  const double y = elements_of(job, layer.y) / tiles / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
   const double gathered = gathering_seconds(job.in_f32(x), gathering, job.options) +
                           gathering_seconds(job.in_f32(y), scattering, job.options);
@@ -208,8 +222,9 @@ namespace {
 // The ranks of a replica whose statistics of batch norm are added up: they have other samples or
 // pixels of the same channels.
 ProcessGroup sharing_in_replica(const GridJob& job, const LayerSplit& split) {
-  const bool differ = split.kind == SplitKind::sample || split.kind == SplitKind::space;
-  return differ && job.options.batch_norm != BatchNormScope::rank ? job.replica() : ProcessGroup{};
+  if (job.options.batch_norm == BatchNormScope::rank) return {};
+  const ProcessGroup all = reduced_over(job, split);
+  return {.size = all.size / job.grid.pc, .stride = all.stride};
 }
 
 // One allreduce after the other: within the replica, then over the replicas.
@@ -223,9 +238,7 @@ double sharing_seconds(const GridJob& job, const LayerSplit& split, double eleme
 // hides them.
 double statistics_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   constexpr double words = 2.0;  // of a double
-  const bool by_channel = split.kind == SplitKind::channel;
-  const double channels =
-      static_cast<double>(layer.y.c) / (by_channel ? static_cast<double>(job.grid.pr) : 1.0);
+  const double channels = static_cast<double>(layer.y.c) / weight_parts(job, split);
   return sharing_seconds(job, split, words * (2 * channels + 1)) +
          sharing_seconds(job, split, words * 2 * channels);
 }
@@ -234,17 +247,19 @@ double statistics_seconds(const GridJob& job, const JobLayer& layer, const Layer
 
 double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (layer.spec.kind->traits().batch_statistics) return statistics_seconds(job, layer, split);
-  if (split.kind == SplitKind::space) return halo_seconds(job, layer, split);
-  if (split.kind != SplitKind::channel) return 0.0;
+  const double halos = cuts_space(split.kind) ? halo_seconds(job, layer, split) : 0.0;
+  if (!cuts_channels(split.kind)) return halos;
   if (layer.is_fully_connected()) return by_output_seconds(job, layer);
-  return layer.is_convolution() ? by_channel_seconds(job, layer, split.channels) : 0.0;
+  return layer.is_convolution() ? halos + by_channel_seconds(job, layer, split) : halos;
 }
 
 // Of the gradients of weights: by all ranks where all hold the same weights and other samples or
-// pixels, over the replicas where the ranks of one hold slices, or the same samples.
+// pixels, over the replicas where the ranks of one hold slices, or the same samples; by the holders
+// of a slice in all tiles of all replicas where both is so.
 ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split) {
-  const bool repeated = split.kind == SplitKind::replica || split.kind == SplitKind::channel;
-  return repeated ? job.across() : job.all();
+  if (split.kind == SplitKind::replica) return job.across();
+  const int slices = weight_parts(job, split);
+  return {.size = job.grid.ranks() / slices, .stride = slices};
 }
 
 double reduced_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
@@ -260,17 +275,19 @@ double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerS
 
 // The two buffers of a convolution by channel.
 std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (split.kind != SplitKind::channel || !layer.is_convolution()) return 0;
+  if (!cuts_channels(split.kind) || !layer.is_convolution()) return 0;
   const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.micro_batches;
   const std::int64_t samples = (layer.x.n + parts - 1) / parts;
+  const std::int64_t tiles = std::int64_t{split.h} * split.w;
+  const auto [channels, filters] = split.channels;
   std::int64_t elements = 0;
-  if (split.channels.filters > 1) elements += samples * layer.x.image() / split.channels.channels;
-  if (split.channels.channels > 1) elements += samples * layer.y.image() / split.channels.filters;
+  if (filters > 1) elements += samples * layer.x.image() / tiles / channels;
+  if (channels > 1) elements += samples * layer.y.image() / tiles / filters;
   return elements;
 }
 
 int weight_parts(const GridJob& job, const LayerSplit& split) {
-  return split.kind == SplitKind::channel ? job.grid.pr : 1;
+  return channel_parts({.kind = split.kind, .h = split.h, .w = split.w}, job.grid);
 }
 
 namespace {
@@ -281,6 +298,16 @@ std::vector<int> divisors_of(int number) {
     if (number % d == 0) divisors.push_back(d);
   }
   return divisors;
+}
+
+// How images are cut into tiles if their channels are cut, too: into as few as the grid has, and
+// between rows, because a halo of rows is dense memory. The search takes about three times as long
+// with this layout, and up to a hundred times with all such ones. There are no bf16 kernels for it.
+std::optional<ValueLayout> layout_of_tiles(const GridJob& job) {
+  const std::vector<int> divisors = divisors_of(job.grid.pr);
+  const bool has_both = divisors.size() > 2;
+  if (!has_both || job.options.type != tensor::DataType::f32) return std::nullopt;
+  return ValueLayout{.kind = SplitKind::space_and_channel, .h = divisors[1]};
 }
 
 // All splits of a convolution or fully connected layer that the grid has.
@@ -299,6 +326,13 @@ std::vector<LayerSplit> splits_of(const GridJob& job, const JobLayer& layer) {
     if (layer.spec.kind->traits().whole_channels) continue;
     splits.push_back({.kind = SplitKind::channel, .channels = {d, pr / d}});
   }
+  if (layer.spec.kind->traits().whole_channels) return splits;
+  if (const std::optional<ValueLayout> tiles = layout_of_tiles(job)) {
+    // Stationary-W would turn the blocks, which makes more layouts.
+    const int parts = channel_parts(*tiles, job.grid);
+    splits.push_back({tiles->kind, tiles->h, tiles->w, {.channels = parts}});
+    splits.push_back({tiles->kind, tiles->h, tiles->w, {.filters = parts}});
+  }
   return splits;
 }
 
@@ -315,10 +349,11 @@ bool is_overpadded(const JobLayer& layer) {
 
 // A layer that follows is cut into as many parts as ranks, whatever remains.
 bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (split.kind == SplitKind::space) return !is_overpadded(layer) && is_thick_enough(layer, split);
-  if (split.kind != SplitKind::channel) return true;
+  const bool in_space = cuts_space(split.kind);
+  if (in_space && (is_overpadded(layer) || !is_thick_enough(layer, split))) return false;
+  if (!cuts_channels(split.kind)) return true;
   if (layer.is_fully_connected()) return are_enough(layer.y.c, job.grid.pr);
-  if (std::min(layer.x.c, layer.y.c) < job.grid.pr) return false;  // some would hold nothing
+  if (std::min(layer.x.c, layer.y.c) < weight_parts(job, split)) return false;  // none for some
   if (!layer.is_convolution()) return true;
   return are_enough(layer.x.c, split.channels.channels) &&
          are_enough(layer.y.c, split.channels.filters);
@@ -399,11 +434,11 @@ std::vector<int> inputs_of(const JobLayer& layer, const LayerSplit& split,
   return inputs;
 }
 
+}  // namespace
+
 LayerSplit split_like(const ValueLayout& layout) {
   return {.kind = layout.kind, .h = layout.h, .w = layout.w};
 }
-
-}  // namespace
 
 std::optional<int> closing_layout(int logits, const std::vector<ValueLayout>& layouts) {
   const SplitKind kind = layouts[static_cast<std::size_t>(logits)].kind;
@@ -422,6 +457,7 @@ std::vector<ValueLayout> possible_layouts(const GridJob& job) {
     const ValueLayout channels = turned({.kind = SplitKind::channel}, {d, job.grid.pr / d});
     if (!number_of(channels, layouts)) layouts.push_back(channels);
   }
+  if (const std::optional<ValueLayout> tiles = layout_of_tiles(job)) layouts.push_back(*tiles);
   return layouts;
 }
 

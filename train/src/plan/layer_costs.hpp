@@ -88,6 +88,9 @@ struct StepTime {
   }
 };
 
+// The split of a layer that follows a value which lies so.
+[[nodiscard]] LayerSplit split_like(const ValueLayout& layout);
+
 // All layouts that a value can have on a grid; a layout's number is its index here.
 [[nodiscard]] std::vector<ValueLayout> possible_layouts(const GridJob& job);
 

@@ -198,7 +198,7 @@ class Search {
   // are made in order.
   [[nodiscard]] bool may_read(std::size_t layer, const LayerOption& option, int x) const {
     const ValueLayout& wanted = layouts_[static_cast<std::size_t>(option.x)];
-    const bool in_order = wanted.kind != SplitKind::channel || wanted.turn == 1;
+    const bool in_order = wanted.turn == 1;
     const bool follows = !layer_of(job_, layer).has_split();
     if (x == as_wanted) {
       const bool has_samples = layouts_.front().kind == SplitKind::sample;
@@ -208,9 +208,7 @@ class Search {
       const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
       return wanted == layout_read_by(job_.model.layers[layer], {}, lies);
     }
-    const bool has_blocks = layouts_[static_cast<std::size_t>(x)].kind == SplitKind::channel;
-    if (wanted.kind == SplitKind::channel && has_blocks) return option.x == x;
-    return in_order;
+    return cut_alike(wanted, layouts_[static_cast<std::size_t>(x)]) ? option.x == x : in_order;
   }
 
   // Reads one more value in a layout. Where it does not lie so, it becomes a second array; the

@@ -29,6 +29,7 @@ namespace rondo::train {
 //     space      h x w = P_r; convolutions
 //     channel    p_C x p_F = P_r for convolutions: P_r x 1 is stationary-X, 1 x P_r stationary-Y;
 //                outputs over P_r for fully connected layers
+//     space_and_channel  t = h x w tiles, t p_C p_F = P_r; convolutions, in fp32
 //
 // Other layers follow the layout of their first input; a second one gets it, too. Where a layer
 // reads another layout than its input has, the value is redistributed, and its gradient back: once
@@ -55,6 +56,8 @@ namespace rondo::train {
 //     Y          c(n |X|, p) + c(n |X|, p) + 2 c(|W|/p, P_c)
 //     W          2 c(n |X|/p_C, p_F) + 2 c(n |Y|/p_F, p_C) + 2 c(|W|/p, P_c)
 //     1.5D       c(n |Y|, p) + 2 c(n |X|, p) + 2 c(|W|/p, P_c)
+//     tiles      X, Y or W of p = p_C p_F ranks on |X|/t and |Y|/t, halos of |X|/p_C and |Y|/p_F,
+//                and 2 c(|W|/p, t P_c)
 //
 // |X| and |Y| are elements of a sample; biases count as nothing. Batch norm exchanges nothing but
 // statistics: if ranks share them (options.batch_norm) an allreduce of 2 C + 1 doubles in forward
@@ -121,6 +124,10 @@ struct BestPlan {
 /// before it is split may still be split over its filters); images split into parts thinner than
 /// the halo, or into none; by sample with P > B.
 ///
+/// Of splits in space and by channel at once two are considered: rows in as few parts as P_r
+/// allows, and either channels or filters. All of them would make the search up to a hundred times
+/// as long.
+///
 /// Refused: what does not fit into memory_limit, and replicas that can be split in more than 254
 /// ways.
 ///
@@ -138,8 +145,8 @@ struct BestPlan {
 [[nodiscard]] RONDO_TRAIN_API std::vector<LayerSplit> layer_splits(const Model& model,
                                                                    const BestPlan& plan);
 
-/// As a configuration says it: "sample", "replica", "height=A width=B" or "channel=A filter=B",
-/// where one part is left out.
+/// As a configuration says it: "sample", "replica", "height=A width=B", "channel=C filter=D", or
+/// those of all four parts that are more than 1.
 [[nodiscard]] RONDO_TRAIN_API std::string split_text(const LayerSplit& split);
 
 /// The keys of [grid] that train by `plan`, with a split for each layer.
