@@ -12,6 +12,7 @@
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/team.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 #include "sync/optimizers.hpp"
@@ -88,7 +89,7 @@ TEST(LarsTest, ThreadsDoNotChangeItsBits) {
   const std::vector<float> g = random_values(size, 2);
   std::vector<float> alone = random_values(size, 1);
   std::vector<float> shared = alone;
-  test::ThreeThreads team;
+  rondo::test::ThreadTeam team(3);
 
   make_lars(size, options)->update(0, alone, g, {0.5F, 0.1});
   make_lars(size, options, &team)->update(0, shared, g, {0.5F, 0.1});

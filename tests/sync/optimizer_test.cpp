@@ -17,6 +17,7 @@
 #include <rondo/sync/synchronous.hpp>
 
 #include "support/allocations.hpp"
+#include "support/team.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 #include "sync/optimizers.hpp"
@@ -26,7 +27,6 @@ namespace {
 
 using test::Arrays;
 using test::random_values;
-using test::ThreeThreads;
 using testing::ContainerEq;
 using testing::Each;
 using testing::ElementsAre;
@@ -82,7 +82,7 @@ TEST_P(OptimizerTest, DoesNotDependOnHowTheArrayIsCut) {
 }
 
 TEST_P(OptimizerTest, DoesNotDependOnTheThreads) {
-  ThreeThreads team;
+  rondo::test::ThreadTeam team(3);
 
   EXPECT_EQ(trained({0, 200'001}, &team), trained({0, 200'001}));
 }
@@ -100,7 +100,7 @@ TEST_P(OptimizerTest, WeightDecayLeavesOutTheRangesItIsTold) {
   }
   ASSERT_NE(plain[18], decayed[18]);
 
-  ThreeThreads team;
+  rondo::test::ThreadTeam team(3);
   for (const std::vector<std::size_t>& cuts :
        {std::vector<std::size_t>{0, size}, {0, 1, 2, 3, 10, 18, 18, 22, 100'000, size}}) {
     EXPECT_EQ(trained(*make(size, usual_decay, undecayed), cuts), expected);
@@ -318,7 +318,7 @@ TEST(GradientSumTest, BeginsAgainWhereItWasTakenOut) {
 
 TEST(GradientSumTest, DoesNotDependOnTheThreads) {
   constexpr std::size_t size = 200'001;
-  test::ThreeThreads team;
+  rondo::test::ThreadTeam team(3);
   GradientSum alone(size);
   GradientSum shared(size, &team);
   std::vector<float> expected = random_values(size, 1);

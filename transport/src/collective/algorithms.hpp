@@ -122,7 +122,8 @@ struct Group {
   /// Set by whoever stores a flag that peers may sleep for.
   bool published = false;
 
-  /// Scratch of size() addresses each, so that no operation allocates.
+  /// Scratch of size() addresses each, `sources` for each thread of the team where members share
+  /// memory, so that no operation allocates.
   std::vector<const std::byte*> sources = {};
   std::vector<std::byte*> destinations = {};
 

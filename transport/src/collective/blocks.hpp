@@ -7,33 +7,14 @@
 #include <rondo/transport/block.hpp>
 
 #include "collective/algorithms.hpp"
+#include "collective/team_work.hpp"
 #include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 
-// Parts of blocks: ranges and even slices of them, rows, and the columns that hold a rank's share.
-// The bytes of a block are numbered row by row, and the gaps between rows are left out.
-
-/// A half-open range of elements or bytes.
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
-};
-
-/// No two ranks store into the same cache line, so slices are cut at multiples of it.
-inline constexpr std::size_t cache_line_bytes = 64;
-
-/// Part `index` of `parts` of `count` elements: as even as whole units of `unit` elements allow
-/// (a cache line, so that no two ranks store into the same one).
-[[nodiscard]] constexpr Range slice(std::size_t count, std::size_t parts, std::size_t index,
-                                    std::size_t unit) noexcept {
-  const std::size_t units = (count + unit - 1) / unit;
-  const std::size_t begin = units * index / parts * unit;
-  const std::size_t end = units * (index + 1) / parts * unit;
-  return {std::min(begin, count), std::min(end, count)};
-}
+// Parts of blocks: rows, and the columns that hold a rank's share; how they are copied and reduced,
+// by a team where they are long. The bytes of a block are numbered row by row, and the gaps between
+// rows are left out.
 
 /// From the first byte of a block to its last, gaps included.
 [[nodiscard]] inline std::size_t extent_of(const ConstBlock& block) noexcept {
@@ -81,34 +62,42 @@ template <typename AnyBlock>
 }
 
 /// Copies dense memory into block[begin, begin + bytes).
-inline void copy_into_rows(const Block& block, std::size_t begin, const std::byte* from,
-                           std::size_t bytes) noexcept {
-  for_each_run(run_bytes(block), begin, bytes,
-               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
-                 std::memcpy(block.data + row * block.stride_bytes + column, from + done, length);
-               });
+inline void copy_into_rows(Team* team, const Block& block, std::size_t begin, const std::byte* from,
+                           std::size_t bytes) {
+  for_parts(team, bytes, [&](const TeamPart& part) {
+    for_each_run(run_bytes(block), begin + part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                   std::memcpy(block.data + row * block.stride_bytes + column,
+                               from + part.begin + done, length);
+                 });
+  });
 }
 
 /// Copies block[begin, begin + bytes) into dense memory.
-inline void copy_from_rows(std::byte* into, const ConstBlock& block, std::size_t begin,
-                           std::size_t bytes) noexcept {
-  for_each_run(run_bytes(block), begin, bytes,
-               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
-                 std::memcpy(into + done, block.data + row * block.stride_bytes + column, length);
-               });
+inline void copy_from_rows(Team* team, std::byte* into, const ConstBlock& block, std::size_t begin,
+                           std::size_t bytes) {
+  for_parts(team, bytes, [&](const TeamPart& part) {
+    for_each_run(run_bytes(block), begin + part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                   std::memcpy(into + part.begin + done,
+                               block.data + row * block.stride_bytes + column, length);
+                 });
+  });
 }
 
 /// Copies the bytes [begin, begin + bytes) of `from` into the same bytes of `into`, unless they
 /// are the same memory. Both have the same rows and row_bytes.
-inline void copy_rows(const Block& into, const ConstBlock& from, std::size_t begin,
-                      std::size_t bytes) noexcept {
+inline void copy_rows(Team* team, const Block& into, const ConstBlock& from, std::size_t begin,
+                      std::size_t bytes) {
+  if (into.data == from.data) return;
   const std::size_t run = into.dense() && from.dense() ? into.bytes() : into.row_bytes;
-  for_each_run(run, begin, bytes,
-               [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
-                 std::byte* to = into.data + row * into.stride_bytes + column;
-                 const std::byte* source = from.data + row * from.stride_bytes + column;
-                 if (to != source) std::memmove(to, source, length);
-               });
+  for_parts(team, bytes, [&](const TeamPart& part) {
+    for_each_run(run, begin + part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                   std::memcpy(into.data + row * into.stride_bytes + column,
+                               from.data + row * from.stride_bytes + column, length);
+                 });
+  });
 }
 
 /// Reduces bytes `range` of this rank's columns, source_of(r) being those of member r, into the
@@ -119,32 +108,37 @@ void reduce_columns(Group& group, const Posted& posted, Reduction reduce, Range 
   const Block& output = posted.output;
   const std::size_t run = output.rows <= 1 ? output.bytes() : output.row_bytes;
   const std::size_t element_bytes = size_of(posted.fingerprint.type);
-  for_each_run(run, range.begin, range.size(),
-               [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
-                 for (std::size_t r = 0; r < group.count(); ++r) {
-                   const ConstBlock source = source_of(r);
-                   group.sources[r] = source.data + row * source.stride_bytes + column;
-                 }
-                 std::byte* const into = output.data + row * output.stride_bytes + column;
-                 reduce(group.sources.data(), group.count(), &into, 1, 0, length / element_bytes);
-               });
+  for_parts(group.team, range.size(), [&](const TeamPart& part) {
+    const std::byte** const sources = group.sources.data() + part.thread * group.count();
+    for_each_run(run, range.begin + part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                   for (std::size_t r = 0; r < group.count(); ++r) {
+                     const ConstBlock source = source_of(r);
+                     sources[r] = source.data + row * source.stride_bytes + column;
+                   }
+                   std::byte* const into = output.data + row * output.stride_bytes + column;
+                   reduce(sources, group.count(), &into, 1, 0, length / element_bytes);
+                 });
+  });
 }
+
+/// Bytes that one step of an operation over links joins or copies, per thread.
+inline constexpr std::size_t joined_bytes = std::size_t{256} << 10U;
 
 /// Copies what an operation only moves from a rank to itself, a part per step.
 class OwnCopy {
  public:
   /// Copies some of `from`, which has as many rows and row bytes, into `into`. True if it did;
   /// false when all is there, or they are the same memory.
-  bool step(const Block& into, const ConstBlock& from) noexcept {
+  bool step(Team* team, const Block& into, const ConstBlock& from) {
     if (copied_ == from.bytes() || into.data == from.data) return false;
-    const std::size_t bytes = std::min(step_bytes, from.bytes() - copied_);
-    copy_rows(into, from, copied_, bytes);
+    const std::size_t bytes = std::min(threads_of(team) * joined_bytes, from.bytes() - copied_);
+    copy_rows(team, into, from, copied_, bytes);
     copied_ += bytes;
     return true;
   }
 
  private:
-  static constexpr std::size_t step_bytes = std::size_t{256} << 10U;
   std::size_t copied_ = 0;
 };
 

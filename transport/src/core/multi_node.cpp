@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/blocks.hpp"
 #include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
@@ -70,6 +71,7 @@ void open_exchange(Hierarchy& levels, std::size_t lane, const WorldCore& world, 
   for (const auto& node : levels.nodes) {
     owners.members.push_back({.world_rank = flat.members[node[levels.node_rank]].world_rank});
   }
+  owners.team = flat.team;
   owners.channel = exchange.channel.get();
   owners.counters = flat.counters;
   owners.sources.resize(levels.nodes.size());
@@ -202,10 +204,13 @@ void CommunicatorCore::divide_average(const OperationRecord& record) const {
   if (!reduces(asked.collective) || asked.op != ReduceOp::avg || elsewhere) return;
   const Division divide = find_division(asked.type);
   const Block& result = posted.output;
-  for (std::size_t row = 0; row < result.rows; ++row) {
-    divide(result.data + row * result.stride_bytes, result.row_bytes / size_of(asked.type),
-           group_.count());
-  }
+  for_parts(group_.team, result.bytes(), [&](const TeamPart& part) {
+    for_each_run(run_bytes(result), part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
+                   divide(result.data + row * result.stride_bytes + column,
+                          length / size_of(asked.type), group_.count());
+                 });
+  });
 }
 
 // Whatever an algorithm waits for, a difference explains it.

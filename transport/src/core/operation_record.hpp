@@ -14,6 +14,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "collective/algorithms.hpp"
+#include "collective/team_work.hpp"
 #include "core/header_exchange.hpp"
 #include "fabric/point_to_point.hpp"
 #include "recorder/log.hpp"
@@ -24,23 +25,22 @@ namespace rondo::transport {
 /// record, so that the next one of the same size allocates nothing.
 class Coalesced {
  public:
-  explicit Coalesced(SharedArena& arena) : memory_(&arena) {}
+  Coalesced(SharedArena& arena, Team* team) : team_(team), memory_(&arena) {}
 
   void pack(std::span<const Block> arrays) {
     arrays_.assign(arrays.begin(), arrays.end());
     std::size_t bytes = 0;
     for (const Block& array : arrays) bytes += array.bytes();
     memory_.resize(std::max(memory_.size(), bytes));
-    std::byte* to = memory_.data();
-    for (const Block& array : arrays) to = std::copy_n(array.data, array.bytes(), to);
+    for_each_part([](std::byte* array, std::byte* packed, std::size_t length) {
+      std::copy_n(array, length, packed);
+    });
   }
   /// Once, when it is complete.
   void unpack() noexcept {
-    const std::byte* from = memory_.data();
-    for (const Block& array : arrays_) {
-      std::copy_n(from, array.bytes(), array.data);
-      from += array.bytes();
-    }
+    for_each_part([](std::byte* array, std::byte* packed, std::size_t length) {
+      std::copy_n(packed, length, array);
+    });
     forget();
   }
   /// Nothing is written when it has failed.
@@ -48,6 +48,20 @@ class Coalesced {
   [[nodiscard]] std::byte* data() noexcept { return memory_.data(); }
 
  private:
+  /// Calls copy(in an array, side by side, bytes) for parts of all arrays.
+  template <typename Copy>
+  void for_each_part(Copy copy) {
+    for_pieces(team_, [&](Pieces& pieces) {
+      for (const Block& array : arrays_) {
+        std::byte* const packed = memory_.data() + pieces.bytes();
+        pieces.next(array.bytes(), [&](const Range& part) {
+          copy(array.data + part.begin, packed + part.begin, part.size());
+        });
+      }
+    });
+  }
+
+  Team* team_;
   std::vector<Block> arrays_;
   std::pmr::vector<std::byte> memory_;
 };

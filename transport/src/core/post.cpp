@@ -204,7 +204,9 @@ OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arra
                                          .count = bytes / size_of(type),
                                          .counts_hash = lengths.value()});
   try {
-    if (!record.coalesced) record.coalesced = std::make_unique<Coalesced>(world_->arena());
+    if (!record.coalesced) {
+      record.coalesced = std::make_unique<Coalesced>(world_->arena(), group_.team);
+    }
     record.coalesced->pack(arrays);
   } catch (...) {  // the arena cannot grow
     recycle(record);

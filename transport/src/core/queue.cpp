@@ -93,7 +93,8 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   const std::string& table = world_->options().fabric.allreduce;
   if (!table.empty()) group_.allreduce_table = AlgorithmTable::parse(table);
   group_.counters = &world_->counters();
-  group_.sources.resize(group_.count());
+  const std::size_t threads = block_ == no_block ? 1 : threads_of(group_.team);
+  group_.sources.resize(threads * group_.count());
   group_.destinations.resize(group_.count());
   // One rank without light fences is enough: then every step pays for a full fence.
   for (const Member& member : group_.members) {

@@ -64,7 +64,8 @@ Progress PairwiseAlltoall::step(Group& group, const Posted& posted) {
   moved = post(group, posted) || moved;
   const std::size_t begin = group.index() * part_bytes_;
   const Range own{begin, begin + part_bytes_};
-  const bool copied = own_.step(part_of(posted.output, own), part_of(posted.input, own));
+  const bool copied =
+      own_.step(group.team, part_of(posted.output, own), part_of(posted.input, own));
   if (copied || finished_ < end_) return moved || copied ? Progress::moved : Progress::idle;
   return Progress::done;
 }

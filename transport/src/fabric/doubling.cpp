@@ -21,9 +21,6 @@ namespace {
 
 using schedule::FoldRole;
 
-// The bytes that one step joins.
-constexpr std::size_t join_bytes = std::size_t{256} << 10U;
-
 // Messages of the rounds have the round as their step; those of the folding, these.
 constexpr std::size_t data_of_folded = 100;
 constexpr std::size_t result_for_folded = 101;
@@ -88,7 +85,7 @@ Progress Doubling::step(Group& group, const Posted& posted) {
       state_ = join(group, posted);
       break;
     case State::copy:
-      if (!own_.step(posted.output, posted.input)) state_ = State::done;
+      if (!own_.step(group.team, posted.output, posted.input)) state_ = State::done;
       break;
     case State::done:
       break;
@@ -146,12 +143,15 @@ Doubling::State Doubling::after_messages(Group& group, const Posted& posted) {
 // when all is joined. From the first join on the output holds the result so far.
 Doubling::State Doubling::join(Group& group, const Posted& posted) {
   const std::size_t element_bytes = size_of(posted.fingerprint.type);
-  const std::size_t end = std::min(bytes_, joined_ + join_bytes);
+  const std::size_t bytes = std::min(bytes_ - joined_, threads_of(group.team) * joined_bytes);
   const std::byte* sources[] = {held_, received_.data()};
   if (received_is_lower_) std::swap(sources[0], sources[1]);
   std::byte* const destination = posted.output.data;
-  reduce_(sources, 2, &destination, 1, joined_ / element_bytes, end / element_bytes);
-  joined_ = end;
+  for_parts(group.team, bytes, [&](const TeamPart& part) {
+    reduce_(sources, 2, &destination, 1, (joined_ + part.begin) / element_bytes,
+            (joined_ + part.end) / element_bytes);
+  });
+  joined_ += bytes;
   return joined_ < bytes_ ? State::join : next_round(group, posted);
 }
 

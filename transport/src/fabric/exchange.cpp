@@ -80,7 +80,8 @@ Progress PartsExchange::step(Group& group, const Posted& posted) {
   moved = post(group, posted) || moved;
   const Range from = sent_to(group, posted, group.index());
   const Range into = received_from(group, posted, group.index());
-  const bool copied = own_.step(part_of(posted.output, into), part_of(posted.input, from));
+  const bool copied =
+      own_.step(group.team, part_of(posted.output, into), part_of(posted.input, from));
   if (copied || finished_ < end_) return moved || copied ? Progress::moved : Progress::idle;
   return Progress::done;
 }

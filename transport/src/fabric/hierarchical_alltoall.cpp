@@ -38,8 +38,13 @@ class HierarchicalAlltoall final : public HierarchicalOperation {
                          Posted& exchange) override;
   Request post_after(Group& group, const Posted& posted, std::size_t block,
                      std::size_t part) override;
-  void sort_outgoing(const Hierarchy& levels) const;
-  void sort_incoming(const Hierarchy& levels) const;
+  void sort_outgoing(const Group& group) const;
+  void sort_incoming(const Group& group) const;
+  void copy_next(Pieces& parts, std::byte* into, const std::byte* from) const {
+    parts.next(part_bytes_, [&](const Range& part) {
+      std::memcpy(into + part.begin, from + part.begin, part.size());
+    });
+  }
   [[nodiscard]] std::byte* area(Area which) const noexcept {
     return scratch_.data() + which * area_bytes_;
   }
@@ -70,16 +75,19 @@ Request HierarchicalAlltoall::post_before(Group& group, const Posted& posted, st
 }
 
 // For each node: of each rank here, the parts for its ranks.
-void HierarchicalAlltoall::sort_outgoing(const Hierarchy& levels) const {
-  std::byte* into = area(outgoing);
-  for (const auto& members : levels.nodes) {
-    for (std::size_t source = 0; source < levels.members_here().size(); ++source) {
-      for (const std::size_t member : members) {
-        std::memcpy(into, area(inputs) + source * input_bytes_ + member * part_bytes_, part_bytes_);
-        into += part_bytes_;
+void HierarchicalAlltoall::sort_outgoing(const Group& group) const {
+  const Hierarchy& levels = *group.levels;
+  for_pieces(group.team, [&](Pieces& parts) {
+    for (const auto& members : levels.nodes) {
+      for (std::size_t source = 0; source < levels.members_here().size(); ++source) {
+        for (const std::size_t member : members) {
+          std::byte* const into = area(outgoing) + parts.bytes();
+          const std::byte* const from = area(inputs) + source * input_bytes_ + member * part_bytes_;
+          copy_next(parts, into, from);
+        }
       }
     }
-  }
+  });
 }
 
 // An alltoallv among the leaders. What stays on this node is exchanged with itself.
@@ -87,7 +95,7 @@ bool HierarchicalAlltoall::describe_exchange(Group& group, const Posted& posted,
                                              std::size_t /*block*/, Posted& exchange) {
   const Hierarchy& levels = *group.levels;
   if (levels.node_rank != 0) return false;
-  sort_outgoing(levels);
+  sort_outgoing(group);
   exchange.fingerprint.collective = shm::Collective::alltoallv;
   exchange.input = as_const_block(block_of(outgoing, posted));
   exchange.output = block_of(incoming, posted);
@@ -102,22 +110,23 @@ bool HierarchicalAlltoall::describe_exchange(Group& group, const Posted& posted,
 }
 
 // What a node has sent is, of each of its ranks, the parts for the ranks here.
-void HierarchicalAlltoall::sort_incoming(const Hierarchy& levels) const {
-  const std::byte* from = area(incoming);
-  for (const auto& members : levels.nodes) {
-    for (const std::size_t member : members) {
-      for (std::size_t target = 0; target < levels.members_here().size(); ++target) {
-        std::memcpy(area(outputs) + target * input_bytes_ + member * part_bytes_, from,
-                    part_bytes_);
-        from += part_bytes_;
+void HierarchicalAlltoall::sort_incoming(const Group& group) const {
+  const Hierarchy& levels = *group.levels;
+  for_pieces(group.team, [&](Pieces& parts) {
+    for (const auto& members : levels.nodes) {
+      for (const std::size_t member : members) {
+        for (std::size_t target = 0; target < levels.members_here().size(); ++target) {
+          std::byte* const into = area(outputs) + target * input_bytes_ + member * part_bytes_;
+          copy_next(parts, into, area(incoming) + parts.bytes());
+        }
       }
     }
-  }
+  });
 }
 
 Request HierarchicalAlltoall::post_after(Group& group, const Posted& posted, std::size_t /*block*/,
                                          std::size_t /*part*/) {
-  if (group.levels->node_rank == 0) sort_incoming(*group.levels);
+  if (group.levels->node_rank == 0) sort_incoming(group);
   CommunicatorCore& node = *group.levels->node_gather;
   return node.post(
       node.prepare_scatter(as_const_block(block_of(outputs, posted)), posted.output, 0, {}));

@@ -175,6 +175,25 @@ class HierarchicalShares : public HierarchicalOperation {
   [[nodiscard]] std::byte* slot(std::size_t block) const noexcept {
     return scratch_.data() + block % shape.under_way * slot_bytes_;
   }
+  // Calls copy(member, bytes of its share, their place in the slot) for the pieces that stand in
+  // the slot of a block, node by node.
+  template <typename Copy>
+  void for_packed(const Group& group, const Posted& posted, std::size_t block,
+                  const Copy& copy) const {
+    const Hierarchy& levels = *group.levels;
+    for_pieces(group.team, [&](Pieces& pieces) {
+      for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
+        for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
+          const Range piece = cut_.piece(levels, posted, {n, r}, block);
+          std::byte* const packed = slot(block) + pieces.bytes();
+          pieces.next(piece.size(), [&](const Range& part) {
+            copy(levels.nodes[n][r], Range{piece.begin + part.begin, piece.begin + part.end},
+                 packed + part.begin);
+          });
+        }
+      }
+    });
+  }
 
   SharesCut cut_;
   std::size_t element_bytes_;
@@ -245,7 +264,7 @@ Request HierarchicalAllgather::post_before(Group& group, const Posted& posted, s
       begin += piece_here(group, posted, r, block).size();
     }
     const Block packed = gathered(posted, block, {begin, begin + piece.size()});
-    copy_from_rows(packed.data, posted.input, piece.begin, piece.size());
+    copy_from_rows(group.team, packed.data, posted.input, piece.begin, piece.size());
     own = as_const_block(packed);
   }
   CommunicatorCore& node = *levels.node_scatter;
@@ -291,16 +310,10 @@ Request HierarchicalAllgather::post_after(Group& group, const Posted& posted, st
 
 void HierarchicalAllgather::finish(Group& group, const Posted& posted, std::size_t block) {
   if (cut_.in_place()) return;
-  const Hierarchy& levels = *group.levels;
-  const std::byte* from = slot(block);
-  for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-    for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-      const Range piece = cut_.piece(levels, posted, {n, r}, block);
-      copy_into_rows(column_of(posted.output, posted, levels.nodes[n][r]), piece.begin, from,
-                     piece.size());
-      from += piece.size();
-    }
-  }
+  for_packed(group, posted, block, [&](std::size_t member, const Range& piece, std::byte* packed) {
+    copy_into_rows(nullptr, column_of(posted.output, posted, member), piece.begin, packed,
+                   piece.size());
+  });
 }
 
 // The area of a block in scratch: what is packed of the input, the sums over this node of the runs
@@ -359,16 +372,10 @@ std::size_t HierarchicalReduceScatter::owned_bytes(const Group& group, const Pos
 
 void HierarchicalReduceScatter::pack(const Group& group, const Posted& posted,
                                      std::size_t block) const {
-  const Hierarchy& levels = *group.levels;
-  std::byte* into = slot(block);
-  for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-    for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-      const Range piece = cut_.piece(levels, posted, {n, r}, block);
-      copy_from_rows(into, column_of(posted.input, posted, levels.nodes[n][r]), piece.begin,
-                     piece.size());
-      into += piece.size();
-    }
-  }
+  for_packed(group, posted, block, [&](std::size_t member, const Range& piece, std::byte* packed) {
+    copy_from_rows(nullptr, packed, column_of(posted.input, posted, member), piece.begin,
+                   piece.size());
+  });
 }
 
 // One operation for each node's shares; for short data, one for all.
@@ -461,7 +468,7 @@ void HierarchicalReduceScatter::finish(Group& group, const Posted& posted, std::
   const Block sums =
       cut_.runs_are_pieces() ? final_sums(group, posted, block) : own_sums(group, posted, block);
   const Range piece = own_piece(group, posted, block);
-  copy_into_rows(posted.output, piece.begin, sums.data, piece.size());
+  copy_into_rows(group.team, posted.output, piece.begin, sums.data, piece.size());
 }
 
 template <Collective collective>

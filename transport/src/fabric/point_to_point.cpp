@@ -12,10 +12,10 @@ namespace rondo::transport {
 namespace {
 
 // The bytes to send.
-std::span<const std::byte> outgoing(Part& part) {
+std::span<const std::byte> outgoing(Team* team, Part& part) {
   if (part.out.dense()) return {part.out.data, part.out.bytes()};
   part.packed_out.resize(part.out.bytes());
-  copy_from_rows(part.packed_out.data(), part.out, 0, part.out.bytes());
+  copy_from_rows(team, part.packed_out.data(), part.out, 0, part.out.bytes());
   return part.packed_out;
 }
 
@@ -27,17 +27,17 @@ std::span<std::byte> incoming(Part& part) {
 }
 
 // What is left to do for a message that has been received.
-void unpack(Part& part) {
+void unpack(Team* team, Part& part) {
   if (part.signal != nullptr) *part.signal = part.value;
   if (!part.receives || part.in.dense()) return;
-  copy_into_rows(part.in, 0, part.packed_in.data(), part.in.bytes());
+  copy_into_rows(team, part.in, 0, part.packed_in.data(), part.in.bytes());
 }
 
 }  // namespace
 
 // Receives first: a message whose receive is posted is stored where it belongs at once.
 PointToPoint::PointToPoint(const Group& group, Parts& parts)
-    : channel_(group.channel), parts_(&parts) {
+    : channel_(group.channel), team_(group.team), parts_(&parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
     part.sent.state = part.received.state = TransferState::idle;
@@ -48,7 +48,8 @@ PointToPoint::PointToPoint(const Group& group, Parts& parts)
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
     if (part.sends) {
-      channel_->send_labelled(part.member, part.kind, part.out_label, outgoing(part), part.sent);
+      channel_->send_labelled(part.member, part.kind, part.out_label, outgoing(team_, part),
+                              part.sent);
     }
   }
 }
@@ -71,7 +72,7 @@ bool PointToPoint::is_done() {
       return false;
     }
   }
-  for (std::size_t i = 0; i < parts_->size(); ++i) unpack((*parts_)[i]);
+  for (std::size_t i = 0; i < parts_->size(); ++i) unpack(team_, (*parts_)[i]);
   return true;
 }
 
@@ -82,7 +83,7 @@ Progress PointToPoint::step(Group& /*group*/, const Posted& /*posted*/) {
     throw_if_failed(*channel_, part.member, part.received);
     if (part.sent.pending() || part.received.pending()) return Progress::idle;
   }
-  for (std::size_t i = 0; i < parts_->size(); ++i) unpack((*parts_)[i]);
+  for (std::size_t i = 0; i < parts_->size(); ++i) unpack(team_, (*parts_)[i]);
   return Progress::done;
 }
 

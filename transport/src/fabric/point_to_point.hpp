@@ -102,6 +102,7 @@ class PointToPoint final : public Operation {
 
  private:
   const Channel* channel_;
+  Team* team_;
   Parts* parts_;
 };
 

@@ -235,7 +235,7 @@ bool Ring::use_received(Group& group, const Posted& posted) {
     }
     const Block block = output_of(group, posted, at.receive_chunk);
     if (block.dense()) continue;  // it was received where it belongs
-    copy_into_rows(block, segments_.range(at.segment, block.bytes()).begin, into.data(),
+    copy_into_rows(group.team, block, segments_.range(at.segment, block.bytes()).begin, into.data(),
                    into.size());
     break;
   }
@@ -252,19 +252,25 @@ void Ring::join(const Group& group, const Posted& posted, const Item& at,
   std::byte* into = last && block.dense() ? block.data + begin : partial.data();
   const std::size_t element_bytes = size_of(posted.fingerprint.type);
   const std::size_t run = own.dense() ? own.bytes() : own.row_bytes;
-  for_each_run(run, begin, partial.size(),
-               [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
-                 const std::byte* const sources[] = {partial.data() + done,
-                                                     own.data + row * own.stride_bytes + column};
-                 std::byte* const destination = into + done;
-                 reduce_(sources, 2, &destination, 1, 0, length / element_bytes);
-               });
-  if (last && !block.dense()) copy_into_rows(block, begin, partial.data(), partial.size());
+  for_parts(group.team, partial.size(), [&](const TeamPart& part) {
+    for_each_run(run, begin + part.begin, part.size(),
+                 [&](std::size_t row, std::size_t column, std::size_t done, std::size_t length) {
+                   const std::size_t at_byte = part.begin + done;
+                   const std::byte* const sources[] = {partial.data() + at_byte,
+                                                       own.data + row * own.stride_bytes + column};
+                   std::byte* const destination = into + at_byte;
+                   reduce_(sources, 2, &destination, 1, 0, length / element_bytes);
+                 });
+    if (last && !block.dense()) {
+      copy_into_rows(nullptr, block, begin + part.begin, partial.data() + part.begin, part.size());
+    }
+  });
 }
 
 bool Ring::copy_own(const Group& group, const Posted& posted) {
   if (!copies_own_) return false;
-  return own_.step(output_of(group, posted, group.index()), input_of(group, posted, group.index()));
+  return own_.step(group.team, output_of(group, posted, group.index()),
+                   input_of(group, posted, group.index()));
 }
 
 // The data of message `number`. In the first step that is this rank's own chunk, sent from the
@@ -279,7 +285,7 @@ std::span<const std::byte> Ring::source(const Group& group, const Posted& posted
     const Range range = segments_.range(at.segment, own.bytes());
     if (own.dense()) return span_of(own, range);
     const std::span<std::byte> packed = slot(number + lanes_, range.size());
-    copy_from_rows(packed.data(), own, range.begin, range.size());
+    copy_from_rows(group.team, packed.data(), own, range.begin, range.size());
     return packed;
   }
   if (reduces(at.step)) {

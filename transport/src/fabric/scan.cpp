@@ -35,9 +35,6 @@ class Scan final : public Operation {
   }
 
  private:
-  // The bytes that one step joins.
-  static constexpr std::size_t join_bytes = std::size_t{256} << 10U;
-
   enum class State : std::uint8_t {
     begin_round,
     exchange,  // with the ranks at this round's distance before and after
@@ -47,7 +44,8 @@ class Scan final : public Operation {
   };
 
   [[nodiscard]] State begin_round(const Group& group, const Posted& posted);
-  [[nodiscard]] State join(const Posted& posted);
+  [[nodiscard]] State join(const Group& group, const Posted& posted);
+  void join_part(const Posted& posted, const Range& range) const;
   [[nodiscard]] State next_round() noexcept {
     round_ += 1;
     return State::begin_round;
@@ -91,10 +89,10 @@ Progress Scan::step(Group& group, const Posted& posted) {
       state_ = group.index() >= distance() ? State::join : next_round();
       break;
     case State::join:
-      state_ = join(posted);
+      state_ = join(group, posted);
       break;
     case State::copy:
-      if (!own_.step(posted.output, posted.input)) state_ = State::done;
+      if (!own_.step(group.team, posted.output, posted.input)) state_ = State::done;
       break;
     case State::done:
       break;
@@ -119,26 +117,34 @@ Scan::State Scan::begin_round(const Group& group, const Posted& posted) {
   return State::exchange;
 }
 
-// Joins a part: the received run comes first. The first that is received is also the first of an
-// exscan, and later ones come before what its output has.
-Scan::State Scan::join(const Posted& posted) {
-  const std::size_t element_bytes = size_of(posted.fingerprint.type);
-  const std::size_t end = std::min(bytes_, joined_ + join_bytes);
-  const std::byte* sources[] = {received_.data(), held_};
-  reduce_(sources, 2, &sum_, 1, joined_ / element_bytes, end / element_bytes);
-  if (exclusive_) {
-    std::byte* const output = posted.output.data;
-    if (round_ == 0) {
-      std::copy(received_.data() + joined_, received_.data() + end, output + joined_);
-    } else {
-      sources[1] = output;
-      reduce_(sources, 2, &output, 1, joined_ / element_bytes, end / element_bytes);
-    }
-  }
-  joined_ = end;
+// Joins a part, and goes on when all is joined.
+Scan::State Scan::join(const Group& group, const Posted& posted) {
+  const std::size_t bytes = std::min(bytes_ - joined_, threads_of(group.team) * joined_bytes);
+  for_parts(group.team, bytes, [&](const TeamPart& part) {
+    join_part(posted, {joined_ + part.begin, joined_ + part.end});
+  });
+  joined_ += bytes;
   if (joined_ < bytes_) return State::join;
   held_ = sum_;
   return next_round();
+}
+
+// The received run comes first. The first that is received is also the first of an exscan, and
+// later ones come before what its output has.
+void Scan::join_part(const Posted& posted, const Range& range) const {
+  const std::size_t element_bytes = size_of(posted.fingerprint.type);
+  const std::size_t first = range.begin / element_bytes;
+  const std::size_t last = range.end / element_bytes;
+  const std::byte* sources[] = {received_.data(), held_};
+  reduce_(sources, 2, &sum_, 1, first, last);
+  if (!exclusive_) return;
+  std::byte* const output = posted.output.data;
+  if (round_ == 0) {
+    std::copy(received_.data() + range.begin, received_.data() + range.end, output + range.begin);
+  } else {
+    sources[1] = output;
+    reduce_(sources, 2, &output, 1, first, last);
+  }
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TreeBroadcast::TreeBroadcast(Group& group, const Posted& posted)
 Progress TreeBroadcast::step(Group& group, const Posted& posted) {
   bool moved = !tree_.is_root() && receive(group, posted);
   moved = pass_on(group, posted) || moved;
-  const bool copied = tree_.is_root() && own_.step(posted.output, posted.input);
+  const bool copied = tree_.is_root() && own_.step(group.team, posted.output, posted.input);
   if (copied || sends_ended_ < segments_.count()) {
     return moved || copied ? Progress::moved : Progress::idle;
   }
@@ -124,7 +124,7 @@ class TreeReduce final : public Operation {
 
  private:
   bool post_receives(Group& group, const Posted& posted);
-  bool join_one(const Posted& posted);
+  bool join_one(const Group& group, const Posted& posted);
   bool post_sends(Group& group, const Posted& posted);
   [[nodiscard]] std::byte* slot(std::size_t index) const noexcept;
   [[nodiscard]] std::byte* sum_of(const Posted& posted, std::size_t segment) const noexcept;
@@ -171,9 +171,9 @@ std::byte* TreeReduce::sum_of(const Posted& posted, std::size_t segment) const n
 Progress TreeReduce::step(Group& group, const Posted& posted) {
   bool moved = count_ended(sends_, segment_window, sends_posted_, sends_ended_);
   moved = post_receives(group, posted) || moved;
-  moved = join_one(posted) || moved;
+  moved = join_one(group, posted) || moved;
   moved = (!tree_.is_root() && post_sends(group, posted)) || moved;
-  const bool copied = group.count() == 1 && own_.step(posted.output, posted.input);
+  const bool copied = group.count() == 1 && own_.step(group.team, posted.output, posted.input);
   const bool sent = tree_.is_root() || sends_ended_ == segments_.count();
   if (copied || !sent || joined_ < end_) {
     return moved || copied ? Progress::moved : Progress::idle;
@@ -197,7 +197,7 @@ bool TreeReduce::post_receives(Group& group, const Posted& posted) {
 
 // Joins the next message in the order of the numbers, whatever came first: so the order of
 // summation is fixed.
-bool TreeReduce::join_one(const Posted& posted) {
+bool TreeReduce::join_one(const Group& group, const Posted& posted) {
   if (joined_ == receives_posted_) return false;
   const std::size_t segment = joined_ / children_;
   // The slot of the sum is free when the sum that was there before has been sent.
@@ -208,7 +208,10 @@ bool TreeReduce::join_one(const Posted& posted) {
   const bool first = joined_ % children_ == 0;
   std::byte* const sum = sum_of(posted, segment);
   const std::byte* const sources[] = {first ? posted.input.data + range.begin : sum, slot(index)};
-  reduce_(sources, 2, &sum, 1, 0, range.size() / size_of(posted.fingerprint.type));
+  const std::size_t element_bytes = size_of(posted.fingerprint.type);
+  for_parts(group.team, range.size(), [&](const TeamPart& part) {
+    reduce_(sources, 2, &sum, 1, part.begin / element_bytes, part.end / element_bytes);
+  });
   joined_ += 1;
   return true;
 }

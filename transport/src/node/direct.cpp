@@ -5,10 +5,9 @@
 
 #include <algorithm>
 
-#include <rondo/transport/team.hpp>
-
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "collective/team_work.hpp"
 #include "node/protocol.hpp"
 #include "reduce/reduce.hpp"
 
@@ -16,6 +15,9 @@ namespace rondo::transport {
 namespace {
 
 using shm::Collective;
+
+// Bytes that one step works on: a tile for each thread.
+std::size_t tile_bytes_of(const Group& group) { return threads_of(group.team) * tile_bytes; }
 
 // Allreduce and reduce. Rank r reduces slice r (1/P of the elements, cut on cache lines) of all
 // inputs in rank order and stores the result into all outputs (reduce: into the root's). Every
@@ -35,24 +37,6 @@ class DirectReduce final : public Operation {
   Range todo_;  // elements
 };
 
-// One tile of a reduction, cut evenly over the threads of a team.
-struct TileTask {
-  const Group* group;
-  Reduction reduce;
-  std::size_t destinations;
-  Range tile;
-  std::size_t unit;
-  std::size_t parts;
-
-  static void run(void* context, int index) {
-    const auto& task = *static_cast<const TileTask*>(context);
-    const Range part =
-        slice(task.tile.size(), task.parts, static_cast<std::size_t>(index), task.unit);
-    task.reduce(task.group->sources.data(), task.group->count(), task.group->destinations.data(),
-                task.destinations, task.tile.begin + part.begin, task.tile.begin + part.end);
-  }
-};
-
 DirectReduce::DirectReduce(Group& group, const Posted& posted)
     : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)),
       element_bytes_(size_of(posted.fingerprint.type)),
@@ -67,23 +51,14 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
   }
 }
 
-// With a team every thread reduces a tile of its own in each step.
 Progress DirectReduce::step(Group& group, const Posted& posted) {
-  const std::size_t threads =
-      group.team == nullptr ? 1 : static_cast<std::size_t>(group.team->size());
-  const std::size_t elements = threads * tile_bytes / element_bytes_;
-  TileTask task{.group = &group,
-                .reduce = reduce_,
-                .destinations = destinations_,
-                .tile = {todo_.begin, std::min(todo_.end, todo_.begin + elements)},
-                .unit = cache_line_bytes / element_bytes_,
-                .parts = threads};
-  if (threads == 1) {
-    TileTask::run(&task, 0);
-  } else {
-    group.team->run(&TileTask::run, &task);
-  }
-  todo_.begin = task.tile.end;
+  const Range tile{todo_.begin,
+                   std::min(todo_.end, todo_.begin + tile_bytes_of(group) / element_bytes_)};
+  for_parts(group.team, tile.size() * element_bytes_, [&](const TeamPart& part) {
+    reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations_,
+            tile.begin + part.begin / element_bytes_, tile.begin + part.end / element_bytes_);
+  });
+  todo_.begin = tile.end;
   if (todo_.size() > 0) return Progress::moved;
   return finish(group, posted, Protocol::direct);
 }
@@ -96,7 +71,7 @@ class DirectReduceScatter final : public Operation {
       : reduce_(find_reduction(posted.fingerprint.type, posted.fingerprint.op)) {}
 
   Progress step(Group& group, const Posted& posted) override {
-    const std::size_t end = std::min(posted.output.bytes(), position_ + tile_bytes);
+    const std::size_t end = std::min(posted.output.bytes(), position_ + tile_bytes_of(group));
     reduce_columns(group, posted, reduce_, {position_, end}, [&](std::size_t member) {
       return column_of(remote_input(group, member, posted), posted, group.index());
     });
@@ -151,8 +126,8 @@ Progress DirectPull::step(Group& group, const Posted& posted) {
 
   if (!one_sends || group.index() != root) {
     const Copy copy = copy_from(group, posted, member);
-    const std::size_t bytes = std::min(tile_bytes, copy.into.bytes() - position_);
-    copy_rows(copy.into, copy.from, position_, bytes);
+    const std::size_t bytes = std::min(tile_bytes_of(group), copy.into.bytes() - position_);
+    copy_rows(group.team, copy.into, copy.from, position_, bytes);
     position_ += bytes;
     if (position_ < copy.into.bytes()) return Progress::moved;
   }

@@ -139,7 +139,7 @@ void SmallOperation::copy_from_root(const Group& group, const Posted& posted) {
   const auto root = static_cast<std::size_t>(posted.fingerprint.root);
   if (root == group.index()) return;
   const std::size_t bytes = posted.output.bytes();
-  copy_into_rows(posted.output, 0, payload(group, posted, root, bytes), bytes);
+  copy_into_rows(group.team, posted.output, 0, payload(group, posted, root, bytes), bytes);
 }
 
 // The shares stand side by side in each row of the output, in rank order.
@@ -149,7 +149,7 @@ void SmallOperation::gather_all(const Group& group, const Posted& posted) {
   for (std::size_t r = 0; r < group.count(); ++r) {
     column.row_bytes = posted.share_row_bytes(r);
     const std::size_t bytes = column.bytes();
-    copy_into_rows(column, 0, payload(group, posted, r, bytes), bytes);
+    copy_into_rows(group.team, column, 0, payload(group, posted, r, bytes), bytes);
     column.data += column.row_bytes;
   }
 }
@@ -161,7 +161,7 @@ void SmallOperation::exchange_all(const Group& group, const Posted& posted) {
   if (bytes == 0) return;
   for (std::size_t r = 0; r < group.count(); ++r) {
     const std::byte* from = payload(group, posted, r, bytes) + group.index() * share;
-    copy_into_rows(posted.output, r * share, from, share);
+    copy_into_rows(group.team, posted.output, r * share, from, share);
   }
 }
 
@@ -209,7 +209,8 @@ void write_small_payload(Group& group, const Posted& posted) noexcept {
       posted.fingerprint.collective != shm::Collective::broadcast || posted.is_root(group.index());
   const std::size_t bytes = posted.input.bytes();
   if (!sends || bytes == 0) return;
-  copy_from_rows(payload_of(group.mine(), posted.sequence, bytes), posted.input, 0, bytes);
+  copy_from_rows(group.team, payload_of(group.mine(), posted.sequence, bytes), posted.input, 0,
+                 bytes);
 }
 
 }  // namespace rondo::transport

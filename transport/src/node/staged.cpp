@@ -228,15 +228,21 @@ class StagedReduce final : public StagedOperation {
 };
 
 // Copies `bytes` bytes but those in `hole`.
-void copy_around(std::byte* into, const std::byte* from, std::size_t bytes, const Range& hole) {
-  std::memcpy(into, from, hole.begin);
-  std::memcpy(into + hole.end, from + hole.end, bytes - hole.end);
+void copy_around(Team* team, std::byte* into, const std::byte* from, std::size_t bytes,
+                 const Range& hole) {
+  for_pieces(team, [&](Pieces& pieces) {
+    const auto copy = [&](std::size_t begin, const Range& part) {
+      std::memcpy(into + begin + part.begin, from + begin + part.begin, part.size());
+    };
+    pieces.next(hole.begin, [&](const Range& part) { copy(0, part); });
+    pieces.next(bytes - hole.end, [&](const Range& part) { copy(hole.end, part); });
+  });
 }
 
 void StagedReduce::fill(Group& group, const Posted& posted, std::uint64_t round) {
   const Range bytes = window(round, posted.input.bytes());
   const Range own = slice(bytes.size(), group.count(), group.index(), cache_line_bytes);
-  copy_around(staging_of(group, group.index(), round), posted.input.data + bytes.begin,
+  copy_around(group.team, staging_of(group, group.index(), round), posted.input.data + bytes.begin,
               bytes.size(), own);
 }
 
@@ -252,15 +258,17 @@ void StagedReduce::use(Group& group, const Posted& posted, std::uint64_t round) 
       group.destinations[destinations++] = mine ? posted.output.data + bytes.begin : staged;
     }
   }
-  reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations,
-          own.begin / element_bytes_, own.end / element_bytes_);
+  for_parts(group.team, own.size(), [&](const TeamPart& part) {
+    reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations,
+            (own.begin + part.begin) / element_bytes_, (own.begin + part.end) / element_bytes_);
+  });
 }
 
 void StagedReduce::collect(Group& group, const Posted& posted, std::uint64_t round) {
   if (!receives(posted, group.index())) return;
   const Range bytes = window(round, posted.input.bytes());
   const Range own = slice(bytes.size(), group.count(), group.index(), cache_line_bytes);
-  copy_around(posted.output.data + bytes.begin, staging_of(group, group.index(), round),
+  copy_around(group.team, posted.output.data + bytes.begin, staging_of(group, group.index(), round),
               bytes.size(), own);
 }
 
@@ -295,20 +303,26 @@ class StagedPull final : public StagedOperation {
 void StagedPull::fill(Group& group, const Posted& posted, std::uint64_t round) {
   if (!sends(group.index())) return;
   const Range bytes = window(round, posted.input.bytes());
-  copy_from_rows(staging_of(group, group.index(), round), posted.input, bytes.begin, bytes.size());
+  copy_from_rows(group.team, staging_of(group, group.index(), round), posted.input, bytes.begin,
+                 bytes.size());
 }
 
 void StagedPull::use(Group& group, const Posted& posted, std::uint64_t round) {
-  Block column = posted.output;
-  for (std::size_t r = 0; r < group.count(); ++r) {
-    if (!is_broadcast(posted)) column.row_bytes = posted.share_row_bytes(r);
-    const Range bytes = window(round, share_bytes(posted, r));
-    const bool in_place = r == group.index() && column.data == posted.input.data;
-    if (sends(r) && !in_place) {
-      copy_into_rows(column, bytes.begin, staging_of(group, r, round), bytes.size());
+  for_pieces(group.team, [&](Pieces& pieces) {
+    Block column = posted.output;
+    for (std::size_t r = 0; r < group.count(); ++r) {
+      if (!is_broadcast(posted)) column.row_bytes = posted.share_row_bytes(r);
+      const Range bytes = window(round, share_bytes(posted, r));
+      const bool in_place = r == group.index() && column.data == posted.input.data;
+      if (sends(r) && !in_place) {
+        pieces.next(bytes.size(), [&](const Range& part) {
+          copy_into_rows(nullptr, column, bytes.begin + part.begin,
+                         staging_of(group, r, round) + part.begin, part.size());
+        });
+      }
+      if (!is_broadcast(posted)) column.data += column.row_bytes;
     }
-    if (!is_broadcast(posted)) column.data += column.row_bytes;
-  }
+  });
 }
 
 // Reduce-scatter and alltoall: every rank sends something else to every other. A buffer is cut
@@ -372,17 +386,21 @@ StagedExchange::Lanes::Lanes(const Group& group, const Posted& posted) {
 }
 
 void StagedExchange::fill(Group& group, const Posted& posted, std::uint64_t round) {
-  std::size_t lane = 0;
-  for (std::size_t r = 0; r < group.count(); ++r) {
-    const std::size_t share = share_sent(posted, r);
-    if (share == 0) continue;
-    if (r != group.index() || packs_own_) {
-      const Range bytes = window(round, share);
-      copy_from_rows(lane_of(group, group.index(), lane, round), column_of(posted.input, posted, r),
-                     bytes.begin, bytes.size());
+  for_pieces(group.team, [&](Pieces& lanes) {
+    std::size_t lane = 0;
+    for (std::size_t r = 0; r < group.count(); ++r) {
+      const std::size_t share = share_sent(posted, r);
+      if (share == 0) continue;
+      if (r != group.index() || packs_own_) {
+        const Range bytes = window(round, share);
+        lanes.next(bytes.size(), [&](const Range& part) {
+          copy_from_rows(nullptr, lane_of(group, group.index(), lane, round) + part.begin,
+                         column_of(posted.input, posted, r), bytes.begin + part.begin, part.size());
+        });
+      }
+      lane += 1;
     }
-    lane += 1;
-  }
+  });
 }
 
 void StagedExchange::use(Group& group, const Posted& posted, std::uint64_t round) {
@@ -407,19 +425,30 @@ void StagedExchange::reduce_lanes(Group& group, const Posted& posted, std::uint6
     group.sources[group.index()] =
         column_of(posted.input, posted, group.index()).data + bytes.begin;
   }
-  reduce_(group.sources.data(), group.count(), &into, 1, 0,
-          bytes.size() / size_of(posted.fingerprint.type));
-  if (packs_own_) copy_into_rows(posted.output, bytes.begin, into, bytes.size());
+  const std::size_t element_bytes = size_of(posted.fingerprint.type);
+  for_parts(group.team, bytes.size(), [&](const TeamPart& part) {
+    reduce_(group.sources.data(), group.count(), &into, 1, part.begin / element_bytes,
+            part.end / element_bytes);
+    if (packs_own_) {
+      copy_into_rows(nullptr, posted.output, bytes.begin + part.begin, into + part.begin,
+                     part.size());
+    }
+  });
 }
 
 void StagedExchange::copy_lanes(const Group& group, const Posted& posted, std::uint64_t round,
                                 const Range& bytes) {
-  for (std::size_t r = 0; r < group.count(); ++r) {
-    const std::byte* from = r == group.index()
-                                ? column_of(posted.input, posted, r).data + bytes.begin
-                                : lane_of(group, r, lanes_.own_lane, round);
-    copy_into_rows(column_of(posted.output, posted, r), bytes.begin, from, bytes.size());
-  }
+  for_pieces(group.team, [&](Pieces& lanes) {
+    for (std::size_t r = 0; r < group.count(); ++r) {
+      lanes.next(bytes.size(), [&](const Range& part) {
+        const std::size_t begin = bytes.begin + part.begin;
+        const std::byte* from = r == group.index()
+                                    ? column_of(posted.input, posted, r).data + begin
+                                    : lane_of(group, r, lanes_.own_lane, round) + part.begin;
+        copy_into_rows(nullptr, column_of(posted.output, posted, r), begin, from, part.size());
+      });
+    }
+  });
 }
 
 }  // namespace

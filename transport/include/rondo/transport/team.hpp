@@ -4,14 +4,18 @@
 
 namespace rondo::transport {
 
-/// The threads that a host program lends to the transport for its reductions.
+/// The threads that a host program lends to the transport for its reductions and copies.
 ///
 /// The transport starts no threads of its own. Without a Team the calling thread does all work.
-/// Cuts depend on size() alone, so the bits do not depend on timing.
+/// With one it shares out every reduction and copy of at least 64 KiB: of collectives inside a node
+/// and between nodes, and where rows with gaps or coalesced arrays are packed. What a link copies
+/// it copies alone. Cuts depend on lengths and size() alone, and results have the same bits
+/// whatever size() is; ranks may have Teams of different sizes.
 ///
 /// - **Callers.** run() is called by the World's thread only, within whatever makes progress:
 ///   World::progress(), Request::test(), wait() and wait_for(), the destructor of a pending
-///   Request, Communicator::split(). It is never called from a part.
+///   Request, Communicator::split(); and within calls that pack what they post:
+///   allreduce_coalesced(), sendrecv() and the start of its Plan. It is never called from a part.
 /// - **Errors.** Neither run() nor a part throws: other ranks may wait for what this one has begun.
 /// - **Re-entry.** run() must not use the World, its communicators or its requests: they are in the
 ///   middle of an operation. Parts do not use them either.
