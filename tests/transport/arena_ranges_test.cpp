@@ -90,6 +90,18 @@ TEST(RangeAllocatorTest, KeepsLiveRangesApartUnderRandomUse) {
   EXPECT_EQ(ranges.allocate(10'000, 1), 0U);
 }
 
+// 30 MiB that are free at the end and 20 more are 50; 30 and 50 would be more than there are.
+TEST(ArenaCoreTest, GrowsByWhatIsMissingAtItsEnd) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+  const auto memory =
+      shm::RankMemory::create({.control_bytes = mebibyte, .arena_bytes = 64 * mebibyte}, 1);
+  ArenaCore arena(memory);
+  void* const first = arena.allocate(30 * mebibyte, 64);
+  arena.deallocate(first);
+
+  EXPECT_EQ(arena.allocate(50 * mebibyte, 64), first);
+}
+
 constexpr std::size_t block_bytes = 4096;
 
 class QuarantineTest : public testing::Test {

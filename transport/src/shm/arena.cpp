@@ -52,6 +52,12 @@ std::size_t RangeAllocator::bytes_at(std::size_t offset) const noexcept {
   return range == live_.end() ? 0 : range->second;
 }
 
+std::size_t RangeAllocator::free_at_end() const noexcept {
+  if (free_.empty()) return 0;
+  const auto& [offset, bytes] = *free_.rbegin();
+  return offset + bytes == limit_ ? bytes : 0;
+}
+
 // What is new is joined with a free range at the old end.
 void RangeAllocator::extend(std::size_t limit) {
   if (limit <= limit_) return;
@@ -88,10 +94,11 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   return memory_->arena().base() + offset;
 }
 
-// By whole steps. The links are told before a send from there is possible: some register memory.
+// By whole steps, so that `bytes` are free at the end. The links are told before a send from there
+// is possible: some register memory.
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
-  const std::size_t wanted = before + bytes;
+  const std::size_t wanted = before - std::min(bytes, ranges_.free_at_end()) + bytes;
   const std::size_t limit = (wanted + growth_bytes - 1) / growth_bytes * growth_bytes;
   shm::Segment& segment = memory_->arena();
   segment.grow(limit);

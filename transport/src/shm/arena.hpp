@@ -27,6 +27,8 @@ class RangeAllocator {
   void extend(std::size_t limit);
 
   [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
+  /// Free bytes just below limit().
+  [[nodiscard]] std::size_t free_at_end() const noexcept;
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_; }
 
   static constexpr std::size_t npos = ~std::size_t{0};
