@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <memory>
 #include <new>
 
@@ -30,31 +29,25 @@
 
 namespace rondo::transport::ofi {
 
-// An arena that has grown is registered anew as a whole; older registrations stay for messages that
-// use them.
-int OfiMemory::add(void* base, std::size_t bytes) {
+int OfiMemory::add(const void* base, std::size_t bytes) {
   if (!needed_) return 0;
-  Region& region = regions_[reinterpret_cast<std::uintptr_t>(base)];
-  if (region.bytes >= bytes) return 0;
   fid_mr* registration = nullptr;
   const int error = register_memory(base, bytes, registration);
-  if (error != 0) return error;
-  region.registrations.emplace_back(registration);
-  region.bytes = bytes;
-  return 0;
+  if (error == 0) memory_.add(base, bytes, Owned<fid_mr>(registration));
+  return error;
 }
 
 int OfiMemory::lease(const void* data, std::size_t bytes, Lease& lease) {
   lease = {};
   if (!needed_ || bytes == 0) return 0;
-  const auto first = reinterpret_cast<std::uintptr_t>(data);
-  const auto after = regions_.upper_bound(first);
-  if (after != regions_.begin()) {
-    const auto& [base, region] = *std::prev(after);
-    if (first - base + bytes <= region.bytes) {
-      lease.descriptor = fi_mr_desc(region.registrations.back().get());
-      return 0;
-    }
+  const auto join = [this](const void* base, std::size_t joined_bytes) {
+    fid_mr* registration = nullptr;
+    if (register_memory(base, joined_bytes, registration) != 0) registration = nullptr;
+    return Owned<fid_mr>(registration);
+  };
+  if (const Owned<fid_mr>* known = memory_.find(data, bytes, join)) {
+    lease.descriptor = fi_mr_desc(known->get());
+    return 0;
   }
   const int error = register_memory(data, bytes, lease.once);
   if (error == 0) lease.descriptor = fi_mr_desc(lease.once);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +17,7 @@
 #include "links/fifo.hpp"
 #include "links/link.hpp"
 #include "links/ofi/endpoint.hpp"
+#include "links/registered_memory.hpp"
 
 namespace rondo::transport::ofi {
 
@@ -32,9 +32,9 @@ class OfiMemory {
   explicit OfiMemory(const Endpoint& endpoint) noexcept
       : endpoint_(&endpoint), needed_(endpoint.wants(FI_MR_LOCAL)) {}
 
-  /// 0 or an error. The same `base` may be added again when it has grown.
-  [[nodiscard]] int add(void* base, std::size_t bytes);
-  void clear() noexcept { regions_.clear(); }
+  /// 0 or an error.
+  [[nodiscard]] int add(const void* base, std::size_t bytes);
+  void clear() noexcept { memory_.clear(); }
 
   /// A buffer's registration for one message: `once` is the caller's to drop().
   struct Lease {
@@ -46,15 +46,10 @@ class OfiMemory {
   static void drop(Lease& lease) noexcept;
 
  private:
-  struct Region {
-    std::size_t bytes = 0;
-    std::vector<Owned<fid_mr>> registrations;  // messages may still use those before the last
-  };
-
   int register_memory(const void* base, std::size_t bytes, fid_mr*& registration);
 
   const Endpoint* endpoint_;
-  std::map<std::uintptr_t, Region> regions_;  // by first address
+  RegisteredMemory<Owned<fid_mr>> memory_;
   std::uint64_t next_key_ = 1;
   bool needed_;
 };

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "links/plugin.hpp"
+#include "links/registered_memory.hpp"
 #include "links/ucx/context.hpp"
 
 namespace rondo::transport::ucx {
@@ -52,14 +52,13 @@ class Registrations {
   void clear(ucp_context_h context);
 
   /// The handle of what contains all of it, or null.
-  [[nodiscard]] ucp_mem_h find(std::span<const std::byte> memory) const noexcept;
+  [[nodiscard]] ucp_mem_h find(ucp_context_h context, std::span<const std::byte> memory);
 
  private:
-  struct Registration {
-    std::span<std::byte> memory;
-    ucp_mem_h handle;
-  };
-  std::vector<Registration> registrations_;
+  static ucs_status_t map(ucp_context_h context, const void* base, std::size_t bytes,
+                          ucp_mem_h& handle);
+
+  RegisteredMemory<ucp_mem_h> memory_;
 };
 
 /// Tagged messages over UCX.
@@ -124,31 +123,34 @@ class UcxLink final : public Link {
   bool broken_ = false;  ///< a message could be given up only by never calling UCX again
 };
 
-ucs_status_t Registrations::add(ucp_context_h context, std::span<std::byte> memory) {
+ucs_status_t Registrations::map(ucp_context_h context, const void* base, std::size_t bytes,
+                                ucp_mem_h& handle) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = memory.data();
-  params.length = memory.size();
+  params.address = const_cast<void*>(base);
+  params.length = bytes;
+  return ucp_mem_map(context, &params, &handle);
+}
+
+ucs_status_t Registrations::add(ucp_context_h context, std::span<std::byte> memory) {
   ucp_mem_h handle = nullptr;
-  const ucs_status_t status = ucp_mem_map(context, &params, &handle);
-  if (status == UCS_OK) registrations_.push_back({.memory = memory, .handle = handle});
+  const ucs_status_t status = map(context, memory.data(), memory.size(), handle);
+  if (status == UCS_OK) memory_.add(memory.data(), memory.size(), handle);
   return status;
 }
 
 void Registrations::clear(ucp_context_h context) {
-  for (const auto& registration : registrations_) ucp_mem_unmap(context, registration.handle);
-  registrations_.clear();
+  memory_.for_each([context](ucp_mem_h handle) { ucp_mem_unmap(context, handle); });
+  memory_.clear();
 }
 
-ucp_mem_h Registrations::find(std::span<const std::byte> memory) const noexcept {
-  const std::less_equal<const std::byte*> not_after;
-  for (const auto& [known, handle] : registrations_) {
-    if (not_after(known.data(), memory.data()) &&
-        not_after(memory.data() + memory.size(), known.data() + known.size())) {
-      return handle;
-    }
-  }
-  return nullptr;
+ucp_mem_h Registrations::find(ucp_context_h context, std::span<const std::byte> memory) {
+  const auto join = [context](const void* base, std::size_t bytes) {
+    ucp_mem_h handle = nullptr;
+    return map(context, base, bytes, handle) == UCS_OK ? handle : nullptr;
+  };
+  const ucp_mem_h* known = memory_.find(memory.data(), memory.size(), join);
+  return known == nullptr ? nullptr : *known;
 }
 
 UcxLink::UcxLink(const LinkOptions& options)
@@ -210,7 +212,7 @@ void UcxLink::post_send(int rank, std::uint64_t tag, std::span<const std::byte> 
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK;
   params.cb.send = &UcxLink::sent;
-  if (params.memh = registrations_.find(data); params.memh != nullptr) {
+  if (params.memh = registrations_.find(ucx_.context, data); params.memh != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   }
   has_sent_ = true;
@@ -231,7 +233,7 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = &UcxLink::received;
-  if (params.memh = registrations_.find(data); params.memh != nullptr) {
+  if (params.memh = registrations_.find(ucx_.context, data); params.memh != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   }
   const std::uint64_t sender = static_cast<std::uint64_t>(rank) << rank_shift;
