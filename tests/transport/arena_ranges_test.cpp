@@ -1,16 +1,21 @@
-// Which ranges of an arena are handed out, and what becomes of those into which a peer may still
-// store.
+// Which ranges of an arena are handed out, what becomes of those into which a peer may still store,
+// and the scratch of operations, which is taken there.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <rondo/transport/world.hpp>
+
+#include "collective/algorithms.hpp"
 #include "shm/arena.hpp"
 #include "shm/memory.hpp"
 
@@ -156,6 +161,70 @@ TEST_F(QuarantineTest, WhatIsFreedDuringItCountsAsUsed) {
   free(first);
 
   EXPECT_EQ(arena_.used_bytes(), block_bytes);
+}
+
+class ScratchTest : public testing::Test {
+ protected:
+  static constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+  static constexpr std::size_t reserved = 64 * mebibyte;
+
+  [[nodiscard]] bool lies_in_arena(std::span<const std::byte> memory) const {
+    return arena_.contains(memory.data(), memory.size());
+  }
+
+  std::shared_ptr<shm::RankMemory> memory_ =
+      shm::RankMemory::create({.control_bytes = mebibyte, .arena_bytes = reserved}, 1);
+  std::unique_ptr<ArenaCore> core_ = std::make_unique<ArenaCore>(memory_);
+  ArenaCore& ranges_ = *core_;
+  SharedArena arena_{std::move(core_)};
+  std::optional<Scratch> scratch_{std::in_place, &arena_};
+};
+
+TEST_F(ScratchTest, LiesInTheArenaUntilItEnds) {
+  EXPECT_EQ(arena_.used_bytes(), 0U) << "it is taken when it is first needed";
+
+  EXPECT_TRUE(lies_in_arena(scratch_->take(mebibyte)));
+  EXPECT_EQ(arena_.used_bytes(), mebibyte);
+
+  scratch_.reset();
+  EXPECT_EQ(arena_.used_bytes(), 0U);
+}
+
+TEST_F(ScratchTest, IsTheSameMemoryForWhatIsNoLarger) {
+  const std::span<std::byte> first = scratch_->take(mebibyte);
+
+  EXPECT_EQ(scratch_->take(mebibyte).data(), first.data());
+  EXPECT_EQ(scratch_->take(100).data(), first.data());
+  EXPECT_EQ(arena_.used_bytes(), mebibyte);
+}
+
+// Both together would not fit.
+TEST_F(ScratchTest, IsNotKeptTwiceWhenItGrows) {
+  static_cast<void>(scratch_->take(30 * mebibyte));
+
+  EXPECT_TRUE(lies_in_arena(scratch_->take(50 * mebibyte)));
+  EXPECT_EQ(arena_.used_bytes(), 50 * mebibyte);
+}
+
+// A peer that was stopped in the middle of a step may still touch it.
+TEST_F(ScratchTest, StaysInQuarantineAfterItsEnd) {
+  bool over = false;
+  const std::span<std::byte> taken = scratch_->take(mebibyte);
+  ranges_.quarantine(ranges_.offset_of(taken.data(), 1), 1, [&over] { return over; });
+
+  scratch_.reset();
+
+  EXPECT_EQ(arena_.used_bytes(), mebibyte);
+  over = true;
+  EXPECT_EQ(Scratch(&arena_).take(mebibyte).data(), taken.data());
+}
+
+TEST_F(ScratchTest, IsOrdinaryMemoryWhenTheArenaIsFull) {
+  const std::span<std::byte> memory = scratch_->take(2 * reserved);
+
+  EXPECT_FALSE(lies_in_arena(memory));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % 64, 0U);
+  EXPECT_EQ(arena_.used_bytes(), 0U);
 }
 
 }  // namespace

@@ -62,6 +62,24 @@ TEST(SharedArenaTest, GivesZeroedMemoryAtFirst) {
   });
 }
 
+// Links have registered it there; elsewhere they would have to for each message.
+TEST(SharedArenaTest, HoldsTheScratchOfARingUntilItsCommunicatorEnds) {
+  test::World(test::Backend::shm_nodes, 2).run([](World& world) {
+    std::vector<float> data(100'000, 1.0F);
+    std::optional<Communicator> comm(world.communicator().dup());
+    const std::size_t before = world.arena().used_bytes();
+
+    comm->allreduce(std::span(data)).wait();
+    const std::size_t used = world.arena().used_bytes();
+    comm->allreduce(std::span(data)).wait();
+
+    EXPECT_GE(used - before, data.size() * sizeof(float)) << "two slots for halves";
+    EXPECT_EQ(world.arena().used_bytes(), used);
+    comm.reset();
+    EXPECT_EQ(world.arena().used_bytes(), before);
+  });
+}
+
 TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
   test::World(1).run([](World& world) {
     try {

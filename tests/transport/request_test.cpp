@@ -99,6 +99,27 @@ TEST(RequestTest, AllocatesNothingOnceThePoolIsWarm) {
   });
 }
 
+// Nor does the arena, in which the scratch of rings and trees lies.
+TEST(RequestTest, AllocatesNothingBetweenNodesOnceScratchIsThere) {
+  test::World(test::Backend::shm_nodes, 2).run([](World& world) {
+    std::vector<int> data(100'000, 1);
+    std::vector<int> out(100'000);
+    const auto round = [&] {
+      world.communicator().allreduce(std::span(data), ReduceOp::max).wait();
+      world.communicator().reduce(data, std::span(out), 0, ReduceOp::max).wait();
+      world.communicator().scan(data, std::span(out), ReduceOp::max).wait();
+    };
+    round();
+
+    const std::size_t before = test::allocations_of_this_thread();
+    const std::size_t used = world.arena().used_bytes();
+    for (int i = 0; i < 10; ++i) round();
+
+    EXPECT_EQ(test::allocations_of_this_thread(), before);
+    EXPECT_EQ(world.arena().used_bytes(), used);
+  });
+}
+
 class PlanTest : public testing::TestWithParam<test::Backend> {
  protected:
   test::World world(int ranks) const { return {GetParam(), ranks}; }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <rondo/transport/block.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "shm/control_block.hpp"
@@ -74,21 +76,52 @@ class AlgorithmTable {
   std::size_t count_ = 0;
 };
 
-/// Ordinary memory for the operation that runs. It grows on first use, so that later operations
-/// of the same size allocate nothing.
+/// Memory for the operation that runs, which begins on a cache line. It lies in an arena, where
+/// links have registered it and peers reach it; in ordinary memory where the arena cannot grow. It
+/// grows on first use, so that later operations of the same size allocate nothing, and is given
+/// back when this ends.
 class Scratch {
  public:
-  /// Begins on a cache line.
+  /// Without an arena it is ordinary memory. The arena is lent.
+  explicit Scratch(std::pmr::memory_resource* arena = nullptr) noexcept : arena_(arena) {}
+
+  /// What was taken before must not be used any more.
   [[nodiscard]] std::span<std::byte> take(std::size_t bytes) {
-    if (memory_.size() < bytes + line) memory_.resize(bytes + line);
-    void* start = memory_.data();
-    std::size_t space = memory_.size();
-    return {static_cast<std::byte*>(std::align(line, bytes, start, space)), bytes};
+    if (bytes > memory_.get_deleter().bytes) grow(bytes);
+    return {memory_.get(), bytes};
   }
 
  private:
   static constexpr std::size_t line = 64;
-  std::vector<std::byte> memory_ = {};
+  struct Release {
+    Release() noexcept : Release(nullptr, 0) {}
+    Release(std::pmr::memory_resource* resource, std::size_t size) noexcept
+        : from(resource), bytes(size) {}
+    void operator()(std::byte* memory) const { from->deallocate(memory, bytes, line); }
+
+    std::pmr::memory_resource* from;
+    std::size_t bytes;
+  };
+  using Memory = std::unique_ptr<std::byte[], Release>;
+
+  static Memory allocate(std::pmr::memory_resource& from, std::size_t bytes) {
+    return {static_cast<std::byte*>(from.allocate(bytes, line)), Release(&from, bytes)};
+  }
+  // The old memory goes first: nothing in it is needed, and large scratch is not kept twice.
+  void grow(std::size_t bytes) {
+    memory_ = Memory();
+    if (arena_ != nullptr) {
+      try {
+        memory_ = allocate(*arena_, bytes);
+        return;
+      } catch (const Error&) {  // The arena is full: messages cost more then.
+      }
+    }
+    memory_ = allocate(*std::pmr::new_delete_resource(), bytes);
+  }
+
+  std::pmr::memory_resource* arena_;
+  Memory memory_ = {};
 };
 
 /// One rank of a communicator, as this process sees it.
@@ -110,7 +143,7 @@ struct Group {
   const Channel* channel = nullptr;
   /// Null when all members are on one node.
   Hierarchy* levels = nullptr;
-  Scratch scratch = {};
+  Scratch scratch = Scratch();
   /// The most bytes of one message of a collective, where an algorithm can choose; the same on
   /// all ranks. 256 KiB suit RDMA.
   std::size_t segment_bytes = std::size_t{512} << 10U;

@@ -60,7 +60,7 @@ std::vector<Channel::Route> routes_to_owners(std::size_t shard, const Hierarchy&
 
 // What an exchange among the owners of this rank's shard needs: a group of them, whose channel has
 // a lane of its own.
-void open_exchange(Hierarchy& levels, std::size_t lane, const WorldCore& world, const Group& flat) {
+void open_exchange(Hierarchy& levels, std::size_t lane, WorldCore& world, const Group& flat) {
   Hierarchy::Exchange& exchange = levels.exchanges.emplace_back();
   exchange.channel =
       std::make_unique<Channel>(routes_to_owners(levels.node_rank, levels, world, flat),
@@ -72,6 +72,7 @@ void open_exchange(Hierarchy& levels, std::size_t lane, const WorldCore& world, 
     owners.members.push_back({.world_rank = flat.members[node[levels.node_rank]].world_rank});
   }
   owners.team = flat.team;
+  owners.scratch = Scratch(&world.arena());
   owners.channel = exchange.channel.get();
   owners.counters = flat.counters;
   owners.sources.resize(levels.nodes.size());
@@ -93,7 +94,7 @@ static_assert(first_exchange_lane + Hierarchy::exchanges_at_once <= Channel::lan
 
 }  // namespace
 
-MultiNode::MultiNode(const WorldCore& world, Group& flat, Channel& channel,
+MultiNode::MultiNode(WorldCore& world, Group& flat, Channel& channel,
                      std::shared_ptr<CommunicatorCore> node_scatter,
                      std::shared_ptr<CommunicatorCore> node_gather)
     : channel_(&channel),
@@ -107,6 +108,7 @@ MultiNode::MultiNode(const WorldCore& world, Group& flat, Channel& channel,
   node_gather_->use_lane(gather_lane);
   levels_.node_scatter = node_scatter_.get();
   levels_.node_gather = node_gather_.get();
+  levels_.scratch = Scratch(&world.arena());
   levels_.arrange(members_by_node(world, flat), flat.index());
   if (levels_.shares_nodes && levels_.node_rank < levels_.shards) {
     for (std::size_t i = 0; i < Hierarchy::exchanges_at_once; ++i) {

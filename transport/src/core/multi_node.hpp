@@ -25,7 +25,7 @@ class MultiNode {
  public:
   /// `flat` is the group of all members, and gets its levels. The two communicators of this node
   /// take the operations before and after those between nodes; see Hierarchy.
-  MultiNode(const WorldCore& world, Group& flat, Channel& channel,
+  MultiNode(WorldCore& world, Group& flat, Channel& channel,
             std::shared_ptr<CommunicatorCore> node_scatter,
             std::shared_ptr<CommunicatorCore> node_gather);
 

@@ -90,6 +90,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
                world_->counters()) {
   group_.channel = &channel_;
   group_.team = world_->options().team;
+  group_.scratch = Scratch(&world_->arena());
   const std::string& table = world_->options().fabric.allreduce;
   if (!table.empty()) group_.allreduce_table = AlgorithmTable::parse(table);
   group_.counters = &world_->counters();

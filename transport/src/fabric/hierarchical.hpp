@@ -51,7 +51,7 @@ struct Hierarchy {
   std::deque<Exchange> exchanges = {};  ///< none when this rank owns no shard, or no node is shared
 
   /// Scratch of the hierarchical operation that runs.
-  Scratch scratch = {};
+  Scratch scratch = Scratch();
   std::vector<std::size_t> shares = {};
   std::vector<std::size_t> sent = {};
   std::vector<std::size_t> received = {};

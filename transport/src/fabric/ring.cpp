@@ -112,7 +112,10 @@ Ring::Ring(Group& group, const Posted& posted)
       lanes_(std::clamp<std::size_t>(segments_.count(), 1, segment_window)),
       end_((segments_.count() + lanes_ - 1) / lanes_ * lanes_ * steps_),
       slot_bytes_(segments_.longest_in(longest_chunk(group, posted))) {
-  if (end_ > 0) scratch_ = group.scratch.take(2 * lanes_ * slot_bytes_);
+  // An allgather without gaps sends from where its data lies, and receives where it belongs.
+  const bool uses_slots = posted.fingerprint.collective != Collective::allgather ||
+                          posted.input.rows > 1 || posted.output.rows > 1;
+  if (end_ > 0 && uses_slots) scratch_ = group.scratch.take(2 * lanes_ * slot_bytes_);
 }
 
 // The same on all ranks.

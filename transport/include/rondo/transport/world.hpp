@@ -38,7 +38,12 @@ class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
   /// Does all of [data, data + bytes) lie in this arena, or in memory that it has adopted?
   [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
 
-  /// Bytes handed out at the moment.
+  /// Bytes handed out at the moment, to the program and to its communicators: these keep scratch
+  /// there, from the first collective that needs some to their end. That is at most 8 messages of
+  /// 512 KiB for a ring or tree between nodes, with several ranks on a node up to three times as
+  /// much and some blocks of 4 MiB; up to twice the length of what is short, scanned or coalesced.
+  /// Inside a node only scans and coalesced arrays need any. Where the arena cannot grow, scratch
+  /// is ordinary memory.
   [[nodiscard]] std::size_t used_bytes() const noexcept;
 
  private:
