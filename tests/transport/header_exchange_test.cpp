@@ -69,86 +69,77 @@ class HeaderExchangeTest : public testing::Test {
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 
-/// The same with a short message of so many bytes.
+/// The same with a short message of so many bytes, from rank 0 to rank 1.
 class ShortMessageTest : public HeaderExchangeTest,
-                         public testing::WithParamInterface<std::size_t> {};
+                         public testing::WithParamInterface<std::size_t> {
+ protected:
+  void begin_both(HeaderExchange::Carrying carrying = HeaderExchange::Carrying::allowed) {
+    begin(0, carrying);
+    begin(1, carrying);
+  }
+
+  std::vector<std::byte> data_ = std::vector<std::byte>(GetParam(), std::byte{5});
+  std::vector<std::byte> got_ = std::vector<std::byte>(GetParam());
+  Message out_;
+  Message in_;
+};
 
 INSTANTIATE_TEST_SUITE_P(Bytes, ShortMessageTest, testing::Values(0U, 1U, 4U, longest));
 
 TEST_P(ShortMessageTest, IsOneMessageWithTheFirstShortOne) {
-  const std::vector<std::byte> data(GetParam(), std::byte{5});
-  std::vector<std::byte> got(GetParam());
-  Message out;
-  Message in;
-  begin(0);
-  begin(1);
+  begin_both();
 
-  receive(1, got, in);
-  send(0, data, out);
+  receive(1, got_, in_);
+  send(0, data_, out_);
   send_header(0);
-  const bool before = in.ended();
+  const bool before = in_.ended();
   progress(1);
 
   EXPECT_EQ(fabric_.sent(), 1U);
-  EXPECT_TRUE(out.ended());
+  EXPECT_TRUE(out_.ended());
   EXPECT_FALSE(before);
-  EXPECT_TRUE(in.ended());
-  EXPECT_EQ(in.bytes(), GetParam());
-  EXPECT_EQ(got, data);
+  EXPECT_TRUE(in_.ended());
+  EXPECT_EQ(in_.bytes(), GetParam());
+  EXPECT_EQ(got_, data_);
 }
 
 TEST_P(ShortMessageTest, KeepsTheMessageForAReceiveThatIsPostedLater) {
-  const std::vector<std::byte> data(GetParam(), std::byte{5});
-  std::vector<std::byte> got(GetParam());
-  Message out;
-  Message in;
-  begin(0);
-  begin(1);
+  begin_both();
 
-  send(0, data, out);
+  send(0, data_, out_);
   send_header(0);
   progress(1);
-  receive(1, got, in);
+  receive(1, got_, in_);
 
-  EXPECT_TRUE(in.ended());
-  EXPECT_EQ(got, data);
+  EXPECT_TRUE(in_.ended());
+  EXPECT_EQ(got_, data_);
   EXPECT_EQ(fabric_.pending(), 1U) << "the other rank's receive of a header";
 }
 
 TEST_P(ShortMessageTest, LeavesAMessageAloneThatComesAfterIt) {
-  const std::vector<std::byte> data(GetParam(), std::byte{5});
-  std::vector<std::byte> got(GetParam());
-  Message out;
-  Message in;
-  begin(0);
-  begin(1);
+  begin_both();
 
-  receive(1, got, in);
+  receive(1, got_, in_);
   send_header(0);
   progress(1);
-  send(0, data, out);
+  send(0, data_, out_);
   progress(1);
 
   EXPECT_EQ(fabric_.sent(), 2U);
-  EXPECT_TRUE(in.ended());
-  EXPECT_EQ(got, data);
+  EXPECT_TRUE(in_.ended());
+  EXPECT_EQ(got_, data_);
 }
 
 TEST_P(ShortMessageTest, CarriesNothingWhereRanksDoNotKnowTheLengths) {
-  const std::vector<std::byte> data(GetParam(), std::byte{5});
-  std::vector<std::byte> got(GetParam());
-  Message out;
-  Message in;
-  begin(0, HeaderExchange::Carrying::refused);
-  begin(1, HeaderExchange::Carrying::refused);
+  begin_both(HeaderExchange::Carrying::refused);
 
-  receive(1, got, in);
-  send(0, data, out);
+  receive(1, got_, in_);
+  send(0, data_, out_);
   fabric_.link(1).progress();
 
   EXPECT_EQ(fabric_.sent(), 2U);
-  EXPECT_TRUE(in.ended()) << "before the header is compared";
-  EXPECT_EQ(got, data);
+  EXPECT_TRUE(in_.ended()) << "before the header is compared";
+  EXPECT_EQ(got_, data_);
 }
 
 TEST_F(HeaderExchangeTest, SendsALongMessageAndASecondOneBesideIt) {
