@@ -124,31 +124,31 @@ MultiNode::MultiNode(WorldCore& world, Group& flat, Channel& channel,
 
 void MultiNode::begin_headers(OperationRecord& record) const {
   const Posted& posted = record.posted;
-  record.header.begin({.sequence = posted.sequence, .fingerprint = posted.fingerprint},
-                      has_own_lengths(posted.fingerprint.collective)
-                          ? HeaderExchange::Carrying::refused
-                          : HeaderExchange::Carrying::allowed);
-  channel_->recv_header(record.header);
+  record.header->begin({.sequence = posted.sequence, .fingerprint = posted.fingerprint},
+                       has_own_lengths(posted.fingerprint.collective)
+                           ? HeaderExchange::Carrying::refused
+                           : HeaderExchange::Carrying::allowed);
+  channel_->recv_header(*record.header);
 }
 
 void MultiNode::require_header_received(const OperationRecord& record) const {
-  throw_if_failed(*channel_, previous_, record.header.received);
+  throw_if_failed(*channel_, previous_, record.header->received);
 }
 
 bool MultiNode::headers_are_through(OperationRecord& record) const {
   require_header_received(record);
-  throw_if_failed(*channel_, next_, record.header.sent);
-  return record.header.received.done() && record.header.sent.done();
+  throw_if_failed(*channel_, next_, record.header->sent);
+  return record.header->received.done() && record.header->sent.done();
 }
 
 void MultiNode::cancel_headers(OperationRecord& record) const {
-  channel_->cancel(previous_, record.header.received);
-  channel_->cancel(next_, record.header.sent);
+  channel_->cancel(previous_, record.header->received);
+  channel_->cancel(next_, record.header->sent);
 }
 
 // Only the previous rank's header is awaited directly, but any rank may keep an algorithm waiting.
 bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) const {
-  return record.header.received.done() || member == previous_;
+  return record.header->received.done() || member == previous_;
 }
 
 void MultiNode::poison(const Error& error) {
@@ -175,10 +175,10 @@ bool CommunicatorCore::post_queued_headers() {
 
 // The header of the previous rank comes at any time; it is compared once.
 void CommunicatorCore::compare_header(OperationRecord& record) {
-  const HeaderExchange& header = record.header;
+  const HeaderExchange& header = *record.header;
   if (header.compared() || !header.received.done()) return;
   compare(record, multi_node_->previous(), header.theirs().fingerprint, header.theirs().sequence);
-  channel_.accept_header(record.header);
+  channel_.accept_header(*record.header);
 }
 
 // An algorithm can be over before the headers are through: only with them the operation is
@@ -234,7 +234,7 @@ Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
     if (error.code() != Errc::mismatch) throw;
     defer_failure(error);
   }
-  channel_.send_header(record.header);
+  channel_.send_header(*record.header);
   return result;
 }
 

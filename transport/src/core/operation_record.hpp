@@ -83,8 +83,8 @@ struct OperationRecord {
 
   recorder::Stamp stamp = {};  ///< its entry in the flight recorder
 
-  HeaderExchange header;
-  Parts parts;  ///< of a point-to-point operation
+  std::unique_ptr<HeaderExchange> header = {};  ///< where ranks are on several nodes
+  Parts parts;                                  ///< of a point-to-point operation
   PointToPointCall call = PointToPointCall::send;
 
   std::unique_ptr<Coalesced> coalesced = {};  ///< made by the first that needs it

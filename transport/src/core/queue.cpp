@@ -127,7 +127,8 @@ CommunicatorCore::~CommunicatorCore() {
 // posting allocates nothing.
 OperationRecord& CommunicatorCore::take_record() {
   if (free_.empty()) {
-    pool_.emplace_back();
+    auto header = multi_node_ ? std::make_unique<HeaderExchange>() : nullptr;
+    pool_.emplace_back().header = std::move(header);
     free_.reserve(pool_.size());
     return pool_.back();
   }
@@ -256,7 +257,7 @@ bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (multi_node_) {
-      channel_.carry_with(record.header);
+      channel_.carry_with(*record.header);
       start_algorithm(record, Protocol::links);
       record.enter(Stage::running);
     } else {
