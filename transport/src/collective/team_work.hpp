@@ -22,7 +22,7 @@ struct Range {
 /// No two ranks store into the same cache line, so slices are cut at multiples of it.
 inline constexpr std::size_t cache_line_bytes = 64;
 
-/// TeamPart `index` of `parts` of `count` elements: as even as whole units of `unit` elements allow
+/// Part `index` of `parts` of `count` elements: as even as whole units of `unit` elements allow
 /// (a cache line, so that no two ranks store into the same one).
 [[nodiscard]] constexpr Range slice(std::size_t count, std::size_t parts, std::size_t index,
                                     std::size_t unit) noexcept {
