@@ -228,7 +228,7 @@ void CommunicatorCore::take_failure_of_peers(const Error& failure) {
 }
 
 void CommunicatorCore::check_deferred_failure() {
-  compare_all_headers();
+  if (multi_node_) compare_all_headers();
   if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) poison(deferred_failure());
 }
 
