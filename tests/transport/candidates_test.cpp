@@ -190,6 +190,18 @@ TEST(CandidatesTest, AreRdmaFirstThenTheFastestInterface) {
                   "tcp tcp eth0", "ucx tcp eth1", "ucx tcp eth0", "ofi tcp eth1", "ofi tcp eth0"));
 }
 
+TEST(CandidatesTest, AreJoinedAsRailsNodeByNode) {
+  const Candidate first{.kind = "tcp", .network = "a", .devices = {"eth0", "eno1"}};
+  const Candidate second{
+      .kind = "tcp", .network = "b", .devices = {"eth1", "eno2"}, .of_store = true};
+
+  const Candidate joined = join_rails({&first, &second});
+
+  EXPECT_THAT(joined.devices, ElementsAre("eth0,eth1", "eno1,eno2"));
+  EXPECT_EQ(joined.network, "a and b");
+  EXPECT_TRUE(joined.of_store);
+}
+
 TEST(CandidatesTest, AreNativeNetworksBeforeRdma) {
   std::vector<HostOffers> nodes;
   for (const int i : {0, 1}) {

@@ -1,8 +1,9 @@
 // What is particular to the link over TCP sockets: how connections are made, refused and shared,
-// and what becomes of messages that are cancelled, discarded or not awaited. What all links have in
-// common is in link_suite.cpp.
+// and what becomes of messages that are cancelled, discarded or not awaited; and rails, which here
+// all lead over loopback. What all links have in common is in link_suite.cpp.
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <list>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -27,6 +29,7 @@
 #include "links/link.hpp"
 #include "links/plugin.hpp"
 #include "links/tcp/endpoint.hpp"
+#include "links/tcp/rail.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport::tcp_link_test {
@@ -59,11 +62,11 @@ Bytes pattern(std::size_t bytes, unsigned seed) {
   return data;
 }
 
-// Two ranks, driven by the test's own thread.
-class LinkTcpTest : public testing::Test {
+// Two ranks, driven by the test's own thread. The parameter is the list of their interfaces.
+class LinkTcpTest : public testing::TestWithParam<std::string> {
  protected:
   LinkTcpTest() {
-    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2));
+    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2, GetParam()));
     links_[0]->connect(1, links_[1]->address());
     links_[1]->connect(0, links_[0]->address());
   }
@@ -99,26 +102,31 @@ class LinkTcpTest : public testing::Test {
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-TEST_F(LinkTcpTest, SaysWhichInterfaceIsUnusable) {
+INSTANTIATE_TEST_SUITE_P(Rails, LinkTcpTest, testing::Values("lo", "lo,lo,lo"),
+                         [](const auto& value) { return value.index == 0 ? "One" : "Three"; });
+
+TEST(LinkTcpOpenTest, SaysWhichInterfaceIsUnusable) {
   EXPECT_THAT(failure_of("nosuch0", ""), AllOf(HasSubstr("nosuch0"), HasSubstr("rondo info")));
+  EXPECT_THAT(failure_of("lo,nosuch0", ""), HasSubstr("tcp over nosuch0: it has no address"));
   EXPECT_THAT(failure_of("lo", "rc"), HasSubstr("no transports to choose from"));
 }
 
-TEST_F(LinkTcpTest, TakesTheFirstInterfaceOfTheListThatExists) {
-  EXPECT_EQ(open_tcp(0, 1, "nosuch0,lo")->route(), "tcp: sockets over lo");
+TEST(LinkTcpOpenTest, NamesAllItsInterfaces) {
+  EXPECT_EQ(open_tcp(0, 1, "lo,lo")->route(), "tcp: sockets over lo and lo");
 }
 
-TEST_F(LinkTcpTest, RefusesWhatIsNotItsAddress) {
-  const std::string good = link(1).address();
+TEST(LinkTcpOpenTest, RefusesWhatIsNotItsAddress) {
+  const auto link = open_tcp(0, 2);
+  const std::string good = open_tcp(1, 2)->address();
   for (const std::string& address :
        {std::string(), std::string("nonsense"), std::string("127.0.0.1 80"),
         good.substr(0, good.size() - 1), good.substr(0, good.size() - 1) + "x", "h1" + good}) {
-    EXPECT_THROW(link(0).connect(1, address), Error) << address;
+    EXPECT_THROW(link->connect(1, address), Error) << address;
   }
-  EXPECT_THROW(link(0).connect(2, good), Error) << "there are two ranks";
+  EXPECT_THROW(link->connect(2, good), Error) << "there are two ranks";
 }
 
-TEST_F(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
+TEST_P(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
   const auto alone = open_tcp(0, 2);
   Transfer sending;
   Transfer receiving;
@@ -130,7 +138,7 @@ TEST_F(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
   EXPECT_THAT(alone->error_text(sending), HasSubstr("no way to the rank"));
 }
 
-TEST_F(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
+TEST_P(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
   close(1);
   Transfer sending;
   const Bytes data(4);
@@ -203,7 +211,7 @@ class Stranger {
   shm::Descriptor socket_;
 };
 
-TEST_F(LinkTcpTest, DropsStrangersAndServesItsPeers) {
+TEST_P(LinkTcpTest, DropsStrangersAndServesItsPeers) {
   const tcp::Hello wrong_key{.magic = tcp::hello_magic, .rank = 1, .size = 2};
   const Stranger guesses(link(0).address());
   guesses.say(std::as_bytes(std::span(&wrong_key, 1)));
@@ -222,7 +230,7 @@ TEST_F(LinkTcpTest, DropsStrangersAndServesItsPeers) {
   exchange(0, 1, 4, pattern(100, 4));
 }
 
-TEST_F(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
+TEST_P(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
   const Bytes early = pattern(3'000'000, 5);
   const Bytes behind = pattern(10, 6);
   Transfer first;
@@ -237,7 +245,7 @@ TEST_F(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
 }
 
 // What nobody awaits stays with the kernel, which holds the sender up.
-TEST_F(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
+TEST_P(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(std::size_t{64} << 20U, 7);
   Transfer sending;
@@ -251,7 +259,7 @@ TEST_F(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
 }
 
 // The peer gets what the message was, although its memory has been used for something else.
-TEST_F(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
+TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes original = pattern(std::size_t{64} << 20U, 8);
   Bytes data = original;
@@ -268,7 +276,7 @@ TEST_F(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 3, pattern(10, 3));
 }
 
-TEST_F(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
+TEST_P(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(std::size_t{64} << 20U, 9);
   Bytes room(data.size());
@@ -287,7 +295,7 @@ TEST_F(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
   EXPECT_EQ(room, then) << "the link wrote into memory that it had given back";
 }
 
-TEST_F(LinkTcpTest, DiscardsWhatHasComeAndWhatComes) {
+TEST_P(LinkTcpTest, DiscardsWhatHasComeAndWhatComes) {
   constexpr std::uint64_t port = std::uint64_t{5} << 32U;
   constexpr std::uint64_t whole_port = std::uint64_t{0xFFFF} << 32U;
   const Bytes unwanted = pattern(2'000'000, 1);
@@ -313,7 +321,7 @@ TEST_F(LinkTcpTest, DiscardsWhatHasComeAndWhatComes) {
   EXPECT_EQ(room, data);
 }
 
-TEST_F(LinkTcpTest, SendsNowWhatItHoldsBack) {
+TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(100, 2);
   Transfer sending;
@@ -324,6 +332,84 @@ TEST_F(LinkTcpTest, SendsNowWhatItHoldsBack) {
 
   EXPECT_TRUE(sending.done());
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
+}
+
+// Of each connection of this process, how many bytes it has sent.
+std::vector<std::uint64_t> bytes_sent_by_connections() {
+  constexpr int most_descriptors = 1024;
+  constexpr int established = 1;
+  std::vector<std::uint64_t> sent;
+  for (int descriptor = 0; descriptor < most_descriptors; ++descriptor) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (info.tcpi_state == established) sent.push_back(info.tcpi_bytes_acked);
+  }
+  return sent;
+}
+
+// The link between two ranks with rails, all of which are open.
+class LinkTcpRailsTest : public LinkTcpTest {
+ protected:
+  LinkTcpRailsTest() {
+    exchange(0, 1, 1, pattern(10, 1));
+    constexpr std::size_t ends = 6;  // two of each rail
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (bytes_sent_by_connections().size() < ends && std::chrono::steady_clock::now() < end) {
+      progress_all();
+    }
+    // The answers are on their way.
+    for (int calls = 0; calls < 1'000; ++calls) progress_all();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Rails, LinkTcpRailsTest, testing::Values("lo,lo,lo"));
+
+TEST_P(LinkTcpRailsTest, DividesALongMessageAmongThem) {
+  const std::size_t third = std::size_t{1} << 20U;
+
+  exchange(0, 1, 2, pattern(3 * third, 2));
+
+  const auto all = bytes_sent_by_connections();
+  EXPECT_EQ(std::ranges::count_if(all, [&](std::uint64_t sent) { return sent >= third; }), 3);
+}
+
+TEST_P(LinkTcpRailsTest, SendsAShortMessageOverTheFirst) {
+  const Bytes data = pattern(100'000, 2);
+
+  exchange(0, 1, 2, data);
+
+  const auto all = bytes_sent_by_connections();
+  EXPECT_EQ(std::ranges::count_if(all, [](std::uint64_t sent) { return sent >= 100'000; }), 1);
+}
+
+TEST_P(LinkTcpRailsTest, KeepsTheOrderOfLongAndShortMessages) {
+  std::vector<Bytes> sent;
+  std::vector<Bytes> received;
+  for (unsigned i = 0; i < 40; ++i) sent.push_back(pattern(i % 3 == 0 ? 1'000'001 + i : i, i));
+  std::list<Transfer> transfers;
+  for (const Bytes& data : sent) {
+    link(0).post_send(1, 5, data, transfers.emplace_back());
+    received.emplace_back(data.size());
+  }
+  for (Bytes& room : received) link(1).post_recv(0, 5, room, transfers.emplace_back());
+
+  for (const Transfer& transfer : transfers) ASSERT_TRUE(finish(transfer) && transfer.done());
+
+  EXPECT_EQ(received, sent);
+}
+
+TEST(LinkTcpStripeTest, CoversEachByteOnce) {
+  for (const std::size_t bytes : {0UL, 1UL, 63UL, 64UL, 65UL, 100'000UL, (1UL << 40U) + 1}) {
+    for (std::size_t rails = 1; rails <= 5; ++rails) {
+      std::size_t end = 0;
+      for (std::size_t rail = 0; rail < rails; ++rail) {
+        const tcp::Stripe stripe = tcp::stripe_of(bytes, rails, rail);
+        EXPECT_EQ(stripe.begin, end);
+        end = stripe.end;
+      }
+      EXPECT_EQ(end, bytes) << rails;
+    }
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -396,6 +397,18 @@ std::string Candidate::device_of(std::size_t node, std::size_t rank_on_node) con
   std::istringstream list(devices[node]);
   for (std::string rail; std::getline(list, rail, ',');) rails.push_back(before(rail, ':'));
   return rails.empty() ? std::string() : rails[rank_on_node % rails.size()];
+}
+
+Candidate join_rails(const std::vector<const Candidate*>& rails) {
+  Candidate joined = *rails.front();
+  for (const Candidate* rail : std::span(rails).subspan(1)) {
+    joined.network += " and " + rail->network;
+    joined.of_store = joined.of_store || rail->of_store;
+    for (std::size_t node = 0; node < joined.devices.size(); ++node) {
+      joined.devices[node] += "," + rail->devices[node];
+    }
+  }
+  return joined;
 }
 
 const HostOffers* first_without(const std::vector<HostOffers>& nodes, std::string_view plugin) {

@@ -88,6 +88,9 @@ struct Candidate {
   }
 };
 
+/// One candidate whose messages are divided among all of these, which are of one kind and plug-in.
+[[nodiscard]] Candidate join_rails(const std::vector<const Candidate*>& rails);
+
 struct Candidates {
   std::vector<Candidate> ordered = {};     ///< the first is to be tried first
   std::vector<std::string> left_out = {};  ///< "tcp over eth2: h3 has no such network"

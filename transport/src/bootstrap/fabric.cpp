@@ -262,15 +262,18 @@ class Trial {
     std::string problem = {};
   };
 
-  // Those from `first` on that are equal but for their speed, if that must be measured; else one.
+  // Those from `first` on that are equal but for their speed, if that must be measured; those that
+  // are equally fast, which are tried together, too; else one.
   [[nodiscard]] std::size_t end_of_group(std::size_t first) const {
     const auto& all = candidates_.ordered;
     std::size_t last = first + 1;
+    std::size_t equal = 1;
     bool unknown = all[first].megabits == 0;
     for (; last < all.size() && all[last].is_beside(all[first]); ++last) {
       unknown = unknown || all[last].megabits == 0;
+      if (all[last].megabits == all[first].megabits) equal += 1;
     }
-    return unknown ? last : first + 1;
+    return unknown ? last : first + equal;
   }
 
   std::unique_ptr<Link> only(std::size_t index) {
@@ -296,15 +299,41 @@ class Trial {
       if (best == last || time(best) > 2 * time(i)) best = i;
     }
     if (best == last) return nullptr;
+    Tried& chosen = tried[best - first];
+    if (auto link = together(first, best, tried)) return link;
     for (std::size_t i = first; i < last; ++i) {
       if (i == best || tried[i - first].link == nullptr) continue;
       left_out_.push_back(candidates_.ordered[i].label() + ": measured " +
                           speed_text(tried[i - first].nanoseconds));
     }
-    Tried& chosen = tried[best - first];
     choose(candidates_.ordered[best], "measured " + speed_text(chosen.nanoseconds) +
                                           ", and no other that joins all nodes is twice as fast");
     return std::move(chosen.link);
+  }
+
+  // All that are about as fast as the best, as rails of one link. Null unless that is clearly
+  // faster: where the processors limit both, or the wires are one, rails only cost calls.
+  std::unique_ptr<Link> together(std::size_t first, std::size_t best,
+                                 const std::vector<Tried>& tried) {
+    const Candidate& alone = candidates_.ordered[best];
+    if (alone.plugin == "ofi") return nullptr;
+    const std::uint64_t time = tried[best - first].nanoseconds;
+    std::vector<const Candidate*> rails{&alone};
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      const bool is_as_fast = tried[i].link != nullptr && 4 * tried[i].nanoseconds <= 5 * time;
+      if (first + i != best && is_as_fast) rails.push_back(&candidates_.ordered[first + i]);
+    }
+    if (rails.size() == 1) return nullptr;
+    const Candidate joined = join_rails(rails);
+    Tried all = attempt(joined, true, false);
+    if (all.link == nullptr) return nullptr;
+    if (3 * all.nanoseconds > 2 * time) {
+      left_out_.push_back(joined.label() + " together: measured " + speed_text(all.nanoseconds));
+      return nullptr;
+    }
+    choose(joined, "measured " + speed_text(all.nanoseconds) + ", over " + alone.label() +
+                       " alone " + speed_text(time));
+    return std::move(all.link);
   }
 
   // Collective. A rank that cannot open its link takes part in the exchanges all the same, or the

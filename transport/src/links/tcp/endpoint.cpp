@@ -1,7 +1,8 @@
 // Listening sockets, their addresses as texts, and connecting to them.
 //
-// A rank listens on one interface alone, at a port that the kernel chooses. Its address is
-// "HOST PORT KEY"; the key is 16 random bytes, which a connection must show at its beginning. So a
+// A rank listens on each interface that it uses, at a port that the kernel chooses. Its address is
+// "HOST PORT KEY", and " HOST PORT" for each further interface, which is a rail for long messages.
+// The key is 16 random bytes, which a connection must show at its beginning. So a
 // process that finds the port cannot pass for a rank: addresses travel through the store, which
 // tells them to ranks that know the secret of the job.
 
@@ -29,8 +30,7 @@ namespace {
 
 struct InterfaceAddress {
   std::string interface;
-  sockaddr_storage address{};
-  socklen_t length = 0;
+  SocketAddress address{};
   int rank = 0;  // by which the addresses of an interface are preferred: the least first
 };
 
@@ -52,9 +52,9 @@ std::vector<InterfaceAddress> list_addresses() {
     if (family != AF_INET && family != AF_INET6) continue;
     InterfaceAddress& found = all.emplace_back();
     found.interface = entry->ifa_name;
-    found.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     found.rank = rank_of(*entry->ifa_addr);
-    std::memcpy(&found.address, entry->ifa_addr, found.length);
+    std::memcpy(&found.address.storage, entry->ifa_addr, found.address.length);
   }
   return all;
 }
@@ -67,17 +67,26 @@ std::optional<InterfaceAddress> best_address(std::vector<InterfaceAddress> all, 
   return best == all.end() ? std::nullopt : std::optional(*best);
 }
 
-// Of the first interface of the list that has one; of "", of any that is not loopback.
-std::optional<InterfaceAddress> find_address(const std::string& devices) {
+// Of each interface of the list, in its order; of "", of one that is not loopback.
+std::vector<InterfaceAddress> find_addresses(const std::string& devices) {
   const std::vector<InterfaceAddress> all = list_addresses();
-  if (devices.empty())
-    return best_address(all, [](const std::string& name) { return name != "lo"; });
+  std::vector<InterfaceAddress> found;
+  const auto add = [&](const std::string& names, auto fits) {
+    const auto best = best_address(all, fits);
+    if (!best) {
+      throw OpenError("tcp over " + names +
+                      ": it has no address, or is down; `rondo info` lists the interfaces");
+    }
+    found.push_back(*best);
+  };
+  if (devices.empty()) {
+    add("any interface", [](const std::string& name) { return name != "lo"; });
+  }
   std::istringstream names(devices);
   for (std::string name; std::getline(names, name, ',');) {
-    const auto found = best_address(all, [&](const std::string& other) { return other == name; });
-    if (found) return found;
+    add(name, [&](const std::string& other) { return other == name; });
   }
-  return std::nullopt;
+  return found;
 }
 
 [[noreturn]] void fail(const std::string& what) {
@@ -146,18 +155,11 @@ void set_up(int socket) noexcept {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
 }
 
-}  // namespace
-
-std::optional<Destination> Destination::parse(const std::string& text,
-                                              const std::string& interface) {
-  std::istringstream words(text);
-  std::string host;
-  std::string key;
-  std::uint16_t port = 0;
-  Destination to;
-  if (!(words >> host >> port >> key) || !parse_key(key, to.key)) return std::nullopt;
-  auto& four = reinterpret_cast<sockaddr_in&>(to.address);
-  auto& six = reinterpret_cast<sockaddr_in6&>(to.address);
+std::optional<SocketAddress> address_of(const std::string& host, std::uint16_t port,
+                                        const std::string& interface) {
+  SocketAddress to;
+  auto& four = reinterpret_cast<sockaddr_in&>(to.storage);
+  auto& six = reinterpret_cast<sockaddr_in6&>(to.storage);
   if (::inet_pton(AF_INET, host.c_str(), &four.sin_addr) == 1) {
     four.sin_family = AF_INET;
     four.sin_port = htons(port);
@@ -175,49 +177,82 @@ std::optional<Destination> Destination::parse(const std::string& text,
   return to;
 }
 
+bool would_wait(ssize_t moved) noexcept {
+  return moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+}  // namespace
+
+std::optional<Destination> Destination::parse(const std::string& text,
+                                              const std::vector<std::string>& interfaces) {
+  std::istringstream words(text);
+  std::string host;
+  std::string key;
+  std::uint16_t port = 0;
+  Destination to;
+  if (!(words >> host >> port >> key) || !parse_key(key, to.key)) return std::nullopt;
+  do {
+    const auto address = address_of(host, port, interfaces[to.rails.size()]);
+    if (!address) return std::nullopt;
+    to.rails.push_back(*address);
+  } while (to.rails.size() < interfaces.size() && words >> host >> port);
+  return to;
+}
+
 Endpoint::Endpoint(const LinkOptions& options) : size_(static_cast<std::uint32_t>(options.size)) {
   if (!options.provider.empty()) {
     throw OpenError("tcp has no transports to choose from, but '" + options.provider +
                     "' was asked for; name it 'tcp' alone");
   }
-  const std::optional<InterfaceAddress> own = find_address(options.device);
-  if (!own) {
-    throw OpenError("tcp over " + (options.device.empty() ? "any interface" : options.device) +
-                    ": it has no address, or is down; `rondo info` lists the interfaces");
-  }
-  interface_ = own->interface;
-  auto address = own->address;
-  auto* const bound = reinterpret_cast<sockaddr*>(&address);
-  socket_ =
-      shm::Descriptor(::socket(bound->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_.valid()) fail("no socket can be made");
-  if (::bind(socket_.get(), bound, own->length) != 0 || ::listen(socket_.get(), SOMAXCONN) != 0) {
-    fail("nothing can listen on " + interface_);
+  for (const InterfaceAddress& own : find_addresses(options.device)) {
+    listen(own.interface, own.address);
   }
   if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size())) {
     fail("the kernel gives no random bytes");
   }
 }
 
+void Endpoint::listen(const std::string& interface, const SocketAddress& address) {
+  const auto* const bound = reinterpret_cast<const sockaddr*>(&address.storage);
+  shm::Descriptor socket(::socket(bound->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) fail("no socket can be made");
+  if (::bind(socket.get(), bound, address.length) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+    fail("nothing can listen on " + interface);
+  }
+  sockets_.push_back(std::move(socket));
+  interfaces_.push_back(interface);
+}
+
 std::string Endpoint::address() const {
-  return host_of(socket_.get()) + " " + std::to_string(port_of(socket_.get())) + " " + hex_of(key_);
+  std::string text;
+  for (const shm::Descriptor& socket : sockets_) {
+    if (!text.empty()) text += ' ';
+    text += host_of(socket.get()) + " " + std::to_string(port_of(socket.get()));
+    if (&socket == &sockets_.front()) text += " " + hex_of(key_);
+  }
+  return text;
 }
 
 shm::Descriptor Endpoint::accept() const noexcept {
-  shm::Descriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.valid()) set_up(socket.get());
-  return socket;
+  for (const shm::Descriptor& listening : sockets_) {
+    shm::Descriptor socket(
+        ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) continue;
+    set_up(socket.get());
+    return socket;
+  }
+  return {};
 }
 
 bool Endpoint::knows(const Hello& hello) const noexcept {
   std::byte difference{};
   for (std::size_t i = 0; i < key_.size(); ++i) difference |= hello.key[i] ^ key_[i];
   return difference == std::byte{} && hello.magic == hello_magic && hello.size == size_ &&
-         hello.rank < size_;
+         hello.rank < size_ && hello.rail < sockets_.size();
 }
 
-shm::Descriptor start_connecting(const Destination& to) noexcept {
-  const auto* const address = reinterpret_cast<const sockaddr*>(&to.address);
+shm::Descriptor start_connecting(const SocketAddress& to) noexcept {
+  const auto* const address = reinterpret_cast<const sockaddr*>(&to.storage);
   shm::Descriptor socket(
       ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return {};
@@ -226,6 +261,30 @@ shm::Descriptor start_connecting(const Destination& to) noexcept {
   const int result = ::connect(socket.get(), address, to.length);
   if (result != 0 && errno != EINPROGRESS && errno != EINTR) return {};
   return socket;
+}
+
+// The socket can be written to once it is connected: the hello fits into its empty buffer.
+Greeting say_hello(int socket, const Hello& hello) noexcept {
+  const ssize_t sent = ::send(socket, &hello, sizeof hello, MSG_NOSIGNAL);
+  if (would_wait(sent)) return Greeting::waits;
+  if (sent < 0) return Greeting::failed;
+  return sent == sizeof hello ? Greeting::done : Greeting::refused;
+}
+
+Greeting take_welcome(int socket) noexcept {
+  std::uint64_t answer = 0;
+  const ssize_t seen = ::recv(socket, &answer, sizeof answer, MSG_PEEK);
+  const bool half = seen > 0 && seen < ssize_t{sizeof answer};
+  if (would_wait(seen) || half) return Greeting::waits;
+  if (seen < 0) return Greeting::failed;
+  if (seen != sizeof answer || answer != welcome_magic) return Greeting::refused;
+  ::recv(socket, &answer, sizeof answer, 0);
+  return Greeting::done;
+}
+
+bool say_welcome(int socket) noexcept {
+  return ::send(socket, &welcome_magic, sizeof welcome_magic, MSG_NOSIGNAL) ==
+         ssize_t{sizeof welcome_magic};
 }
 
 std::vector<std::string> usable_interfaces() {

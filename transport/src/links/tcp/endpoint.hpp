@@ -20,16 +20,20 @@ namespace rondo::transport::tcp {
 /// Only those to whom the store has told a rank's address know its key.
 using Key = std::array<std::byte, 16>;
 
-/// Another rank's listening socket.
-struct Destination {
-  sockaddr_storage address{};
+struct SocketAddress {
+  sockaddr_storage storage{};
   socklen_t length = 0;
+};
+
+/// Another rank's listening sockets.
+struct Destination {
+  std::vector<SocketAddress> rails;  ///< at least one; rail i is reached by our interface i
   Key key{};
 
-  /// What Endpoint::address() has made, to be reached by `interface`; nothing if it is something
-  /// else.
+  /// What Endpoint::address() has made, to be reached by `interfaces`; nothing if it is something
+  /// else. Rails that only one of the two sides has are left out.
   [[nodiscard]] static std::optional<Destination> parse(const std::string& text,
-                                                        const std::string& interface);
+                                                        const std::vector<std::string>& interfaces);
 };
 
 /// The first bytes of a connection, sent by the rank that has made it. Numbers are in the order of
@@ -39,19 +43,22 @@ struct Hello {
   Key key{};  ///< of the rank that is called
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
+  std::uint32_t rail = 0;
+  std::uint32_t reserved = 0;
 };
 inline constexpr std::uint64_t hello_magic = 0x316F'6C6C'6548'6452;
 /// The answer, if the other rank takes the connection; else it closes it.
 inline constexpr std::uint64_t welcome_magic = 0x3165'6D6F'636C'6557;
 
-/// This rank's listening socket, on one network interface.
+/// This rank's listening sockets, one on each network interface that it uses.
 class Endpoint {
  public:
-  /// Listens on the first of `options.device` that has an address. Throws OpenError.
+  /// Listens on each interface of `options.device`; if that is empty, on one that is not loopback.
+  /// Throws OpenError when one of them has no address.
   explicit Endpoint(const LinkOptions& options);
 
-  [[nodiscard]] const std::string& interface() const noexcept { return interface_; }
-  [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
+  [[nodiscard]] const std::vector<std::string>& interfaces() const noexcept { return interfaces_; }
+  [[nodiscard]] const std::vector<shm::Descriptor>& sockets() const noexcept { return sockets_; }
   /// For Destination::parse() of other ranks.
   [[nodiscard]] std::string address() const;
 
@@ -62,14 +69,30 @@ class Endpoint {
   [[nodiscard]] bool knows(const Hello& hello) const noexcept;
 
  private:
-  shm::Descriptor socket_;
-  std::string interface_;
+  void listen(const std::string& interface, const SocketAddress& address);
+
+  std::vector<shm::Descriptor> sockets_;
+  std::vector<std::string> interfaces_;
   std::uint32_t size_;
   Key key_{};
 };
 
 /// A socket that is being connected: it can be written to when it is. Invalid, with errno.
-[[nodiscard]] shm::Descriptor start_connecting(const Destination& to) noexcept;
+[[nodiscard]] shm::Descriptor start_connecting(const SocketAddress& to) noexcept;
+
+/// What has become of one step of a handshake.
+enum class Greeting : std::uint8_t {
+  waits,    ///< the socket is not ready
+  done,     ///< said, or answered as it should be
+  refused,  ///< the other side closed the connection, or answered something else
+  failed,   ///< by the network; see errno
+};
+/// Sends `hello` over a socket that is being connected.
+[[nodiscard]] Greeting say_hello(int socket, const Hello& hello) noexcept;
+/// Takes the answer to it.
+[[nodiscard]] Greeting take_welcome(int socket) noexcept;
+/// Answers a hello. False: the other side has gone.
+[[nodiscard]] bool say_welcome(int socket) noexcept;
 
 /// The interfaces of this host that are up and have an address, for people.
 [[nodiscard]] std::vector<std::string> usable_interfaces();

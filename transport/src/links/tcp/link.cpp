@@ -32,6 +32,12 @@ constexpr unsigned calls_between_looks = 64;
 // Connections that have not yet introduced themselves; the oldest goes when there are more.
 constexpr std::size_t most_strangers = 256;
 
+std::string names_of(const std::vector<std::string>& interfaces) {
+  std::string text;
+  for (const std::string& name : interfaces) text += (text.empty() ? "" : " and ") + name;
+  return text;
+}
+
 class TcpLink final : public Link {
  public:
   explicit TcpLink(const LinkOptions& options);
@@ -51,7 +57,7 @@ class TcpLink final : public Link {
 
   [[nodiscard]] std::string address() const override { return endpoint_.address(); }
   [[nodiscard]] std::string route() const override {
-    return "tcp: sockets over " + endpoint_.interface();
+    return "tcp: sockets over " + names_of(endpoint_.interfaces());
   }
   [[nodiscard]] std::string error_text(const Transfer& transfer) const override;
 
@@ -69,9 +75,9 @@ class TcpLink final : public Link {
   bool step(int rank, Peer& peer);
   void look_for_cuts();
   bool look_for_connections();
-  bool introduce(const shm::Descriptor& stranger, bool& known_now);
-  void admit(int rank, shm::Descriptor socket);
+  void admit(const Hello& hello, shm::Descriptor socket);
   void watch(Peer& peer);
+  void watch(Peer& peer, std::size_t number);
   void watch(int descriptor, std::uint32_t events, std::uint32_t& watched) const noexcept;
   void progress_while(bool (Peer::*is_busy)() const noexcept, Clock::time_point deadline);
 
@@ -85,8 +91,8 @@ class TcpLink final : public Link {
     shm::Descriptor socket;
     std::uint32_t watched = 0;
   };
-  std::vector<Stranger> strangers_;  // connections that have not introduced themselves
-  std::uint32_t watched_ = 0;        // of the listening socket
+  std::vector<Stranger> strangers_;     // connections that have not introduced themselves
+  std::vector<std::uint32_t> watched_;  // of the listening sockets
   unsigned calls_ = 0;
   bool someone_is_awaited_ = false;  // who has no connection
 };
@@ -95,7 +101,8 @@ TcpLink::TcpLink(const LinkOptions& options)
     : endpoint_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       rank_(static_cast<std::uint32_t>(options.rank)),
-      peers_(static_cast<std::size_t>(options.size)) {
+      peers_(static_cast<std::size_t>(options.size)),
+      watched_(endpoint_.sockets().size()) {
   if (!epoll_.valid()) {
     throw OpenError("tcp: no epoll descriptor can be made: " +
                     std::generic_category().message(errno));
@@ -123,8 +130,8 @@ void TcpLink::progress_while(bool (Peer::*is_busy)() const noexcept, Clock::time
 }
 
 std::string TcpLink::try_connect(int rank, const std::string& address) {
-  const std::optional<Destination> to = Destination::parse(address, endpoint_.interface());
-  if (!to) return "'" + address + "' is not of the form HOST PORT KEY";
+  const std::optional<Destination> to = Destination::parse(address, endpoint_.interfaces());
+  if (!to) return "'" + address + "' is not of the form HOST PORT KEY [HOST PORT]...";
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()) return "there is no such rank";
   peers_[static_cast<std::size_t>(rank)].know(*to);
   return {};
@@ -230,8 +237,9 @@ bool TcpLink::step(int rank, Peer& peer) {
   if (is_making_connection(peer)) {
     return peer.greet(pools_, hello(), rank_ > static_cast<std::uint32_t>(rank));
   }
-  const bool sent = peer.send(pools_);
-  return peer.receive(pools_) || sent;
+  bool moved = peer.is_making_rails() && peer.greet_rails(hello());
+  moved = peer.send(pools_) || moved;
+  return peer.receive(pools_) || moved;
 }
 
 // Peers that have nothing to do any more are not visited again.
@@ -243,7 +251,8 @@ bool TcpLink::progress() {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     moved = step(rank, peer) || moved;
     someone_is_awaited_ = someone_is_awaited_ || peer.state() < Peer::State::open;
-    if (peer.has_outgoing() || peer.awaits() || is_making_connection(peer)) {
+    if (peer.has_outgoing() || peer.awaits() || is_making_connection(peer) ||
+        peer.is_making_rails()) {
       i += 1;
       continue;
     }
@@ -286,21 +295,24 @@ bool TcpLink::look_for_connections() {
       i += 1;
       continue;
     }
+    watch(strangers_[i].socket.get(), 0, strangers_[i].watched);
     shm::Descriptor socket = std::move(strangers_[i].socket);
     strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
     moved = true;
     if (seen != sizeof hello || !endpoint_.knows(hello)) continue;
     ::recv(socket.get(), &hello, sizeof hello, 0);
-    admit(static_cast<int>(hello.rank), std::move(socket));
+    admit(hello, std::move(socket));
   }
   return moved;
 }
 
 // When both ranks make a connection, the lower rank's counts. What is not admitted is closed.
-void TcpLink::admit(int rank, shm::Descriptor socket) {
+void TcpLink::admit(const Hello& hello, shm::Descriptor socket) {
+  const auto rank = static_cast<int>(hello.rank);
   Peer* const peer = known(rank);
   if (peer == nullptr) return;
-  const bool own_counts = is_making_connection(*peer) && rank_ < static_cast<std::uint32_t>(rank);
+  if (hello.rail > 0) return peer->admit_rail(hello.rail, std::move(socket));
+  const bool own_counts = is_making_connection(*peer) && rank_ < hello.rank;
   if (own_counts || peer->state() >= Peer::State::open) return;
   peer->admit(pools_, std::move(socket));
   list(rank);
@@ -312,18 +324,29 @@ std::optional<int> TcpLink::arm() {
   look_for_cuts();
   for (const int rank : listed_) watch(peers_[static_cast<std::size_t>(rank)]);
   for (Peer& peer : peers_) {
-    if (!peer.listed && peer.watched != 0) watch(peer);
+    if (!peer.listed && peer.is_watched()) watch(peer);
   }
   for (Stranger& stranger : strangers_) watch(stranger.socket.get(), EPOLLIN, stranger.watched);
-  watch(endpoint_.descriptor(), EPOLLIN, watched_);
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    watch(endpoint_.sockets()[i].get(), EPOLLIN, watched_[i]);
+  }
   return epoll_.get();
 }
 
 void TcpLink::watch(Peer& peer) {
   std::uint32_t events = 0;
-  if (peer.state() == Peer::State::greeting || peer.awaits()) events |= EPOLLIN;
-  if (peer.state() == Peer::State::connecting || peer.has_outgoing()) events |= EPOLLOUT;
+  if (peer.state() == Peer::State::greeting || peer.reads(0)) events |= EPOLLIN;
+  if (peer.state() == Peer::State::connecting || peer.writes(0)) events |= EPOLLOUT;
   if (peer.descriptor() >= 0) watch(peer.descriptor(), events, peer.watched);
+  for (std::size_t i = 0; i < peer.rails().size(); ++i) watch(peer, i + 1);
+}
+
+void TcpLink::watch(Peer& peer, std::size_t number) {
+  Rail& rail = peer.rails()[number - 1];
+  std::uint32_t events = 0;
+  if (rail.state() == Rail::State::greeting || peer.reads(number)) events |= EPOLLIN;
+  if (rail.state() == Rail::State::connecting || peer.writes(number)) events |= EPOLLOUT;
+  if (rail.descriptor() >= 0) watch(rail.descriptor(), events, rail.watched);
 }
 
 // The kernel tells of lost connections even when it was asked for nothing: so such sockets are

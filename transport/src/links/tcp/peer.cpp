@@ -8,6 +8,9 @@
 // Several short messages are written by one call, and read by one call: what is not yet the
 // awaited message's lands in a buffer. The bytes of a long message are read straight into the
 // memory of its receive, and the same call reads what follows into the buffer.
+//
+// A message that is divided among rails is written and read alone: its header and first stripe in
+// the stream, each other stripe over its rail.
 
 #include "links/tcp/peer.hpp"
 
@@ -25,14 +28,28 @@
 namespace rondo::transport::tcp {
 namespace {
 
-// One call reads or writes at most so much. With more, what is under way in both directions falls
-// out of the caches: calls of 512 KiB halved the speed of an allreduce of 1 MiB between two network
-// namespaces of one machine.
-constexpr std::size_t most_at_once = std::size_t{64} << 10U;
 constexpr std::size_t most_messages_at_once = 16;
 
 bool would_wait(int error) noexcept {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+// What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
+// for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side
+// answers and computes for so long that it reads nothing.
+bool is_cut_off(int socket) noexcept {
+  constexpr std::uint32_t longest_silence_ms = 3500;
+  constexpr std::uint32_t most_probes = 2;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  const bool unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > most_probes;
+  return unanswered && info.tcpi_last_ack_recv > longest_silence_ms;
+}
+
+bool is_unacknowledged(int socket) noexcept {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace
@@ -47,50 +64,69 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
 
 void Peer::know(const Destination& destination) noexcept {
   destination_ = destination;
+  rails_.resize(destination_.rails.size() - 1);
   if (state_ == State::unknown) state_ = State::apart;
 }
 
 void Peer::connect(Pools& pools) noexcept {
-  socket_ = start_connecting(destination_);
+  socket_ = start_connecting(destination_.rails.front());
   if (!socket_.valid()) return fail(pools, failure_of(errno));
   state_ = State::connecting;
 }
 
-// The socket can be written to once it is connected: the hello fits into its empty buffer.
 bool Peer::greet(Pools& pools, Hello hello, bool yields) noexcept {
-  if (state_ == State::connecting) {
-    hello.key = destination_.key;
-    const ssize_t sent = ::send(socket_.get(), &hello, sizeof hello, MSG_NOSIGNAL);
-    if (sent < 0 && would_wait(errno)) return false;
-    if (sent != sizeof hello) {
-      fail(pools, sent < 0 ? failure_of(errno) : Failure::refused);
-    } else {
-      state_ = State::greeting;
-    }
-    return true;
-  }
-  std::uint64_t answer = 0;
-  const ssize_t seen = ::recv(socket_.get(), &answer, sizeof answer, MSG_PEEK);
-  const bool waits = seen < 0 ? would_wait(errno) : seen > 0 && seen < ssize_t{sizeof answer};
-  if (waits) return false;
-  if (seen == sizeof answer && answer == welcome_magic) {
-    ::recv(socket_.get(), &answer, sizeof answer, 0);
+  const bool connects = state_ == State::connecting;
+  hello.key = destination_.key;
+  const Greeting step = connects ? say_hello(socket_.get(), hello) : take_welcome(socket_.get());
+  if (step == Greeting::waits) return false;
+  if (step == Greeting::done && connects) {
+    state_ = State::greeting;
+  } else if (step == Greeting::done) {
     open(std::move(socket_), pools);
-  } else if (yields && seen <= 0) {
+    make_rails();
+  } else if (yields && !connects) {
     socket_ = {};
     watched = 0;
     state_ = State::yielding;
   } else {
-    fail(pools, Failure::refused);
+    fail(pools, connects && step == Greeting::failed ? failure_of(errno) : Failure::refused);
   }
   return true;
 }
 
+// If the peer has gone already, an own attempt will find out.
 void Peer::admit(Pools& pools, shm::Descriptor socket) noexcept {
-  const ssize_t sent = ::send(socket.get(), &welcome_magic, sizeof welcome_magic, MSG_NOSIGNAL);
-  // The peer has gone already; an own attempt will find out.
-  if (sent != sizeof welcome_magic) return;
-  open(std::move(socket), pools);
+  if (say_welcome(socket.get())) open(std::move(socket), pools);
+}
+
+void Peer::make_rails() noexcept {
+  for (std::size_t i = 0; i < rails_.size(); ++i) rails_[i].connect(destination_.rails[i + 1]);
+}
+
+bool Peer::is_making_rails() const noexcept {
+  return std::ranges::any_of(rails_, &Rail::is_being_made);
+}
+
+bool Peer::greet_rails(Hello hello) noexcept {
+  bool moved = false;
+  hello.key = destination_.key;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    hello.rail = static_cast<std::uint32_t>(i + 1);
+    if (rails_[i].is_being_made()) moved = rails_[i].greet(hello) || moved;
+  }
+  return moved;
+}
+
+void Peer::admit_rail(std::size_t rail, shm::Descriptor socket) noexcept {
+  if (state_ != State::open || rail == 0 || rail > rails_.size()) return;
+  if (rails_[rail - 1].state() == Rail::State::apart) rails_[rail - 1].admit(std::move(socket));
+}
+
+// Those that are open without a gap, with the first connection.
+std::size_t Peer::open_rails() const noexcept {
+  const auto end = std::ranges::find_if(
+      rails_, [](const Rail& rail) { return rail.state() != Rail::State::open; });
+  return static_cast<std::size_t>(end - rails_.begin()) + 1;
 }
 
 void Peer::open(shm::Descriptor socket, Pools& pools) noexcept {
@@ -130,13 +166,21 @@ void Peer::post_receive(Pools& pools, Message& message) noexcept {
 void Peer::join_arriving(Pools& pools, Message& message) noexcept {
   Unexpected& aside = *std::exchange(arriving_.aside, nullptr);
   if (arriving_.header.bytes <= message.bytes) {
-    std::copy_n(aside.data.begin(), arriving_.moved, message.data);
+    copy_arrived(aside.data.data(), message.data);
     arriving_.receive = &message;
   } else {
     end(pools, message, Failure::truncated, arriving_.header.bytes);
   }
   aside.data = {};
   pools.unexpected.release(aside);
+}
+
+void Peer::copy_arrived(const std::byte* from, std::byte* to) const noexcept {
+  std::copy_n(from, arriving_.moved, to);
+  for (std::size_t rail = 1; rail < arriving_.header.rails; ++rail) {
+    const std::size_t begin = arriving_.header.stripe(rail).begin;
+    std::copy_n(from + begin, rails_[rail - 1].received, to + begin);
+  }
 }
 
 // The peer must get the rest of a message that has begun, or it could read nothing more.
@@ -174,26 +218,50 @@ bool Peer::is_discarded(std::uint64_t tag) const noexcept {
   return std::ranges::any_of(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
 }
 
-// Header and bytes of as many messages as one call takes.
 bool Peer::send(Pools& pools) noexcept {
+  const bool moved = write_stream(pools);
+  return write_rails(pools) || moved;
+}
+
+bool Peer::rails_have_sent(const Header& header) const noexcept {
+  for (std::size_t rail = 1; rail < header.rails; ++rail) {
+    if (rails_[rail - 1].sent < header.stripe(rail).size()) return false;
+  }
+  return true;
+}
+
+// A message that is divided goes over its rails once its header has gone.
+bool Peer::writes(std::size_t rail) const noexcept {
   if (state_ != State::open || outgoing_.empty()) return false;
+  const Message& front = *outgoing_.front();
+  if (rail == 0) return front.sent < sizeof(Header) + front.header.here();
+  return front.sent > 0 && rail < front.header.rails &&
+         rails_[rail - 1].sent < front.header.stripe(rail).size();
+}
+
+// Header and bytes of as many messages as one call takes.
+bool Peer::write_stream(Pools& pools) noexcept {
+  if (!writes(0)) return false;
   std::array<iovec, 2 * most_messages_at_once> parts{};
   std::size_t count = 0;
   std::size_t bytes = 0;
   for (Message* message = outgoing_.front(); message != nullptr; message = message->next) {
     if (count + 2 > parts.size() || bytes >= most_at_once) break;
+    Header& header = message->header;
+    if (message->sent == 0) header.rails = rails_for(header.bytes, open_rails());
+    const bool is_divided = header.rails > 1;
+    if (is_divided && message != outgoing_.front()) break;
     std::size_t sent = message->sent;
     if (sent < sizeof(Header)) {
-      parts[count++] = {reinterpret_cast<std::byte*>(&message->header) + sent,
-                        sizeof(Header) - sent};
+      parts[count++] = {reinterpret_cast<std::byte*>(&header) + sent, sizeof(Header) - sent};
       sent = sizeof(Header);
     }
     const std::size_t done = sent - sizeof(Header);
-    const std::size_t part = std::min(message->bytes - done, most_at_once);
+    const std::size_t part = std::min(header.here() - done, most_at_once);
     if (part > 0) parts[count++] = {message->data + done, part};
     bytes += part;
     // What follows must not overtake the rest of a message that was cut.
-    if (done + part < message->bytes) break;
+    if (is_divided || done + part < header.here()) break;
   }
   msghdr call{};
   call.msg_iov = parts.data();
@@ -211,28 +279,72 @@ bool Peer::send(Pools& pools) noexcept {
 void Peer::account_sent(Pools& pools, std::size_t bytes) noexcept {
   while (bytes > 0) {
     Message& message = *outgoing_.front();
-    const std::size_t part = std::min(bytes, sizeof(Header) + message.bytes - message.sent);
+    const std::size_t whole = sizeof(Header) + message.header.here();
+    const std::size_t part = std::min(bytes, whole - message.sent);
     message.sent += part;
     bytes -= part;
-    if (message.sent < sizeof(Header) + message.bytes) return;
-    outgoing_.pop();
-    end(pools, message, Failure::none, message.bytes);
+    if (message.sent < whole || !rails_have_sent(message.header)) return;
+    end_front(pools);
   }
 }
 
-std::byte* Peer::Arriving::destination() const noexcept {
-  if (receive != nullptr) return receive->data + moved;
-  return aside != nullptr ? aside->data.data() + moved : nullptr;
+// The header has said what comes: without it the peer could read nothing more.
+bool Peer::write_rails(Pools& pools) noexcept {
+  bool moved = false;
+  for (std::size_t rail = 1; rail <= rails_.size(); ++rail) {
+    if (!writes(rail)) continue;
+    const Message& front = *outgoing_.front();
+    const Stripe stripe = front.header.stripe(rail);
+    const auto written = rails_[rail - 1].write({front.data + stripe.begin, stripe.size()});
+    if (!written) {
+      fail(pools, failure_of(errno));
+      return true;
+    }
+    moved = moved || *written > 0;
+    if (!writes(0) && rails_have_sent(front.header)) end_front(pools);
+  }
+  return moved;
+}
+
+void Peer::end_front(Pools& pools) noexcept {
+  Message& message = outgoing_.pop();
+  for (Rail& rail : rails_) rail.sent = 0;
+  end(pools, message, Failure::none, message.bytes);
+}
+
+std::byte* Peer::Arriving::data() const noexcept {
+  if (receive != nullptr) return receive->data;
+  return aside != nullptr ? aside->data.data() : nullptr;
 }
 
 bool Peer::receive(Pools& pools) noexcept {
+  const bool moved = read_rails(pools);
+  return read_stream(pools) || moved;
+}
+
+bool Peer::rails_have_received(const Header& header) const noexcept {
+  for (std::size_t rail = 1; rail < header.rails; ++rail) {
+    if (rails_[rail - 1].received < header.stripe(rail).size()) return false;
+  }
+  return true;
+}
+
+// The stream rests while stripes of the message that it has brought are still on their rails.
+bool Peer::reads(std::size_t rail) const noexcept {
   if (state_ != State::open || !awaits()) return false;
+  if (rail == 0) return !arriving_.active || arriving_.left() > 0;
+  return arriving_.active && rail < arriving_.header.rails &&
+         rails_[rail - 1].received < arriving_.header.stripe(rail).size();
+}
+
+bool Peer::read_stream(Pools& pools) noexcept {
+  if (!reads(0)) return false;
   std::array<iovec, 2> parts{};
   std::size_t count = 0;
   std::size_t direct = 0;
-  if (arriving_.active && arriving_.destination() != nullptr) {
+  if (arriving_.active && arriving_.data() != nullptr) {
     direct = std::min(arriving_.left(), most_at_once);
-    parts[count++] = {arriving_.destination(), direct};
+    parts[count++] = {arriving_.data() + arriving_.moved, direct};
   }
   // The buffer has been parsed: at most a part of a header is left in it.
   std::memmove(buffer_->data(), buffer_->data() + parsed_, filled_ - parsed_);
@@ -254,17 +366,38 @@ bool Peer::receive(Pools& pools) noexcept {
   return true;
 }
 
+// A rail that this side has made may still wait for its answer; what comes over it comes after.
+bool Peer::read_rails(Pools& pools) noexcept {
+  bool moved = false;
+  for (std::size_t rail = 1; rail <= rails_.size(); ++rail) {
+    Rail& from = rails_[rail - 1];
+    if (!reads(rail) || from.is_being_made()) continue;
+    const Stripe stripe = arriving_.header.stripe(rail);
+    std::byte* const into = arriving_.data();
+    const auto got = from.read(into == nullptr ? nullptr : into + stripe.begin, stripe.size());
+    if (!got) {
+      fail(pools, errno == 0 ? Failure::closed : failure_of(errno));
+      return true;
+    }
+    moved = moved || *got > 0;
+    if (arriving_.left() == 0 && rails_have_received(arriving_.header)) parse(pools);
+  }
+  return moved;
+}
+
 // Goes on as long as the buffer has something that is awaited.
 bool Peer::parse(Pools& pools) noexcept {
   bool moved = false;
   while (true) {
     if (arriving_.active) {
       const std::size_t part = std::min(filled_ - parsed_, arriving_.left());
-      std::byte* const into = arriving_.destination();
-      if (into != nullptr && part > 0) std::memcpy(into, buffer_->data() + parsed_, part);
+      std::byte* const into = arriving_.data();
+      if (into != nullptr && part > 0) {
+        std::memcpy(into + arriving_.moved, buffer_->data() + parsed_, part);
+      }
       parsed_ += part;
       arriving_.moved += part;
-      if (arriving_.left() > 0) return moved;
+      if (arriving_.left() > 0 || !rails_have_received(arriving_.header)) return moved;
       end_arriving(pools);
       moved = true;
     }
@@ -278,7 +411,8 @@ void Peer::begin_arriving(Pools& pools) noexcept {
   arriving_ = {.active = true};
   std::memcpy(&arriving_.header, buffer_->data() + parsed_, sizeof(Header));
   parsed_ += sizeof(Header);
-  const auto& [tag, bytes] = arriving_.header;
+  const auto& [tag, bytes, rails] = arriving_.header;
+  if (rails < 1 || rails > rails_.size() + 1) return fail(pools, failure_of(EPROTO));
   Message* const receive =
       posted_.extract([&](const Message& other) { return other.header.tag == tag; });
   if (receive != nullptr && bytes > receive->bytes) {
@@ -299,37 +433,41 @@ void Peer::begin_arriving(Pools& pools) noexcept {
 
 void Peer::end_arriving(Pools& pools) noexcept {
   const Arriving done = std::exchange(arriving_, {});
+  for (Rail& rail : rails_) rail.received = 0;
   if (done.receive != nullptr) end(pools, *done.receive, Failure::none, done.header.bytes);
   if (done.aside != nullptr) unexpected_.push(*done.aside);
 }
 
 void Peer::finish_sending() const noexcept {
-  if (state_ == State::open) ::shutdown(socket_.get(), SHUT_WR);
+  if (state_ != State::open) return;
+  ::shutdown(socket_.get(), SHUT_WR);
+  for (const Rail& rail : rails_) ::shutdown(rail.descriptor(), SHUT_WR);
 }
 
 bool Peer::has_unacknowledged() const noexcept {
-  int bytes = 0;
-  return state_ == State::open && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
-}
-
-// What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
-// for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side
-// answers and computes for so long that it reads nothing.
-bool Peer::is_cut_off() const noexcept {
-  constexpr std::uint32_t longest_silence_ms = 3500;
-  constexpr std::uint32_t most_probes = 2;
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  const bool unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > most_probes;
-  return unanswered && info.tcpi_last_ack_recv > longest_silence_ms;
+  if (state_ != State::open) return false;
+  return is_unacknowledged(socket_.get()) || std::ranges::any_of(rails_, [](const Rail& rail) {
+           return is_unacknowledged(rail.descriptor());
+         });
 }
 
 void Peer::give_up_if_cut_off(Pools& pools) noexcept {
-  if (state_ == State::open && is_cut_off()) fail(pools, failure_of(ETIMEDOUT));
+  if (state_ != State::open) return;
+  const auto is_lost = [](const Rail& rail) {
+    return rail.state() == Rail::State::open && is_cut_off(rail.descriptor());
+  };
+  if (is_cut_off(socket_.get()) || std::ranges::any_of(rails_, is_lost)) {
+    fail(pools, failure_of(ETIMEDOUT));
+  }
+}
+
+bool Peer::is_watched() const noexcept {
+  return watched != 0 ||
+         std::ranges::any_of(rails_, [](const Rail& rail) { return rail.watched != 0; });
 }
 
 void Peer::fail_sends(Pools& pools, Failure failure) noexcept {
+  for (Rail& rail : rails_) rail.sent = 0;
   while (!outgoing_.empty()) end(pools, outgoing_.pop(), failure, 0);
 }
 
@@ -339,6 +477,7 @@ void Peer::fail(Pools& pools, Failure failure) noexcept {
   failure_ = failure;
   socket_ = {};
   watched = 0;
+  for (Rail& rail : rails_) rail.close();
   fail_sends(pools, failure);
   if (arriving_.receive != nullptr) end(pools, *arriving_.receive, failure, 0);
   if (arriving_.aside != nullptr) pools.unexpected.release(*arriving_.aside);

@@ -12,6 +12,7 @@
 #include "links/fifo.hpp"
 #include "links/link.hpp"
 #include "links/tcp/endpoint.hpp"
+#include "links/tcp/rail.hpp"
 #include "shm/memory.hpp"
 
 namespace rondo::transport::tcp {
@@ -31,10 +32,17 @@ enum class Failure : std::int32_t {
   return static_cast<Failure>(error_number);
 }
 
-/// What stands before each message in the stream.
+/// What stands before each message in the stream of the first connection.
 struct Header {
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t rails = 1;  ///< among which its bytes are divided; the first stripe follows here
+
+  /// How many of its bytes follow the header.
+  [[nodiscard]] std::size_t here() const noexcept { return stripe(0).size(); }
+  [[nodiscard]] Stripe stripe(std::size_t rail) const noexcept {
+    return stripe_of(bytes, rails, rail);
+  }
 };
 
 /// A posted send or receive.
@@ -47,7 +55,7 @@ struct Message {
   Header header{};                ///< a receive has the tag alone
   std::byte* data = nullptr;      ///< a send's is only read
   std::size_t bytes = 0;          ///< of the memory
-  std::size_t sent = 0;           ///< of header and memory together
+  std::size_t sent = 0;           ///< of the header and of what follows it, together
   std::vector<std::byte> kept{};  ///< a copy, when it was cancelled half sent
   Message* next = nullptr;
 };
@@ -75,6 +83,10 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
 /// half here: what nobody awaits stays with the kernel, which holds the sender up. A message goes
 /// from the kernel straight to where its receive wants it. One that comes while a receive of
 /// another tag is awaited is kept.
+///
+/// The side that has made the connection makes one more over each further interface, a rail, once
+/// the first is open. Long messages are divided among the rails that are open; the next message
+/// begins when all stripes of one are through. Where a rail cannot be made, the first carries all.
 class Peer {
  public:
   enum class State : std::uint8_t {
@@ -99,6 +111,17 @@ class Peer {
   bool greet(Pools& pools, Hello hello, bool yields) noexcept;
   /// Takes the connection that the peer has made, and gives up an own attempt.
   void admit(Pools& pools, shm::Descriptor socket) noexcept;
+
+  [[nodiscard]] bool is_making_rails() const noexcept;
+  /// Goes on with the rails that this side makes. True if anything changed.
+  bool greet_rails(Hello hello) noexcept;
+  void admit_rail(std::size_t rail, shm::Descriptor socket) noexcept;
+  /// For the link to watch: rail 1 is the first of them.
+  [[nodiscard]] std::vector<Rail>& rails() noexcept { return rails_; }
+  /// Would receive() read rail `rail` now, and send() write it? Rail 0 is the first connection.
+  [[nodiscard]] bool reads(std::size_t rail) const noexcept;
+  [[nodiscard]] bool writes(std::size_t rail) const noexcept;
+  [[nodiscard]] bool is_watched() const noexcept;
 
   void post_send(Message& message) noexcept { outgoing_.push(message); }
   void post_receive(Pools& pools, Message& message) noexcept;
@@ -136,12 +159,12 @@ class Peer {
   struct Arriving {
     bool active = false;
     Header header{};
-    std::size_t moved = 0;
+    std::size_t moved = 0;  // of the bytes that follow the header
     Message* receive = nullptr;
     Unexpected* aside = nullptr;
 
-    [[nodiscard]] std::byte* destination() const noexcept;
-    [[nodiscard]] std::size_t left() const noexcept { return header.bytes - moved; }
+    [[nodiscard]] std::byte* data() const noexcept;  // null: it goes nowhere
+    [[nodiscard]] std::size_t left() const noexcept { return header.here() - moved; }
   };
   struct Tags {
     std::uint64_t tag = 0;
@@ -150,9 +173,18 @@ class Peer {
   };
 
   void open(shm::Descriptor socket, Pools& pools) noexcept;
-  [[nodiscard]] bool is_cut_off() const noexcept;
+  void make_rails() noexcept;
+  [[nodiscard]] std::size_t open_rails() const noexcept;
+  bool write_stream(Pools& pools) noexcept;
+  bool write_rails(Pools& pools) noexcept;
+  bool read_stream(Pools& pools) noexcept;
+  bool read_rails(Pools& pools) noexcept;
+  [[nodiscard]] bool rails_have_sent(const Header& header) const noexcept;
+  [[nodiscard]] bool rails_have_received(const Header& header) const noexcept;
   void join_arriving(Pools& pools, Message& message) noexcept;
+  void copy_arrived(const std::byte* from, std::byte* to) const noexcept;
   void fail_sends(Pools& pools, Failure failure) noexcept;
+  void end_front(Pools& pools) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
   void account_received(Pools& pools, std::size_t bytes) noexcept;
   bool parse(Pools& pools) noexcept;
@@ -164,6 +196,7 @@ class Peer {
   State state_ = State::unknown;
   Failure failure_ = Failure::none;
   shm::Descriptor socket_;
+  std::vector<Rail> rails_;  // as many as both sides can have
 
   Fifo<Message> outgoing_;  // the first may be half written
   Fifo<Message> posted_;    // receives without a message
