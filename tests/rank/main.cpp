@@ -38,14 +38,14 @@ int check_everything(transport::World& world) {
   return checks.wrong() == 0 ? 0 : 1;
 }
 
-// Says "ready", then reduces until something fails, and says "failed at=SECONDS rank=R host=H:" and
-// the error's text; the seconds are of the monotonic clock.
+// Says by which wire, and "ready"; then reduces until something fails, and says "failed at=SECONDS
+// rank=R host=H:" and the error's text; the seconds are of the monotonic clock.
 int reduce_until_failure(transport::World& world) {
-  std::vector<float> data(10'000, 0.0F);
+  std::vector<float> data(200'000, 0.0F);  // long enough to be divided among rails
   const auto reduce = [&] { world.communicator().allreduce(std::span(data)).wait(); };
   try {
     reduce();
-    std::printf("ready\n");
+    std::printf("by %s\nready\n", world.route().c_str());
     std::fflush(stdout);
     while (true) reduce();
   } catch (const transport::Error& error) {
