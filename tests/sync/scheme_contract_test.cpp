@@ -1,37 +1,28 @@
-// What every scheme promises: those of the library, a warm-up before one of them, and a scheme from
-// outside (periodic_average.hpp). A new scheme is one entry in `schemes_under_test`.
+// What every scheme promises its callers: it refuses what cannot be right and is then unchanged, it
+// communicates nothing alone, and allocates nothing in an iteration. Its state: scheme_state_test.
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/cyclic.hpp>
-#include <rondo/sync/hierarchical.hpp>
-#include <rondo/sync/k_step.hpp>
-#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/sharded.hpp>
-#include <rondo/sync/synchronous.hpp>
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/element.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "support/allocations.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
-#include "sync/periodic_average.hpp"
+#include "sync/schemes_under_test.hpp"
 
 namespace rondo::sync::scheme_contract_test {
 namespace {
@@ -39,367 +30,15 @@ namespace {
 using rondo::test::Backend;
 using rondo::test::World;
 using test::Arrays;
-using testing::Combine;
-using testing::ElementsAreArray;
+using test::Scheme;
+using test::schemes_under_test;
+using test::SharedOptimizer;
+using test::TrainingRun;
+using test::UnderTest;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-using testing::Values;
 using testing::ValuesIn;
 using transport::Communicator;
-
-using Scheme = std::unique_ptr<UpdateScheme>;
-using SharedOptimizer = std::shared_ptr<Optimizer>;
-
-struct UnderTest {
-  std::string name;
-  /// `pair` are two of the ranks, for schemes with levels.
-  Scheme (*make)(const Replica& replica, SharedOptimizer optimizer, Communicator& pair);
-  std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size) = [](std::size_t size) {
-    return make_sgd(size, {.momentum = 0.5F, .weight_decay = 0.25F});
-  };
-
-  friend void PrintTo(const UnderTest& tested, std::ostream* stream) { *stream << tested.name; }
-};
-
-LazyOptions lazy_options(const Replica& replica) {
-  LazyOptions options{.lazy_layers = 2, .probes = {}, .max_interval = 5};
-  for (std::size_t i = 0; i < 2; ++i) {
-    options.probes.push_back({replica.layers[i].offset, replica.layers[i].size - 1});
-  }
-  return options;
-}
-
-/// Rounds of 6 steps, averages of pairs after 2 and 4 of them.
-HierarchicalOptions levels(Communicator& pair, MomentumKind kind, LocalState local_state) {
-  return {.period = 6,
-          .levels = {{2, &pair}},
-          .momentum = {.kind = kind, .mu = 0.7F},
-          .local_state = local_state,
-          .clip_norm = 2.0};
-}
-
-std::unique_ptr<Optimizer> adam(std::size_t size) { return make_adam(size); }
-
-const std::vector<UnderTest> schemes_under_test{
-    {"Synchronous",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer, {1024, 512});
-     }},
-    {"SynchronousClipped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer, {.clip_norm = 2.0});
-     }},
-    {"SynchronousBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer,
-                               {.bucket_bytes = 1024,
-                                .last_bucket_bytes = 512,
-                                .clip_norm = 2.0,
-                                .gradient_type = transport::ElementType::bf16});
-     }},
-    {"Sharded", [](const Replica& replica, SharedOptimizer optimizer,
-                   Communicator&) { return make_sharded(replica, optimizer, {1024, 512}); }},
-    {"ShardedClippedBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_sharded(replica, optimizer,
-                           {.bucket_bytes = 1024,
-                            .last_bucket_bytes = 512,
-                            .clip_norm = 2.0,
-                            .gradient_type = transport::ElementType::bf16});
-     },
-     adam},
-    {"LazyBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       LazyOptions options = lazy_options(replica);
-       options.gradient_type = transport::ElementType::bf16;
-       return make_lazy(replica, optimizer, options);
-     }},
-    {"Lazy", [](const Replica& replica, SharedOptimizer optimizer,
-                Communicator&) { return make_lazy(replica, optimizer, lazy_options(replica)); }},
-    {"KStep", [](const Replica& replica, SharedOptimizer optimizer,
-                 Communicator&) { return make_k_step(replica, optimizer, {.period = 4}); }},
-    {"KStepBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4, .average_type = transport::ElementType::bf16});
-     }},
-    {"HierarchicalBf16Overlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::classical, LocalState::keep);
-       options.overlap_steps = 1;
-       options.average_type = transport::ElementType::bf16;
-       return make_hierarchical(replica, optimizer, options);
-     }},
-    {"KStepAdaptive",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 6, .period_of = adaptive(), .sums_losses = true});
-     }},
-    {"HierarchicalChangingPeriod",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::slowmo, LocalState::keep);
-       options.period_of = [](const RoundStart& round) { return 3 + round.index % 3; };
-       return make_hierarchical(replica, optimizer, options);
-     }},
-    {"KStepOverlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
-                           .overlap_steps = 2});
-     }},
-    {"HierarchicalOverlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
-       options.overlap_steps = 9;  // until the next average
-       return make_hierarchical(replica, optimizer, options);
-     },
-     adam},
-    {"KStepInFragments",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
-                           .overlap_steps = 1,
-                           .fragments = 2});
-     },
-     adam},
-    {"HierarchicalInFragmentsBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
-       options.fragments = 2;
-       options.average_type = transport::ElementType::bf16;
-       return make_hierarchical(replica, optimizer, options);
-     }},
-    {"KStepOuterAdam",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .outer_optimizer = make_adam(replica.parameters.size()),
-                           .outer_learning_rate = 0.01,
-                           .overlap_steps = 1});
-     }},
-    {"HierarchicalClassical",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::classical, LocalState::keep));
-     }},
-    {"HierarchicalNesterov",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::nesterov, LocalState::keep));
-     },
-     adam},
-    {"HierarchicalSlowmo",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::slowmo, LocalState::average));
-     },
-     adam},
-    {"HierarchicalDiloco",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::diloco, LocalState::reset));
-     },
-     [](std::size_t size) { return make_adamw(size, {.weight_decay = 0.1}); }},
-    // Fixed delay: with it, arrivals do not depend on the clock. Of means, what is in a push
-    // decides how it is scaled.
-    {"Cyclic",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_cyclic(
-           replica, optimizer,
-           {.delay = Delay::fixed, .scaling = PushScaling::mean, .epoch_samples = 18});
-     }},
-    {"WarmUp",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_warm_up(make_synchronous(replica, optimizer),
-                           make_k_step(replica, optimizer, {.period = 4}), 3);
-     }},
-    {"PeriodicAverage",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) -> Scheme {
-       return std::make_unique<test::PeriodicAverage>(replica, optimizer, 4);
-     }},
-};
-
-/// One rank that trains by gradients that the test makes up.
-class TrainingRun {
- public:
-  explicit TrainingRun(const UnderTest& tested, transport::World& world,
-                       const std::vector<std::size_t>& sizes = {50, 30, 60})
-      : world_(world),
-        pair_(world.communicator().split(world.rank() / 2)),
-        arrays(world, sizes, 4) {
-    std::ranges::fill(arrays.parameters, 1.0F);
-    scheme = tested.make(arrays.replica(), tested.make_optimizer(arrays.parameters.size()), pair_);
-  }
-
-  [[nodiscard]] Step step() const {
-    return {.index = done,
-            .local_samples = 1,
-            .global_samples = static_cast<std::size_t>(world_.size()),
-            .learning_rate = 0.1 / (1 + done)};
-  }
-
-  /// One iteration. Gradients depend on the parameters, the rank and the step.
-  void iterate() {
-    const auto rank = static_cast<float>(world_.rank());
-    for (float& statistic : arrays.statistics) statistic = 0.9F * statistic + rank;
-    test::iterate(*scheme, arrays, step(), [&](std::size_t i, float w) {
-      if (i == 0) scheme->add_loss(8.0 / (1 + done) + rank);
-      return 0.3F * w + 0.7F * static_cast<float>(done % 3) - rank + 0.01F * static_cast<float>(i);
-    });
-    ++done;
-  }
-
-  /// So many iterations, or of a scheme where ranks have a pace of their own, epochs.
-  void train(int count) {
-    for (int i = 0; i < count; ++i) {
-      do {
-        iterate();
-      } while (scheme->pace() && !scheme->pace()->parked);
-    }
-    for (std::size_t layer = 0; layer < arrays.layers(); ++layer) scheme->make_ready(layer);
-  }
-
-  void go_on_from(const TrainingRun& other) {
-    std::ranges::copy(other.arrays.parameters, arrays.parameters.begin());
-    arrays.statistics = other.arrays.statistics;
-    done = other.done;
-    scheme->restore(other.scheme->save());
-  }
-
-  void expect_as(const TrainingRun& other) const {
-    EXPECT_THAT(arrays.parameters, ElementsAreArray(other.arrays.parameters));
-    EXPECT_EQ(arrays.statistics, other.arrays.statistics);
-  }
-
- private:
-  transport::World& world_;
-  Communicator pair_;
-
- public:
-  Arrays arrays;
-  Scheme scheme;
-  int done = 0;
-};
-
-std::vector<float> broadcast(transport::World& world, std::span<const float> values) {
-  std::vector<float> first(values.begin(), values.end());
-  world.communicator().broadcast(std::span(first), 0).wait();
-  return first;
-}
-
-// States, evaluation and the end of training, in one node and across several.
-class SchemeStateTest : public testing::TestWithParam<std::tuple<Backend, UnderTest>> {
- protected:
-  static const UnderTest& tested() { return std::get<1>(GetParam()); }
-  static World world() { return {std::get<0>(GetParam()), 4}; }
-};
-
-TEST_P(SchemeStateTest, ARestoredRunGoesOnWithTheSameBits) {
-  for (const int before : {0, 1, 5, 9}) {
-    world().run([before](transport::World& world) {
-      TrainingRun run(tested(), world);
-      run.train(before);
-      TrainingRun other(tested(), world);
-
-      other.go_on_from(run);
-      EXPECT_EQ(other.scheme->save(), run.scheme->save());
-      run.train(11);
-      other.train(11);
-
-      other.expect_as(run);
-      EXPECT_EQ(other.scheme->save(), run.scheme->save());
-    });
-  }
-}
-
-TEST_P(SchemeStateTest, ARestoredRunIsEvaluatedAndFlushedAlike) {
-  world().run([](transport::World& world) {
-    TrainingRun run(tested(), world);
-    run.train(5);
-    TrainingRun other(tested(), world);
-    std::vector<float> parameters(140);
-    std::vector<float> others(140);
-    std::vector<float> statistics(4);
-
-    other.go_on_from(run);
-    run.scheme->copy_for_evaluation(parameters, statistics);
-    other.scheme->copy_for_evaluation(others, statistics);
-    EXPECT_EQ(others, parameters);
-    run.scheme->flush();
-    other.scheme->flush();
-
-    other.expect_as(run);
-    EXPECT_EQ(other.scheme->save(), run.scheme->save());
-  });
-}
-
-TEST_P(SchemeStateTest, AnEvaluationCopyLeavesTrainingAsItWas) {
-  world().run([](transport::World& world) {
-    TrainingRun run(tested(), world);
-    TrainingRun evaluated(tested(), world);
-    std::vector<float> parameters(140);
-    std::vector<float> statistics(4);
-
-    for (int i = 0; i < 14; ++i) {
-      evaluated.scheme->copy_for_evaluation(parameters, statistics);
-      run.train(1);
-      evaluated.train(1);
-    }
-
-    evaluated.expect_as(run);
-    EXPECT_GE(evaluated.scheme->counters().evaluation_reductions, 14U);
-    EXPECT_EQ(evaluated.scheme->counters().collectives, run.scheme->counters().collectives);
-    EXPECT_EQ(evaluated.scheme->counters().global_bytes, run.scheme->counters().global_bytes);
-    const auto replicated = run.scheme->replicated();
-    for (std::size_t i = 0; i < replicated.size(); ++i) {
-      EXPECT_THAT(evaluated.scheme->replicated()[i], ElementsAreArray(replicated[i]));
-    }
-  });
-}
-
-TEST_P(SchemeStateTest, FlushLeavesTheSameOnAllRanksAndNothingPending) {
-  world().run([](transport::World& world) {
-    TrainingRun run(tested(), world);
-    run.train(9);
-    const bool pushes = run.scheme->description().exchange == Exchange::pushes;
-    std::vector<float> copy(140);
-    std::vector<float> statistics(4);
-
-    run.scheme->copy_for_evaluation(copy, statistics);
-    run.scheme->flush();
-    const std::vector<std::byte> flushed = run.scheme->save();
-    EXPECT_THAT(run.arrays.parameters, ElementsAreArray(broadcast(world, run.arrays.parameters)));
-    if (!pushes) {
-      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
-    }
-    run.scheme->flush();
-
-    EXPECT_EQ(run.scheme->save(), flushed);
-  });
-}
-
-TEST_P(SchemeStateTest, ReplicatedIsTheSameOnAllRanks) {
-  world().run([](transport::World& world) {
-    TrainingRun run(tested(), world);
-    for (int i = 0; i < 9; ++i) {
-      for (const std::span<const float> mine : run.scheme->replicated()) {
-        EXPECT_THAT(mine, ElementsAreArray(broadcast(world, mine)));
-      }
-      run.train(1);
-    }
-  });
-}
-
-std::string name_of(const testing::TestParamInfo<SchemeStateTest::ParamType>& info) {
-  return std::get<1>(info.param).name + rondo::test::name_of(std::get<0>(info.param));
-}
-
-INSTANTIATE_TEST_SUITE_P(Schemes, SchemeStateTest,
-                         Combine(Values(Backend::shm, Backend::hierarchy, Backend::shm_nodes),
-                                 ValuesIn(schemes_under_test)),
-                         name_of);
 
 class SchemeContractTest : public testing::TestWithParam<UnderTest> {
  protected:
@@ -640,11 +279,11 @@ TEST_P(SchemeContractTest, AnIterationAllocatesNothing) {
 
 // Of the others the transport's pools between nodes grow with what is on its way at the same time.
 TEST(CyclicContractTest, AnIterationBetweenNodesAllocatesNothing) {
-  const auto cyclic = std::ranges::find(schemes_under_test, "Cyclic", &UnderTest::name);
+  const auto cyclic = std::ranges::find(schemes_under_test(), "Cyclic", &UnderTest::name);
   expect_no_allocations(*cyclic, Backend::shm_nodes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemes, SchemeContractTest, ValuesIn(schemes_under_test),
+INSTANTIATE_TEST_SUITE_P(Schemes, SchemeContractTest, ValuesIn(schemes_under_test()),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(AllocationCounterTest, Counts) {
