@@ -3,7 +3,6 @@
 // lost. One suite for all collectives and all ways to call them.
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +14,6 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -277,8 +275,8 @@ class Buffers {
 };
 
 // Parameters: call, memory, ranks, elements (of a share, or of the whole where there are none). The
-// counts straddle the protocols: 1,024 elements are the
-// largest small operation; 200,001 take several staging rounds.
+// counts straddle the protocols: 1,024 elements are the largest small operation; 200,001 take
+// several staging rounds.
 class CollectivesTest : public testing::TestWithParam<std::tuple<Call, Memory, int, std::size_t>> {
  protected:
   [[nodiscard]] static const Call& call() { return std::get<0>(GetParam()); }
@@ -392,225 +390,6 @@ TEST_P(SameBitsTest, AnAllreduceOfFloatsGivesThemToEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Shm, SameBitsTest,
                          Combine(memories, Values(2, 3, 8), Values(5U, 1024U, 200'001U)));
-
-TEST(CollectiveArgumentsTest, AllgatherRefusesWhatDoesNotFit) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<int> in(2);
-    std::vector<int> out(5);
-    const std::vector<std::size_t> three{1, 1, 1};
-    const std::vector<std::size_t> other{3, 2};
-
-    EXPECT_THROW((void)comm.allgather(in, std::span(out)), std::invalid_argument);
-    EXPECT_THROW((void)comm.allgather(in, std::span(out), three), std::invalid_argument);
-    if (comm.rank() == 0) {
-      EXPECT_THROW((void)comm.allgather(in, std::span(out), other), std::invalid_argument);
-    }
-  });
-}
-
-TEST(CollectiveArgumentsTest, AllgatherRefusesAShareThatOverlapsTheResultElsewhere) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<std::int32_t> out(8);
-    const std::span<std::int32_t> all(out);
-    const auto mine = static_cast<std::size_t>(comm.rank());
-
-    // The other rank's share, between the two, and with a count for each rank.
-    EXPECT_THROW((void)comm.allgather(all.subspan(4 * (1 - mine), 4), all), std::invalid_argument);
-    EXPECT_THROW((void)comm.allgather(all.subspan(2, 4), all), std::invalid_argument);
-    const std::vector<std::size_t> counts{3, 5};
-    EXPECT_THROW((void)comm.allgather(all.subspan(1, counts[mine]), all, counts),
-                 std::invalid_argument);
-  });
-}
-
-TEST(CollectiveArgumentsTest, AlltoallRefusesWhatDoesNotFit) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<int> three(3);
-    std::vector<int> four(4);
-    std::vector<int> five(5);
-
-    EXPECT_THROW((void)comm.alltoall(three, std::span(three)), std::invalid_argument);
-    EXPECT_THROW((void)comm.alltoall(four, std::span(four)), std::invalid_argument);
-    EXPECT_THROW((void)comm.alltoall(four, std::span(five)), std::invalid_argument);
-  });
-}
-
-TEST(CollectiveArgumentsTest, BroadcastRefusesARootThatIsNoRank) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<int> data(1);
-
-    EXPECT_THROW((void)comm.broadcast(std::span(data), 2), std::invalid_argument);
-    EXPECT_THROW((void)comm.broadcast(std::span(data), -1), std::invalid_argument);
-  });
-}
-
-TEST(CollectiveArgumentsTest, ReductionsRefuseWhatDoesNotFit) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<int> in(4);
-    std::vector<int> out(3);
-
-    EXPECT_THROW((void)comm.allreduce(in, std::span(out)), std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce(in, std::span(in), 2), std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce(in, std::span(in), -1), std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce(in, std::span(out), comm.rank()), std::invalid_argument);
-    EXPECT_THROW((void)comm.allreduce(std::span(in).first(3), std::span(in).last(3)),
-                 std::invalid_argument);
-  });
-}
-
-TEST(CollectiveArgumentsTest, ReduceScatterRefusesWhatDoesNotFit) {
-  test::World(2).run([](Communicator& comm) {
-    std::vector<int> in(4);
-    std::vector<int> out(3);
-    const std::vector<std::size_t> three{1, 1, 2};
-    const std::vector<std::size_t> other{2, 2};
-
-    EXPECT_THROW((void)comm.reduce_scatter(in, std::span(out)), std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce_scatter(in, std::span(out), ReduceOp::sum, three),
-                 std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce_scatter(in, std::span(out), ReduceOp::sum, other),
-                 std::invalid_argument);
-    EXPECT_THROW((void)comm.reduce_scatter(in, std::span(in).subspan(1, 2)), std::invalid_argument);
-  });
-}
-
-// Every reduction of every type by every collective that reduces, in every protocol.
-
-constexpr int ranks = 3;
-
-// Small integers: exact in every type, and so are their sums and products.
-int number(int rank, std::size_t element) {
-  return static_cast<int>((element * 7 + static_cast<std::size_t>(rank) * 5) % 6);
-}
-
-// What a rank gives: averages of it are integers, too.
-int given(ReduceOp op, int rank, std::size_t element) {
-  return op == ReduceOp::avg ? ranks * number(rank, element) : number(rank, element);
-}
-
-int joined(ReduceOp op, int a, int b) {
-  switch (op) {
-    case ReduceOp::min:
-      return std::min(a, b);
-    case ReduceOp::max:
-      return std::max(a, b);
-    case ReduceOp::prod:
-      return a * b;
-    case ReduceOp::bit_and:
-      return a & b;
-    case ReduceOp::bit_or:
-      return a | b;
-    case ReduceOp::bit_xor:
-      return a ^ b;
-    default:
-      return a + b;
-  }
-}
-
-int reduced(ReduceOp op, std::size_t element) {
-  int result = given(op, 0, element);
-  for (int rank = 1; rank < ranks; ++rank) result = joined(op, result, given(op, rank, element));
-  return op == ReduceOp::avg ? result / ranks : result;
-}
-
-template <typename T>
-T as(int value) {
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-    return {static_cast<std::uint16_t>(bits >> 16U)};
-  } else if constexpr (std::is_same_v<T, Float16>) {
-    return {std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))};
-  } else {
-    return static_cast<T>(value);
-  }
-}
-
-template <typename T>
-bool same(T a, T b) {
-  if constexpr (std::is_same_v<T, Bfloat16> || std::is_same_v<T, Float16>) {
-    return a.bits == b.bits;
-  } else {
-    return a == b;
-  }
-}
-
-template <typename T>
-class ReductionTypesTest : public testing::Test {
- protected:
-  static void expect_reduced(std::span<const T> result, ReduceOp op, std::size_t first) {
-    for (std::size_t i = 0; i < result.size(); ++i) {
-      ASSERT_TRUE(same(result[i], as<T>(reduced(op, first + i))))
-          << "element " << i << ", reduction " << static_cast<int>(op);
-    }
-  }
-
-  static void reduce_every_way(World& world, ReduceOp op, Memory memory, std::size_t share) {
-    const auto me = static_cast<std::size_t>(world.rank());
-    std::pmr::vector<T> in(ranks * share, test::resource(world, memory));
-    std::pmr::vector<T> out(in.size(), test::resource(world, memory));
-    for (std::size_t i = 0; i < in.size(); ++i) in[i] = as<T>(given(op, world.rank(), i));
-    const auto part = std::span(out).first(share);
-    Communicator& comm = world.communicator();
-
-    comm.allreduce(in, std::span(out), op).wait();
-    expect_reduced(out, op, 0);
-    comm.reduce_scatter(in, part, op).wait();
-    expect_reduced(part, op, me * share);
-    comm.reduce(in, std::span(out), 1, op).wait();
-    if (world.rank() == 1) expect_reduced(out, op, 0);
-  }
-};
-
-using Types =
-    testing::Types<float, double, Bfloat16, Float16, std::int8_t, std::int16_t, std::int32_t,
-                   std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>;
-TYPED_TEST_SUITE(ReductionTypesTest, Types);
-
-constexpr ReduceOp all_ops[] = {ReduceOp::sum,    ReduceOp::min,    ReduceOp::max,
-                                ReduceOp::prod,   ReduceOp::avg,    ReduceOp::bit_and,
-                                ReduceOp::bit_or, ReduceOp::bit_xor};
-
-bool is_for_bits(ReduceOp op) { return op >= ReduceOp::bit_and; }
-
-TYPED_TEST(ReductionTypesTest, ReducesByEveryProtocol) {
-  test::World(ranks).run([](World& world) {
-    for (const ReduceOp op : all_ops) {
-      if (is_for_bits(op) && !is_integer(type_of<TypeParam>())) continue;
-      for (const Memory memory : {Memory::arena, Memory::ordinary, Memory::mixed}) {
-        for (const std::size_t share : {5U, 10'007U}) {
-          TestFixture::reduce_every_way(world, op, memory, share);
-        }
-      }
-    }
-  });
-}
-
-TYPED_TEST(ReductionTypesTest, ReducesBetweenNodes) {
-  for (const test::Backend backend : {test::Backend::shm_nodes, test::Backend::hierarchy}) {
-    test::World(backend, ranks).run([](World& world) {
-      for (const ReduceOp op : all_ops) {
-        if (is_for_bits(op) && !is_integer(type_of<TypeParam>())) continue;
-        for (const std::size_t share : {5U, 10'007U}) {
-          TestFixture::reduce_every_way(world, op, Memory::arena, share);
-        }
-      }
-    });
-  }
-}
-
-TEST(ReductionOpsTest, BitsAreForIntegers) {
-  test::World(1).run([](World& world) {
-    std::vector<float> data(4);
-    for (const ReduceOp op : {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
-      EXPECT_THROW((void)world.communicator().allreduce(std::span(data), op),
-                   std::invalid_argument);
-      EXPECT_THROW((void)world.communicator().reduce(data, std::span(data), 0, op),
-                   std::invalid_argument);
-      EXPECT_THROW((void)world.communicator().reduce_scatter(data, std::span(data), op),
-                   std::invalid_argument);
-    }
-  });
-}
 
 }  // namespace
 }  // namespace rondo::transport::collectives_test
