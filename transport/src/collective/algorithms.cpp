@@ -1,6 +1,8 @@
 // Which algorithm an allreduce between nodes takes: the table of sizes as text
 // ("rd:0-16k;ring:16k-max"). Every part names an algorithm and a range of bytes. The ranges must
-// follow each other without gaps, so that every size has one algorithm.
+// follow each other without gaps, so that every size has one algorithm. AllreducePaths shows the
+// same table and the same choice to who plans and does not run, so that a prediction changes from
+// doubling to rings where a run does.
 
 #include "collective/algorithms.hpp"
 
@@ -9,8 +11,11 @@
 #include <bit>
 #include <charconv>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
+
+#include <rondo/transport/allreduce_paths.hpp>
 
 namespace rondo::transport {
 namespace {
@@ -161,6 +166,17 @@ const AlgorithmTable::Range& AlgorithmTable::range_of(std::size_t bytes) const n
   std::size_t i = 0;
   while (i + 1 < count_ && bytes >= ranges_[i].end) ++i;
   return ranges_[i];
+}
+
+AllreducePaths::AllreducePaths(const std::string& table)
+    : given_(table.empty() ? nullptr
+                           : std::make_shared<const AlgorithmTable>(AlgorithmTable::parse(table))) {
+}
+
+AllreducePath AllreducePaths::of(std::size_t ends, std::size_t bytes) const noexcept {
+  const AlgorithmTable table = given_ ? *given_ : AlgorithmTable::for_ranks(ends);
+  return {.doubling = table.pick(bytes) == AllreduceAlgorithm::doubling,
+          .flat = table.is_flat(bytes)};
 }
 
 }  // namespace rondo::transport
