@@ -47,6 +47,10 @@ class HeaderExchangeTest : public testing::Test {
     headers_[rank].begin(header, carrying);
     channels_[rank]->recv_header(headers_[rank]);
   }
+  void begin_both(HeaderExchange::Carrying carrying = HeaderExchange::Carrying::allowed) {
+    begin(0, carrying);
+    begin(1, carrying);
+  }
   /// What it does after the first step.
   void send_header(std::size_t rank) { channels_[rank]->send_header(headers_[rank]); }
   /// And before each step.
@@ -73,11 +77,6 @@ class HeaderExchangeTest : public testing::Test {
 class ShortMessageTest : public HeaderExchangeTest,
                          public testing::WithParamInterface<std::size_t> {
  protected:
-  void begin_both(HeaderExchange::Carrying carrying = HeaderExchange::Carrying::allowed) {
-    begin(0, carrying);
-    begin(1, carrying);
-  }
-
   std::vector<std::byte> data_ = std::vector<std::byte>(GetParam(), std::byte{5});
   std::vector<std::byte> got_ = std::vector<std::byte>(GetParam());
   Message out_;
@@ -148,8 +147,7 @@ TEST_F(HeaderExchangeTest, SendsALongMessageAndASecondOneBesideIt) {
   std::vector<std::byte> got(longest + 1);
   std::vector<std::byte> got_more(3);
   std::array<Message, 4> messages;
-  begin(0);
-  begin(1);
+  begin_both();
 
   receive(1, got, messages[0]);
   receive(1, got_more, messages[1]);
@@ -168,8 +166,7 @@ TEST_F(HeaderExchangeTest, FailsAReceiveThatIsTooShortForWhatWasCarried) {
   std::vector<std::byte> got(4);
   Message out;
   Message in;
-  begin(0);
-  begin(1);
+  begin_both();
 
   receive(1, got, in);
   send(0, data, out);
@@ -184,8 +181,7 @@ TEST_F(HeaderExchangeTest, ForgetsAReceiveThatIsGivenUp) {
   const std::vector<std::byte> data(8, std::byte{5});
   std::vector<std::byte> got(8);
   Message out;
-  begin(0);
-  begin(1);
+  begin_both();
   {
     Message in;
     receive(1, got, in);
