@@ -67,15 +67,17 @@ Model one_mean() {
           .layers = {{"mean", GlobalAveragePoolingLayer{}, {0}}}};
 }
 
-const BestPlan& on_grid(const std::vector<BestPlan>& plans, int pr) {
-  for (const BestPlan& plan : plans) {
+std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& options) {
+  return best_plans(model, options, FlopRate(infinity));
+}
+
+// Of the grids with replicas of `pr` ranks.
+BestPlan plan_on(int pr, const Model& model, const PlanOptions& options,
+                 const FlopRate& costs = FlopRate(infinity)) {
+  for (const BestPlan& plan : best_plans(model, options, costs)) {
     if (plan.grid.pr == pr) return plan;
   }
   throw std::out_of_range("no such grid");
-}
-
-std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& options) {
-  return best_plans(model, options, FlopRate(infinity));
 }
 
 TEST(PlanBestTest, OneRankComputesAndNothingElse) {
@@ -119,7 +121,7 @@ TEST(PlanBestTest, RepeatsAllWorkWhereMessagesTakeForever) {
 TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
   const Model model = two_convolutions(64, 64, 2);
   const PlanOptions options = job(4, 4);
-  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1e3)), 4);
+  const BestPlan plan = plan_on(4, model, options, FlopRate(1e3));
   EXPECT_EQ(plan.layers[1].split.kind, SplitKind::channel);
   EXPECT_EQ(plan.layers[1].reduction_seconds, 0.0);
 }
@@ -127,8 +129,7 @@ TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
 // Backward of the first layer hides the reduction of the second one, which then costs nothing. No
 // backward is left for that of the first.
 TEST(PlanBestTest, SplitsSamplesWhereBackwardHidesTheReduction) {
-  const BestPlan plan =
-      on_grid(best_plans(two_convolutions(64, 64, 2), job(4, 4), FlopRate(1.0)), 4);
+  const BestPlan plan = plan_on(4, two_convolutions(64, 64, 2), job(4, 4), FlopRate(1.0));
   EXPECT_EQ(plan.layers[0].split.kind, SplitKind::channel);
   EXPECT_EQ(plan.layers[1].split.kind, SplitKind::sample);
   EXPECT_NEAR(plan.overlapped_seconds, plan.seconds() - plan.layers[1].reduction_seconds,
@@ -149,7 +150,7 @@ TEST(PlanBestTest, GridsAreInTheOrderOfTheirSteps) {
 // n = 8 samples of a replica of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2
 // replicas.
 TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
-  const BestPlan plan = on_grid(without_compute(one_connected(4096, 64), job(4, 16)), 2);
+  const BestPlan plan = plan_on(2, one_connected(4096, 64), job(4, 16));
   const double forward = alpha + beta * 8 * 64 / 2;
   const double weights = 2 * (alpha + beta * (4096 * 64 / 2) / 2);
   EXPECT_EQ(plan.layers[0].split.kind, SplitKind::channel);
@@ -162,7 +163,7 @@ TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
 TEST(PlanBestTest, CountsHalos) {
   const Model model = two_convolutions(8, 8, 16);
 
-  const BestPlan plan = on_grid(best_plans(model, job(2, 1), FlopRate(1.0)), 2);
+  const BestPlan plan = plan_on(2, model, job(2, 1), FlopRate(1.0));
 
   const double halo = alpha + beta * 16 * 8;
   const double weights = 2 * (alpha + beta * 9 * 8 * 8 / 2);
@@ -183,7 +184,7 @@ TEST(PlanBestTest, SplitsAConvolutionInSpaceAndByChannelWhereThatIsLess) {
       .classes = 80,
       .layers = {{"conv", convolution(80), {0}}, {"mean", GlobalAveragePoolingLayer{}, {1}}}};
 
-  const BestPlan plan = on_grid(best_plans(model, job(4, 1), FlopRate(1e3)), 4);
+  const BestPlan plan = plan_on(4, model, job(4, 1), FlopRate(1e3));
 
   const BestLayer& layer = plan.layers[0];
   ASSERT_EQ(layer.split.kind, SplitKind::space_and_channel);
@@ -201,7 +202,7 @@ TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
   PlanOptions options = job(2, 1);
   options.type = tensor::DataType::bf16;
 
-  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), 2);
+  const BestPlan plan = plan_on(2, model, options, FlopRate(1.0));
 
   const double halo = alpha + beta / 2 * 16 * 8;
   const double mean = 2 * (alpha + beta * 8 / 2);
@@ -221,7 +222,7 @@ TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
   PlanOptions options = job(4, 4);
   const auto exchanged = [&](BatchNormScope scope, int pr) {
     options.batch_norm = scope;
-    const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1.0)), pr);
+    const BestPlan plan = plan_on(pr, model, options, FlopRate(1.0));
     EXPECT_EQ(plan.layers[0].split.kind, SplitKind::sample);
     return plan.exchange_seconds;
   };
@@ -236,7 +237,7 @@ TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
 // A ring of 8 ranks: 7 messages of a half, where closed forms count 3.
 TEST(PlanBestTest, RingsSendAMessageToEachOtherRank) {
   const Model model = one_connected(4096, 64);
-  const BestPlan plan = on_grid(without_compute(model, job(8, 8)), 1);
+  const BestPlan plan = plan_on(1, model, job(8, 8));
   const double ring = 2 * (7 * alpha + beta * (4096 * 64) * 7 / 8);
   EXPECT_NEAR(plan.reduction_seconds, ring, rounding * ring);
 }
@@ -250,7 +251,7 @@ TEST(PlanBestTest, APoolingInFrontReadsSamples) {
                                   {"conv", convolution(64), {1}},
                                   {"mean", GlobalAveragePoolingLayer{}, {2}}}};
 
-  const BestPlan plan = on_grid(best_plans(model, job(4, 4), FlopRate(1e3)), 4);
+  const BestPlan plan = plan_on(4, model, job(4, 4), FlopRate(1e3));
 
   ASSERT_EQ(plan.layers[0].split.kind, SplitKind::channel);
   const double there = 3 * alpha + beta * 3 * 4 * 4 * 16;  // a quarter of the other 3 samples
@@ -259,7 +260,7 @@ TEST(PlanBestTest, APoolingInFrontReadsSamples) {
 
 TEST(PlanBestTest, NeverLeavesFewChannels) {
   const PlanOptions options = job(4, 4, {.alpha_seconds = 0.0, .bandwidth = 1.0});
-  const BestPlan plan = on_grid(best_plans(two_convolutions(24, 24, 2), options, FlopRate(1.0)), 4);
+  const BestPlan plan = plan_on(4, two_convolutions(24, 24, 2), options, FlopRate(1.0));
   for (const BestLayer& layer : plan.layers) EXPECT_NE(layer.split.kind, SplitKind::channel);
 }
 
@@ -305,7 +306,7 @@ TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
                                   {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
   const PlanOptions options = job(64, 64, {.alpha_seconds = 0.0, .bandwidth = 6e9});
 
-  const BestPlan plan = on_grid(best_plans(model, options, FlopRate(1e10)), 8);
+  const BestPlan plan = plan_on(8, model, options, FlopRate(1e10));
 
   ASSERT_EQ(plan.layers[0].split.kind, SplitKind::sample);
   ASSERT_EQ(plan.layers[1].split.kind, SplitKind::channel);
@@ -415,7 +416,7 @@ TEST(PlanBestTest, HidesReductionsBehindBackward) {
                                  .node = link,
                                  .paths = options.paths};
 
-    const BestPlan plan = on_grid(best_plans(model, options, costs), 1);
+    const BestPlan plan = plan_on(1, model, options, costs);
 
     const double step = predict_scaling(model, synchronous, scaling, costs)[0].step_seconds;
     EXPECT_NEAR(plan.overlapped_seconds, step, rounding * step);
@@ -429,14 +430,14 @@ TEST(PlanBestTest, LayersAreReducedTogether) {
   const Model model = two_convolutions(16, 16);
   const FlopRate costs(1e4);
   PlanOptions options = job(4, 4);
-  const BestPlan apart = on_grid(best_plans(model, options, costs), 1);
+  const BestPlan apart = plan_on(1, model, options, costs);
   options.bucket_bytes = 1;
-  const BestPlan singly = on_grid(best_plans(model, options, costs), 1);
+  const BestPlan singly = plan_on(1, model, options, costs);
   EXPECT_NEAR(singly.overlapped_seconds, apart.overlapped_seconds,
               rounding * apart.overlapped_seconds);
 
   options.bucket_bytes = 1 << 30;
-  const BestPlan together = on_grid(best_plans(model, options, costs), 1);
+  const BestPlan together = plan_on(1, model, options, costs);
   Experiment::Update one_bucket;
   one_bucket.bucket_bytes = 1 << 30;
   const ScalingOptions scaling{.first = 4,
@@ -453,9 +454,9 @@ TEST(PlanBestTest, LayersAreReducedTogether) {
 TEST(PlanBestTest, ComputingTakesLongerWhereRanksShareCores) {
   const Model model = two_convolutions(16, 16);
   PlanOptions options = job(4, 4);
-  const double alone = on_grid(best_plans(model, options, FlopRate(1e4)), 1).compute_seconds;
+  const double alone = plan_on(1, model, options, FlopRate(1e4)).compute_seconds;
   options.ranks_per_core = 2.5;
-  const double shared = on_grid(best_plans(model, options, FlopRate(1e4)), 1).compute_seconds;
+  const double shared = plan_on(1, model, options, FlopRate(1e4)).compute_seconds;
   EXPECT_NEAR(shared, 2.5 * alone, rounding * shared);
 }
 
