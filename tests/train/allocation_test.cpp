@@ -4,7 +4,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -13,7 +16,11 @@
 
 #include <gtest/gtest.h>
 
+#include <rondo/train/grid.hpp>
+#include <rondo/train/partition.hpp>
+
 #include "support/counting_resource.hpp"
+#include "support/world.hpp"
 #include "train/support/network.hpp"
 
 namespace {
@@ -97,6 +104,76 @@ TEST_P(AllocationTest, TakesTheMemoryOfAStepFromTheEngine) {
 
 INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(test::quick_models()),
                          [](const auto& tested) { return tested.param; });
+
+// Of four ranks, which are threads, each with a part of every layer.
+
+Model two_convolutions() {
+  ModelBuilder builder("two", {1, 8, 8, 4}, 8);
+  ValueId x = builder.add("conv1", ConvolutionLayer{.filters = 8}, ModelBuilder::input);
+  x = builder.add("conv2", ConvolutionLayer{.filters = 8}, x);
+  builder.add("fc", FullyConnectedLayer{.outputs = 8}, x);
+  return builder.finish();
+}
+
+/// What one rank of the replica needs for a step.
+class Part {
+ public:
+  Part(transport::World& world, const Model& model, const LayerSplit& split)
+      : splits_{split, split, {.kind = SplitKind::channel, .channels = {1, world.size()}}},
+        parameters_(layout_of(model, splits_, world.size(), world.rank()).parameter_count, 0.1F),
+        gradients_(parameters_.size()),
+        executor_(engine_, model,
+                  {.replica = &world.communicator(), .splits = splits_, .memory = &world.arena()},
+                  {parameters_, gradients_, {}}, {.training_batches = {4}}) {}
+
+  void train(const test::Samples& samples) { executor_.train(samples.batch(), silent_); }
+
+ private:
+  std::vector<LayerSplit> splits_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  test::Silent silent_;
+  tensor::Engine engine_;
+  Executor executor_;
+};
+
+class GridStepAllocationTest : public testing::TestWithParam<LayerSplit> {};
+
+// The transport's stores grow in the first steps, and later when a peer is further ahead than ever
+// before. What a layer allocates itself it would allocate in every step.
+TEST_P(GridStepAllocationTest, DoesNotHappenInAStep) {
+  const Model model = two_convolutions();
+  const test::Samples samples = test::make_samples(model, 4);
+  constexpr int ranks = 4;
+  std::barrier<> all(ranks);
+  long least = 1;
+
+  rondo::test::World(ranks).run([&](transport::World& world) {
+    Part part(world, model, GetParam());
+    for (int step = 0; step < 40; ++step) {
+      all.arrive_and_wait();
+      counting = true;
+      part.train(samples);
+      all.arrive_and_wait();
+      counting = false;
+      if (world.rank() == 0) least = std::min(least, allocations.exchange(0));
+    }
+  });
+
+  EXPECT_EQ(least, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Splits, GridStepAllocationTest,
+    testing::Values(LayerSplit{.kind = SplitKind::space, .h = 2, .w = 2},
+                    LayerSplit{.kind = SplitKind::channel, .channels = {2, 2}},
+                    LayerSplit{.kind = SplitKind::space_and_channel, .h = 2, .channels = {1, 2}},
+                    LayerSplit{.kind = SplitKind::space_and_channel, .w = 2, .channels = {2, 1}}),
+    [](const auto& tested) {
+      const LayerSplit& split = tested.param;
+      return "tiles" + std::to_string(split.h) + "x" + std::to_string(split.w) + "channels" +
+             std::to_string(split.channels.channels) + "x" + std::to_string(split.channels.filters);
+    });
 
 }  // namespace
 }  // namespace rondo::train
