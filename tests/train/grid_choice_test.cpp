@@ -223,6 +223,33 @@ TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
             "fc2: a fully connected layer is split by its outputs alone; write \"filter=2\"");
 }
 
+std::string refusal_in_bf16(const Experiment::Grid& config) {
+  return error_text<ConfigError>(
+      [&] { return choose_grid(make_model("resnet8"), config, 8, 64, tensor::DataType::bf16); });
+}
+
+TEST(GridChoiceTest, RefusesTilesOfChannelsInBf16) {
+  const std::string end =
+      " has no kernel for bf16 on this grid of 4 x 2, which splits it in space and by channel at "
+      "once (\"height=2 filter=2\"); set \"fp32\", or give it another split in grid.layers: in "
+      "space alone, by channel alone, or \"sample\"";
+
+  EXPECT_THAT(refusal_in_bf16({.filter = 2, .height = 2}),
+              StrEq("train.precision: layer conv1" + end));
+  EXPECT_THAT(refusal_in_bf16({.filter = 4, .layers = {{"layer2.0.conv2", "height=2 filter=2"}}}),
+              StrEq("train.precision: layer layer2.0.conv2" + end));
+}
+
+TEST(GridChoiceTest, OtherSplitsAreThoseOfFp32InBf16) {
+  const Model model = make_model("resnet8");
+  const Experiment::Grid in_space{
+      .filter = 2, .height = 2, .layers = {{"*conv*", "height=4"}, {"*down*", "sample"}}};
+  for (const Experiment::Grid& config : {in_space, {.channel = 2, .filter = 2}}) {
+    EXPECT_EQ(choose_grid(model, config, 8, 64, tensor::DataType::bf16),
+              choose_grid(model, config, 8, 64));
+  }
+}
+
 // grid.plan = "auto" on Worlds and models that the planner has to be asked about with care.
 
 Experiment experiment() {

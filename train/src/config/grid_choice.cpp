@@ -318,14 +318,33 @@ BatchNormScope batch_norm_of(const Experiment::Grid& config) {
   return config.batch_norm == "all" ? BatchNormScope::all : BatchNormScope::rank;
 }
 
+namespace {
+
+// The kernel in tiles has no fp32 partial sums: in bf16 each rank's part of a sum would be rounded.
+// The layer is not computed by sample instead, because somebody has asked for the grid.
+void refuse_tiles_in_bf16(const Model& model, const GridChoice& choice) {
+  for (std::size_t i = 0; i < choice.splits.size(); ++i) {
+    const LayerSplit& split = choice.splits[i];
+    if (split.kind != SplitKind::space_and_channel) continue;
+    refuse_key("train.precision",
+               "layer {} has no kernel for bf16 on this grid of {} x {}, which splits it in space "
+               "and by channel at once (\"{}\"); set \"fp32\", or give it another split in "
+               "grid.layers: in space alone, by channel alone, or \"sample\"",
+               model.layers[i].name, choice.grid.pr, choice.grid.pc, to_text(split));
+  }
+}
+
+}  // namespace
+
 GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
-                       std::int64_t global_batch) {
+                       std::int64_t global_batch, tensor::DataType activations) {
   GridChoice choice{.grid = grid_of(config, ranks, global_batch),
                     .batch_norm = batch_norm_of(config)};
   const Chooser chooser(model, config, choice.grid.pr);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     choice.splits.push_back(chooser.split_of(i));
   }
+  if (activations == tensor::DataType::bf16) refuse_tiles_in_bf16(model, choice);
   return choice;
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/partition.hpp>
@@ -55,8 +56,10 @@ struct GridChoice {
 ///
 /// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
 /// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or
-/// whose parts do not make a replica; a global batch with fewer samples than replicas.
+/// whose parts do not make a replica; a global batch with fewer samples than replicas;
+/// `space_and_channel` where activations are bf16, for which it has no kernel.
 [[nodiscard]] GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
-                                     std::int64_t global_batch);
+                                     std::int64_t global_batch,
+                                     tensor::DataType activations = tensor::DataType::f32);
 
 }  // namespace rondo::train

@@ -28,7 +28,8 @@ bool is_same_slice(const Parameter& a, const Parameter& b) {
 GridMembership::GridMembership(transport::World& world, const Model& model,
                                const Experiment& experiment)
     : world_(world),
-      choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch)),
+      choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch,
+                          precision_of(experiment))),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       slices_(slices_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {

@@ -56,7 +56,8 @@ struct ExecutorOptions {
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
   /// Of activations, their gradients, and the weights as kernels read them. Parameters, their
-  /// gradients, statistics and logits are fp32. On a rank's part of a grid f32 alone.
+  /// gradients, statistics and logits are fp32. A convolution that is split in space and by channel
+  /// at once has a kernel for f32 alone.
   tensor::DataType precision = tensor::DataType::f32;
   std::uint64_t seed = 1;  ///< of what layers draw: dropout
 };
