@@ -287,6 +287,24 @@ TEST(PlannedMemoryTest, OfEveryScheme) {
   }
 }
 
+// Ranks that all do the same have nothing to add up: shares are those of one rank of each replica.
+TEST(PlannedMemoryTest, SharesOfTheOptimizerFollowWhoReducesALayer) {
+  const Experiment experiment = few_samples("sharded");
+  const Model model = model_of_run(experiment);
+  const auto whole = static_cast<double>(4 * layout_of(model).parameter_count);
+  const auto updates_with = [&](SplitKind kind, ProcessGrid grid) {
+    const std::vector<LayerSplit> splits(model.layers.size(), LayerSplit{.kind = kind});
+    const ParameterLayout layout = layout_of(model, splits, grid.pr, 0);
+    return static_cast<double>(
+        update_memory(experiment, model)(layout, grid, slices_in_replica(model, splits, grid.pr)));
+  };
+  constexpr double lines = 64.0 * 5;  // one for each layer at most
+
+  EXPECT_EQ(updates_with(SplitKind::replica, {.pr = 4, .pc = 1}), whole);
+  EXPECT_NEAR(updates_with(SplitKind::replica, {.pr = 2, .pc = 2}), whole / 2, lines);
+  EXPECT_NEAR(updates_with(SplitKind::sample, {.pr = 2, .pc = 2}), whole / 4, lines);
+}
+
 TEST(PlannedMemoryTest, OfAnOuterOptimizerOverlapAndBf16) {
   Experiment experiment = few_samples("k_step");
   experiment.train.reduce_precision = "bf16";

@@ -234,9 +234,7 @@ ParameterLayout layout_of(const Model& model, const std::vector<LayerSplit>& spl
 // The ranks of a replica hold other samples or pixels where the layer's input is cut along them,
 // and other parameters where channels are cut; where nothing is cut, all compute the same. Blocks
 // of channels are dealt out to positions one after another, in each tile alike.
-std::vector<int> slices_in_replica(const Model& model, const std::vector<LayerSplit>& splits,
-                                   int ranks) {
-  const Lowering lowering = lower(model, splits, ranks, 1);
+std::vector<int> slices_in_replica(const Model& model, const Lowering& lowering, int ranks) {
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<int> slices;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
@@ -248,6 +246,11 @@ std::vector<int> slices_in_replica(const Model& model, const std::vector<LayerSp
     slices.push_back(parts.n * parts.h * parts.w > 1 ? parts.c : ranks);
   }
   return slices;
+}
+
+std::vector<int> slices_in_replica(const Model& model, const std::vector<LayerSplit>& splits,
+                                   int ranks) {
+  return slices_in_replica(model, lower(model, splits, ranks, 1), ranks);
 }
 
 // A change of layout belongs to the layer that asks for it: the next layer in the order of the

@@ -40,6 +40,10 @@ struct Lowering {
 /// layer by channel its outputs, of batch norm its channels.
 [[nodiscard]] ParameterLayout layout_of(const Model& model, const Lowering& lowering, int rank);
 
+/// The same as slices_in_replica() of the splits that were lowered, for `ranks` in a replica.
+[[nodiscard]] std::vector<int> slices_in_replica(const Model& model, const Lowering& lowering,
+                                                 int ranks);
+
 /// Of every layer of the model, with the changes of layout before it; one behind the last layer is
 /// that layer's. An allreduce of n elements over g ranks counts as 2 (g-1) n, an allgather as
 /// (g-1) n, a reduce-scatter likewise. What batch norm shares over a replica or all is left out: of

@@ -307,8 +307,8 @@ std::uint64_t batch_bytes(const Model& model, std::int64_t images) {
 // The optimizer's state, and the gradients once more if they are rounded to be sent; or what the
 // scheme's own form says.
 std::uint64_t update_bytes(const ParameterLayout& layout, ProcessGrid grid,
-                           const PlanOptions& options) {
-  if (options.update_bytes) return options.update_bytes(layout, grid);
+                           const std::vector<int>& slices, const PlanOptions& options) {
+  if (options.update_bytes) return options.update_bytes(layout, grid, slices);
   const bool rounds = options.ranks > 1 && options.gradient_type != tensor::DataType::f32;
   const std::size_t rounded = rounds ? tensor::size_of(options.gradient_type) : 0;
   const auto kept = static_cast<std::uint64_t>(options.optimizer_elements * element_bytes);
@@ -318,10 +318,10 @@ std::uint64_t update_bytes(const ParameterLayout& layout, ProcessGrid grid,
 // Parameters, gradients, the copy for evaluation, the sum over micro-batches; the statistics and
 // their copy; what updates take.
 std::uint64_t array_bytes(const ParameterLayout& layout, ProcessGrid grid,
-                          const PlanOptions& options) {
+                          const std::vector<int>& slices, const PlanOptions& options) {
   const std::uint64_t copies = options.micro_batches > 1 ? 4 : 3;
   return element_bytes * (copies * layout.parameter_count + 2 * layout.statistic_count) +
-         update_bytes(layout, grid, options);
+         update_bytes(layout, grid, slices, options);
 }
 
 // Of every value, of the rank in one position; a value has memory even where it has no element.
@@ -380,9 +380,10 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
   // The executor's memory is that of the largest micro-batch of the largest share.
   const std::int64_t images = ceiling(ceiling(options.batch, grid.pc), options.micro_batches);
   const Lowering lowering = lower(model, splits, grid.pr, images);
+  const std::vector<int> slices = slices_in_replica(model, lowering, grid.pr);
   std::uint64_t most = 0;
   for (const int position : positions_of(grid.pr)) {
-    most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, options) +
+    most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, slices, options) +
                               activation_bytes(lowering, position, images, options.type) +
                               kernel_bytes(kernels, model, lowering, position, options.type));
   }

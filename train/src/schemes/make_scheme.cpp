@@ -271,24 +271,10 @@ const Maker& maker_of(const Experiment& experiment) {
   refuse_choice("update.scheme", name, "synchronous, sharded, lazy, k_step, hierarchical, cyclic");
 }
 
-// Of a parameter that the ranks of a replica cut into parts, fewer ranks hold the same part.
-int holders_of(const ParameterLayout& layout, const ParameterBlock& block,
-               const ProcessGrid& grid) {
-  for (const Parameter& parameter : layout.parameters) {
-    if (parameter.offset != block.offset || parameter.whole.empty()) continue;
-    double part = 1.0;
-    for (std::size_t i = 0; i < parameter.shape.size(); ++i) {
-      part *= static_cast<double>(parameter.shape[i]) / static_cast<double>(parameter.whole[i]);
-    }
-    return grid.pc * std::max(1, static_cast<int>(std::lround(grid.pr * part)));
-  }
-  return grid.ranks();
-}
-
 sync::ReplicaSizes sizes_of(const Experiment& experiment, const UpdateMemoryParts& parts) {
   sync::ReplicaSizes sizes{.statistics = parts.statistics, .replicas = parts.grid.pc};
-  for (const ParameterBlock& block : parts.layout.blocks) {
-    sizes.layers.push_back({block.size, holders_of(parts.layout, block, parts.grid)});
+  for (std::size_t i = 0; i < parts.layout.blocks.size(); ++i) {
+    sizes.layers.push_back({parts.layout.blocks[i].size, parts.grid.ranks() / parts.slices[i]});
   }
   sizes.optimizer_state = parts.layout.parameter_count *
                           static_cast<std::size_t>(optimizer_elements(experiment.optimizer));
@@ -391,13 +377,14 @@ UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryP
   return memory;
 }
 
-std::function<std::uint64_t(const ParameterLayout&, ProcessGrid)> update_memory(
-    const Experiment& experiment, const Model& model) {
+UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
   const bool windows = scheme_of(experiment.update).windows;
   const LazyLayers lazy = windows ? lazy_layers_of(experiment) : LazyLayers{};
   if (windows) static_cast<void>(plan_lazy_layers(model, lazy));  // refuses
-  return [experiment, model, windows, lazy](const ParameterLayout& layout, ProcessGrid grid) {
-    UpdateMemoryParts parts{.layout = layout, .grid = grid, .statistics = layout.statistic_count};
+  return [experiment, model, windows, lazy](const ParameterLayout& layout, ProcessGrid grid,
+                                            const std::vector<int>& slices) {
+    UpdateMemoryParts parts{
+        .layout = layout, .grid = grid, .slices = slices, .statistics = layout.statistic_count};
     if (windows) parts.lazy = plan_lazy_layers(model, layout, lazy, layout.blocks.size());
     const UpdateMemory memory = memory_of_updates(experiment, parts);
     return static_cast<std::uint64_t>(memory.optimizer + memory.scheme);

@@ -102,9 +102,10 @@ struct SchemeParts {
 struct UpdateMemoryParts {
   const ParameterLayout& layout;
   ProcessGrid grid = {};
-  std::size_t statistics = 0;  ///< that the scheme averages: those of `layout`, perhaps more
-  LazyPlan lazy = {};          ///< of lazy
-  bool has_store = true;       ///< of cyclic: is it the first of its node?
+  std::vector<int> slices = {};  ///< of each block of `layout`: those of slices_in_replica()
+  std::size_t statistics = 0;    ///< that the scheme averages: those of `layout`, perhaps more
+  LazyPlan lazy = {};            ///< of lazy
+  bool has_store = true;         ///< of cyclic: is it the first of its node?
 };
 
 /// Bytes that updates take on a rank besides parameters and gradients.

@@ -45,6 +45,8 @@ class GridMembership {
   [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
   /// The parameters that this rank holds.
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
+  /// By parameter block: those of slices_in_replica().
+  [[nodiscard]] const std::vector<int>& block_slices() const noexcept { return slices_; }
   /// Elements of parameters that all ranks hold together; bytes that they send in a synchronous
   /// step of `images` with the experiment's precisions.
   [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
@@ -85,7 +87,7 @@ class GridMembership {
   transport::World& world_;
   GridChoice choice_;
   ParameterLayout layout_;
-  std::vector<int> slices_;  // by parameter block
+  std::vector<int> slices_;
   SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
   std::uint64_t held_by_all_ = 0;

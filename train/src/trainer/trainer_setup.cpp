@@ -194,6 +194,7 @@ UpdateMemory Trainer::update_memory() const {
   }
   return memory_of_updates(experiment_, {.layout = layout_,
                                          .grid = grid,
+                                         .slices = grid_.block_slices(),
                                          .statistics = statistics_.size(),
                                          .lazy = lazy_,
                                          .has_store = has_store});

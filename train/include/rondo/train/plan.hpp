@@ -60,6 +60,11 @@ struct LinkCost {
   double bandwidth = 6e9;
 };
 
+/// Bytes of the optimizer's state and of the update scheme's arrays on a rank of `grid` that holds
+/// so much of the model; `slices` are those of slices_in_replica().
+using UpdateBytes = std::function<std::uint64_t(const ParameterLayout& layout, ProcessGrid grid,
+                                                const std::vector<int>& slices)>;
+
 /// The job that is planned for.
 struct PlanOptions {
   int ranks = 1;
@@ -89,10 +94,9 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// Who shares the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
-  /// Memory of the optimizer's state and of the update scheme's arrays on a rank that holds so much
-  /// of the model: update_memory() of a configuration. Empty: optimizer_elements, and what
+  /// Memory of updates: update_memory() of a configuration. Empty: optimizer_elements, and what
   /// synchronous updates keep.
-  std::function<std::uint64_t(const ParameterLayout& layout, ProcessGrid grid)> update_bytes = {};
+  UpdateBytes update_bytes = {};
 };
 
 /// One layer on a grid.
@@ -157,7 +161,7 @@ RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 /// What [update] and [optimizer] take, for PlanOptions::update_bytes. Where lazy layers are chosen
 /// by a measurement, all are counted that can be lazy; of cyclic the first rank of a node. Throws
 /// ConfigError, as training would, where a choice is impossible for `model`.
-[[nodiscard]] RONDO_TRAIN_API std::function<std::uint64_t(const ParameterLayout&, ProcessGrid)>
-update_memory(const Experiment& experiment, const Model& model);
+[[nodiscard]] RONDO_TRAIN_API UpdateBytes update_memory(const Experiment& experiment,
+                                                        const Model& model);
 
 }  // namespace rondo::train
