@@ -110,6 +110,7 @@ PlanOptions options_of(int ranks, const Experiment& experiment) {
   return {.ranks = ranks,
           .batch = experiment.train.global_batch,
           .optimizer_elements = optimizer_elements(experiment.optimizer),
+          .divides_optimizer = scheme_of(experiment.update).divides_optimizer,
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),

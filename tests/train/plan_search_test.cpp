@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -346,6 +347,33 @@ TEST(PlanSearchTest, ConsidersTilesOfRowsInFewParts) {
               ElementsAre("height=2 channel=4", "height=2 filter=4"));
   EXPECT_THAT(tiles_of(3, tensor::DataType::f32), ElementsAre());
   EXPECT_THAT(tiles_of(4, tensor::DataType::bf16), ElementsAre()) << "there are no kernels";
+}
+
+// By the split of a layer with 36,864 weights, on two replicas of two ranks.
+std::map<std::string, std::uint64_t> elements_of_splits(PlanOptions options) {
+  const Model model = chain();
+  const GridJob search{model, options, {.pr = 2, .pc = 2}, shapes_of(model, options.batch)};
+  std::map<std::string, std::uint64_t> elements;
+  for (const LayerOption& option :
+       options_of(search, layer_of(search, 3), possible_layouts(search), FlopRate(1e12))) {
+    elements[to_text(option.split)] = option.elements;
+  }
+  return elements;
+}
+
+TEST(PlanSearchTest, CountsTheShareOfADividedOptimizer) {
+  constexpr std::uint64_t weights = 64 * 64 * 9;
+  PlanOptions options = job(4, 8);
+  options.optimizer_elements = 2;
+  const auto whole = elements_of_splits(options);
+  options.divides_optimizer = true;
+  const auto shared = elements_of_splits(options);
+  const auto saved = [&](const std::string& split) { return whole.at(split) - shared.at(split); };
+
+  EXPECT_EQ(saved("sample"), 2 * (weights - weights / 4));
+  EXPECT_EQ(saved("replica"), 2 * (weights - weights / 2));
+  EXPECT_EQ(saved("height=2 width=1"), 2 * (weights - weights / 4));
+  EXPECT_EQ(saved("channel=1 filter=2"), 2 * (weights / 2 - weights / 4));
 }
 
 TEST(PlanSearchTest, FindsTheBestWithinMemory) {

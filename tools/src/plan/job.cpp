@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/variant.hpp>
@@ -137,6 +138,8 @@ PlanJob job_of(const PlanRequest& request) {
   job.model = planned_model(job.experiment);
   job.plan.batch = job.experiment.train.global_batch;
   job.plan.optimizer_elements = train::optimizer_elements(job.experiment.optimizer);
+  job.plan.divides_optimizer =
+      sync::describe_scheme(job.experiment.update.scheme).divides_optimizer;
   job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
   job.plan.type = type_called(job.experiment.train.precision);

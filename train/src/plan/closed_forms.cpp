@@ -169,6 +169,8 @@ void check(const PlanOptions& options) {
   require(options.batch >= 1, "needs at least one sample in a step");
   require(options.flops >= 0.0, "flops must be at least 0");
   require(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
+  require(!options.divides_optimizer || options.update_bytes,
+          "divides_optimizer needs update_bytes, which says how large a share is");
   require(options.micro_batches >= 1, "needs at least one micro-batch");
   require(options.threads >= 1, "needs at least one thread of a rank");
   require(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");

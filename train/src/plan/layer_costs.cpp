@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <compare>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
+#include <rondo/sync/scheme_memory.hpp>
 #include <rondo/train/halo.hpp>
 
 namespace rondo::train {
@@ -359,12 +361,25 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
          are_enough(layer.y.c, split.channels.filters);
 }
 
+// Of the optimizer's state for so many parameters of a layer; of a divided one the share of a rank.
+std::uint64_t optimizer_state(const GridJob& job, const LayerSplit& split,
+                              std::uint64_t parameters) {
+  const auto whole = parameters * static_cast<std::uint64_t>(job.options.optimizer_elements);
+  if (!job.options.divides_optimizer) return whole;
+  return sync::sharded_state(
+      {.layers = {{parameters, reduced_over(job, split).size}}, .optimizer_state = whole});
+}
+
 std::uint64_t elements_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
                           std::int64_t all_parameters, const ValueLayout& y) {
-  const std::int64_t parameters = largest_part(all_parameters, weight_parts(job, split));
-  const std::int64_t elements =
-      (2 + job.options.optimizer_elements) * parameters + gathered_elements(job, layer, split);
-  return static_cast<std::uint64_t>(elements) + held_elements(job, y, layer.y);
+  const auto parameters =
+      static_cast<std::uint64_t>(largest_part(all_parameters, weight_parts(job, split)));
+  const auto gathered = static_cast<std::uint64_t>(gathered_elements(job, layer, split));
+  // Parameters, gradients and the copy for evaluation; weights and their gradients as kernels have
+  // them. With fewer the search would pass over what fits, because only too much is corrected.
+  constexpr std::uint64_t copies = 5;
+  return copies * parameters + optimizer_state(job, split, parameters) + gathered +
+         held_elements(job, y, layer.y);
 }
 
 // Of the larger gradient: of what the layer writes, or of what it reads, which may be a copy.

@@ -79,6 +79,10 @@ struct PlanOptions {
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum
+  /// Has a rank a share of the optimizer's state only, as with update.scheme = "sharded"? Then
+  /// best_plans() counts shares while it searches; what a rank takes in the end is update_bytes,
+  /// which therefore is needed.
+  bool divides_optimizer = false;
   int micro_batches = 1;  ///< in which a rank computes its part of a batch; only memory follows it
   int threads = 1;        ///< of a rank; only memory follows them
   /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each

@@ -116,9 +116,9 @@ struct BestPlan {
 /// fewer overlapped_seconds, but for values with more than two readers: of the layouts to which
 /// such a one is moved, the search remembers the last. With a memory limit the search is repeated
 /// for every size that the buffers for gradients may have, as far as that can still pay. While it
-/// searches it counts only what layers add one by one: (2 + optimizer_elements) x parameters,
-/// values as they lie, gradients. What is found is held against the limit as a whole, and searched
-/// again with less where it exceeds it.
+/// searches it counts only what layers add one by one: (5 + optimizer_elements) x parameters, of a
+/// divided optimizer's elements the rank's share, values as they lie, gradients. What is found is
+/// held against the limit as a whole, and searched again with less where it exceeds it.
 ///
 /// Never chosen: fewer than 16 local channels or filters where they are split (a layer with fewer
 /// before it is split may still be split over its filters); images split into parts thinner than
