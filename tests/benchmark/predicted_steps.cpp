@@ -1,5 +1,6 @@
 // What a training step takes, beside what the planner predicts:
-//   predicted-steps grids|schemes [LATENCY_US MEGABYTES_PER_S [RANKS...]]   default: 1000 12 2 4 8
+//   predicted-steps grids|schemes [steps=N] [LATENCY_US MEGABYTES_PER_S [RANKS...]]
+//                                                               default: steps=24 1000 12 2 4 8
 // Ranks are threads, each a fake node; the link between them is slowed to the given latency and
 // bandwidth, so that ranks which share a core take little of a step. The planner gets what
 // grid.plan = "auto" gives it: times of kernels measured alone, a link measured by messages, and as
@@ -8,10 +9,12 @@
 //   grids    three networks by synchronous updates on every grid, with the best splits of its
 //            layers; the grid that "auto" takes is marked, and how much longer than the fastest of
 //            its ranks it took
-//   schemes  one network by every update scheme
+//   schemes  one network by every update scheme, those of docs/results.md over a slow link among
+//            them; predicted as by `rondo plan --scaling --scheme`
 //
 // A row is one run. Measured is the median step, of schemes the mean, behind the first quarter of
-// the steps. Kernels are measured anew in each process.
+// the steps: three quarters of `steps` should be a multiple of the periods. The error is that of
+// the predicted step. Kernels are measured anew in each process.
 
 #include <unistd.h>
 
@@ -50,13 +53,17 @@ using namespace rondo::train;
 using Clock = std::chrono::steady_clock;
 
 constexpr int most_measurements = 200;
+constexpr int least_steps = 8;  // of which a quarter is left out
+constexpr std::int64_t global_batch = 32;
 
 struct Setting {
+  std::int64_t steps = 24;
   double latency_us = 1000.0;
   double megabytes_per_second = 12.0;
+  std::vector<int> ranks = {};
 };
 
-Experiment experiment_of(const std::string& network) {
+Experiment experiment_of(const std::string& network, std::int64_t steps) {
   static const std::string vgg =
       "{kind = 'convolution', filters = 32},{kind = 'activation'},{kind = 'max_pooling'},"
       "{kind = 'convolution', filters = 64},{kind = 'activation'},{kind = 'max_pooling'},"
@@ -67,11 +74,13 @@ Experiment experiment_of(const std::string& network) {
       network == "vgg5"
           ? "name = 'custom'\ninput = [32, 32, 3]\nclasses = 10\nlayers = [" + vgg + "]"
           : "name = '" + network + "'";
-  return parse_experiment(
+  Experiment experiment = parse_experiment(
       "[data]\nname = 'synthetic'\ntraining = 6400\ntest = 32\n[model]\n" + model +
-          "\n[train]\nglobal_batch = 32\nepochs = 100\nmax_steps = 24\nthreads = 1\n"
-          "[optimizer]\nlearning_rate = 0.001\n",
+          "\n[train]\nepochs = 100\nthreads = 1\n[optimizer]\nlearning_rate = 0.001\n",
       "predicted-steps");
+  experiment.train.global_batch = global_batch;
+  experiment.train.max_steps = steps;
+  return experiment;
 }
 
 /// When the steps of a run ended, on this rank.
@@ -108,29 +117,41 @@ T of_first_rank(transport::World& world, T value) {
   return value;
 }
 
-void print(const char* what, int ranks, const std::string& how, double predicted, double measured,
-           const std::string& note = {}) {
-  std::printf("%-10s %5d %-24s %10.2f %10.2f %6.2f %s\n", what, ranks, how.c_str(), 1e3 * predicted,
-              1e3 * measured, measured / predicted, note.c_str());
+void print_title(const Setting& setting) {
+  std::printf("%g us, %g MB/s, %lld steps\n%-10s %5s %-70s %10s %10s %8s %12s %12s\n",
+              setting.latency_us, setting.megabytes_per_second,
+              static_cast<long long>(setting.steps), "network", "ranks", "grid or scheme",
+              "predicted", "measured, ms", "error", "predicted", "measured, images/s");
+}
+
+void print(const char* what, int ranks, const std::string& how, double predicted, double measured) {
+  constexpr double images = global_batch;
+  std::printf("%-10s %5d %-70s %10.2f %10.2f %+6.1f %% %12.1f %12.1f\n", what, ranks, how.c_str(),
+              1e3 * predicted, 1e3 * measured, 100.0 * (predicted / measured - 1.0),
+              images / predicted, images / measured);
   std::fflush(stdout);
 }
 
 /// One rank of the measurements.
 class Rank {
  public:
-  explicit Rank(transport::World& world) : world_(world), costs_(measure_world(world, 1)) {}
+  Rank(transport::World& world, std::int64_t steps)
+      : world_(world), steps_(steps), costs_(measure_world(world, 1)) {}
 
   void grids() {
     for (const char* network : {"lenet5", "vgg5", "resnet20"}) all_grids(network);
   }
 
   void schemes() {
-    const Experiment plain = experiment_of("resnet20");
+    const Experiment plain = experiment_of("resnet20", steps_);
     for (const char* keys :
          {"scheme = 'synchronous'", "scheme = 'sharded'",
-          "scheme = 'lazy'\nmax_interval = 4\nlazy_layers = '8'", "scheme = 'k_step'\nperiod = 4",
-          "scheme = 'k_step'\nperiod = 4\noverlap_steps = 2",
+          "scheme = 'lazy'\nmax_interval = 4\nlazy_layers = '8'",
+          "scheme = 'lazy'\nmax_interval = 16\nlazy_layers = '0.5'",
+          "scheme = 'k_step'\nperiod = 4", "scheme = 'k_step'\nperiod = 4\noverlap_steps = 2",
           "scheme = 'k_step'\nperiod = 4\noptimizer_state = 'average'",
+          "scheme = 'hierarchical'\nlocal_period = 2\nperiod = 4",
+          "scheme = 'hierarchical'\nlocal_period = 2\nperiod = 4\noverlap_steps = 2",
           "scheme = 'hierarchical'\nlocal_period = 2\nperiod = 8\ngroup = 2",
           "scheme = 'cyclic'\ndelay = 'fixed'", "scheme = 'cyclic'"}) {
       scheme(plain, keys);
@@ -151,7 +172,7 @@ class Rank {
   }
 
   void all_grids(const std::string& network) {
-    const Experiment experiment = experiment_of(network);
+    const Experiment experiment = experiment_of(network, steps_);
     const Model model = model_of(experiment);
     const PlanOptions options = options_of(experiment);
     ComputeTable table(1);
@@ -234,6 +255,7 @@ class Rank {
   }
 
   transport::World& world_;
+  std::int64_t steps_;
   WorldCosts costs_;
   ComputeTable table_{1};
 };
@@ -249,7 +271,7 @@ void measure(const std::string& what, const Setting& setting, int ranks) {
   for (transport::World& world : transport::World::make_threads(ranks, options)) {
     threads.emplace_back([&, mine = std::move(world)]() mutable {
       try {
-        Rank rank(mine);
+        Rank rank(mine, setting.steps);
         what == "grids" ? rank.grids() : rank.schemes();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", mine.rank(), error.what());
@@ -259,28 +281,48 @@ void measure(const std::string& what, const Setting& setting, int ranks) {
   }
 }
 
+/// "steps=N" may stand anywhere behind the first word; the numbers keep their order.
+Setting setting_of(const std::vector<std::string>& given) {
+  const std::string steps = "steps=";
+  Setting setting;
+  std::vector<double> numbers;
+  for (std::size_t i = 1; i < given.size(); ++i) {
+    if (given[i].starts_with(steps)) {
+      setting.steps = std::atoi(given[i].c_str() + steps.size());
+    } else {
+      numbers.push_back(std::strtod(given[i].c_str(), nullptr));
+    }
+  }
+  if (numbers.size() > 1) {
+    setting.latency_us = numbers[0];
+    setting.megabytes_per_second = numbers[1];
+  }
+  for (std::size_t i = 2; i < numbers.size(); ++i) {
+    setting.ranks.push_back(static_cast<int>(numbers[i]));
+  }
+  if (setting.ranks.empty()) setting.ranks = {2, 4, 8};
+  return setting;
+}
+
+bool is_possible(const Setting& setting) {
+  return setting.steps >= least_steps && setting.megabytes_per_second > 0 &&
+         std::ranges::all_of(setting.ranks, [](int each) { return each >= 1; });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::span<char*> given(arguments, static_cast<std::size_t>(count));
-  const std::string what = given.size() > 1 ? given[1] : "";
-  Setting setting;
-  if (given.size() > 3) {
-    setting.latency_us = std::strtod(given[2], nullptr);
-    setting.megabytes_per_second = std::strtod(given[3], nullptr);
-  }
-  std::vector<int> ranks;
-  for (std::size_t i = 4; i < given.size(); ++i) ranks.push_back(std::atoi(given[i]));
-  if (ranks.empty()) ranks = {2, 4, 8};
-  const bool possible = std::ranges::all_of(ranks, [](int each) { return each >= 1; });
-  if ((what != "grids" && what != "schemes") || setting.megabytes_per_second <= 0 || !possible) {
-    std::fprintf(stderr, "usage: %s grids|schemes [LATENCY_US MEGABYTES_PER_S [RANKS...]]\n",
-                 given[0]);
+  const std::vector<std::string> given(arguments + 1, arguments + count);
+  const std::string what = given.empty() ? "" : given.front();
+  const Setting setting = setting_of(given);
+  if ((what != "grids" && what != "schemes") || !is_possible(setting)) {
+    std::fprintf(stderr,
+                 "usage: predicted-steps grids|schemes [steps=N] [LATENCY_US MEGABYTES_PER_S "
+                 "[RANKS...]]; at least %d steps\n",
+                 least_steps);
     return 2;
   }
-  std::printf("%g us, %g MB/s; ms\n%-10s %5s %-24s %10s %10s %6s\n", setting.latency_us,
-              setting.megabytes_per_second, "network", "ranks", "grid or scheme", "predicted",
-              "measured", "ratio");
-  for (const int each : ranks) measure(what, setting, each);
+  print_title(setting);
+  for (const int each : setting.ranks) measure(what, setting, each);
   return 0;
 }
