@@ -250,12 +250,10 @@ TEST(ResumeTest, SoDoGridsOfTwoByTwo) {
 
 // Two tiles of two ranks, each of which has a part of the filters.
 TEST(ResumeTest, SoDoGridsThatSplitSpaceAndChannelsAtOnce) {
-  for (const char* scheme : {"synchronous", "sharded"}) {
-    Experiment experiment = experiment_of(scheme, "resnet8");
-    experiment.grid.height = 2;
-    experiment.grid.filter = 2;
-    expect_same_end(4, experiment, {3, 5});
-  }
+  Experiment experiment = experiment_of("synchronous", "resnet8");
+  experiment.grid.height = 2;
+  experiment.grid.filter = 2;
+  expect_same_end(4, experiment, {3, 5});
 }
 
 TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {

@@ -30,7 +30,9 @@ TEST(WorldCostsTest, MeasuresTheLinkBetweenNodesAndWithinThem) {
     const WorldCosts costs = measure_world(world, 1);
     if (world.rank() != 0) return;
     EXPECT_GE(costs.fabric.alpha_seconds, 2e-3);
-    EXPECT_LE(costs.fabric.bandwidth, 1.1e8);
+    // Of the larger size as a whole: where others use the machine, both numbers may be too high.
+    constexpr double bytes = 512.0 * 1024.0;
+    EXPECT_GE(costs.fabric.alpha_seconds + bytes / costs.fabric.bandwidth, 2e-3 + bytes / 1e8);
     EXPECT_GT(costs.node.alpha_seconds, 0.0);
     EXPECT_LT(costs.node.alpha_seconds, costs.fabric.alpha_seconds);
     EXPECT_GT(costs.node.bandwidth, costs.fabric.bandwidth);
