@@ -256,6 +256,25 @@ TEST(ResumeTest, SoDoGridsThatSplitSpaceAndChannelsAtOnce) {
   expect_same_end(4, experiment, {3, 5});
 }
 
+// Without the lines of metrics: how many bytes of an allgather that goes on into the next step
+// count for which of the two depends on when they leave.
+TEST(ResumeTest, ShardedGridsThatSplitSpaceAndChannelsEndWithTheSameModel) {
+  Experiment experiment = experiment_of("sharded", "resnet8");
+  experiment.grid.height = 2;
+  experiment.grid.filter = 2;
+  const ScratchFolder whole;
+  const ScratchFolder cut;
+
+  const RunEnd expected = run_in(whole.path(), 4, experiment);
+  EXPECT_TRUE(run_in(cut.path(), 4, experiment, {}, 3).stopped);
+  const RunEnd resumed = run_in(cut.path(), 4, experiment, "auto");
+
+  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
+  EXPECT_EQ(resumed.last.bytes_sent, expected.last.bytes_sent);
+  EXPECT_EQ(contents(cut.path() / "model.safetensors"),
+            contents(whole.path() / "model.safetensors"));
+}
+
 TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
   const ScratchFolder recorded;
   Experiment experiment = experiment_of("cyclic");
