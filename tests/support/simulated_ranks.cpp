@@ -13,6 +13,19 @@
 
 namespace rondo::test {
 
+transport::Posted posted_bytes(transport::shm::Collective collective, std::span<std::byte> memory,
+                               std::size_t input, std::size_t output) {
+  transport::Posted posted;
+  posted.fingerprint.collective = collective;
+  posted.fingerprint.type = transport::ElementType::f32;
+  posted.fingerprint.count = input / sizeof(float);
+  posted.input = {memory.data(), transport::ElementType::f32, 1, input, input};
+  const bool in_place = collective == transport::shm::Collective::allreduce;
+  posted.output = {memory.subspan(in_place ? 0 : input).data(), transport::ElementType::f32, 1,
+                   output, output};
+  return posted;
+}
+
 /// One rank's end of the wire.
 class SimulatedLink final : public transport::Link {
  public:
@@ -58,14 +71,19 @@ void SimulatedRanks::join_group(std::size_t r, std::size_t ranks) {
   rank.link = std::make_unique<SimulatedLink>(*this, r);
   constexpr std::uint16_t port = 3;
   std::vector<transport::Channel::Route> routes;
-  routes.reserve(ranks / options_.groups);
-  for (std::size_t peer = r % options_.groups; peer < ranks; peer += options_.groups) {
+  const std::size_t stride = options_.groups;
+  const std::size_t members =
+      options_.group_size > 0 ? options_.group_size : (ranks + stride - 1) / stride;
+  const std::size_t first = r / (stride * members) * (stride * members);
+  const std::size_t end = std::min(ranks, first + stride * members);
+  routes.reserve(members);
+  for (std::size_t peer = first + r % stride; peer < end; peer += stride) {
     routes.push_back({.world_rank = static_cast<int>(peer),
                       .link = rank.link.get(),
                       .leaves_node = node_of(peer) != node_of(r),
                       .port = port});
   }
-  rank.group.rank = static_cast<int>(r / options_.groups);
+  rank.group.rank = static_cast<int>(r / stride % members);
   rank.group.members.resize(routes.size());
   rank.group.counters = &rank.counters;
   rank.group.segment_bytes = options_.segment_bytes;

@@ -40,6 +40,12 @@ struct SimulatedCosts {
   double per_reduced_byte = 0.0;
 };
 
+/// An operation on so many bytes of fp32, where only times matter: `memory` has room for input and
+/// output, one behind the other; an allreduce works in place.
+[[nodiscard]] transport::Posted posted_bytes(transport::shm::Collective collective,
+                                             std::span<std::byte> memory, std::size_t input,
+                                             std::size_t output);
+
 class SimulatedLink;
 
 class SimulatedRanks {
@@ -52,6 +58,9 @@ class SimulatedRanks {
     /// So many groups run the same operation at the same time: rank r belongs to group r modulo
     /// their number. With as many as a node has ranks they are the owners of shards.
     std::size_t groups = 1;
+    /// The ranks of a group: of so many, next to each other, each has its own groups. 0: all ranks
+    /// divided by the number of groups.
+    std::size_t group_size = 0;
     /// Does a run find the ports as busy as the one before has left them? Else they are free.
     bool ports_stay_busy = false;
   };

@@ -113,12 +113,7 @@ std::vector<double> SimulatedAllreduce::simulate(SimulatedRanks& ranks, bool dou
                                                  std::size_t bytes,
                                                  std::span<const double> starts) {
   data_.resize(std::max(data_.size(), bytes));
-  Posted posted;
-  posted.fingerprint.collective = transport::shm::Collective::allreduce;
-  posted.fingerprint.type = transport::ElementType::f32;
-  posted.fingerprint.count = bytes / sizeof(float);
-  posted.output = {data_.data(), transport::ElementType::f32, 1, bytes, bytes};
-  posted.input = transport::as_const_block(posted.output);
+  const Posted posted = posted_bytes(transport::shm::Collective::allreduce, data_, bytes, bytes);
   const std::vector<Posted> all(ranks.size(), posted);
   return ranks.run(
       doubles ? transport::algorithms::doubling_allreduce : transport::algorithms::ring, all,

@@ -1,0 +1,83 @@
+#pragma once
+
+// A training step on a grid, simulated: ranks that share the work of a layer exchange activations,
+// halos and their gradients before and behind what they compute, and wait for each other there.
+// Gradients of weights are reduced meanwhile.
+//
+// Exchanges are run by the transport's own algorithms (simulated_ranks.hpp), so that latencies
+// overlap where they do in a job. Every rank has a node of its own. Reductions and exchanges have
+// the wire for themselves each: what they take from one another is not simulated.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "support/simulated_ranks.hpp"
+
+namespace rondo::test {
+
+/// Groups of `size` ranks each, whose numbers are `stride` apart.
+struct SimulatedGroups {
+  std::size_t size = 1;
+  std::size_t stride = 1;
+};
+
+/// What the ranks of each group do together; all groups do so at the same time.
+struct SimulatedExchange {
+  enum class Kind : std::uint8_t { allgather, reduce_scatter, allreduce, messages };
+
+  Kind kind = Kind::messages;
+  SimulatedGroups groups = {};
+  /// Of an allgather or reduce_scatter each member's share; of an allreduce one number. Of messages
+  /// what each member sends to each, row by row, where 0 is no message.
+  std::vector<std::size_t> bytes = {};
+
+  /// What the ranks of one group send together, where collectives are rings.
+  [[nodiscard]] std::size_t sent_bytes() const;
+};
+
+/// A part of a step between two exchanges.
+struct SimulatedPhase {
+  std::optional<SimulatedExchange> exchange = {};
+  /// Does the exchange go on while this phase computes? Else it computes on what was exchanged.
+  bool beside = false;
+  double seconds = 0.0;  ///< of computing, on a rank of speed 1
+  /// Gradients that are final when the phase has computed: reduced behind those before them.
+  std::optional<SimulatedExchange> reduction = {};
+};
+
+/// Ranks and the wire between them, as the exchanges so far have left it.
+class SimulatedGrid {
+ public:
+  /// `costs.ranks_per_node` is 1.
+  SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes);
+
+  [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
+
+  /// Rank r begins at second starts[r]. Returns when each is done.
+  [[nodiscard]] std::vector<double> run(const SimulatedExchange& exchange,
+                                        std::span<const double> starts);
+
+ private:
+  [[nodiscard]] SimulatedRanks& ranks_in(const SimulatedGroups& groups);
+
+  std::size_t ranks_;
+  SimulatedRanks::Options options_;
+  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<SimulatedRanks>> by_groups_;
+  std::vector<std::byte> data_;  // of all ranks: only times matter
+};
+
+/// Steps one after another. Rank r begins its first one at second 0, and computes slowness[r] times
+/// as long as the phases say. The optimizer runs when all gradients are reduced. Returns when each
+/// step has ended on the last rank.
+[[nodiscard]] std::vector<double> simulate_grid_steps(
+    std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes,
+    std::span<const SimulatedPhase> phases, double update_seconds, std::span<const double> slowness,
+    std::size_t steps);
+
+}  // namespace rondo::test

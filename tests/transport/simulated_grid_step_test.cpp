@@ -1,0 +1,143 @@
+// Simulated steps on grids, where their times follow from closed forms.
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/simulated_grid_step.hpp"
+#include "support/simulated_step.hpp"
+
+namespace rondo::transport::simulated_grid_step_test {
+namespace {
+
+using test::simulate_grid_steps;
+using test::SimulatedCosts;
+using test::SimulatedExchange;
+using test::SimulatedGrid;
+using test::SimulatedPhase;
+using testing::DoubleEq;
+using testing::Each;
+using testing::ElementsAre;
+using Kind = SimulatedExchange::Kind;
+
+constexpr std::size_t segment = std::size_t{1} << 20U;
+
+// A second for a message, and one for 1024 bytes.
+constexpr SimulatedCosts costs{.between_nodes = {.latency = 1.0, .per_byte = 0x1p-10}};
+
+// Two ranks that send each other 512 bytes: a second and a half.
+SimulatedExchange between_two() {
+  return {.kind = Kind::messages, .groups = {.size = 2}, .bytes = {0, 512, 512, 0}};
+}
+
+std::vector<double> steps_of(std::size_t ranks, const std::vector<SimulatedPhase>& phases,
+                             std::size_t steps = 1) {
+  const std::vector<double> equal_speed(ranks, 1.0);
+  return simulate_grid_steps(ranks, costs, segment, phases, 0.0, equal_speed, steps);
+}
+
+TEST(SimulatedGridTest, AnAllgatherIsARing) {
+  SimulatedGrid grid(4, costs, segment);
+  const SimulatedExchange gather{Kind::allgather, {.size = 4}, {1024, 1024, 1024, 1024}};
+  EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
+}
+
+TEST(SimulatedGridTest, AReduceScatterIsARing) {
+  SimulatedGrid grid(4, costs, segment);
+  const SimulatedExchange scatter{Kind::reduce_scatter, {.size = 4}, {1024, 1024, 1024, 1024}};
+  EXPECT_THAT(grid.run(scatter, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
+}
+
+TEST(SimulatedGridTest, ASmallAllreduceDoubles) {
+  SimulatedGrid grid(8, costs, segment);
+  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {64}};
+  EXPECT_THAT(grid.run(sum, std::vector<double>(8, 0.0)), Each(DoubleEq(3 * (1.0 + 0x1p-4))));
+}
+
+// The one in the middle receives two messages, whose latencies overlap; their bytes do not.
+TEST(SimulatedGridTest, LatenciesOfNeighboursOverlap) {
+  SimulatedGrid grid(3, costs, segment);
+  const SimulatedExchange halo{.groups = {.size = 3}, .bytes = {0, 512, 0, 512, 0, 512, 0, 512, 0}};
+  EXPECT_DOUBLE_EQ(grid.run(halo, std::vector<double>(3, 0.0))[1], 1.0 + 0.5 + 0.5);
+}
+
+TEST(SimulatedGridTest, GroupsExchangeAtTheSameTime) {
+  for (const std::size_t stride : {1U, 2U, 4U}) {
+    SimulatedGrid grid(8, costs, segment);
+    SimulatedExchange pairs = between_two();
+    pairs.groups.stride = stride;
+    EXPECT_THAT(grid.run(pairs, std::vector<double>(8, 0.0)), Each(DoubleEq(1.5)));
+  }
+}
+
+TEST(SimulatedGridTest, MembersOfAGroupAreItsStrideApart) {
+  SimulatedGrid grid(8, costs, segment);
+  SimulatedExchange pairs = between_two();
+  pairs.groups.stride = 2;
+  // Rank 3 is late, and rank 1 waits for it.
+  EXPECT_THAT(grid.run(pairs, std::vector<double>{0, 0, 0, 5, 0, 0, 0, 0}),
+              ElementsAre(1.5, 6.5, 1.5, 5, 1.5, 1.5, 1.5, 1.5));
+}
+
+TEST(SimulatedGridStepTest, ComputesBehindAnExchange) {
+  EXPECT_THAT(steps_of(2, {{.exchange = between_two(), .seconds = 10.0}}, 2),
+              ElementsAre(11.5, 23.0));
+}
+
+TEST(SimulatedGridStepTest, ComputesBesideAnExchange) {
+  const auto seconds_of = [](double computing) {
+    return steps_of(2, {{.exchange = between_two(), .beside = true, .seconds = computing}})[0];
+  };
+  EXPECT_DOUBLE_EQ(seconds_of(10.0), 10.0);
+  EXPECT_DOUBLE_EQ(seconds_of(1.0), 1.5);
+}
+
+TEST(SimulatedGridStepTest, GradientsAreReducedMeanwhile) {
+  const SimulatedExchange sum{Kind::allreduce, {.size = 2, .stride = 2}, {1024}};
+  const SimulatedPhase gradients{.seconds = 1.0, .reduction = sum};
+  EXPECT_THAT(steps_of(4, {gradients, {.seconds = 9.0}}), ElementsAre(10.0));
+  EXPECT_THAT(steps_of(4, {gradients}), ElementsAre(1.0 + 2.0));
+  // One after another.
+  EXPECT_THAT(steps_of(4, {gradients, gradients}), ElementsAre(1.0 + 2.0 + 2.0));
+}
+
+TEST(SimulatedGridStepTest, RanksWaitForASlowNeighbour) {
+  const std::vector<SimulatedPhase> phases{
+      {.seconds = 4.0}, {.exchange = between_two()}, {.seconds = 4.0}};
+  const std::vector<double> slowness{1.0, 2.0};
+  // Rank 1 comes to the exchange at 8, when rank 0 has sent.
+  EXPECT_THAT(simulate_grid_steps(2, costs, segment, phases, 1.0, slowness, 2),
+              ElementsAre(18.0, 36.0));
+}
+
+// Where nothing is split in a replica.
+TEST(SimulatedGridStepTest, WithoutExchangesIsTheStepOfReplicas) {
+  constexpr std::size_t bytes = std::size_t{8} << 20U;
+  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {bytes}};
+  const std::vector<SimulatedPhase> phases{
+      {.seconds = 4.0, .reduction = sum}, {.seconds = 1.0, .reduction = sum}, {.seconds = 1.0}};
+  const test::SimulatedWork work{
+      .buckets = {{.final_seconds = 4.0, .bytes = bytes}, {.final_seconds = 5.0, .bytes = bytes}},
+      .backward_end = 6.0,
+      .update_seconds = 0.5};
+  const std::vector<double> slowness{1.0, 1.0, 1.5, 1.0, 2.0, 1.0, 1.0, 1.25};
+  test::SimulatedAllreduce allreduce(8, costs, segment);
+  EXPECT_EQ(simulate_grid_steps(8, costs, segment, phases, 0.5, slowness, 3),
+            simulate_steps(allreduce, work, slowness, 3));
+}
+
+TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
+  SimulatedCosts two_on_a_node = costs;
+  two_on_a_node.ranks_per_node = 2;
+  EXPECT_THROW(SimulatedGrid(4, two_on_a_node, segment), std::invalid_argument);
+  SimulatedGrid grid(3, costs, segment);
+  EXPECT_THROW(static_cast<void>(grid.run(between_two(), std::vector<double>(3, 0.0))),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace rondo::transport::simulated_grid_step_test
