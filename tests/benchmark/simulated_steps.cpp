@@ -1,7 +1,7 @@
 // A synchronous training step on many ranks, simulated, beside what the planner's closed forms say
-// (see support/simulated_step.hpp):
+// (see support/simulated_step.hpp and support/simulated_grid_work.hpp):
 //
-//   simulated-steps MODEL... [NAME=VALUE...]
+//   simulated-steps MODEL... [grid=SPLIT...] [NAME=VALUE...]
 //     batch          samples of each rank (64)
 //     gflops         at which a rank computes (200): convolutions and fully connected layers
 //     latency-us     between nodes, one way of a short message (5)
@@ -12,15 +12,20 @@
 //                    same, by a hash of r (0.1)
 //     most-ranks     (4096)
 //
-// Ranks are placed 1, 8 and 64 on a node. A row is the time of a step on so many ranks: by the
-// closed form; simulated; their ratio; and simulated with jitter and with one rank that computes
-// half as fast.
+// Without a grid, ranks are placed 1, 8 and 64 on a node. With SPLITs as [grid.layers] names them
+// ('grid=channel=2 filter=2') convolutions are split so, where the planner knows them so, the other
+// layers as it likes; every rank has a node of its own, and replicas are 1, 4, 16 and 64.
+//
+// A row is the time of a step on so many ranks: by the closed form; simulated; their ratio; and
+// simulated with jitter and with one rank that computes half as fast.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -32,7 +37,11 @@
 #include <rondo/train/scaling.hpp>
 
 #include "base/reductions.hpp"
+#include "config/grid_choice.hpp"
 #include "plan/backward.hpp"
+#include "plan/grid_job.hpp"
+#include "plan/step_timeline.hpp"
+#include "support/simulated_grid_work.hpp"
 #include "support/simulated_step.hpp"
 
 namespace {
@@ -78,13 +87,15 @@ double hash_of(std::size_t rank) {
   return static_cast<double>(bits >> 11U) * 0x1p-53;
 }
 
+/// Steps of ranks of such slowness, when each has ended.
+using Simulate = std::function<std::vector<double>(const std::vector<double>& slowness)>;
+
 /// The mean of the steps behind the first, which begins on all ranks at once.
-double mean_step(SimulatedAllreduce allreduce, const SimulatedWork& work,
-                 const std::vector<double>& slowness) {
-  constexpr std::size_t steps = 3;
-  const std::vector<double> ends = simulate_steps(allreduce, work, slowness, steps);
-  return (ends.back() - ends.front()) / static_cast<double>(steps - 1);
+double mean_step(const std::vector<double>& ends) {
+  return (ends.back() - ends.front()) / static_cast<double>(ends.size() - 1);
 }
+
+constexpr std::size_t simulated_steps = 3;
 
 class Referee {
  public:
@@ -98,28 +109,54 @@ class Referee {
 
   void judge(std::size_t ranks, std::size_t ranks_per_node) {
     const SimulatedCosts costs = costs_of(ranks_per_node);
-    const auto simulate = [&](const SimulatedWork& work, const std::vector<double>& slowness) {
-      return mean_step({ranks, costs, segment_bytes()}, work, slowness);
-    };
     std::size_t parameters = 0;
     for (const train::FinalGradients& block : backward_.blocks) parameters += block.elements;
     const SimulatedWork work =
         work_of(backward_, experiment_.update.bucket_bytes, rate_.update_seconds(parameters));
+    report(ranks, std::to_string(ranks_per_node), closed_form(ranks, ranks_per_node),
+           [&](const std::vector<double>& slowness) {
+             SimulatedAllreduce allreduce(ranks, costs, segment_bytes());
+             return simulate_steps(allreduce, work, slowness, simulated_steps);
+           });
+  }
+
+  void judge_grid(const train::LayerSplit& split, int replicas) {
+    const train::ProcessGrid grid{.pr = split.ranks(), .pc = replicas};
+    const train::PlanOptions options{.ranks = grid.ranks(),
+                                     .batch = batch() * grid.ranks(),
+                                     .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6,
+                                                .bandwidth = settings_.at("gbs") * 1e9},
+                                     .bucket_bytes = experiment_.update.bucket_bytes};
+    const train::GridJob job{.model = model_,
+                             .options = options,
+                             .grid = grid,
+                             .shapes = train::shapes_of(model_, options.batch)};
+    const train::FoundLayouts found = test::layouts_with(job, split, rate_);
+    const std::vector<test::SimulatedPhase> phases = test::phases_of(job, found);
+    const auto ranks = static_cast<std::size_t>(grid.ranks());
+    report(ranks, train::to_text(split), train::bucketed_seconds(job, found),
+           [&](const std::vector<double>& slowness) {
+             return test::simulate_grid_steps(ranks, costs_of(1), segment_bytes(), phases, 0.0,
+                                              slowness, simulated_steps);
+           });
+  }
+
+ private:
+  void report(std::size_t ranks, const std::string& how, double predicted,
+              const Simulate& simulate) const {
     std::vector<double> slowness(ranks, 1.0);
-    const double simulated = simulate(work, slowness);
+    const double simulated = mean_step(simulate(slowness));
     for (std::size_t r = 0; r < ranks; ++r) slowness[r] += settings_.at("jitter") * hash_of(r);
-    const double jittered = simulate(work, slowness);
+    const double jittered = mean_step(simulate(slowness));
     std::ranges::fill(slowness, 1.0);
     slowness[ranks / 2] = 2.0;
-    const double slowed = simulate(work, slowness);
-    const double predicted = closed_form(ranks, ranks_per_node);
-    std::printf("%-12s %6zu %8zu %10.2f %10.2f %6.2f %10.2f %10.2f\n", model_.name.c_str(), ranks,
-                ranks_per_node, 1e3 * predicted, 1e3 * simulated, simulated / predicted,
+    const double slowed = mean_step(simulate(slowness));
+    std::printf("%-12s %6zu %-18s %10.2f %10.2f %6.2f %10.2f %10.2f\n", model_.name.c_str(), ranks,
+                how.c_str(), 1e3 * predicted, 1e3 * simulated, simulated / predicted,
                 1e3 * jittered, 1e3 * slowed);
     std::fflush(stdout);
   }
 
- private:
   // CIFAR's images for the networks that were made for them, ImageNet's for the others.
   [[nodiscard]] static bool is_small(const std::string& name) {
     return name == "resnet8" || name == "resnet20" || name == "lenet5";
@@ -179,32 +216,52 @@ void read_setting(const std::string& word, Settings& settings) {
   if (!(found->second >= 0.0)) throw std::invalid_argument(word + " is below 0");
 }
 
+void judge_nodes(Referee& referee, double most_ranks) {
+  for (const std::size_t ranks_per_node : {1U, 8U, 64U}) {
+    for (const std::size_t ranks : {2U, 8U, 64U, 512U, 4096U}) {
+      // Rings of 4,096 nodes are 33 million messages for each bucket.
+      const bool fits = ranks % ranks_per_node == 0 && ranks / ranks_per_node <= 512;
+      if (fits && static_cast<double>(ranks) <= most_ranks) referee.judge(ranks, ranks_per_node);
+    }
+  }
+}
+
+void judge_grids(Referee& referee, const std::vector<train::LayerSplit>& grids, double most_ranks) {
+  for (const train::LayerSplit& split : grids) {
+    for (const int replicas : {1, 4, 16, 64}) {
+      const int ranks = replicas * split.ranks();
+      if (ranks > 1 && ranks <= most_ranks) referee.judge_grid(split, replicas);
+    }
+  }
+}
+
 int run(const std::vector<std::string>& words) {
   Settings settings = defaults();
   std::vector<std::string> models;
+  std::vector<train::LayerSplit> grids;
   for (const std::string& word : words) {
-    if (word.find('=') == std::string::npos) {
+    if (word.starts_with("grid=")) {
+      grids.push_back(train::read_split(word.substr(std::strlen("grid="))));
+    } else if (word.find('=') == std::string::npos) {
       models.push_back(word);
     } else {
       read_setting(word, settings);
     }
   }
-  if (models.empty())
-    throw std::invalid_argument("write: simulated-steps MODEL... [NAME=VALUE...]");
+  if (models.empty()) {
+    throw std::invalid_argument("write: simulated-steps MODEL... [grid=SPLIT...] [NAME=VALUE...]");
+  }
   std::printf("#");
   for (const auto& [name, value] : settings) std::printf(" %s=%g", name.c_str(), value);
-  std::printf("\n%-12s %6s %8s %10s %10s %6s %10s %10s\n", "model", "ranks", "per node",
-              "planner ms", "step ms", "ratio", "jitter ms", "1 slow ms");
+  std::printf("\n%-12s %6s %-18s %10s %10s %6s %10s %10s\n", "model", "ranks",
+              grids.empty() ? "per node" : "grid", "planner ms", "step ms", "ratio", "jitter ms",
+              "1 slow ms");
   for (const std::string& model : models) {
     Referee referee(model, settings);
-    for (const std::size_t ranks_per_node : {1U, 8U, 64U}) {
-      for (const std::size_t ranks : {2U, 8U, 64U, 512U, 4096U}) {
-        // Rings of 4,096 nodes are 33 million messages for each bucket.
-        const bool fits = ranks % ranks_per_node == 0 && ranks / ranks_per_node <= 512;
-        if (fits && static_cast<double>(ranks) <= settings.at("most-ranks")) {
-          referee.judge(ranks, ranks_per_node);
-        }
-      }
+    if (grids.empty()) {
+      judge_nodes(referee, settings.at("most-ranks"));
+    } else {
+      judge_grids(referee, grids, settings.at("most-ranks"));
     }
   }
   return 0;

@@ -52,16 +52,13 @@ std::size_t layers_of_last_bucket(const std::vector<Gradients>& gradients, doubl
   return count;
 }
 
-// What is sent when the gradients of `layer` are final: with those of the layers behind it.
-struct Bucket {
-  std::size_t layer = 0;
-  double bytes = 0.0;
-  ProcessGroup ranks = {};
-};
+}  // namespace
 
-std::vector<Bucket> buckets_of(const std::vector<Gradients>& gradients, double bucket_bytes) {
+std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayouts& found) {
+  const std::vector<Gradients> gradients = gradients_of(job, found);
+  const auto bucket_bytes = static_cast<double>(job.options.bucket_bytes);
   const std::size_t last = gradients.size() - layers_of_last_bucket(gradients, bucket_bytes / 4);
-  std::vector<Bucket> buckets;
+  std::vector<GradientBucket> buckets;
   bool open = false;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Gradients& layer = gradients[i];
@@ -76,6 +73,8 @@ std::vector<Bucket> buckets_of(const std::vector<Gradients>& gradients, double b
   return buckets;
 }
 
+namespace {
+
 double moved_each_way(const ChosenOption& layer) {
   return (layer.option.exchange + layer.redistribution) / 2.0;
 }
@@ -83,9 +82,7 @@ double moved_each_way(const ChosenOption& layer) {
 }  // namespace
 
 double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
-  const std::vector<Gradients> gradients = gradients_of(job, found);
-  const std::vector<Bucket> buckets =
-      buckets_of(gradients, static_cast<double>(job.options.bucket_bytes));
+  const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
   double now = found.closing;
   for (const ChosenOption& layer : found.layers) {
     now += moved_each_way(layer) + layer.option.compute.forward;

@@ -1,11 +1,24 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
+#include "plan/closed_forms.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layout_search.hpp"
 
 namespace rondo::train {
+
+// What is sent when the gradients of `layer` are final: with those of layers behind it.
+struct GradientBucket {
+  std::size_t layer = 0;
+  double bytes = 0.0;
+  ProcessGroup ranks = {};
+};
+
+// From the output side to the input side, as options.bucket_bytes says.
+[[nodiscard]] std::vector<GradientBucket> gradient_buckets(const GridJob& job,
+                                                           const FoundLayouts& found);
 
 // Seconds of a step whose layers run as found, where adjacent layers are reduced together as
 // update.bucket_bytes says (options.bucket_bytes): what the search counts layer by layer. Weight
