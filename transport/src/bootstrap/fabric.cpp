@@ -24,10 +24,10 @@
 
 #include "bootstrap/candidates.hpp"
 #include "bootstrap/environment.hpp"
-#include "bootstrap/exchange.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/trial.hpp"
+#include "bootstrap/wire.hpp"
 #include "core/names.hpp"
 #include "links/link.hpp"
 #include "links/plugin.hpp"

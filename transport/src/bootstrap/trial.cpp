@@ -26,10 +26,10 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/exchange.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/probe.hpp"
 #include "bootstrap/sockets.hpp"
+#include "bootstrap/wire.hpp"
 #include "fabric/schedules.hpp"
 #include "links/link.hpp"
 #include "links/plugin.hpp"

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <rondo/transport/error.hpp>
+
 #include "bootstrap/side_channel.hpp"
 
 // How what ranks say to each other before there are links becomes bytes: fields, frames, and the
@@ -259,5 +261,19 @@ inline constexpr std::size_t largest_from_rank = largest_blob + 64;
 
 /// All parts of an allgather together.
 inline constexpr std::size_t largest_from_store = std::size_t{1} << 28U;
+
+/// One allgather over `channel`: what all ranks have sent, in rank order. Each must be of a
+/// type that pack() takes.
+template <typename Card>
+std::vector<Card> exchange(SideChannel& channel, const Card& mine) {
+  std::vector<Card> cards;
+  for (const std::string& bytes : channel.allgather(pack(mine))) {
+    if (unpack(bytes, cards.emplace_back())) continue;
+    throw Error(Errc::rendezvous_failed,
+                "rendezvous: a rank sent something else than its address card; do all ranks run "
+                "the same version?");
+  }
+  return cards;
+}
 
 }  // namespace rondo::transport::bootstrap
