@@ -82,8 +82,13 @@ class Trial {
     std::string problem = {};
   };
 
+  // A link over libfabric has one device.
+  [[nodiscard]] static bool can_have_rails(const Candidate& candidate) {
+    return candidate.plugin != "ofi";
+  }
+
   // Those from `first` on that are equal but for their speed, if that must be measured; those that
-  // are equally fast, which are tried together, too; else one.
+  // are equally fast, if they may become rails; else one.
   [[nodiscard]] std::size_t end_of_group(std::size_t first) const {
     const auto& all = candidates_.ordered;
     std::size_t last = first + 1;
@@ -91,7 +96,8 @@ class Trial {
     bool unknown = all[first].megabits == 0;
     for (; last < all.size() && all[last].is_beside(all[first]); ++last) {
       unknown = unknown || all[last].megabits == 0;
-      if (all[last].megabits == all[first].megabits) equal += 1;
+      const bool is_as_fast = all[last].megabits == all[first].megabits;
+      if (is_as_fast && can_have_rails(all[first])) equal += 1;
     }
     return unknown ? last : first + equal;
   }
@@ -136,7 +142,7 @@ class Trial {
   std::unique_ptr<Link> together(std::size_t first, std::size_t best,
                                  const std::vector<Tried>& tried) {
     const Candidate& alone = candidates_.ordered[best];
-    if (alone.plugin == "ofi") return nullptr;
+    if (!can_have_rails(alone)) return nullptr;
     const std::uint64_t time = tried[best - first].nanoseconds;
     std::vector<const Candidate*> rails{&alone};
     for (std::size_t i = 0; i < tried.size(); ++i) {
