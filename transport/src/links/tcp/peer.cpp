@@ -100,6 +100,7 @@ void Peer::admit(Pools& pools, shm::Descriptor socket) noexcept {
 }
 
 void Peer::make_rails() noexcept {
+  if (state_ != State::open) return;
   for (std::size_t i = 0; i < rails_.size(); ++i) rails_[i].connect(destination_.rails[i + 1]);
 }
 
