@@ -343,7 +343,7 @@ std::vector<std::uint64_t> bytes_sent_by_connections() {
     tcp_info info{};
     socklen_t length = sizeof info;
     if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    if (info.tcpi_state == established) sent.push_back(info.tcpi_bytes_acked);
+    if (info.tcpi_state == established) sent.push_back(info.tcpi_bytes_sent);
   }
   return sent;
 }
