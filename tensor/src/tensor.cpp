@@ -16,7 +16,7 @@
 namespace rondo::tensor {
 namespace {
 
-constexpr std::size_t cache_line = 64;
+constexpr std::size_t value_alignment = 64;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void refuse_type(DataType given, DataType wanted) {
 AnyTensor::AnyTensor(Shape shape, DataType type, std::pmr::memory_resource* memory)
     : shape_(shape), type_(type), memory_(memory) {
   if (shape_.size() == 0) return;
-  data_ = memory_->allocate(bytes(), cache_line);
+  data_ = memory_->allocate(bytes(), value_alignment);
   std::memset(data_, 0, bytes());
 }
 
@@ -56,7 +56,7 @@ AnyTensor& AnyTensor::operator=(AnyTensor&& other) noexcept {
 }
 
 AnyTensor::~AnyTensor() {
-  if (data_ != nullptr) memory_->deallocate(data_, bytes(), cache_line);
+  if (data_ != nullptr) memory_->deallocate(data_, bytes(), value_alignment);
 }
 
 std::size_t AnyTensor::bytes() const noexcept {

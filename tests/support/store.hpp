@@ -20,7 +20,7 @@
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
 
-namespace rondo::transport::test {
+namespace rondo::transport::stores {
 
 namespace bootstrap = rondo::transport::bootstrap;
 using bootstrap::SideChannel;
@@ -130,4 +130,4 @@ class StatusLog {
   std::vector<StatusMessage> messages_;
 };
 
-}  // namespace rondo::transport::test
+}  // namespace rondo::transport::stores

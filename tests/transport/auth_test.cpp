@@ -52,7 +52,7 @@ class SecretTest : public testing::Test {
   }
 
   static std::string error() {
-    return test::error_of([] { (void)read_secret(); });
+    return stores::error_of([] { (void)read_secret(); });
   }
 
   rondo::test::ScratchFolder folder_;

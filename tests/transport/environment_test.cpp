@@ -36,7 +36,7 @@ class EnvironmentTest : public testing::Test {
   }
 
   static std::string error() {
-    return test::error_of([] { (void)read_environment(); });
+    return stores::error_of([] { (void)read_environment(); });
   }
 
   static void clear() {

@@ -43,7 +43,7 @@ std::vector<std::string> selected(std::string_view pattern) {
 }
 
 std::string error_of(std::string_view pattern) {
-  return test::error_of([&] { (void)select_interfaces(host(), pattern); });
+  return stores::error_of([&] { (void)select_interfaces(host(), pattern); });
 }
 
 TEST(InterfacesTest, AreThoseThatLeadToOtherHosts) {

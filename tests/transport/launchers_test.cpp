@@ -75,7 +75,7 @@ class LaunchersTest : public testing::Test {
 
   std::string error_of(const Variables& variables) {
     set(variables);
-    return test::error_of([] { (void)find_launcher(); });
+    return stores::error_of([] { (void)find_launcher(); });
   }
 
   Launcher launcher_of(const Variables& variables) {
@@ -194,7 +194,7 @@ TEST_F(LaunchersTest, WithoutAKeyValueSpaceGiveAllRanksTheSameStore) {
 TEST_F(LaunchersTest, OfSlurmRefuseAFirstRankThatIsNotOnTheFirstNode) {
   const Launcher launcher =
       launcher_of(srun + Variables{{"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "node09"}});
-  EXPECT_THAT(test::error_of([&] { (void)join(launcher); }),
+  EXPECT_THAT(stores::error_of([&] { (void)join(launcher); }),
               AllOf(HasSubstr("is on node09"), HasSubstr("arbitrary")));
 }
 
@@ -223,7 +223,7 @@ TEST(SlurmNodeListTest, IsExpanded) {
 TEST(SlurmNodeListTest, ThatIsNoneIsRefused) {
   for (const char* list : {"", ",", "n[", "n]", "n[]", "n[x]", "n[3-1]", "n[1-]", "n[-1]",
                            "n[1-99999999]", "n[1,,2]", "a,,b"}) {
-    EXPECT_THAT(test::error_of([&] { (void)expand_node_list(list); }), HasSubstr("no node list"))
+    EXPECT_THAT(stores::error_of([&] { (void)expand_node_list(list); }), HasSubstr("no node list"))
         << list;
   }
 }
@@ -329,7 +329,7 @@ std::string error_after(const std::string& answer) {
   shm::Descriptor launcher(pair[0]);
   (void)!::write(launcher.get(), answer.data(), answer.size());
   if (answer.empty()) launcher = shm::Descriptor();
-  return test::error_of(
+  return stores::error_of(
       [&] { (void)exchange_over_pmi(rank.get(), 0, "", std::chrono::milliseconds(10)); });
 }
 

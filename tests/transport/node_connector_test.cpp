@@ -21,7 +21,7 @@
 #include "support/other_user.hpp"
 #include "support/store.hpp"
 
-namespace rondo::transport::test::node_connector_test {
+namespace rondo::transport::stores::node_connector_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -185,4 +185,4 @@ TEST_F(NodeConnectorTest, NamesTheUserWhoHasTakenANameOfARankThatDoesNotCome) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::node_connector_test
+}  // namespace rondo::transport::stores::node_connector_test

@@ -14,7 +14,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test::node_relay_test {
+namespace rondo::transport::stores::node_relay_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -204,4 +204,4 @@ TEST_F(LoneRelayTest, PassesOnOneAnswerToAll) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::node_relay_test
+}  // namespace rondo::transport::stores::node_relay_test

@@ -20,8 +20,8 @@ namespace rondo::transport::bootstrap::side_channel_test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::error_of;
-using test::on_threads;
+using stores::error_of;
+using stores::on_threads;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -22,7 +22,7 @@
 #include "support/other_user.hpp"
 #include "support/store.hpp"
 
-namespace rondo::transport::test::store_security_test {
+namespace rondo::transport::stores::store_security_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -312,4 +312,4 @@ TEST(StoreSecurityTest, AnotherProtocolIsReported) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::store_security_test
+}  // namespace rondo::transport::stores::store_security_test

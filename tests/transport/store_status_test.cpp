@@ -14,7 +14,7 @@
 
 #include "support/store.hpp"
 
-namespace rondo::transport::test::store_status_test {
+namespace rondo::transport::stores::store_status_test {
 namespace {
 
 using testing::AllOf;
@@ -251,4 +251,4 @@ TEST(StoreStatusTest, ReportsRankZeroAsLostWhenItsProcessEnds) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::store_status_test
+}  // namespace rondo::transport::stores::store_status_test

@@ -17,7 +17,7 @@
 #include "bootstrap/bootstrap.hpp"
 #include "support/store.hpp"
 
-namespace rondo::transport::test::store_test {
+namespace rondo::transport::stores::store_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -347,4 +347,4 @@ TEST_F(JoinStoreTest, SaysWhenThePortIsTaken) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::test::store_test
+}  // namespace rondo::transport::stores::store_test

@@ -21,10 +21,10 @@ namespace {
 
 enum class Generated { bash, zsh, fish, pages };
 
-const Choices<Generated> kinds = {{"bash", Generated::bash},
-                                  {"zsh", Generated::zsh},
-                                  {"fish", Generated::fish},
-                                  {"man", Generated::pages}};
+const Choices<Generated> generated_kinds = {{"bash", Generated::bash},
+                                            {"zsh", Generated::zsh},
+                                            {"fish", Generated::fish},
+                                            {"man", Generated::pages}};
 
 struct Page {
   std::string file = {};  // "rondo-bench-tune.1"
@@ -64,7 +64,7 @@ void add_generate(Command& root) {
   generate.hidden();
   auto kind = std::make_shared<Generated>(Generated::bash);
   auto files = std::make_shared<std::vector<std::string>>();
-  generate.choice("kind", *kind, kinds, "What to write").required();
+  generate.choice("kind", *kind, generated_kinds, "What to write").required();
   generate.option("files", *files, "The manual pages, by their names").value("FILE...");
   generate.does([kind, files, root](const CommandLine& /*line*/) {
     const CommandDescription program = root.describe();

@@ -22,14 +22,14 @@
 namespace rondo::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Cores and caches that this process may use; of the memory both numbers, because they differ where
 // a container has a part of the machine.
-Json describe_machine(const Machine& machine) {
+OrderedJson describe_machine(const Machine& machine) {
   std::size_t hardware_threads = 0;
   for (const Core& core : machine.cores) hardware_threads += core.cpus.size();
-  Json caches = Json::array();
+  OrderedJson caches = OrderedJson::array();
   for (const Cache& cache : machine.caches) {
     caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"count", cache.count}});
   }
@@ -45,8 +45,8 @@ Json describe_machine(const Machine& machine) {
 }
 
 // Pools that the administrator has filled, and whether shared memory gets huge pages by itself.
-Json describe_huge_pages() {
-  Json pools = Json::array();
+OrderedJson describe_huge_pages() {
+  OrderedJson pools = OrderedJson::array();
   for (const HugePagePool& pool : huge_page_pools()) {
     pools.push_back({{"bytes", pool.page_bytes}, {"total", pool.total}, {"free", pool.free}});
   }
@@ -55,8 +55,8 @@ Json describe_huge_pages() {
 
 // Ways between ranks: shared memory, and the plug-ins with their providers. Plug-ins are loaded to
 // ask them; why one cannot be used is a fact, too.
-Json describe_links() {
-  Json links = Json::array();
+OrderedJson describe_links() {
+  OrderedJson links = OrderedJson::array();
   for (const transport::LinkFacts& link : transport::links()) {
     links.push_back({{"name", link.name},
                      {"usable", link.problem.empty()},
@@ -68,8 +68,8 @@ Json describe_links() {
 }
 
 // What could join this host with others. A World takes the best that all its nodes have.
-Json describe_networks() {
-  Json networks = Json::array();
+OrderedJson describe_networks() {
+  OrderedJson networks = OrderedJson::array();
   for (const transport::NetworkFacts& network : transport::networks()) {
     networks.push_back({{"kind", network.kind},
                         {"device", network.device},
@@ -82,8 +82,8 @@ Json describe_networks() {
 }
 
 // The data sets that are found without being given a path.
-Json find_data_sets() {
-  Json found = Json::array();
+OrderedJson find_data_sets() {
+  OrderedJson found = OrderedJson::array();
   const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
   if (std::filesystem::exists(folder / "train-images-idx3-ubyte.gz")) {
     found.push_back({{"name", "fashion-mnist"}, {"path", folder.string()}});
@@ -93,12 +93,12 @@ Json find_data_sets() {
 }
 
 // In the order in which text shows them; ordered_json keeps it.
-Json collect() {
+OrderedJson collect() {
   const Machine machine = read_machine();
   // What `rondo run` would do without options. The same function that places ranks, so that the
   // answer is not another one.
   const Placement placement = place(machine, {});
-  Json facts = {
+  OrderedJson facts = {
       {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};
   facts.update(describe_machine(machine));
   facts["default_ranks"] = placement.ranks();
@@ -111,7 +111,7 @@ Json collect() {
 }
 
 // Caches may be smaller than a MiB.
-std::string mebibytes(const Json& bytes) {
+std::string mebibytes(const OrderedJson& bytes) {
   const auto value = bytes.get<std::uint64_t>();
   if (value < (std::uint64_t{1} << 20U)) return fmt::format("{} KiB", value >> 10U);
   return fmt::format("{} MiB", value >> 20U);
@@ -120,7 +120,7 @@ std::string mebibytes(const Json& bytes) {
 // Text, made of the JSON object.
 
 // A string without its quotes; everything else as JSON writes it.
-std::string text_of(const Json& value) {
+std::string text_of(const OrderedJson& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -130,9 +130,9 @@ void print_line(const std::string& name, const std::string& value) {
 }
 
 // "4 x L2 512 KiB, 1 x L3 32 MiB"
-std::string caches_text(const Json& caches) {
+std::string caches_text(const OrderedJson& caches) {
   std::vector<std::string> parts;
-  for (const Json& cache : caches) {
+  for (const OrderedJson& cache : caches) {
     parts.push_back(fmt::format("{} x L{} {}", text_of(cache["count"]), text_of(cache["level"]),
                                 mebibytes(cache["bytes"])));
   }
@@ -140,9 +140,9 @@ std::string caches_text(const Json& caches) {
 }
 
 // "512 of 1024 free (2 MiB), for shared memory: advise"
-std::string huge_pages_text(const Json& pages) {
+std::string huge_pages_text(const OrderedJson& pages) {
   std::vector<std::string> parts;
-  for (const Json& pool : pages["pools"]) {
+  for (const OrderedJson& pool : pages["pools"]) {
     parts.push_back(fmt::format("{} of {} free ({})", text_of(pool["free"]), text_of(pool["total"]),
                                 mebibytes(pool["bytes"])));
   }
@@ -151,9 +151,9 @@ std::string huge_pages_text(const Json& pages) {
 }
 
 // What data.name can say without a path, and where it was found.
-std::string data_sets_text(const Json& data_sets) {
+std::string data_sets_text(const OrderedJson& data_sets) {
   std::vector<std::string> parts;
-  for (const Json& data : data_sets) {
+  for (const OrderedJson& data : data_sets) {
     const bool has_path = !data["path"].is_null();
     parts.push_back(text_of(data["name"]) + (has_path ? " in " + text_of(data["path"]) : ""));
   }
@@ -161,18 +161,19 @@ std::string data_sets_text(const Json& data_sets) {
 }
 
 // A usable link has one line for each of its facts, the first of them behind its name.
-void print_link(const Json& link) {
+void print_link(const OrderedJson& link) {
   const std::string name = "link " + text_of(link["name"]);
   if (!link["usable"].get<bool>()) {
     print_line(name, "cannot be used: " + text_of(link["problem"]));
     return;
   }
   std::string heading = name;
-  for (const Json& fact : link["facts"]) print_line(std::exchange(heading, ""), text_of(fact));
+  for (const OrderedJson& fact : link["facts"])
+    print_line(std::exchange(heading, ""), text_of(fact));
 }
 
 // "tcp over eth0, 10.0.0.7 in 10.0.0.0/24, 10000 Mbit/s"
-void print_network(const Json& network) {
+void print_network(const OrderedJson& network) {
   std::string text = text_of(network["kind"]) + " over " + text_of(network["device"]);
   if (network["address"] != "") {
     text += ", " + text_of(network["address"]) + " in " + text_of(network["network"]);
@@ -185,7 +186,7 @@ void print_network(const Json& network) {
 
 // A report for people, and for those whom they ask for help: everything that decides how fast this
 // machine trains is in it.
-void print_text(const Json& facts) {
+void print_text(const OrderedJson& facts) {
   print_line("rondo", text_of(facts["rondo"]));
   print_line("oneDNN", text_of(facts["onednn"]));
   print_line("compiler", text_of(facts["compiler"]));
@@ -203,8 +204,8 @@ void print_text(const Json& facts) {
                          mebibytes(facts["memory_bytes"]), mebibytes(facts["numa_memory_bytes"])));
   print_line("default", fmt::format("{} rank(s) x {} thread(s)", text_of(facts["default_ranks"]),
                                     text_of(facts["default_threads"])));
-  for (const Json& link : facts["links"]) print_link(link);
-  for (const Json& network : facts["networks"]) print_network(network);
+  for (const OrderedJson& link : facts["links"]) print_link(link);
+  for (const OrderedJson& network : facts["networks"]) print_network(network);
   print_line("huge pages", huge_pages_text(facts["huge_pages"]));
   print_line("data sets", data_sets_text(facts["data_sets"]));
 }
@@ -216,7 +217,7 @@ void add_info(Command& root) {
   auto format = std::make_shared<Format>(Format::text);
   add_format_option(info, *format, text_or_json, "text, or json: one object");
   info.does([format](const CommandLine& /*line*/) {
-    const Json facts = collect();
+    const OrderedJson facts = collect();
     if (*format == Format::json) {
       fmt::print("{}\n", facts.dump(2));
     } else {

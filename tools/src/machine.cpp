@@ -137,7 +137,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kernel_memory = "sys/kernel/mm";
 
-std::uint64_t number_in(const fs::path& path) {
+std::uint64_t number_of_file(const fs::path& path) {
   std::uint64_t value = 0;
   std::ifstream(path) >> value;
   return value;
@@ -258,8 +258,8 @@ std::vector<HugePagePool> huge_page_pools(const fs::path& root) {
   std::error_code none;
   for (const auto& folder : fs::directory_iterator(root / kernel_memory / "hugepages", none)) {
     const fs::path& path = folder.path();
-    pools.push_back({page_bytes_of(path.filename().string()), number_in(path / "nr_hugepages"),
-                     number_in(path / "free_hugepages")});
+    pools.push_back({page_bytes_of(path.filename().string()), number_of_file(path / "nr_hugepages"),
+                     number_of_file(path / "free_hugepages")});
   }
   std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
   return pools;

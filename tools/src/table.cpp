@@ -17,7 +17,7 @@
 namespace rondo::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
 bool is_number(const Value& value) {
@@ -77,26 +77,26 @@ std::string padded(const std::string& cell, std::size_t width, Align align) {
 
 // Apart from Table, so that its header needs no JSON.
 struct TableJson {
-  [[nodiscard]] static Json value(const Value& cell) {
+  [[nodiscard]] static OrderedJson value(const Value& cell) {
     if (const auto* text = std::get_if<std::string>(&cell)) return *text;
     if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
     if (const auto* number = std::get_if<std::uint64_t>(&cell)) return *number;
     if (const auto* number = std::get_if<double>(&cell)) return *number;
     // A cell may be a table: an array of objects in JSON, and nothing in text and CSV.
     const auto* table = std::get_if<std::shared_ptr<const Table>>(&cell);
-    return table != nullptr ? array(**table) : Json(nullptr);
+    return table != nullptr ? array(**table) : OrderedJson(nullptr);
   }
 
-  [[nodiscard]] static Json row(const Table& table, std::size_t index) {
-    Json object = Json::object();
+  [[nodiscard]] static OrderedJson row(const Table& table, std::size_t index) {
+    OrderedJson object = OrderedJson::object();
     for (const Table::Filled& filled : table.columns_) {
       if (!filled.column.name.empty()) object[filled.column.name] = value(filled.cells[index]);
     }
     return object;
   }
 
-  [[nodiscard]] static Json array(const Table& table) {
-    Json rows = Json::array();
+  [[nodiscard]] static OrderedJson array(const Table& table) {
+    OrderedJson rows = OrderedJson::array();
     for (std::size_t i = 0; i < table.rows_; ++i) rows.push_back(row(table, i));
     return rows;
   }

@@ -22,14 +22,13 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "base/arithmetic.hpp"
 #include "flat/flat.hpp"
 
 namespace rondo::sync {
 namespace {
 
 constexpr std::size_t tile = 256 * 1024;  // elements: 1 MiB
-
-std::size_t bytes_of(std::size_t elements) { return elements * sizeof(float); }
 
 /// How many layers from the input side on fit into `limit`. Those of another slice group than the
 /// first end it: they may be of another size on other ranks.

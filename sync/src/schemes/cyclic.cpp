@@ -23,6 +23,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "base/arithmetic.hpp"
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
 #include "schemes/token_ring.hpp"
@@ -363,11 +364,6 @@ void CyclicScheme::follow_skips() {
 }
 
 // The token at rest.
-
-/// Is a multiple of `every` in (before, after]?
-bool crosses(std::int64_t before, std::int64_t after, std::int64_t every) noexcept {
-  return every > 0 && before / every != after / every;
-}
 
 // The holder's parameters and optimizer are those of all. The words are set by all, alike.
 void CyclicScheme::open() {

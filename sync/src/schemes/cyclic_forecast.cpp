@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/arithmetic.hpp"
+
 namespace rondo::sync {
 namespace {
 
@@ -17,11 +19,6 @@ struct WorkerClock {
   int minibatches = 0;   // since its last push
   bool computes = true;  // a mini-batch is due before it looks for the token
 };
-
-/// Is a multiple of `every` in (before, after]?
-bool crosses(std::int64_t before, std::int64_t after, std::int64_t every) noexcept {
-  return every > 0 && before / every != after / every;
-}
 
 class Simulation {
  public:

@@ -9,12 +9,10 @@
 
 #include <rondo/transport/element.hpp>
 
+#include "base/arithmetic.hpp"
+
 namespace rondo::sync {
 namespace {
-
-constexpr std::size_t line = 16;  // elements that a share of the optimizer is a multiple of
-
-std::size_t bytes_of(std::size_t elements) { return elements * sizeof(float); }
 
 /// StatisticsMean, which every scheme has.
 std::size_t mean_of_statistics(const ReplicaSizes& sizes) {
@@ -101,8 +99,7 @@ std::size_t sharded_state(const ReplicaSizes& sizes) {
   if (parameters == 0) return 0;
   std::size_t share = 0;
   for (const ReplicaSizes::Layer& layer : sizes.layers) {
-    const std::size_t all = line * static_cast<std::size_t>(layer.ranks);
-    share += std::min(layer.size, (layer.size + all - 1) / all * line);
+    share += std::min(layer.size, share_of(layer.size, static_cast<std::size_t>(layer.ranks)));
   }
   return share * (sizes.optimizer_state / parameters);
 }

@@ -17,19 +17,18 @@
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "base/arithmetic.hpp"
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
 
 namespace rondo::sync {
 namespace {
 
-constexpr std::size_t line = 16;  // elements of a cache line, which no two ranks should write
-
 /// A bucket, cut into shares in the order of the ranks. Whole lines, the last share what is left.
 struct SharedBucket {
   explicit SharedBucket(const Bucket& given) : bucket(given) {
     const auto ranks = static_cast<std::size_t>(bucket.slice->size());
-    const std::size_t share = (bucket.size + line * ranks - 1) / (line * ranks) * line;
+    const std::size_t share = share_of(bucket.size, ranks);
     std::size_t rest = bucket.size;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const std::size_t size = std::min(share, rest);

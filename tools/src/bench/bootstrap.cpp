@@ -37,7 +37,7 @@ struct BootstrapRow {
 };
 
 // 64, 512, 4096, ... and the number asked for.
-std::vector<int> counts_up_to(int most) {
+std::vector<int> rank_counts(int most) {
   std::vector<int> counts;
   for (int count = 64; count < most; count *= 8) counts.push_back(count);
   counts.push_back(most);
@@ -48,7 +48,7 @@ std::vector<BootstrapRow> measure_rows(const BootstrapOptions& options) {
   const auto limit =
       std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(options.seconds));
   std::vector<BootstrapRow> rows;
-  for (const int ranks : counts_up_to(options.ranks)) {
+  for (const int ranks : rank_counts(options.ranks)) {
     BootstrapRow row{.cost = transport::rehearse_bootstrap(ranks, options.ranks_per_node, limit)};
     if (!rows.empty()) {
       const BootstrapCost& before = rows.back().cost;

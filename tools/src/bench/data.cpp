@@ -36,7 +36,7 @@ struct DataOptions {
 };
 
 // 1, 2, 4, ... and the most: where a doubling stops to help, cores, memory or the disk are used up.
-std::vector<int> counts_up_to(int most) {
+std::vector<int> decoder_counts(int most) {
   std::vector<int> counts;
   for (int count = 1; count < most; count *= 2) counts.push_back(count);
   counts.push_back(most);
@@ -62,7 +62,7 @@ Table table_of(const train::LoaderTimes& times) {
 int run_data(const DataOptions& options) {
   const train::Experiment experiment = train::read_experiment(options.config, options.settings);
   const int cores = static_cast<int>(read_machine().cores.size());
-  const std::vector<int> counts = counts_up_to(options.most > 0 ? options.most : cores);
+  const std::vector<int> counts = decoder_counts(options.most > 0 ? options.most : cores);
   const std::chrono::duration<double> round(options.seconds);
   fmt::print("{}", table_of(train::measure_loader(experiment, counts, round)).in(options.format));
   return exit_done;

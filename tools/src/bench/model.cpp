@@ -54,7 +54,7 @@ struct Result {
 };
 
 // The barrier makes all ranks begin together; the sum over ranks is what the machine achieves.
-Result measure(JoinedRank& self, const train::Model& model, const ModelOptions& options) {
+Result measure_training(JoinedRank& self, const train::Model& model, const ModelOptions& options) {
   transport::World& world = self.world;
   Result result;
   result.ranks = world.size();
@@ -121,7 +121,7 @@ std::string as_text(const Result& result, const ModelOptions& options) {
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
   JoinedRank self = join_as_rank(world_options(), options.launch.placement);
   // Every rank measures, and rank 0 reports its own times with the sum of all rates.
-  const Result result = measure(self, model, options);
+  const Result result = measure_training(self, model, options);
   if (self.world.rank() != 0) return exit_done;
   const bool json = options.format == Format::json;
   fmt::print("{}", json ? as_json(result, options) : as_text(result, options));

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include <fmt/format.h>
+
 namespace rondo::tools {
 namespace {
 
@@ -73,5 +75,12 @@ const Choices<transport::ReduceOp> reductions = {
     {"bit_or", transport::ReduceOp::bit_or}, {"bit_xor", transport::ReduceOp::bit_xor}};
 
 std::span<const OperationKind> operation_kinds() { return kinds; }
+
+const OperationKind& operation_kind(std::string_view name) {
+  for (const OperationKind& kind : kinds) {
+    if (kind.name == name) return kind;
+  }
+  throw UsageError(fmt::format("there is no operation '{}'", name));
+}
 
 }  // namespace rondo::tools

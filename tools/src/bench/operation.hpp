@@ -153,6 +153,9 @@ struct OperationKind {
 /// All of them, in the order in which help lists them.
 [[nodiscard]] std::span<const OperationKind> operation_kinds();
 
+/// The one of this name. Throws UsageError.
+[[nodiscard]] const OperationKind& operation_kind(std::string_view name);
+
 /// "f32", ...; "sum", ...: the names of types and reductions in options and results.
 extern const Choices<transport::ElementType> element_types;
 extern const Choices<transport::ReduceOp> reductions;

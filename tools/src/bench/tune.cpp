@@ -73,7 +73,7 @@ std::size_t boundary(std::size_t below, std::size_t above) {
       std::llround(std::sqrt(static_cast<double>(below) * static_cast<double>(above))));
 }
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // What messages of one level cost: between ranks of a node, or between nodes.
 struct LevelCost {
@@ -106,10 +106,6 @@ std::vector<const char*> measured_algorithms(const Tuning& tuning) {
   return {"flat-rd", "rd", "ring", "flat-ring"};
 }
 
-const OperationKind& kind_of(std::string_view name) {
-  return *std::ranges::find(operation_kinds(), name, &OperationKind::name);
-}
-
 // In the arena: that is where training has its buffers. The bench of `rondo bench` itself: a tuning
 // measures nothing in its own way.
 std::vector<BenchRow> medians(transport::World& world, Bench bench, const char* sizes,
@@ -139,7 +135,7 @@ void measure_level(transport::World& world, const char* level, int iterations, T
   if (!pair) return;
   LevelCost cost{.level = level, .first = pair->first, .second = pair->second};
   Bench bench;
-  bench.kind = &kind_of("latency");
+  bench.kind = &operation_kind("latency");
   bench.in_place = {false};
   bench.first = pair->first;
   bench.peer = pair->second;
@@ -154,7 +150,7 @@ void measure_level(transport::World& world, const char* level, int iterations, T
 // the last one's stand for all.
 void try_algorithm(transport::World& world, const char* algorithm, int iterations, Tuning& tuning) {
   Bench bench;
-  bench.kind = &kind_of("allreduce");
+  bench.kind = &operation_kind("allreduce");
   bench.in_place = {true};
   AlgorithmTimes times{.algorithm = algorithm};
   tuning.sizes.clear();
@@ -192,10 +188,10 @@ Tuning tune(const OpenWorld& open, int iterations) {
 }
 
 // Alpha and beta of each level, with the samples that they were fitted to.
-Json levels_of(const Tuning& tuning) {
-  Json levels = Json::array();
+OrderedJson levels_of(const Tuning& tuning) {
+  OrderedJson levels = OrderedJson::array();
   for (const LevelCost& cost : tuning.levels) {
-    Json samples = Json::array();
+    OrderedJson samples = OrderedJson::array();
     for (const TimedSize& sample : cost.samples) {
       samples.push_back({{"bytes", sample.bytes}, {"seconds", sample.seconds}});
     }
@@ -208,8 +204,8 @@ Json levels_of(const Tuning& tuning) {
   return levels;
 }
 
-Json times_of(const Tuning& tuning) {
-  Json times = Json::array();
+OrderedJson times_of(const Tuning& tuning) {
+  OrderedJson times = OrderedJson::array();
   for (const AlgorithmTimes& algorithm : tuning.times) {
     for (std::size_t s = 0; s < tuning.sizes.size(); ++s) {
       times.push_back({{"algorithm", algorithm.algorithm},
@@ -245,14 +241,14 @@ std::string as_text(const Tuning& tuning) {
 
 // For programs: one object, documented in docs/command-line.md.
 std::string as_json(const Tuning& tuning) {
-  const Json object = {{"format", 1},
-                       {"ranks", tuning.ranks},
-                       {"nodes", tuning.nodes},
-                       {"route", tuning.route},
-                       {"injected", tuning.injected},
-                       {"levels", levels_of(tuning)},
-                       {"allreduce", tuning.table},
-                       {"allreduce_times", times_of(tuning)}};
+  const OrderedJson object = {{"format", 1},
+                              {"ranks", tuning.ranks},
+                              {"nodes", tuning.nodes},
+                              {"route", tuning.route},
+                              {"injected", tuning.injected},
+                              {"levels", levels_of(tuning)},
+                              {"allreduce", tuning.table},
+                              {"allreduce_times", times_of(tuning)}};
   return object.dump(2) + "\n";
 }
 

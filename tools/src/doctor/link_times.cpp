@@ -37,17 +37,10 @@ constexpr int most_ranks_in_pairs = 8;
 // Faster links get larger messages.
 constexpr double fast_gb_per_second = 0.5;
 
-const OperationKind& kind_of(std::string_view name) {
-  for (const OperationKind& kind : operation_kinds()) {
-    if (kind.name == name) return kind;
-  }
-  throw UsageError(fmt::format("there is no operation '{}'", name));
-}
-
 // One row of `rondo bench NAME` between two ranks.
 BenchRow measure_pair(transport::World& world, std::string_view name, std::size_t bytes,
                       int iterations, std::pair<int, int> ranks) {
-  return measure(world, {.kind = &kind_of(name),
+  return measure(world, {.kind = &operation_kind(name),
                          .sizes = {bytes},
                          .memories = {BenchMemory::arena},
                          .in_place = {false},
@@ -125,7 +118,7 @@ Json describe(std::pair<int, int> ranks, const PairTimes& pair) {
 // An allreduce in place and one pass over the same memory, in turn.
 Json measure_reduction(transport::World& world) {
   constexpr std::size_t bytes = 16 * 1024 * 1024;
-  const BenchRow row = measure(world, {.kind = &kind_of("allreduce"),
+  const BenchRow row = measure(world, {.kind = &operation_kind("allreduce"),
                                        .sizes = {bytes},
                                        .memories = {BenchMemory::arena},
                                        .in_place = {true},

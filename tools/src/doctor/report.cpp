@@ -18,7 +18,7 @@
 namespace rondo::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const Choices<Level> levels = {{"ok", Level::ok},
                                {"note", Level::note},
@@ -46,9 +46,9 @@ std::string wrapped(const std::string& start, const std::string& text, std::size
   return lines + line + "\n";
 }
 
-Json to_json(const Fact& fact) {
+OrderedJson to_json(const Fact& fact) {
   return std::visit(
-      []<class T>(const T& value) -> Json {
+      []<class T>(const T& value) -> OrderedJson {
         if constexpr (std::is_same_v<T, std::monostate>) {
           return nullptr;
         } else {
@@ -58,7 +58,7 @@ Json to_json(const Fact& fact) {
       fact);
 }
 
-Fact fact_of(const Json& json) {
+Fact fact_of(const OrderedJson& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
@@ -66,8 +66,8 @@ Fact fact_of(const Json& json) {
   return {};
 }
 
-Json to_json(const Finding& finding) {
-  Json values = Json::object();
+OrderedJson to_json(const Finding& finding) {
+  OrderedJson values = OrderedJson::object();
   for (const auto& [name, fact] : finding.values) values[name] = to_json(fact);
   return {{"check", finding.check},
           {"host", finding.host},
@@ -80,7 +80,7 @@ Json to_json(const Finding& finding) {
           {"values", values}};
 }
 
-Finding finding_of(const Json& json) {
+Finding finding_of(const OrderedJson& json) {
   Finding finding;
   finding.check = json.at("check");
   finding.host = json.at("host");
@@ -154,27 +154,28 @@ std::string summary_of(const DoctorReport& report) {
 }
 
 std::string as_json(const DoctorReport& report) {
-  Json findings = Json::array();
+  OrderedJson findings = OrderedJson::array();
   for (const Finding& finding : report.findings) findings.push_back(to_json(finding));
-  return Json({{"format", 1},
-               {"rondo", report.version},
-               {"hosts", report.hosts},
-               {"problems", report.count(Level::problem)},
-               {"warnings", report.count(Level::warning)},
-               {"notes", report.count(Level::note)},
-               {"findings", findings}})
+  return OrderedJson({{"format", 1},
+                      {"rondo", report.version},
+                      {"hosts", report.hosts},
+                      {"problems", report.count(Level::problem)},
+                      {"warnings", report.count(Level::warning)},
+                      {"notes", report.count(Level::note)},
+                      {"findings", findings}})
       .dump(2);
 }
 
 std::optional<DoctorReport> parse_report(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   DoctorReport report;
   try {
     report.version = json.at("rondo");
     report.hosts = json.at("hosts").get<std::vector<std::string>>();
-    for (const Json& finding : json.at("findings")) report.findings.push_back(finding_of(finding));
-  } catch (const Json::exception&) {
+    for (const OrderedJson& finding : json.at("findings"))
+      report.findings.push_back(finding_of(finding));
+  } catch (const OrderedJson::exception&) {
     // Of another version, or of another program.
     return std::nullopt;
   }

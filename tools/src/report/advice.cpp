@@ -246,7 +246,7 @@ std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
   return notes;
 }
 
-std::string percent(double value) { return fmt::format("{:.2f} %", value); }
+std::string in_percent(double value) { return fmt::format("{:.2f} %", value); }
 
 // "It sends 24 % of the bytes of synchronous."
 std::string about_bytes(const Variant& taken, const std::vector<Variant>& variants) {
@@ -272,7 +272,7 @@ std::string about_others(const Variant& best, const std::vector<Variant>& varian
   }
   if (others.empty()) return {};
   return fmt::format(" Less accurate: {} the best mean, {}.", fmt::join(others, ", "),
-                     percent(mean_accuracy(best)));
+                     in_percent(mean_accuracy(best)));
 }
 
 // ", k_step after 2.8 s, lazy after 3.0 s"
@@ -290,7 +290,7 @@ std::string answer_for_one(const Variant& variant) {
   return fmt::format(
       "There is one configuration here, {}: it ends with {} on the test set. "
       "Name runs of other schemes as well to compare them.",
-      variant.label, percent(mean_accuracy(variant)));
+      variant.label, in_percent(mean_accuracy(variant)));
 }
 
 // The candidates' times, and who is the fastest.
@@ -301,13 +301,13 @@ std::string answer_for(const Advice& advice, const Variant& best,
   std::string text;
   if (candidates.size() == 1) {
     text = fmt::format("Take {}: it is the most accurate, with {}, by more than seeds explain.",
-                       taken.label, percent(mean_accuracy(taken)));
+                       taken.label, in_percent(mean_accuracy(taken)));
   } else {
     text = fmt::format(
         "Take {0}: {1} schemes are equally accurate as far as their seeds tell, and of these {0} "
         "is the first to reach {2}, the best accuracy that all of them reached: after {3:.1f} s of "
         "training{4}.",
-        taken.label, candidates.size(), percent(*advice.accuracy), *taken.summary.time_to_it,
+        taken.label, candidates.size(), in_percent(*advice.accuracy), *taken.summary.time_to_it,
         times_of_others(taken, variants, candidates));
   }
   return text + about_bytes(taken, variants) + about_others(best, variants, candidates);

@@ -109,9 +109,9 @@ void read_keys(ReportedRun& run) {
 }
 
 // Seconds of training when a step ended.
-class Clock {
+class EpochClock {
  public:
-  explicit Clock(const ReportedRun& run)
+  explicit EpochClock(const ReportedRun& run)
       : steps_per_epoch_(number_in(run.start, "steps_per_epoch").value_or(0.0)),
         total_steps_(number_in(run.start, "total_steps").value_or(HUGE_VAL)) {
     double seconds = 0.0;
@@ -177,7 +177,7 @@ double step_of_push(const ReportedRun& run, const Json& push) {
 }
 
 // On the axis of steps each kind of event has its place by another field.
-double step_of(const ReportedRun& run, const Clock& clock, const Json& event) {
+double step_of(const ReportedRun& run, const EpochClock& clock, const Json& event) {
   const std::string kind = text_in(event, "event");
   if (kind == "push") return step_of_push(run, event);
   if (kind == "epoch") return clock.end_of(*number_in(event, "epoch"));
@@ -250,8 +250,8 @@ const std::vector<CurveKind>& curve_kinds() {
 }
 
 Json curve_of(const ReportedRun& run, const CurveKind& kind) {
-  const std::vector<Json>& events = Clock::events_of(run, kind.event);
-  const Clock clock(run);
+  const std::vector<Json>& events = EpochClock::events_of(run, kind.event);
+  const EpochClock clock(run);
   // Points are left out evenly, and the last one stays.
   const std::size_t every = (events.size() + most_points - 1) / most_points;
   Json steps = Json::array();

@@ -26,7 +26,7 @@ constexpr int format_version = 1;
 constexpr const char* checksum_key = "xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_manifest(const std::string& problem) {
   throw std::invalid_argument("the manifest " + problem);
 }
 
@@ -80,7 +80,7 @@ bool is_plain(const std::string& name) {
 template <class T>
 T integer_of(const Json& object, const char* key) {
   const Json& number = object.at(key);
-  if (!number.is_number_integer()) refuse(fmt::format("has a {} that is no integer", key));
+  if (!number.is_number_integer()) refuse_manifest(fmt::format("has a {} that is no integer", key));
   return number.get<T>();
 }
 
@@ -93,7 +93,7 @@ std::vector<CheckpointFile> files_of(const Json& body) {
                      .checksum = entry.at("xxh3").get<std::string>()});
     const std::string& name = files.back().name;
     if (!is_plain(name) || !names.insert(name).second) {
-      refuse("names a file that it cannot have: \"" + name + "\"");
+      refuse_manifest("names a file that it cannot have: \"" + name + "\"");
     }
   }
   return files;
@@ -102,7 +102,7 @@ std::vector<CheckpointFile> files_of(const Json& body) {
 // A part can only be in a file whose checksum is known.
 std::size_t index_of(const std::vector<CheckpointFile>& files, const std::string& name) {
   const auto found = std::ranges::find(files, name, &CheckpointFile::name);
-  if (found == files.end()) refuse("has no checksum of the file \"" + name + "\"");
+  if (found == files.end()) refuse_manifest("has no checksum of the file \"" + name + "\"");
   return static_cast<std::size_t>(found - files.begin());
 }
 
@@ -111,16 +111,17 @@ std::size_t index_of(const std::vector<CheckpointFile>& files, const std::string
 void check(const Manifest& manifest) {
   if (manifest.ranks < 1 || manifest.replicas < 1 || manifest.ranks % manifest.replicas != 0 ||
       manifest.parts.size() != static_cast<std::size_t>(manifest.ranks)) {
-    refuse(fmt::format("is of {} ranks in {} replicas, and lists {}", manifest.ranks,
-                       manifest.replicas, manifest.parts.size()));
+    refuse_manifest(fmt::format("is of {} ranks in {} replicas, and lists {}", manifest.ranks,
+                                manifest.replicas, manifest.parts.size()));
   }
-  if (manifest.step < 0 || manifest.epoch < 0) refuse("is of a step that cannot be");
+  if (manifest.step < 0 || manifest.epoch < 0) refuse_manifest("is of a step that cannot be");
 }
 
 Manifest manifest_of(const Json& body) {
   // The format is looked at first: a newer one may have other members.
   if (const int version = integer_of<int>(body, "format"); version != format_version) {
-    refuse(fmt::format("has the format {}, and this program reads {}", version, format_version));
+    refuse_manifest(
+        fmt::format("has the format {}, and this program reads {}", version, format_version));
   }
   Manifest manifest{.program = body.at("program").get<std::string>(),
                     .config = body.at("config").get<std::string>(),
@@ -165,16 +166,16 @@ std::string to_json(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text) {
   // A manifest has some lines for each rank. What is longer than this is none.
-  if (text.size() > largest_text) refuse("is too long");
+  if (text.size() > largest_text) refuse_manifest("is too long");
   Json body = Json::parse(text, nullptr, false);
-  if (!body.is_object()) refuse("is no JSON object");
+  if (!body.is_object()) refuse_manifest("is no JSON object");
   try {
     const Manifest manifest = manifest_of(body);
     // Compares all bytes, those of the checksum among them.
-    if (to_json(manifest) != text) refuse("does not fit its checksum");
+    if (to_json(manifest) != text) refuse_manifest("does not fit its checksum");
     return manifest;
   } catch (const Json::exception&) {
-    refuse("lacks something, or has it in another form");
+    refuse_manifest("lacks something, or has it in another form");
   }
 }
 

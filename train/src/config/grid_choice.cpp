@@ -28,7 +28,7 @@ constexpr const char* forms =
     "write sample, replica, \"height=A width=B\", \"channel=C filter=D\" or all four parts";
 
 // One word of a split, as in "height=2".
-struct Part {
+struct PartCount {
   std::string_view name;
   int count = 0;
 };
@@ -55,7 +55,7 @@ int count_of(std::string_view word, std::string_view digits) {
       fmt::format("'{}' does not end in a number of parts from 1 to {}", word, largest_part_count));
 }
 
-Part part_of(std::string_view word) {
+PartCount part_of(std::string_view word) {
   static const std::vector<std::string> names = {"height", "width", "channel", "filter"};
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos) {
@@ -81,7 +81,7 @@ LayerSplit split_into(int h, int w, ChannelGrid channels) {
 // Puts the words of a split together, in any order.
 class Reader {
  public:
-  void add(const Part& part) {
+  void add(const PartCount& part) {
     int& count = place_of(part.name);
     if (count != 0) {
       throw std::invalid_argument(fmt::format("gives '{}' twice", part.name));

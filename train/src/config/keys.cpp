@@ -26,15 +26,15 @@
 namespace rondo::train {
 namespace {
 
-using Data = Experiment::Data;
-using Model = Experiment::Model;
-using Train = Experiment::Train;
-using Checkpoint = Experiment::Checkpoint;
-using Optimizer = Experiment::Optimizer;
-using Update = Experiment::Update;
-using Grid = Experiment::Grid;
-using Transport = Experiment::Transport;
-using Inject = Experiment::Inject;
+using DataTable = Experiment::Data;
+using ModelTable = Experiment::Model;
+using TrainTable = Experiment::Train;
+using CheckpointTable = Experiment::Checkpoint;
+using OptimizerTable = Experiment::Optimizer;
+using UpdateTable = Experiment::Update;
+using GridTable = Experiment::Grid;
+using TransportTable = Experiment::Transport;
+using InjectTable = Experiment::Inject;
 
 constexpr double largest_count = 2147483647.0;  // of samples, and what is counted like them
 
@@ -143,60 +143,60 @@ std::string complaint_about_cpus(std::string_view text) {
 std::vector<Key> data_keys() {
   constexpr Section<&Experiment::data> data{"data"};
   return {
-      data.key<&Data::name>("name", required(one_of(dataset_names()))),
-      data.key<&Data::path>("path"),
-      data.key<&Data::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
-      data.key<&Data::classes>("classes", within(0, 65536)),
-      data.key<&Data::training>("training", count_from(1)),
-      data.key<&Data::test>("test", count_from(1)),
-      data.key<&Data::augment>("augment", {.text_complaint = complaint_about_augmentation}),
-      data.key<&Data::image_size>("image_size", within(0, 16384)),
-      data.key<&Data::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
-      data.key<&Data::mean>("mean", within(0, 1)),
-      data.key<&Data::stddev>("stddev", {.least = 0, .most = 1, .open_least = true}),
-      data.key<&Data::broken>("broken", one_of({"refuse", "skip"})),
-      data.key<&Data::decoders>("decoders", within(0, 1024)),
-      data.key<&Data::decoder_cpus>("decoder_cpus", {.text_complaint = complaint_about_cpus}),
-      data.key<&Data::drop_last>("drop_last"),
+      data.key<&DataTable::name>("name", required(one_of(dataset_names()))),
+      data.key<&DataTable::path>("path"),
+      data.key<&DataTable::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
+      data.key<&DataTable::classes>("classes", within(0, 65536)),
+      data.key<&DataTable::training>("training", count_from(1)),
+      data.key<&DataTable::test>("test", count_from(1)),
+      data.key<&DataTable::augment>("augment", {.text_complaint = complaint_about_augmentation}),
+      data.key<&DataTable::image_size>("image_size", within(0, 16384)),
+      data.key<&DataTable::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&DataTable::mean>("mean", within(0, 1)),
+      data.key<&DataTable::stddev>("stddev", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&DataTable::broken>("broken", one_of({"refuse", "skip"})),
+      data.key<&DataTable::decoders>("decoders", within(0, 1024)),
+      data.key<&DataTable::decoder_cpus>("decoder_cpus", {.text_complaint = complaint_about_cpus}),
+      data.key<&DataTable::drop_last>("drop_last"),
   };
 }
 
 std::vector<Key> model_keys() {
   constexpr Section<&Experiment::model> model{"model"};
   return {
-      model.key<&Model::name>("name", required(one_of(names_of_models()))),
-      model.key<&Model::input>("input", {.least = 1, .most = 65536, .length = 3}),
-      model.key<&Model::classes>("classes", within(0, 65536)),
-      model.key<&Model::layers>("layers"),
-      model.key<&Model::weights>("weights"),
-      model.key<&Model::skip>("skip"),
+      model.key<&ModelTable::name>("name", required(one_of(names_of_models()))),
+      model.key<&ModelTable::input>("input", {.least = 1, .most = 65536, .length = 3}),
+      model.key<&ModelTable::classes>("classes", within(0, 65536)),
+      model.key<&ModelTable::layers>("layers"),
+      model.key<&ModelTable::weights>("weights"),
+      model.key<&ModelTable::skip>("skip"),
   };
 }
 
 std::vector<Key> train_keys() {
   constexpr Section<&Experiment::train> train{"train"};
   return {
-      train.key<&Train::global_batch>("global_batch", count_from(1)),
-      train.key<&Train::epochs>("epochs", count_from(1)),
-      train.key<&Train::max_steps>("max_steps", from(0)),
-      train.key<&Train::seed>("seed", from(0)),
-      train.key<&Train::threads>("threads", within(0, 4096)),
-      train.key<&Train::log_every>("log_every", from(1)),
-      train.key<&Train::label_smoothing>("label_smoothing", share()),
-      train.key<&Train::accumulate>("accumulate", count_from(1)),
-      train.key<&Train::memory_limit>("memory_limit", from(0)),
-      train.key<&Train::precision>("precision", one_of({"fp32", "bf16"})),
-      train.key<&Train::reduce_precision>("reduce_precision", one_of({"fp32", "bf16"})),
+      train.key<&TrainTable::global_batch>("global_batch", count_from(1)),
+      train.key<&TrainTable::epochs>("epochs", count_from(1)),
+      train.key<&TrainTable::max_steps>("max_steps", from(0)),
+      train.key<&TrainTable::seed>("seed", from(0)),
+      train.key<&TrainTable::threads>("threads", within(0, 4096)),
+      train.key<&TrainTable::log_every>("log_every", from(1)),
+      train.key<&TrainTable::label_smoothing>("label_smoothing", share()),
+      train.key<&TrainTable::accumulate>("accumulate", count_from(1)),
+      train.key<&TrainTable::memory_limit>("memory_limit", from(0)),
+      train.key<&TrainTable::precision>("precision", one_of({"fp32", "bf16"})),
+      train.key<&TrainTable::reduce_precision>("reduce_precision", one_of({"fp32", "bf16"})),
   };
 }
 
 std::vector<Key> checkpoint_keys() {
   constexpr Section<&Experiment::checkpoint> checkpoint{"checkpoint"};
   return {
-      checkpoint.key<&Checkpoint::every_steps>("every_steps", count_from(0)),
-      checkpoint.key<&Checkpoint::every_epochs>("every_epochs", count_from(0)),
-      checkpoint.key<&Checkpoint::keep>("keep", count_from(1)),
-      checkpoint.key<&Checkpoint::best>("best"),
+      checkpoint.key<&CheckpointTable::every_steps>("every_steps", count_from(0)),
+      checkpoint.key<&CheckpointTable::every_epochs>("every_epochs", count_from(0)),
+      checkpoint.key<&CheckpointTable::keep>("keep", count_from(1)),
+      checkpoint.key<&CheckpointTable::best>("best"),
   };
 }
 
@@ -208,23 +208,23 @@ std::vector<Key> optimizer_keys() {
   const Condition ends = with("optimizer.schedule", {"cosine", "exponential"});
   const Condition steps = with("optimizer.schedule", {"steps"});
   return {
-      optimizer.key<&Optimizer::name>("name", one_of({"sgd", "lars", "adam", "adamw"})),
-      optimizer.key<&Optimizer::learning_rate>("learning_rate", above(0)),
-      optimizer.key<&Optimizer::momentum>("momentum", share(), {velocity}),
-      optimizer.key<&Optimizer::nesterov>("nesterov", {}, {velocity}),
-      optimizer.key<&Optimizer::trust_coefficient>("trust_coefficient", above(0), {lars}),
-      optimizer.key<&Optimizer::weight_decay>("weight_decay", from(0)),
-      optimizer.key<&Optimizer::decay_norm_and_bias>("decay_norm_and_bias"),
-      optimizer.key<&Optimizer::beta1>("beta1", share(), {adam}),
-      optimizer.key<&Optimizer::beta2>("beta2", share(), {adam}),
-      optimizer.key<&Optimizer::epsilon>("epsilon", from(0), {adam}),
-      optimizer.key<&Optimizer::clip_norm>("clip_norm", from(0)),
-      optimizer.key<&Optimizer::schedule>("schedule",
-                                          one_of({"constant", "cosine", "steps", "exponential"})),
-      optimizer.key<&Optimizer::warmup_epochs>("warmup_epochs", from(0)),
-      optimizer.key<&Optimizer::final_learning_rate>("final_learning_rate", from(0), {ends}),
-      optimizer.key<&Optimizer::milestones>("milestones", count_from(1), {steps}),
-      optimizer.key<&Optimizer::factor>("factor", above(0), {steps}),
+      optimizer.key<&OptimizerTable::name>("name", one_of({"sgd", "lars", "adam", "adamw"})),
+      optimizer.key<&OptimizerTable::learning_rate>("learning_rate", above(0)),
+      optimizer.key<&OptimizerTable::momentum>("momentum", share(), {velocity}),
+      optimizer.key<&OptimizerTable::nesterov>("nesterov", {}, {velocity}),
+      optimizer.key<&OptimizerTable::trust_coefficient>("trust_coefficient", above(0), {lars}),
+      optimizer.key<&OptimizerTable::weight_decay>("weight_decay", from(0)),
+      optimizer.key<&OptimizerTable::decay_norm_and_bias>("decay_norm_and_bias"),
+      optimizer.key<&OptimizerTable::beta1>("beta1", share(), {adam}),
+      optimizer.key<&OptimizerTable::beta2>("beta2", share(), {adam}),
+      optimizer.key<&OptimizerTable::epsilon>("epsilon", from(0), {adam}),
+      optimizer.key<&OptimizerTable::clip_norm>("clip_norm", from(0)),
+      optimizer.key<&OptimizerTable::schedule>(
+          "schedule", one_of({"constant", "cosine", "steps", "exponential"})),
+      optimizer.key<&OptimizerTable::warmup_epochs>("warmup_epochs", from(0)),
+      optimizer.key<&OptimizerTable::final_learning_rate>("final_learning_rate", from(0), {ends}),
+      optimizer.key<&OptimizerTable::milestones>("milestones", count_from(1), {steps}),
+      optimizer.key<&OptimizerTable::factor>("factor", above(0), {steps}),
   };
 }
 
@@ -235,45 +235,47 @@ std::vector<Key> update_keys() {
   const Condition post_local = with("update.period_policy", {"post_local"});
   const Condition qsr = with("update.period_policy", {"qsr"});
   return {
-      update.key<&Update::scheme>("scheme", one_of(names_of_schemes())),
-      update.key<&Update::bucket_bytes>("bucket_bytes", from(1)),
-      update.key<&Update::warmup_epochs>("warmup_epochs", from(-1), {can_warm_up()}),
-      update.key<&Update::lazy_layers>("lazy_layers", {}, {has_windows()}),
-      update.key<&Update::max_interval>("max_interval", count_from(0), {has_windows()}),
-      update.key<&Update::max_interval_rate>("max_interval_rate", from(0), {has_windows()}),
-      update.key<&Update::updates_per_iteration>("updates_per_iteration", {}, {has_windows()}),
-      update.key<&Update::controller>("controller", one_of({"probe", "every_layer"}),
-                                      {has_windows()}),
-      update.key<&Update::period>("period", count_from(1), {averages()}),
-      update.key<&Update::period_policy>(
+      update.key<&UpdateTable::scheme>("scheme", one_of(names_of_schemes())),
+      update.key<&UpdateTable::bucket_bytes>("bucket_bytes", from(1)),
+      update.key<&UpdateTable::warmup_epochs>("warmup_epochs", from(-1), {can_warm_up()}),
+      update.key<&UpdateTable::lazy_layers>("lazy_layers", {}, {has_windows()}),
+      update.key<&UpdateTable::max_interval>("max_interval", count_from(0), {has_windows()}),
+      update.key<&UpdateTable::max_interval_rate>("max_interval_rate", from(0), {has_windows()}),
+      update.key<&UpdateTable::updates_per_iteration>("updates_per_iteration", {}, {has_windows()}),
+      update.key<&UpdateTable::controller>("controller", one_of({"probe", "every_layer"}),
+                                           {has_windows()}),
+      update.key<&UpdateTable::period>("period", count_from(1), {averages()}),
+      update.key<&UpdateTable::period_policy>(
           "period_policy", one_of({"constant", "post_local", "qsr", "adaptive"}), {averages()}),
-      update.key<&Update::local_from_epoch>("local_from_epoch", from(0), {averages(), post_local}),
-      update.key<&Update::qsr_alpha>("qsr_alpha", from(0), {averages(), qsr}),
-      update.key<&Update::overlap_steps>("overlap_steps", count_from(0), {averages()}),
-      update.key<&Update::fragments>("fragments", count_from(1), {averages()}),
-      update.key<&Update::reduction_momentum>("reduction_momentum", share(), {averages()}),
-      update.key<&Update::reduction_momentum_kind>(
+      update.key<&UpdateTable::local_from_epoch>("local_from_epoch", from(0),
+                                                 {averages(), post_local}),
+      update.key<&UpdateTable::qsr_alpha>("qsr_alpha", from(0), {averages(), qsr}),
+      update.key<&UpdateTable::overlap_steps>("overlap_steps", count_from(0), {averages()}),
+      update.key<&UpdateTable::fragments>("fragments", count_from(1), {averages()}),
+      update.key<&UpdateTable::reduction_momentum>("reduction_momentum", share(), {averages()}),
+      update.key<&UpdateTable::reduction_momentum_kind>(
           "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"}),
           {averages()}),
-      update.key<&Update::outer_optimizer>(
+      update.key<&UpdateTable::outer_optimizer>(
           "outer_optimizer", one_of({"none", "sgd", "nesterov", "adam"}), {averages()}),
-      update.key<&Update::outer_rate>("outer_rate", above(0), {averages()}),
-      update.key<&Update::optimizer_state>("optimizer_state", one_of({"keep", "average", "reset"}),
-                                           {averages()}),
-      update.key<&Update::local_period>("local_period", count_from(1), {has_levels()}),
-      update.key<&Update::group>("group", count_from(0), {has_levels()}),
-      update.key<&Update::levels>(
+      update.key<&UpdateTable::outer_rate>("outer_rate", above(0), {averages()}),
+      update.key<&UpdateTable::optimizer_state>("optimizer_state",
+                                                one_of({"keep", "average", "reset"}), {averages()}),
+      update.key<&UpdateTable::local_period>("local_period", count_from(1), {has_levels()}),
+      update.key<&UpdateTable::group>("group", count_from(0), {has_levels()}),
+      update.key<&UpdateTable::levels>(
           "levels", {.least = 1, .most = largest_count, .least_key = 1, .whole = true},
           {has_levels()}),
-      update.key<&Update::delay>("delay", one_of({"dynamic", "fixed"}), {has_own_pace()}),
-      update.key<&Update::scaling>("scaling", one_of({"per_sample", "mean", "sum"}),
-                                   {has_own_pace()}),
-      update.key<&Update::local_step>("local_step", {}, {has_own_pace()}),
-      update.key<&Update::minibatch_cap>("minibatch_cap", count_from(0), {has_own_pace()}),
-      update.key<&Update::when_empty>("when_empty", one_of({"wait", "skip"}), {has_own_pace()}),
-      update.key<&Update::replay>("replay", {}, {has_own_pace()}),
-      update.key<&Update::plugin>("plugin"),
-      update.key<&Update::plugin_settings>("plugin_settings"),
+      update.key<&UpdateTable::delay>("delay", one_of({"dynamic", "fixed"}), {has_own_pace()}),
+      update.key<&UpdateTable::scaling>("scaling", one_of({"per_sample", "mean", "sum"}),
+                                        {has_own_pace()}),
+      update.key<&UpdateTable::local_step>("local_step", {}, {has_own_pace()}),
+      update.key<&UpdateTable::minibatch_cap>("minibatch_cap", count_from(0), {has_own_pace()}),
+      update.key<&UpdateTable::when_empty>("when_empty", one_of({"wait", "skip"}),
+                                           {has_own_pace()}),
+      update.key<&UpdateTable::replay>("replay", {}, {has_own_pace()}),
+      update.key<&UpdateTable::plugin>("plugin"),
+      update.key<&UpdateTable::plugin_settings>("plugin_settings"),
   };
 }
 
@@ -281,37 +283,37 @@ std::vector<Key> update_keys() {
 std::vector<Key> grid_keys() {
   constexpr Section<&Experiment::grid> grid{"grid"};
   return {
-      grid.key<&Grid::sample>("sample", parts_from(0)),
-      grid.key<&Grid::channel>("channel", parts_from(1)),
-      grid.key<&Grid::filter>("filter", parts_from(1)),
-      grid.key<&Grid::height>("height", parts_from(1)),
-      grid.key<&Grid::width>("width", parts_from(1)),
-      grid.key<&Grid::plan>("plan", one_of({"given", "auto", "chosen"})),
-      grid.key<&Grid::batch_norm>("batch_norm", one_of({"rank", "replica", "all"})),
-      grid.key<&Grid::layers>("layers", {.text_complaint = complaint_about_split}),
+      grid.key<&GridTable::sample>("sample", parts_from(0)),
+      grid.key<&GridTable::channel>("channel", parts_from(1)),
+      grid.key<&GridTable::filter>("filter", parts_from(1)),
+      grid.key<&GridTable::height>("height", parts_from(1)),
+      grid.key<&GridTable::width>("width", parts_from(1)),
+      grid.key<&GridTable::plan>("plan", one_of({"given", "auto", "chosen"})),
+      grid.key<&GridTable::batch_norm>("batch_norm", one_of({"rank", "replica", "all"})),
+      grid.key<&GridTable::layers>("layers", {.text_complaint = complaint_about_split}),
   };
 }
 
 std::vector<Key> transport_keys() {
   constexpr Section<&Experiment::transport> transport{"transport"};
   return {
-      transport.key<&Transport::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
-      transport.key<&Transport::deadline_seconds>("deadline_seconds", above(0)),
-      transport.key<&Transport::stall_warning_seconds>("stall_warning_seconds", above(0)),
-      transport.key<&Transport::small_bytes>("small_bytes", within(0, 4096)),
-      transport.key<&Transport::fabric>("fabric"),
-      transport.key<&Transport::interface>("interface"),
-      transport.key<&Transport::fake_nodes>("fake_nodes", within(0, 4096)),
-      transport.key<&Transport::latency_us>("latency_us", within(0, 1e7)),
-      transport.key<&Transport::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
-      transport.key<&Transport::allreduce>("allreduce"),
+      transport.key<&TransportTable::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
+      transport.key<&TransportTable::deadline_seconds>("deadline_seconds", above(0)),
+      transport.key<&TransportTable::stall_warning_seconds>("stall_warning_seconds", above(0)),
+      transport.key<&TransportTable::small_bytes>("small_bytes", within(0, 4096)),
+      transport.key<&TransportTable::fabric>("fabric"),
+      transport.key<&TransportTable::interface>("interface"),
+      transport.key<&TransportTable::fake_nodes>("fake_nodes", within(0, 4096)),
+      transport.key<&TransportTable::latency_us>("latency_us", within(0, 1e7)),
+      transport.key<&TransportTable::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
+      transport.key<&TransportTable::allreduce>("allreduce"),
   };
 }
 
 std::vector<Key> inject_keys() {
   constexpr Section<&Experiment::inject> inject{"inject"};
   return {
-      inject.key<&Inject::slow_ranks>("slow_ranks", {.least = 1, .most = 1e6}),
+      inject.key<&InjectTable::slow_ranks>("slow_ranks", {.least = 1, .most = 1e6}),
   };
 }
 

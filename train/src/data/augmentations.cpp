@@ -1,7 +1,7 @@
-// The augmentations that a configuration can name. Each is a Kind in the list below: its name, its
-// numbers with their defaults and limits, and a function that makes an Augmentation of them. All
-// random numbers come from the SampleRandom that apply() or frame() gets, so that a sample looks
-// the same whichever rank prepares it.
+// The augmentations that a configuration can name. Each is a AugmentationKind in the list below:
+// its name, its numbers with their defaults and limits, and a function that makes an Augmentation
+// of them. All random numbers come from the SampleRandom that apply() or frame() gets, so that a
+// sample looks the same whichever rank prepares it.
 
 #include "data/augmentations.hpp"
 
@@ -194,7 +194,7 @@ Augmentation make_mixup(const Numbers& numbers, std::span<const float>) {
   }};
 }
 
-struct Kind {
+struct AugmentationKind {
   std::string_view name;
   Numbers usual;  // the numbers behind its name, if none are given
   double least;   // of each
@@ -204,8 +204,8 @@ struct Kind {
 };
 
 // The one list of augmentations.
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> list = {
+const std::vector<AugmentationKind>& augmentation_kinds() {
+  static const std::vector<AugmentationKind> list = {
       {"crop", {4}, 0, 4096, true, make_crop},
       {"flip", {}, 0, 0, false, make_flip},
       {"random_resized_crop", {0.08, 1.0}, 1e-4, 1, false, make_random_resized_crop},
@@ -217,11 +217,12 @@ const std::vector<Kind>& kinds() {
 }
 
 // "crop" of "crop:4".
-std::string_view name_of(std::string_view text) { return text.substr(0, text.find(':')); }
+std::string_view augmentation_name(std::string_view text) { return text.substr(0, text.find(':')); }
 
-const Kind* find_kind(std::string_view text) {
-  const auto found = std::ranges::find(kinds(), name_of(text), &Kind::name);
-  return found == kinds().end() ? nullptr : &*found;
+const AugmentationKind* find_augmentation(std::string_view text) {
+  const auto found =
+      std::ranges::find(augmentation_kinds(), augmentation_name(text), &AugmentationKind::name);
+  return found == augmentation_kinds().end() ? nullptr : &*found;
 }
 
 // The numbers behind the colon, separated by commas; empty when they are no numbers.
@@ -239,7 +240,7 @@ Numbers read_numbers(std::string_view text) {
   return numbers;
 }
 
-Numbers numbers_of(std::string_view text, const Kind& kind) {
+Numbers numbers_of(std::string_view text, const AugmentationKind& kind) {
   const std::size_t colon = text.find(':');
   return colon == std::string_view::npos ? kind.usual : read_numbers(text.substr(colon + 1));
 }
@@ -247,14 +248,15 @@ Numbers numbers_of(std::string_view text, const Kind& kind) {
 }  // namespace
 
 std::string complaint_about_augmentation(std::string_view text) {
-  const Kind* kind = find_kind(text);
+  const AugmentationKind* kind = find_augmentation(text);
   if (kind == nullptr) {
     std::vector<std::string> names;
-    for (const Kind& known : kinds()) names.emplace_back(known.name);
-    return fmt::format("no such augmentation; {}", suggest(name_of(text), names));
+    for (const AugmentationKind& known : augmentation_kinds()) names.emplace_back(known.name);
+    return fmt::format("no such augmentation; {}", suggest(augmentation_name(text), names));
   }
   const Numbers numbers = numbers_of(text, *kind);
-  if (numbers.size() != kind->usual.size() || (numbers.empty() && name_of(text) != text)) {
+  if (numbers.size() != kind->usual.size() ||
+      (numbers.empty() && augmentation_name(text) != text)) {
     return fmt::format("{} takes {} number{}", kind->name, kind->usual.size(),
                        kind->usual.size() == 1 ? "" : "s, separated by commas");
   }
@@ -278,7 +280,7 @@ Augmentation make_augmentation(std::string_view text, std::span<const float> mea
   if (!problem.empty()) {
     throw std::invalid_argument(fmt::format("augmentation \"{}\": {}", text, problem));
   }
-  const Kind& kind = *find_kind(text);
+  const AugmentationKind& kind = *find_augmentation(text);
   Augmentation augmentation = kind.make(numbers_of(text, kind), mean);
   // Without its numbers: the name chooses the stream of random numbers, so that crop:4 and crop:8
   // draw the same random numbers.

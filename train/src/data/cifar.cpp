@@ -20,9 +20,9 @@ namespace rondo::train {
 namespace {
 
 constexpr std::size_t side = 32;
-constexpr std::size_t colours = 3;
+constexpr std::size_t cifar_colours = 3;
 constexpr std::size_t plane_bytes = side * side;
-constexpr std::size_t image_bytes = colours * plane_bytes;
+constexpr std::size_t image_bytes = cifar_colours * plane_bytes;
 
 // What the two sets differ in.
 struct Format {
@@ -72,10 +72,10 @@ void append_as_nhwc(std::span<const std::uint8_t> planes, std::vector<std::uint8
   pixels.resize(begin + planes.size());
   // The files have planes (chw), batches have pixels (hwc): the change of layout is made once, when
   // the file is read.
-  for (std::size_t c = 0; c < colours; ++c) {
+  for (std::size_t c = 0; c < cifar_colours; ++c) {
     const std::span<const std::uint8_t> plane = planes.subspan(c * plane_bytes, plane_bytes);
     std::uint8_t* out = pixels.data() + begin + c;
-    for (std::size_t i = 0; i < plane_bytes; ++i) out[i * colours] = plane[i];
+    for (std::size_t i = 0; i < plane_bytes; ++i) out[i * cifar_colours] = plane[i];
   }
 }
 
@@ -103,7 +103,7 @@ std::int64_t read_records(const Format& format, const std::filesystem::path& pat
     append_as_nhwc(std::span(record).subspan(format.label_bytes), images.pixels);
   }
   if (count == 0) file.fail("is empty");
-  images.shape = {images.shape.n + count, side, side, colours};
+  images.shape = {images.shape.n + count, side, side, cifar_colours};
   return count;
 }
 
@@ -162,7 +162,7 @@ namespace {
 
 template <const Format& (*format)()>
 DatasetShape cifar_shape(const Experiment::Data&) {
-  return {.image = {1, side, side, colours}, .classes = format().classes};
+  return {.image = {1, side, side, cifar_colours}, .classes = format().classes};
 }
 
 template <const Format& (*format)()>

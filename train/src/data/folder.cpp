@@ -28,7 +28,7 @@
 namespace rondo::train {
 namespace {
 
-constexpr std::int64_t colours = 3;
+constexpr std::int64_t folder_colours = 3;
 constexpr std::array<float, 3> mean_of_imagenet = {0.485F, 0.456F, 0.406F};
 constexpr std::array<float, 3> stddev_of_imagenet = {0.229F, 0.224F, 0.225F};
 constexpr std::array<std::string_view, 4> endings = {".jpg", ".jpeg", ".png", ".ppm"};
@@ -157,7 +157,7 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
     fail_on_file(test, fmt::format("has other classes than {}", training.string()), folder_remedy);
   }
   // ImageNet's numbers are usual for photographs, and measuring would mean to decode everything.
-  const tensor::Shape shape{0, height, width, colours};
+  const tensor::Shape shape{0, height, width, folder_colours};
   return {.name = "folder",
           .classes = static_cast<std::int64_t>(classes.size()),
           .training = list_images(training, classes, shape),
@@ -177,14 +177,14 @@ std::int64_t count_classes(const std::filesystem::path& path) {
 
 DatasetShape folder_shape(const Experiment::Data& data) {
   const std::int64_t side = data.image_size;
-  return {.image = side > 0 ? tensor::Shape{1, side, side, colours} : tensor::Shape{},
+  return {.image = side > 0 ? tensor::Shape{1, side, side, folder_colours} : tensor::Shape{},
           .classes = count_classes(data.path)};
 }
 
 Dataset load_folder(const Experiment::Data& data, const DatasetShape& shape) {
   if (data.path.empty()) throw ConfigError(std::string("data.path: missing; ") + folder_remedy);
   // The channels are those of the model's usual input, where no size is given.
-  if (shape.image.c != colours) {
+  if (shape.image.c != folder_colours) {
     throw ConfigError(fmt::format(
         "data.image_size: the model's usual images have {} channel{}, and those of a folder have "
         "3; set the size, and the model takes images of 3 channels",

@@ -23,7 +23,7 @@ constexpr std::int64_t fashion_side = 28;
 constexpr std::int64_t idx_classes = 10;
 constexpr std::uint32_t images_magic = 0x00000803;
 constexpr std::uint32_t labels_magic = 0x00000801;
-constexpr std::uint32_t largest_extent = 4096;
+constexpr std::uint32_t largest_image_extent = 4096;
 
 constexpr const char* idx_remedy =
     "install Debian's package dataset-fashion-mnist, or set data.path to a folder with whole "
@@ -60,7 +60,9 @@ Images read_images(const std::filesystem::path& path) {
   const std::uint32_t count = read_word(file);
   const std::uint32_t height = read_word(file);
   const std::uint32_t width = read_word(file);
-  const auto usable = [](std::uint32_t extent) { return extent > 0 && extent <= largest_extent; };
+  const auto usable = [](std::uint32_t extent) {
+    return extent > 0 && extent <= largest_image_extent;
+  };
   // A forged header must not announce a product that overflows.
   if (count == 0 || !usable(height) || !usable(width)) {
     file.fail(

@@ -138,9 +138,9 @@ class Everything : public Target {
 };
 
 // The window that `frame` chooses, which is resampled to `out` at the end.
-class Part : public Target {
+class PartTarget : public Target {
  public:
-  Part(const Framing& frame, tensor::View<std::uint8_t> out) : frame_(frame), out_(out) {}
+  PartTarget(const Framing& frame, tensor::View<std::uint8_t> out) : frame_(frame), out_(out) {}
 
   // The most by which both sides can shrink and still have as many pixels as `out`.
   int begin(std::int64_t height, std::int64_t width) override {
@@ -473,7 +473,7 @@ void decode(std::span<const std::uint8_t> bytes, const std::string& name, Target
 
 void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
                   const Framing& frame, tensor::View<std::uint8_t> out) {
-  Part part(frame, out);
+  PartTarget part(frame, out);
   decode(bytes, name, part);
   part.finish();
 }

@@ -39,32 +39,32 @@ namespace {
 // So many broken images in a row are no accident.
 constexpr std::int64_t most_broken = 1000;
 
-void require(bool fact, const char* what) {
+void require_data(bool fact, const char* what) {
   if (!fact) throw std::invalid_argument(std::string("loader: ") + what);
 }
 
 void check(const Images& images) {
   const tensor::Shape& shape = images.shape;
-  require(shape.n >= 0 && shape.h > 0 && shape.w > 0 && shape.c > 0, "images have no extent");
+  require_data(shape.n >= 0 && shape.h > 0 && shape.w > 0 && shape.c > 0, "images have no extent");
   const std::int64_t in_memory = images.source ? 0 : shape.size();
-  require(images.pixels.size() == static_cast<std::size_t>(in_memory) &&
-              images.labels.size() == static_cast<std::size_t>(shape.n),
-          "shape, pixels and labels of the images do not agree");
+  require_data(images.pixels.size() == static_cast<std::size_t>(in_memory) &&
+                   images.labels.size() == static_cast<std::size_t>(shape.n),
+               "shape, pixels and labels of the images do not agree");
 }
 
 void check(const std::vector<Augmentation>& augmentations) {
   for (const Augmentation& own : augmentations) {
-    require(own.apply != nullptr || own.frame != nullptr || own.mix != nullptr,
-            "an augmentation without a function");
+    require_data(own.apply != nullptr || own.frame != nullptr || own.mix != nullptr,
+                 "an augmentation without a function");
     const auto same = [&](const Augmentation& other) { return other.name == own.name; };
-    require(std::ranges::count_if(augmentations, same) == 1,
-            "two augmentations have the same name");
+    require_data(std::ranges::count_if(augmentations, same) == 1,
+                 "two augmentations have the same name");
   }
   const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
-  require(std::ranges::count_if(augmentations, frames) <= 1,
-          "two augmentations choose a part of the original");
+  require_data(std::ranges::count_if(augmentations, frames) <= 1,
+               "two augmentations choose a part of the original");
   const auto mixes = [](const Augmentation& one) { return one.mix != nullptr; };
-  require(std::ranges::count_if(augmentations, mixes) <= 1, "two augmentations mix images");
+  require_data(std::ranges::count_if(augmentations, mixes) <= 1, "two augmentations mix images");
 }
 
 // Before any member is made from them: a wrong size would be an access outside of the pixels.
@@ -72,15 +72,16 @@ const Dataset& checked(const Dataset& dataset, const LoaderOptions& options) {
   check(dataset.training);
   check(dataset.test);
   const tensor::Shape& shape = dataset.training.shape;
-  require(dataset.test.shape.with_n(shape.n) == shape, "test images have another shape");
+  require_data(dataset.test.shape.with_n(shape.n) == shape, "test images have another shape");
   const auto channels = static_cast<std::size_t>(shape.c);
-  require(dataset.mean.size() == channels && dataset.stddev.size() == channels,
-          "mean and stddev need one value per channel");
-  require(options.global_batch >= 1, "the global batch begins at 1");
-  require(options.largest_range >= 0, "the largest range is negative");
-  require(options.centre_crop > 0.0 && options.centre_crop <= 1.0,
-          "the centre crop is no share of an image");
-  require(options.ahead >= 0 && options.decoders >= 0, "a number of threads or ranges is negative");
+  require_data(dataset.mean.size() == channels && dataset.stddev.size() == channels,
+               "mean and stddev need one value per channel");
+  require_data(options.global_batch >= 1, "the global batch begins at 1");
+  require_data(options.largest_range >= 0, "the largest range is negative");
+  require_data(options.centre_crop > 0.0 && options.centre_crop <= 1.0,
+               "the centre crop is no share of an image");
+  require_data(options.ahead >= 0 && options.decoders >= 0,
+               "a number of threads or ranges is negative");
   check(options.augmentations);
   return dataset;
 }
@@ -451,8 +452,8 @@ class Loader::Impl {
 
   void read_only(ReadParts parts) {
     for (const auto& [samples, part] : parts) {
-      require(whole(dataset_.training.shape.with_n(samples)).contains(part),
-              "a part lies outside of the images");
+      require_data(whole(dataset_.training.shape.with_n(samples)).contains(part),
+                   "a part lies outside of the images");
     }
     parts_ = std::move(parts);
     batches_.read_only(parts_);
@@ -469,7 +470,7 @@ class Loader::Impl {
 
   Batch load_test(std::int64_t first, std::int64_t last) {
     const std::int64_t all = dataset_.test.shape.n;
-    require(0 <= first && first <= last && last <= all, "the range lies outside the test set");
+    require_data(0 <= first && first <= last && last <= all, "the range lies outside the test set");
     if (first == last) return {};
     if (!dataset_.test.source) return copy_test(first, last);
     if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
@@ -502,11 +503,11 @@ class Loader::Impl {
   [[nodiscard]] std::int64_t total() const noexcept { return dataset_.training.shape.n; }
 
   std::int64_t check(const SampleRange& range) const {
-    require(range.epoch >= 0 && range.step >= 0 && range.step < steps() && 0 <= range.first &&
-                range.first <= range.last && range.last <= samples(range.step),
-            "the range lies outside the epoch");
-    require(range.last - range.first <= options_.largest_range,
-            "the range is longer than largest_range");
+    require_data(range.epoch >= 0 && range.step >= 0 && range.step < steps() && 0 <= range.first &&
+                     range.first <= range.last && range.last <= samples(range.step),
+                 "the range lies outside the epoch");
+    require_data(range.last - range.first <= options_.largest_range,
+                 "the range is longer than largest_range");
     return range.last - range.first;
   }
 

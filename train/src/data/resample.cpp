@@ -1,8 +1,8 @@
 // Changes the size of an image, in two passes: columns, then rows. A new pixel is the weighted mean
 // of the old ones around its place; the weights fall linearly to zero at the distance of one pixel,
 // of the new image where it is smaller than the window, else of the old one. This is what Pillow
-// and torchvision (with antialias) call bilinear. Weights and sums are integers in units of 2^-16,
-// and exact as floats, so that all machines get the same pixels.
+// and torchvision (with antialias) call bilinear. Weights and sums are integers in units of
+// 2^-16, and exact as floats, so that all machines get the same pixels.
 //
 // Each row of the original becomes a row of floats when the first new row needs it, and stays until
 // the last one has; so few rows are alive at once that they stay in the cache. The loops are in
@@ -40,7 +40,7 @@ struct Line {
 
 // For each new pixel of a line: the first old pixel that has a part in it, how many have, and their
 // weights.
-struct Weights {
+struct LineWeights {
   Line line = {};
   std::size_t taps = 0;  // the most that a new pixel has
   std::vector<std::int64_t> first = {};
@@ -67,7 +67,7 @@ void round_weights(std::span<const double> shares, std::vector<std::int32_t>& we
 }
 
 // A new pixel's weights without the zeros before and behind them, which rounding leaves there.
-void append(std::int64_t first, std::span<const std::int32_t> weights, Weights& all) {
+void append(std::int64_t first, std::span<const std::int32_t> weights, LineWeights& all) {
   while (weights.front() == 0) {
     weights = weights.subspan(1);
     ++first;
@@ -85,7 +85,7 @@ void append(std::int64_t first, std::span<const std::int32_t> weights, Weights& 
 
 // Gives each new pixel room for the same number of weights. From the back: none is overwritten
 // before it has moved.
-void spread(Weights& weights) {
+void spread(LineWeights& weights) {
   std::size_t end = weights.values.size();
   weights.values.resize(weights.used.size() * weights.taps);
   for (std::size_t pixel = weights.used.size(); pixel-- > 0;) {
@@ -98,7 +98,7 @@ void spread(Weights& weights) {
 }
 
 // Does nothing if these are the weights of the line already: images of one size have the same.
-void make_weights(const Line& line, Weights& weights) {
+void make_weights(const Line& line, LineWeights& weights) {
   if (weights.line == line) return;
   const double scale = line.extent / static_cast<double>(line.count);
   const double reach = std::max(scale, 1.0);
@@ -138,8 +138,8 @@ void make_weights(const Line& line, Weights& weights) {
 
 // What a thread needs while it resamples one image; kept for the next one.
 struct Scratch {
-  Weights columns = {};
-  Weights lines = {};
+  LineWeights columns = {};
+  LineWeights lines = {};
   std::vector<std::uint32_t> offsets = {};
   std::vector<float> widened = {};
   std::vector<float> rows = {};
@@ -148,7 +148,7 @@ struct Scratch {
 
 // How many rows are alive at once: from the first that a new row needs to the last that any new row
 // up to it has needed.
-std::size_t rows_alive(const Weights& lines) {
+std::size_t rows_alive(const LineWeights& lines) {
   std::int64_t last = 0;
   std::int64_t alive = 0;
   for (std::size_t y = 0; y < lines.first.size(); ++y) {
@@ -160,7 +160,7 @@ std::size_t rows_alive(const Weights& lines) {
 
 // The first pass, but for its row.
 ResampleKernels::Columns first_pass(std::int64_t image_channels, Scratch& scratch) {
-  const Weights& columns = scratch.columns;
+  const LineWeights& columns = scratch.columns;
   const auto channels = static_cast<std::size_t>(image_channels);
   const auto values = static_cast<std::size_t>(columns.most - columns.least) * channels;
   scratch.widened.resize(values + columns.taps * channels + 4);
@@ -205,8 +205,8 @@ void resample(const StoredPixels& original, const ImageWindow& window,
   const tensor::View<const std::uint8_t>& stored = original.pixels;
   check(stored.shape, out.shape);
   thread_local Scratch scratch;
-  const Weights& columns = scratch.columns;
-  const Weights& lines = scratch.lines;
+  const LineWeights& columns = scratch.columns;
+  const LineWeights& lines = scratch.lines;
   make_weights({window.left, window.width, original.width, out.shape.w}, scratch.columns);
   make_weights({window.top, window.height, original.height, out.shape.h}, scratch.lines);
 

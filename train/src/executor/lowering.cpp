@@ -18,7 +18,7 @@
 namespace rondo::train {
 namespace {
 
-[[noreturn]] void refuse(const LayerSpec& layer, const std::string& why) {
+[[noreturn]] void refuse_split(const LayerSpec& layer, const std::string& why) {
   throw std::invalid_argument("layer " + layer.name + ": " + why);
 }
 
@@ -108,17 +108,17 @@ class Lowerer {
 
   void check(const LayerSpec& layer, const LayerSplit& split) const {
     if (cuts_space(split.kind) && is_fully_connected(layer)) {
-      refuse(layer, "a fully connected layer cannot be split in space");
+      refuse_split(layer, "a fully connected layer cannot be split in space");
     }
     if (cuts_channels(split.kind) && layer.kind->traits().whole_channels) {
-      refuse(layer,
-             "a convolution in groups cannot be split by channel; split it by sample, by "
-             "rows and columns, or not at all");
+      refuse_split(layer,
+                   "a convolution in groups cannot be split by channel; split it by sample, by "
+                   "rows and columns, or not at all");
     }
     const bool cuts = cuts_space(split.kind) || cuts_channels(split.kind);
     if (!cuts || split.ranks() == grid_.pr) return;
-    refuse(layer, "a split in " + factors_of(split) + " parts does not give each of " +
-                      std::to_string(grid_.pr) + " ranks of a replica one");
+    refuse_split(layer, "a split in " + factors_of(split) + " parts does not give each of " +
+                            std::to_string(grid_.pr) + " ranks of a replica one");
   }
 
   static std::string factors_of(const LayerSplit& split) {

@@ -128,7 +128,7 @@ tensor::AnyTensor make_buffer(std::int64_t elements, tensor::DataType type,
 
 // How the transport calls the type.
 template <typename T>
-using Sent = std::conditional_t<std::is_same_v<T, float>, float, transport::Bfloat16>;
+using OnTheWire = std::conditional_t<std::is_same_v<T, float>, float, transport::Bfloat16>;
 
 // One message for each transfer: what goes to one rank lies densely in the buffer.
 std::vector<transport::Neighbour> neighbours_of(const Redistribution& plan,
@@ -136,10 +136,10 @@ std::vector<transport::Neighbour> neighbours_of(const Redistribution& plan,
                                                 const tensor::AnyTensor& received) {
   std::vector<transport::Neighbour> neighbours;
   tensor::with_type(sent.type(), [&]<typename T>(T /*of*/) {
-    using Out = transport::Strided<const Sent<T>>;
-    using In = transport::Strided<Sent<T>>;
+    using Out = transport::Strided<const OnTheWire<T>>;
+    using In = transport::Strided<OnTheWire<T>>;
     const auto row = [](std::byte* data, const Transfer& transfer) {
-      return std::span(reinterpret_cast<Sent<T>*>(data),
+      return std::span(reinterpret_cast<OnTheWire<T>*>(data),
                        static_cast<std::size_t>(transfer.box.size()));
     };
     for_each_packed(plan.sends, sent, [&](const Transfer& transfer, std::byte* data) {

@@ -19,21 +19,21 @@
 namespace rondo::train {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_partition(const std::string& what) {
   throw std::invalid_argument("partition: " + what);
 }
 
 void check(const tensor::Shape& extents, const Parts& parts, std::size_t ranks) {
   if (std::min({extents.n, extents.h, extents.w, extents.c}) < 0) {
-    refuse("an extent is negative");
+    refuse_partition("an extent is negative");
   }
   if (std::min({parts.n, parts.h, parts.w, parts.c}) < 1) {
-    refuse("every dimension needs at least one part");
+    refuse_partition("every dimension needs at least one part");
   }
   const auto blocks = static_cast<std::size_t>(parts.blocks());
   if (ranks == 0 || ranks % blocks != 0) {
-    refuse(std::to_string(blocks) + " blocks cannot be held equally often by " +
-           std::to_string(ranks) + " ranks");
+    refuse_partition(std::to_string(blocks) + " blocks cannot be held equally often by " +
+                     std::to_string(ranks) + " ranks");
   }
 }
 
@@ -43,8 +43,8 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
   for (std::size_t rank = 0; rank < block_of_rank.size(); ++rank) {
     const int block = block_of_rank[rank];
     if (block < 0 || block >= blocks) {
-      refuse("rank " + std::to_string(rank) + " holds block " + std::to_string(block) + " of " +
-             std::to_string(blocks));
+      refuse_partition("rank " + std::to_string(rank) + " holds block " + std::to_string(block) +
+                       " of " + std::to_string(blocks));
     }
     ++count[static_cast<std::size_t>(block)];
   }
@@ -52,8 +52,8 @@ std::vector<int> by_block(const std::vector<int>& block_of_rank, int blocks) {
   const int holders = static_cast<int>(block_of_rank.size()) / blocks;
   for (std::size_t block = 0; block < count.size(); ++block) {
     if (count[block] == holders) continue;
-    refuse("block " + std::to_string(block) + " is held by " + std::to_string(count[block]) +
-           " ranks instead of " + std::to_string(holders));
+    refuse_partition("block " + std::to_string(block) + " is held by " +
+                     std::to_string(count[block]) + " ranks instead of " + std::to_string(holders));
   }
   // By block, then by rank: the i-th holder of a block is the same on every rank that asks.
   std::vector<int> ranks(block_of_rank.size());

@@ -23,14 +23,14 @@ namespace rondo::train {
 namespace {
 
 // A part of a value, and where it lies in the whole.
-struct Part {
+struct DroppedPart {
   tensor::Shape whole = {};
   Box box = {};
 };
 
 class DropoutKernel final : public LayerKernel {
  public:
-  DropoutKernel(tensor::Engine& engine, double probability, const Part& part)
+  DropoutKernel(tensor::Engine& engine, double probability, const DroppedPart& part)
       : engine_(engine),
         dropped_below_(std::floor(probability * 0x1p32)),
         // Kept elements are scaled up in training, so that inference has nothing to do.
@@ -103,7 +103,7 @@ class DropoutKernel final : public LayerKernel {
   tensor::Engine& engine_;
   double dropped_below_;  // of the 2^32 values of a random word
   float scale_;
-  Part part_;
+  DroppedPart part_;
 };
 
 class Dropout final : public LayerType {
@@ -125,13 +125,14 @@ class Dropout final : public LayerType {
   std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
                                       bool /*input_gradient*/,
                                       KernelPurpose /*purpose*/) const override {
-    return std::make_unique<DropoutKernel>(engine, probability_, Part{input, whole(input)});
+    return std::make_unique<DropoutKernel>(engine, probability_, DroppedPart{input, whole(input)});
   }
 
   std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context, const NodeLayout& layout,
                                            bool /*input_gradient*/) const override {
     return std::make_unique<DropoutKernel>(
-        context.engine, probability_, Part{layout.x.extents(), layout.x.box_of(context.rank())});
+        context.engine, probability_,
+        DroppedPart{layout.x.extents(), layout.x.box_of(context.rank())});
   }
 
  private:

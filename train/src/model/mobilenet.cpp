@@ -40,7 +40,7 @@ ConvolutionLayer depthwise(std::int64_t channels, std::int64_t stride) {
   return {.filters = channels, .stride = stride, .groups = channels};
 }
 
-struct Block {
+struct InvertedResidual {
   std::string name = {};
   std::int64_t from = 0;
   std::int64_t to = 0;
@@ -48,7 +48,7 @@ struct Block {
   std::int64_t stride = 1;
 };
 
-ValueId add_block(ModelBuilder& builder, const Block& block, ValueId x) {
+ValueId add_block(ModelBuilder& builder, const InvertedResidual& block, ValueId x) {
   const std::string conv = block.name + ".conv.";
   const std::int64_t wide = block.expansion * block.from;
   int module = 0;

@@ -12,7 +12,7 @@
 namespace rondo::train {
 namespace {
 
-[[noreturn]] void refuse(const LayerSpec& layer, const std::string& what) {
+[[noreturn]] void refuse_layer(const LayerSpec& layer, const std::string& what) {
   throw std::invalid_argument("layer " + layer.name + ": " + what);
 }
 
@@ -20,13 +20,14 @@ void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& know
   const std::size_t wanted = layer.kind->inputs();
   const bool several = layer.kind->traits().several_inputs;
   if (several ? layer.inputs.size() < wanted : layer.inputs.size() != wanted) {
-    refuse(layer, "has " + std::to_string(layer.inputs.size()) + " inputs and needs " +
-                      (several ? "at least " : "") + std::to_string(wanted));
+    refuse_layer(layer, "has " + std::to_string(layer.inputs.size()) + " inputs and needs " +
+                            (several ? "at least " : "") + std::to_string(wanted));
   }
   for (const ValueId input : layer.inputs) {
     // Layers are in the order in which forward runs them, so a value is known before it is read.
     if (input >= known.size()) {
-      refuse(layer, "reads value " + std::to_string(input) + ", which no earlier layer writes");
+      refuse_layer(layer,
+                   "reads value " + std::to_string(input) + ", which no earlier layer writes");
     }
   }
 }
@@ -37,7 +38,7 @@ tensor::Shape output_of(const LayerSpec& layer, const std::vector<tensor::Shape>
   try {
     return layer.kind->output_of(inputs);
   } catch (const std::invalid_argument& error) {
-    refuse(layer, error.what());
+    refuse_layer(layer, error.what());
   }
 }
 
@@ -48,15 +49,15 @@ void check_consumers(const Model& model) {
     for (const ValueId input : layer.inputs) read[input] = true;
   }
   for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {
-    if (!read[i + 1]) refuse(model.layers[i], "no layer reads its output");
+    if (!read[i + 1]) refuse_layer(model.layers[i], "no layer reads its output");
   }
 }
 
 void check_logits(const Model& model, const tensor::Shape& logits) {
   if (logits.image() != model.classes || logits.c != model.classes) {
-    refuse(model.layers.back(), "gives " + size_text(logits) + ", and the model " + model.name +
-                                    " needs one logit for each of its " +
-                                    std::to_string(model.classes) + " classes");
+    refuse_layer(model.layers.back(), "gives " + size_text(logits) + ", and the model " +
+                                          model.name + " needs one logit for each of its " +
+                                          std::to_string(model.classes) + " classes");
   }
 }
 

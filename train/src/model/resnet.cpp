@@ -19,7 +19,7 @@ struct Design {
   std::int64_t width = 1;  // the 3x3 convolutions have so many times the stage's filters
 };
 
-struct Block {
+struct ResidualBlock {
   std::string name = {};
   std::int64_t filters = 0;  // of the stage
   std::int64_t stride = 1;
@@ -37,7 +37,8 @@ std::int64_t outputs_of(const Design& design, std::int64_t filters) {
 }
 
 // What the block adds to its shortcut, up to the last convolution.
-ValueId add_branch(ModelBuilder& builder, const Design& design, const Block& block, ValueId x) {
+ValueId add_branch(ModelBuilder& builder, const Design& design, const ResidualBlock& block,
+                   ValueId x) {
   const std::string& name = block.name;
   const std::int64_t width = design.width * block.filters;
   ValueId y = x;
@@ -53,7 +54,8 @@ ValueId add_branch(ModelBuilder& builder, const Design& design, const Block& blo
   return builder.add(name + ".conv3", plain_convolution(outputs_of(design, block.filters), 1), y);
 }
 
-ValueId add_block(ModelBuilder& builder, const Design& design, const Block& block, ValueId x) {
+ValueId add_block(ModelBuilder& builder, const Design& design, const ResidualBlock& block,
+                  ValueId x) {
   ValueId shortcut = x;
   // The shortcut's layers come first, in the order in which forward runs them. Names, and not
   // positions, identify parameters, so files of torchvision fit all the same.

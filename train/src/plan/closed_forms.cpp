@@ -149,14 +149,14 @@ double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions
 
 namespace {
 
-void require(bool possible, const char* what) {
+void require_option(bool possible, const char* what) {
   if (!possible) throw std::invalid_argument(std::string("plan: ") + what);
 }
 
 void check(const LinkCost& link) {
   const bool possible = std::isfinite(link.alpha_seconds) && link.alpha_seconds >= 0.0;
-  require(possible, "alpha must be a number of seconds, at least 0");
-  require(link.bandwidth > 0.0, "bandwidth must be greater than 0");
+  require_option(possible, "alpha must be a number of seconds, at least 0");
+  require_option(link.bandwidth > 0.0, "bandwidth must be greater than 0");
 }
 
 }  // namespace
@@ -164,20 +164,20 @@ void check(const LinkCost& link) {
 void check(const PlanOptions& options) {
   check(options.fabric);
   check(options.node);
-  require(options.port_bandwidth >= 0.0, "port_bandwidth must be at least 0");
-  require(options.ranks >= 1, "needs at least one rank");
-  require(options.batch >= 1, "needs at least one sample in a step");
-  require(options.flops >= 0.0, "flops must be at least 0");
-  require(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
-  require(!options.divides_optimizer || options.update_bytes,
-          "divides_optimizer needs update_bytes, which says how large a share is");
-  require(options.micro_batches >= 1, "needs at least one micro-batch");
-  require(options.threads >= 1, "needs at least one thread of a rank");
-  require(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
-  require(options.ranks_per_core >= 1.0, "needs at least one rank per core");
-  require(options.ranks_per_node >= 1, "needs at least one rank per node");
-  require(options.ranks % options.ranks_per_node == 0,
-          "ranks must be a multiple of the ranks per node");
+  require_option(options.port_bandwidth >= 0.0, "port_bandwidth must be at least 0");
+  require_option(options.ranks >= 1, "needs at least one rank");
+  require_option(options.batch >= 1, "needs at least one sample in a step");
+  require_option(options.flops >= 0.0, "flops must be at least 0");
+  require_option(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
+  require_option(!options.divides_optimizer || options.update_bytes,
+                 "divides_optimizer needs update_bytes, which says how large a share is");
+  require_option(options.micro_batches >= 1, "needs at least one micro-batch");
+  require_option(options.threads >= 1, "needs at least one thread of a rank");
+  require_option(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
+  require_option(options.ranks_per_core >= 1.0, "needs at least one rank per core");
+  require_option(options.ranks_per_node >= 1, "needs at least one rank per node");
+  require_option(options.ranks % options.ranks_per_node == 0,
+                 "ranks must be a multiple of the ranks per node");
 }
 
 std::vector<WeightLayer> weight_layers(const Model& model) {

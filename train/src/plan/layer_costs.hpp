@@ -72,12 +72,12 @@ struct LayerOption {
 // Layers behind would only put their own times in front. So the step is as long as one of two ways,
 // whichever takes longer: all the layers' work, or forward up to the moment when the network gets
 // something to do, and then nothing but reductions. Both only grow with more layers.
-struct StepTime {
+struct StepEnd {
   double end = 0.0;      // seconds of the step
   double network = 0.0;  // forward, and all the reductions at once
 
   // With one layer more, behind those that are known.
-  [[nodiscard]] StepTime with(const LayerOption& layer, double redistribution) const noexcept {
+  [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution) const noexcept {
     const double moved = (layer.exchange + redistribution) / 2.0;
     const double forward = moved + layer.compute.forward;
     const double weights = layer.compute.backward_weights;

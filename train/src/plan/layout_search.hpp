@@ -18,7 +18,7 @@ namespace rondo::train {
 
 // A way to reach a state of the search.
 struct Label {
-  StepTime time = {};
+  StepEnd time = {};
   std::uint64_t elements = 0;
   std::size_t step = 0;  // its last step, by which the way is found again
 };

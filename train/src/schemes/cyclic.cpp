@@ -31,10 +31,10 @@ namespace {
 
 using TurnKind = sync::Turn::Kind;
 
-constexpr std::array kinds = {TurnKind::push, TurnKind::skip, TurnKind::park};
+constexpr std::array turn_kinds = {TurnKind::push, TurnKind::skip, TurnKind::park};
 
 TurnKind kind_of(std::string_view name) {
-  for (const TurnKind kind : kinds) {
+  for (const TurnKind kind : turn_kinds) {
     if (name_of(kind) == name) return kind;
   }
   throw std::invalid_argument("no such kind");

@@ -19,7 +19,7 @@
 namespace rondo::train {
 namespace {
 
-constexpr const char* key = "update.plugin";
+constexpr const char* plugin_key = "update.plugin";
 constexpr const char* symbol = "rondo_scheme_plugin";
 
 // A file of that name, relative to the working folder, comes before those that the loader finds.
@@ -32,21 +32,22 @@ std::string path_of(const std::string& file) {
 const sync::SchemePlugin& load(const std::string& file) {
   void* const library = ::dlopen(path_of(file).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
-    refuse_key(key, "{} cannot be loaded: {}; give its path", file, ::dlerror());
+    refuse_key(plugin_key, "{} cannot be loaded: {}; give its path", file, ::dlerror());
   }
   const void* const object = ::dlsym(library, symbol);
   if (object == nullptr) {
-    refuse_key(key, "{} is no plug-in: it defines no {} (rondo/sync/scheme_plugin.hpp)", file,
-               symbol);
+    refuse_key(plugin_key, "{} is no plug-in: it defines no {} (rondo/sync/scheme_plugin.hpp)",
+               file, symbol);
   }
   const auto& plugin = *static_cast<const sync::SchemePlugin*>(object);
   if (plugin.version != sync::scheme_plugin_version) {
-    refuse_key(key,
+    refuse_key(plugin_key,
                "{} was compiled for plug-ins of version {}, and this is version {}; compile it "
                "with this release's headers",
                file, plugin.version, sync::scheme_plugin_version);
   }
-  if (plugin.make == nullptr) refuse_key(key, "{} has no function that makes a scheme", file);
+  if (plugin.make == nullptr)
+    refuse_key(plugin_key, "{} has no function that makes a scheme", file);
   return plugin;
 }
 
@@ -74,7 +75,7 @@ MakeScheme load_scheme_plugin(const Experiment::Update& update) {
     } catch (const ConfigError&) {
       throw;
     } catch (const std::exception& error) {
-      refuse_key(key, "{} has made no scheme: {}", file, error.what());
+      refuse_key(plugin_key, "{} has made no scheme: {}", file, error.what());
     }
   };
 }

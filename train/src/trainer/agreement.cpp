@@ -43,11 +43,11 @@
 namespace rondo::train {
 namespace {
 
-enum class Kind : std::uint8_t { none, config, data, numeric, argument, transport, other };
+enum class ErrorKind : std::uint8_t { none, config, data, numeric, argument, transport, other };
 
 /// A failure as it travels; longer texts are cut.
 struct Report {
-  Kind kind = Kind::none;
+  ErrorKind kind = ErrorKind::none;
   std::string text = {};
 };
 
@@ -55,17 +55,17 @@ using Message = std::array<std::uint8_t, 1024>;
 
 // World::abort() carries nothing but a text, so the kind of an error is in its first words. Errors
 // of the transport have none: what an abort makes of them on other ranks is their kind already.
-constexpr std::array<std::pair<Kind, std::string_view>, 5> names_of_kinds{{
-    {Kind::config, "configuration error: "},
-    {Kind::data, "data error: "},
-    {Kind::numeric, "numeric error: "},
-    {Kind::argument, "invalid argument: "},
-    {Kind::other, "unforeseen error: "},
+constexpr std::array<std::pair<ErrorKind, std::string_view>, 5> names_of_errors{{
+    {ErrorKind::config, "configuration error: "},
+    {ErrorKind::data, "data error: "},
+    {ErrorKind::numeric, "numeric error: "},
+    {ErrorKind::argument, "invalid argument: "},
+    {ErrorKind::other, "unforeseen error: "},
 }};
 
 // Memory that one rank lacks is no matter of its peers.
-Kind kind_of(const transport::Error& error) {
-  return error.code() == transport::Errc::out_of_memory ? Kind::other : Kind::transport;
+ErrorKind kind_of(const transport::Error& error) {
+  return error.code() == transport::Errc::out_of_memory ? ErrorKind::other : ErrorKind::transport;
 }
 
 Report report_of(const std::exception_ptr& error) {
@@ -73,36 +73,36 @@ Report report_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const ConfigError& known) {
-    return {Kind::config, known.what()};
+    return {ErrorKind::config, known.what()};
   } catch (const DataError& known) {
-    return {Kind::data, known.what()};
+    return {ErrorKind::data, known.what()};
   } catch (const NumericError& known) {
-    return {Kind::numeric, known.what()};
+    return {ErrorKind::numeric, known.what()};
   } catch (const std::invalid_argument& known) {
-    return {Kind::argument, known.what()};
+    return {ErrorKind::argument, known.what()};
   } catch (const transport::Error& known) {
     return {kind_of(known), known.what()};
   } catch (const std::exception& other) {
-    return {Kind::other, other.what()};
+    return {ErrorKind::other, other.what()};
   } catch (...) {
-    return {Kind::other, "an exception of an unknown type"};
+    return {ErrorKind::other, "an exception of an unknown type"};
   }
 }
 
-[[noreturn]] void raise(Kind kind, const std::string& text) {
+[[noreturn]] void raise(ErrorKind kind, const std::string& text) {
   switch (kind) {
-    case Kind::config:
+    case ErrorKind::config:
       throw ConfigError(text);
-    case Kind::data:
+    case ErrorKind::data:
       throw DataError(text);
-    case Kind::numeric:
+    case ErrorKind::numeric:
       throw NumericError(text);
-    case Kind::argument:
+    case ErrorKind::argument:
       throw std::invalid_argument(text);
-    case Kind::transport:
+    case ErrorKind::transport:
       throw transport::Error(transport::Errc::aborted, text);
-    case Kind::none:
-    case Kind::other:
+    case ErrorKind::none:
+    case ErrorKind::other:
       break;
   }
   throw std::runtime_error(text);
@@ -119,7 +119,7 @@ std::string disagreement(const Fact& mine, const Fact& first, int rank) {
 }
 
 std::string abort_reason(const Report& report) {
-  for (const auto& [kind, name] : names_of_kinds) {
+  for (const auto& [kind, name] : names_of_errors) {
     if (kind == report.kind) return std::string(name) + report.text;
   }
   return report.text;
@@ -127,10 +127,10 @@ std::string abort_reason(const Report& report) {
 
 // The kind that stands first in the text, in which transport has put words of its own around the
 // reason.
-Kind kind_told_by(std::string_view text) {
-  Kind told = Kind::transport;
+ErrorKind kind_told_by(std::string_view text) {
+  ErrorKind told = ErrorKind::transport;
   std::size_t first = std::string_view::npos;
-  for (const auto& [kind, name] : names_of_kinds) {
+  for (const auto& [kind, name] : names_of_errors) {
     const std::size_t found = text.find(name);
     if (found >= first) continue;
     first = found;
@@ -166,7 +166,7 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   const Report own = report_of(error);
   Message message = pack(own);
   all.broadcast(std::span<std::uint8_t>(message), rank).wait();
-  const auto kind = static_cast<Kind>(message[0]);
+  const auto kind = static_cast<ErrorKind>(message[0]);
   // A rank that failed in the same way keeps its own error, which says more about itself.
   if (own.kind == kind) std::rethrow_exception(error);
   // The message is a kind, then a text that ends with a zero.
@@ -217,8 +217,8 @@ void end_together(transport::World& world, const std::function<void()>& work) {
       world.abort(abort_reason(report_of(std::current_exception())));
       throw;
     }
-    const Kind kind = kind_told_by(error.what());
-    if (kind == Kind::transport) throw;
+    const ErrorKind kind = kind_told_by(error.what());
+    if (kind == ErrorKind::transport) throw;
     raise(kind, error.what());
   } catch (...) {
     world.abort(abort_reason(report_of(std::current_exception())));

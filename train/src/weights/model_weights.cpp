@@ -25,7 +25,7 @@ namespace {
 
 using Parameters = std::vector<Parameter>;
 
-[[noreturn]] void refuse(const SafetensorsFile& file, const std::string& problem) {
+[[noreturn]] void refuse_weights(const SafetensorsFile& file, const std::string& problem) {
   fail_on_file(
       file.path(), problem,
       "give the weights of this model, or let rondo train draw the layer anew by model.skip");
@@ -71,11 +71,12 @@ void append(const Parameters& parameters, std::span<const float> values,
 
 const SafetensorsFile::Entry& entry_of(const SafetensorsFile& file, const Parameter& parameter) {
   const SafetensorsFile::Entry* entry = file.find(parameter.name);
-  if (entry == nullptr) refuse(file, fmt::format("has no tensor \"{}\"", parameter.name));
+  if (entry == nullptr) refuse_weights(file, fmt::format("has no tensor \"{}\"", parameter.name));
   // Shapes must be equal; only values are converted (from F16, BF16 or F64).
   if (entry->shape != whole_shape(parameter)) {
-    refuse(file, fmt::format("the tensor \"{}\" is {}, and the model's is {}", parameter.name,
-                             text_of(entry->shape), text_of(whole_shape(parameter))));
+    refuse_weights(file,
+                   fmt::format("the tensor \"{}\" is {}, and the model's is {}", parameter.name,
+                               text_of(entry->shape), text_of(whole_shape(parameter))));
   }
   return *entry;
 }
@@ -174,7 +175,8 @@ void load_weights(const std::filesystem::path& file, const ParameterLayout& layo
   for (const SafetensorsFile::Entry& entry : source.entries()) {
     if (known.contains(entry.name) || counts_batches(entry.name)) continue;
     if (matches_any(skip, entry.name)) continue;
-    refuse(source, fmt::format("the tensor \"{}\" belongs to no layer of the model", entry.name));
+    refuse_weights(source,
+                   fmt::format("the tensor \"{}\" belongs to no layer of the model", entry.name));
   }
 }
 
@@ -190,10 +192,10 @@ std::vector<double> numbers_in(const std::string& text) {
   return numbers ? json.get<std::vector<double>>() : std::vector<double>{};
 }
 
-constexpr double largest_extent = 65536.0;  // as in the configuration
+constexpr double largest_key = 65536.0;  // as in the configuration
 
 bool is_extent(double number) {
-  return number >= 1.0 && number <= largest_extent && number == std::floor(number);
+  return number >= 1.0 && number <= largest_key && number == std::floor(number);
 }
 
 std::vector<float> as_floats(const std::vector<double>& numbers) {

@@ -25,7 +25,9 @@
 namespace rondo::transport::bootstrap {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Error(Errc::rendezvous_failed, what); }
+[[noreturn]] void refuse_setting(const std::string& what) {
+  throw Error(Errc::rendezvous_failed, what);
+}
 
 // The whole of `text` as a number, or nothing.
 template <typename Number>
@@ -46,7 +48,7 @@ void read_amount(const char* name, double& value) {
   if (!text) return;
   const auto amount = parse<double>(*text);
   if (!amount || !std::isfinite(*amount) || *amount < 0) {
-    fail(std::string(name) + "='" + *text + "' is not a number of at least 0");
+    refuse_setting(std::string(name) + "='" + *text + "' is not a number of at least 0");
   }
   value = *amount;
 }
@@ -101,8 +103,8 @@ std::optional<std::string> variable(const char* name) {
 int number(const char* name, const std::string& text, int least) {
   const auto value = parse<int>(text);
   if (!value || *value < least) {
-    fail(std::string(name) + "='" + text + "' is not a number of at least " +
-         std::to_string(least));
+    refuse_setting(std::string(name) + "='" + text + "' is not a number of at least " +
+                   std::to_string(least));
   }
   return *value;
 }
@@ -130,8 +132,8 @@ void read_options(LaunchInfo& launch) {
   read_number("RONDO_RECORDER", 0, launch.recorder);
   read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
   if (launch.fake_nodes > launch.size) {
-    fail("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
-         std::to_string(launch.size) + " ranks");
+    refuse_setting("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
+                   std::to_string(launch.size) + " ranks");
   }
   read_amount("RONDO_LATENCY_US", launch.latency_us);
   read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
@@ -146,17 +148,19 @@ std::optional<LaunchInfo> read_environment() {
   const auto size = variable("RONDO_SIZE");
   if (!coordinator && !rank && !size) return std::nullopt;
   if (!coordinator || !rank || !size) {
-    fail("RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE must be set together; `rondo run` does so");
+    refuse_setting(
+        "RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE must be set together; `rondo run` does so");
   }
   LaunchInfo launch;
   if (!parse_coordinator(*coordinator, launch)) {
-    fail("RONDO_COORDINATOR='" + *coordinator +
-         "' is not of the form local:JOB or tcp:HOST:PORT/JOB, JOB being 32 hexadecimal digits");
+    refuse_setting(
+        "RONDO_COORDINATOR='" + *coordinator +
+        "' is not of the form local:JOB or tcp:HOST:PORT/JOB, JOB being 32 hexadecimal digits");
   }
   launch.rank = number("RONDO_RANK", *rank, 0);
   launch.size = number("RONDO_SIZE", *size, 1);
   if (launch.rank >= launch.size) {
-    fail("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
+    refuse_setting("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
   read_options(launch);
   return launch;

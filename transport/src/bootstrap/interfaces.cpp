@@ -96,9 +96,9 @@ bool contains(const Network& network, const Network& address) {
 
 // One part of a pattern: what stands between two commas. It is a network if it reads as one,
 // otherwise a glob of names.
-class Part {
+class InterfacePart {
  public:
-  Part(std::string_view text, const std::vector<Interface>& all) {
+  InterfacePart(std::string_view text, const std::vector<Interface>& all) {
     if (text.starts_with('^')) {
       excludes_ = true;
       text.remove_prefix(1);
@@ -127,8 +127,8 @@ class Part {
   std::optional<Network> network_;
 };
 
-std::vector<Part> parse(std::string_view pattern, const std::vector<Interface>& all) {
-  std::vector<Part> parts;
+std::vector<InterfacePart> parse(std::string_view pattern, const std::vector<Interface>& all) {
+  std::vector<InterfacePart> parts;
   while (!pattern.empty()) {
     const std::size_t comma = pattern.find(',');
     parts.emplace_back(pattern.substr(0, comma), all);
@@ -144,7 +144,7 @@ bool usual(const Interface& interface) { return why_unusual(interface).empty(); 
 
 // Appends what matches `part` and is up, unless it was chosen before: the order of the pattern is
 // that of preference. Returns whether something that matches is up.
-bool append_matches(std::vector<Interface>& chosen, const Part& part,
+bool append_matches(std::vector<Interface>& chosen, const InterfacePart& part,
                     const std::vector<Interface>& all) {
   bool matched = false;
   bool up = false;
@@ -249,20 +249,21 @@ std::vector<Interface> list_interfaces() {
 
 std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
                                          std::string_view pattern) {
-  const std::vector<Part> parts = parse(pattern, all);
+  const std::vector<InterfacePart> parts = parse(pattern, all);
   std::vector<Interface> chosen;
   if (!names_interfaces(pattern)) std::ranges::copy_if(all, std::back_inserter(chosen), usual);
   // Exclusions come last, wherever they stand in the pattern.
   std::string down;
-  for (const Part& part : parts) {
+  for (const InterfacePart& part : parts) {
     if (!part.excludes() && !append_matches(chosen, part, all)) down = part.text();
   }
   if (chosen.empty() && !down.empty()) {
     fail("interface: what matches '" + down + "' is down", all);
   }
   std::erase_if(chosen, [&](const Interface& interface) {
-    return std::ranges::any_of(
-        parts, [&](const Part& part) { return part.excludes() && part.matches(interface); });
+    return std::ranges::any_of(parts, [&](const InterfacePart& part) {
+      return part.excludes() && part.matches(interface);
+    });
   });
   if (chosen.empty()) {
     fail("interface: '" + std::string(pattern) + "' leaves none to reach other hosts by", all);
@@ -271,8 +272,8 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
 }
 
 bool names_interfaces(std::string_view pattern) {
-  const std::vector<Part> parts = parse(pattern, {});
-  return std::ranges::any_of(parts, [](const Part& part) { return !part.excludes(); });
+  const std::vector<InterfacePart> parts = parse(pattern, {});
+  return std::ranges::any_of(parts, [](const InterfacePart& part) { return !part.excludes(); });
 }
 
 std::string choose_interface(const std::vector<Interface>& all, std::string_view pattern,

@@ -34,7 +34,7 @@ constexpr std::size_t secret_bytes = 32;
 constexpr std::size_t most_address_bytes = 800;
 constexpr std::size_t most_text_bytes = 1024;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_to_meet(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
@@ -61,7 +61,7 @@ std::string own_addresses(const std::string& pattern) {
       }
     }
   }
-  if (list.empty()) fail("no network interface of host " + host_name() + " has an address");
+  if (list.empty()) fail_to_meet("no network interface of host " + host_name() + " has an address");
   return list;
 }
 
@@ -86,8 +86,8 @@ OpenedJob open_job(bool one_host, bool needs_store, const std::string& interface
 void read_job(const std::string& text, LaunchInfo& launch) {
   const std::size_t end = text.find(';');
   if (end == std::string::npos || !parse_coordinator(text.substr(0, end), launch)) {
-    fail("rank 0 told '" + printable(text.substr(0, end)) +
-         "', which is no job; do all ranks run the same version?");
+    fail_to_meet("rank 0 told '" + printable(text.substr(0, end)) +
+                 "', which is no job; do all ranks run the same version?");
   }
   launch.secret = text.substr(end + 1);
 }
@@ -123,9 +123,10 @@ std::uint16_t derived_port(const std::string& digest) {
 std::string needed(const char* name) {
   const auto value = variable(name);
   if (!value) {
-    fail(std::string(name) +
-         " is not set, so the ranks cannot find each other by the launcher's variables; set "
-         "RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE");
+    fail_to_meet(
+        std::string(name) +
+        " is not set, so the ranks cannot find each other by the launcher's variables; set "
+        "RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE");
   }
   return *value;
 }
@@ -141,8 +142,8 @@ LaunchInfo job_of_slurm(LaunchInfo launch) {
   const std::string first = expand_node_list(needed("SLURM_STEP_NODELIST")).front();
   const auto here = variable("SLURMD_NODENAME");
   if (launch.rank == 0 && here && *here != first) {
-    fail("SLURM_PROCID=0 is on " + *here + ", but the first node of the step is " + first +
-         "; leave out --distribution=arbitrary, or use srun --mpi=pmix or --mpi=pmi2");
+    fail_to_meet("SLURM_PROCID=0 is on " + *here + ", but the first node of the step is " + first +
+                 "; leave out --distribution=arbitrary, or use srun --mpi=pmix or --mpi=pmi2");
   }
   const std::string digest =
       digest_of("slurm " + needed("SLURM_JOB_ID") + "." + needed("SLURM_STEP_ID") + " " +
@@ -190,8 +191,8 @@ std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
   std::vector<std::byte> own(most_text_bytes);
   // The text is not shown: it has the job's secret.
   if (mine.size() > own.size()) {
-    fail("rank 0 has to tell " + std::to_string(mine.size()) + " bytes, and only " +
-         std::to_string(own.size()) + " fit; choose one interface with RONDO_INTERFACE");
+    fail_to_meet("rank 0 has to tell " + std::to_string(mine.size()) + " bytes, and only " +
+                 std::to_string(own.size()) + " fit; choose one interface with RONDO_INTERFACE");
   }
   std::memcpy(own.data(), mine.data(), mine.size());
   std::vector<std::byte> all(own.size() * static_cast<std::size_t>(ranks));
@@ -269,12 +270,12 @@ std::string exchange_over_pmix(int rank, const std::string& mine,
     plugin = static_cast<const PmixPlugin*>(
         load_plugin_object("librondo-pmix.so", "PMIx plug-in", "rondo_pmix_plugin"));
   } catch (const Error& error) {
-    fail(error.what() + std::string(otherwise));
+    fail_to_meet(error.what() + std::string(otherwise));
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(deadline).count();
   const char* problem = "";
   const char* text = plugin->exchange(rank, mine.c_str(), static_cast<int>(seconds), &problem);
-  if (text == nullptr) fail("the launcher's PMIx: " + std::string(problem) + otherwise);
+  if (text == nullptr) fail_to_meet("the launcher's PMIx: " + std::string(problem) + otherwise);
   return text;
 }
 

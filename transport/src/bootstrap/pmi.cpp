@@ -25,7 +25,7 @@ namespace {
 constexpr const char* key = "rondo-store";
 constexpr std::size_t longest_line = 64 * 1024;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_to_ask(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: the launcher's PMI " + what);
 }
 
@@ -52,9 +52,9 @@ class PmiClient {
   void put(const std::string& value) {
     // The launcher's limit counts the end of the text, too.
     if (value.size() >= static_cast<std::size_t>(std::atoi(longest_value_.c_str()))) {
-      fail("takes values of less than " + longest_value_ + " bytes, and the " +
-           std::to_string(value.size()) +
-           " of rank 0's addresses are more: choose one of them with RONDO_INTERFACE");
+      fail_to_ask("takes values of less than " + longest_value_ + " bytes, and the " +
+                  std::to_string(value.size()) +
+                  " of rank 0's addresses are more: choose one of them with RONDO_INTERFACE");
     }
     ask("cmd=put kvsname=" + space_ + " key=" + key + " value=" + value, "put_result");
   }
@@ -73,7 +73,7 @@ class PmiClient {
     const std::string answer = receive(request);
     const std::string result = value_of(answer, "rc");
     if (value_of(answer, "cmd") != expected || (!result.empty() && result != "0")) {
-      fail("answers '" + printable(answer) + "' to '" + request + "'" + advice);
+      fail_to_ask("answers '" + printable(answer) + "' to '" + request + "'" + advice);
     }
     return answer;
   }
@@ -83,7 +83,7 @@ class PmiClient {
       const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0)
-        fail("cannot be written to: " + std::generic_category().message(errno) + advice);
+        fail_to_ask("cannot be written to: " + std::generic_category().message(errno) + advice);
       bytes.remove_prefix(static_cast<std::size_t>(count));
     }
   }
@@ -93,12 +93,13 @@ class PmiClient {
     std::string line;
     while (!line.ends_with('\n') && line.size() < longest_line) {
       if (!wait_until_ready(descriptor_, POLLIN, until_)) {
-        fail("has not answered '" + request + "' in time: did all ranks start, and come this far?");
+        fail_to_ask("has not answered '" + request +
+                    "' in time: did all ranks start, and come this far?");
       }
       std::array<char, 4096> buffer{};
       const ssize_t count = ::read(descriptor_, buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail(std::string("has closed the connection") + advice);
+      if (count <= 0) fail_to_ask(std::string("has closed the connection") + advice);
       line.append(buffer.data(), static_cast<std::size_t>(count));
     }
     line.pop_back();

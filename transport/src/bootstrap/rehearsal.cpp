@@ -49,7 +49,7 @@ struct Round {
 };
 constexpr std::array<Round, 4> rounds{{{240, false}, {600, true}, {320, false}, {16, false}}};
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_to_rehearse(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rehearsal: " + what);
 }
 
@@ -160,7 +160,7 @@ class PlayedRank {
   [[nodiscard]] bool leads() const noexcept { return roster_.ranks.front() == own_rank(); }
 
   [[noreturn]] void fail_as_rank(const std::string& why) const {
-    fail("rank " + std::to_string(own_rank()) + ": " + why);
+    fail_to_rehearse("rank " + std::to_string(own_rank()) + ": " + why);
   }
 
   const Credentials* credentials_;
@@ -178,7 +178,7 @@ class StoreProcess {
   StoreProcess(const Credentials& credentials, shm::Descriptor listener) {
     std::array<int, 2> ends{-1, -1};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
-      fail("cannot make a socket pair");
+      fail_to_rehearse("cannot make a socket pair");
     }
     rank_zero_ = shm::Descriptor(ends[0]);
     shm::Descriptor own(ends[1]);
@@ -187,7 +187,7 @@ class StoreProcess {
     ::malloc_trim(0);
 #endif
     process_ = ::fork();
-    if (process_ < 0) fail("cannot start the store's process");
+    if (process_ < 0) fail_to_rehearse("cannot start the store's process");
     if (process_ == 0) run(credentials, std::move(listener), std::move(own));
   }
   StoreProcess(const StoreProcess&) = delete;
@@ -284,7 +284,7 @@ class Rehearsal {
     constexpr int at_a_time = 64;
     for (int i = 0; i < at_a_time && played_.size() < ranks_; ++i) {
       shm::Descriptor socket = connect_until(address_, deadline);
-      if (!socket.valid()) fail("cannot connect to the store");
+      if (!socket.valid()) fail_to_rehearse("cannot connect to the store");
       detect_dead_peer(socket.get());
       add(played_.size(), std::move(socket));
     }
@@ -295,7 +295,8 @@ class Rehearsal {
     const auto deadline = began_ + credentials_.front().rendezvous_deadline;
     const auto has_reached = [&](const auto& rank) { return reached(*rank); };
     while (played_.size() < ranks_ || !std::ranges::all_of(played_, has_reached)) {
-      if (Clock::now() > deadline) fail("not at the end within the time that it was given");
+      if (Clock::now() > deadline)
+        fail_to_rehearse("not at the end within the time that it was given");
       connect_some(deadline);
       move(deadline);
     }

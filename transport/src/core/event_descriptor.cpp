@@ -35,7 +35,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A link that has no descriptor at the moment is looked at so often, as in Wait::sleep().
-constexpr auto unarmed_slice = 100us;
+constexpr auto unarmed_timer = 100us;
 // A link may refuse to be armed because of an event that moves no operation. It is tried so often.
 constexpr int attempts_to_arm = 8;
 constexpr auto helper_slice = 1h;
@@ -156,7 +156,7 @@ bool EventDescriptor::arm_link(std::chrono::nanoseconds& slice) {
     }
     if (world_->progress()) return false;
   }
-  slice = unarmed_slice;
+  slice = unarmed_timer;
   return true;
 }
 

@@ -159,6 +159,11 @@ class SharesCut {
   std::size_t blocks_ = 0;
 };
 
+/// Adjacent bytes as a Block of one row.
+[[nodiscard]] inline Block row_of(std::byte* data, ElementType type, std::size_t bytes) noexcept {
+  return {data, type, 1, bytes, bytes};
+}
+
 /// Is `bytes` short by the group's table for allreduce? Short data is not cut, because its bytes
 /// are few and each exchange costs messages: one rank of each node exchanges it.
 [[nodiscard]] inline bool is_short(const Group& group, std::size_t bytes) noexcept {

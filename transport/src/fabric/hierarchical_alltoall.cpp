@@ -132,7 +132,7 @@ Request HierarchicalAlltoall::post_after(Group& group, const Posted& posted, std
       node.prepare_scatter(as_const_block(block_of(outputs, posted)), posted.output, 0, {}));
 }
 
-bool suits(const Group& group, const Posted& posted) {
+bool suits_alltoall(const Group& group, const Posted& posted) {
   return posted.fingerprint.collective == shm::Collective::alltoall &&
          is_hierarchical(group, posted.input.bytes()) &&
          group.levels->most_members * posted.row_bytes_each <= most_parts_bytes;
@@ -141,6 +141,6 @@ bool suits(const Group& group, const Posted& posted) {
 }  // namespace
 
 constexpr Algorithm algorithms::hierarchical_alltoall =
-    algorithm_of<HierarchicalAlltoall>(Protocol::links, &suits);
+    algorithm_of<HierarchicalAlltoall>(Protocol::links, &suits_alltoall);
 
 }  // namespace rondo::transport

@@ -34,10 +34,6 @@ namespace {
 
 using shm::Collective;
 
-Block row_of(std::byte* data, ElementType type, std::size_t bytes) noexcept {
-  return {data, type, 1, bytes, bytes};
-}
-
 std::size_t share_bytes(const Hierarchy& levels, const Posted& posted,
                         const Hierarchy::Place& place) noexcept {
   return posted.share_row_bytes(levels.nodes[place.node][place.rank]) * posted.input.rows;
@@ -472,7 +468,7 @@ void HierarchicalReduceScatter::finish(Group& group, const Posted& posted, std::
 }
 
 template <Collective collective>
-bool suits(const Group& group, const Posted& posted) {
+bool suits_shares(const Group& group, const Posted& posted) {
   if (posted.fingerprint.collective != collective) return false;
   const std::size_t bytes =
       collective == Collective::allgather ? posted.output.bytes() : posted.input.bytes();
@@ -483,9 +479,10 @@ bool suits(const Group& group, const Posted& posted) {
 }  // namespace
 
 constexpr Algorithm algorithms::hierarchical_allgather =
-    algorithm_of<HierarchicalAllgather>(Protocol::links, &suits<Collective::allgather>);
+    algorithm_of<HierarchicalAllgather>(Protocol::links, &suits_shares<Collective::allgather>);
 
 constexpr Algorithm algorithms::hierarchical_reduce_scatter =
-    algorithm_of<HierarchicalReduceScatter>(Protocol::links, &suits<Collective::reduce_scatter>);
+    algorithm_of<HierarchicalReduceScatter>(Protocol::links,
+                                            &suits_shares<Collective::reduce_scatter>);
 
 }  // namespace rondo::transport

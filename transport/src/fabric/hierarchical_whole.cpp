@@ -56,10 +56,6 @@ std::span<const std::size_t> shares_of(Hierarchy& levels, const HierarchyPlan& p
   return levels.shares;
 }
 
-Block row_of(std::byte* data, ElementType type, std::size_t bytes) noexcept {
-  return {data, type, 1, bytes, bytes};
-}
-
 // The node's ranks reduce a block: every owner gets its shard.
 Request reduce_on_node(const Group& group, const Posted& posted, const HierarchyPlan& plan,
                        std::size_t block, const Block& shard) {
@@ -256,7 +252,7 @@ class HierarchicalBarrier final : public HierarchicalOperation {
 };
 
 template <Collective collective>
-bool suits(const Group& group, const Posted& posted) {
+bool suits_whole(const Group& group, const Posted& posted) {
   return posted.fingerprint.collective == collective &&
          is_hierarchical(group, posted.input.bytes());
 }
@@ -264,15 +260,15 @@ bool suits(const Group& group, const Posted& posted) {
 }  // namespace
 
 constexpr Algorithm algorithms::hierarchical_allreduce =
-    algorithm_of<HierarchicalAllreduce>(Protocol::links, &suits<Collective::allreduce>);
+    algorithm_of<HierarchicalAllreduce>(Protocol::links, &suits_whole<Collective::allreduce>);
 
 constexpr Algorithm algorithms::hierarchical_reduce =
-    algorithm_of<HierarchicalReduce>(Protocol::links, &suits<Collective::reduce>);
+    algorithm_of<HierarchicalReduce>(Protocol::links, &suits_whole<Collective::reduce>);
 
 constexpr Algorithm algorithms::hierarchical_broadcast =
-    algorithm_of<HierarchicalBroadcast>(Protocol::links, &suits<Collective::broadcast>);
+    algorithm_of<HierarchicalBroadcast>(Protocol::links, &suits_whole<Collective::broadcast>);
 
 constexpr Algorithm algorithms::hierarchical_barrier =
-    algorithm_of<HierarchicalBarrier>(Protocol::links, &suits<Collective::barrier>);
+    algorithm_of<HierarchicalBarrier>(Protocol::links, &suits_whole<Collective::barrier>);
 
 }  // namespace rondo::transport

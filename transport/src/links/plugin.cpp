@@ -61,7 +61,9 @@ std::vector<std::filesystem::path> folders() {
   return found;
 }
 
-[[noreturn]] void fail(const std::string& text) { throw Error(Errc::link_unavailable, text); }
+[[noreturn]] void refuse_plugin(const std::string& text) {
+  throw Error(Errc::link_unavailable, text);
+}
 
 // The first folder that has `file`; empty when none has.
 std::string find_file(const std::string& file) {
@@ -75,8 +77,8 @@ std::string find_file(const std::string& file) {
 [[noreturn]] void fail_absent(const std::string& file, const std::string& what) {
   std::string looked;
   for (const auto& folder : folders()) looked += (looked.empty() ? "" : ", ") + folder.string();
-  fail("the " + what + " is not installed: no " + file + " in " + looked +
-       "; install it, or name its folder in RONDO_PLUGIN_PATH");
+  refuse_plugin("the " + what + " is not installed: no " + file + " in " + looked +
+                "; install it, or name its folder in RONDO_PLUGIN_PATH");
 }
 
 // UCX reads these while its library is loaded, and no later.
@@ -131,19 +133,20 @@ const void* load_plugin_object(const std::string& file, const std::string& what,
   if (path.empty()) fail_absent(file, what);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
-    fail("the " + what + " in " + path + " cannot be loaded: " + ::dlerror() +
-         "; install what it needs, or name another folder in RONDO_PLUGIN_PATH");
+    refuse_plugin("the " + what + " in " + path + " cannot be loaded: " + ::dlerror() +
+                  "; install what it needs, or name another folder in RONDO_PLUGIN_PATH");
   }
   const void* object = ::dlsym(library, symbol_of_object);
   const std::string kind = what.substr(0, what.find(" '"));
   if (object == nullptr) {
-    fail(path + " is not a " + kind + " of this release: it has no symbol " + symbol_of_object +
-         "; install plug-in and librondo-transport of one release");
+    refuse_plugin(path + " is not a " + kind + " of this release: it has no symbol " +
+                  symbol_of_object + "; install plug-in and librondo-transport of one release");
   }
   const std::string_view release = *static_cast<const char* const*>(object);
   if (release != std::string_view(RONDO_VERSION)) {
-    fail(path + " is of release " + std::string(release) +
-         ", but librondo-transport of release " RONDO_VERSION "; install both of one release");
+    refuse_plugin(path + " is of release " + std::string(release) +
+                  ", but librondo-transport of release " RONDO_VERSION
+                  "; install both of one release");
   }
   return object;
 }
@@ -153,7 +156,7 @@ std::unique_ptr<Link> open_plugin(const std::string& name, const LinkOptions& op
   try {
     return plugin.open(options);
   } catch (const std::exception& error) {
-    fail("the link '" + name + "' cannot be opened: " + error.what());
+    refuse_plugin("the link '" + name + "' cannot be opened: " + error.what());
   }
 }
 
