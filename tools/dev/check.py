@@ -19,15 +19,13 @@ from test_summary import Tally, TestRun, add_build
 ROOT = pathlib.Path("build-check")
 
 # Sanitized code is slow without any optimisation, builds slowly with all of it, and links slowly
-# with more than lines to name. Clang writes the absolute path of each header into a precompiled
-# header, and looks for it there, so that clones could not share it.
+# with more than lines to name.
 SANITIZED = [
     "--buildtype=debug",
     "-Doptimization=1",
     "-Dcpp_args=-g1",
     "-Dbenchmarks=disabled",
     "-Db_lundef=false",
-    "-Db_pch=false",
     "-Dtorch=disabled",
 ]
 # More tests than this fail together for a reason that stays when they are run again.
@@ -68,8 +66,9 @@ THREAD = Build(
     "thread", CLANG, [*SANITIZED, "-Db_sanitize=thread"], "sanitizer", suites=["threads"]
 )
 BENCHMARKS = Build("benchmarks", GCC, ["--buildtype=release", "-Dtests=disabled"])
-SEPARATE = Build("separate", GCC, ["--buildtype=debug", "-Db_pch=false"])
-TIDY = Build("tidy", CLANG, ["--buildtype=debug", "-Dtests=disabled"])
+# Each source by itself: shows what one includes only because another one has.
+SEPARATE = Build("separate", GCC, ["--buildtype=debug", "--unity=off"])
+TIDY = Build("tidy", CLANG, ["--buildtype=debug", "--unity=off", "-Dtests=disabled"])
 
 
 def introspect(build, what):
@@ -298,7 +297,6 @@ def main():
     arguments = parser.parse_args()
 
     os.environ["CCACHE_NOHASHDIR"] = "1"  # so that clones share what they have compiled
-    os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"  # what precompiled headers need
     ROOT.mkdir(exist_ok=True)
     check = Check(arguments.limit, repeat=arguments.mode == "ci")
     # A request to stop ends what runs, as Ctrl-C does.
