@@ -164,8 +164,8 @@ struct Job {
     const Model none;
     const GridJob job{.model = none, .options = options, .grid = way.grid};
     const JobLayer given{.spec = layer, .x = place.x.extents(), .y = place.y.extents()};
-    return 1e3 *
-           (exchange_seconds(job, given, way.split) + reduction_seconds(job, given, way.split));
+    return 1e3 * (exchange_seconds(job, given, way.split).total() +
+                  reduction_seconds(job, given, way.split));
   }
 };
 

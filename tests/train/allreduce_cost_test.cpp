@@ -39,7 +39,7 @@ TEST(AllreduceCostTest, SharedStatisticsOfAllGoThroughTheReplicaFirst) {
                        .options = options,
                        .grid = {.pr = 2, .pc = 2},
                        .shapes = shapes_of(model, 4)};
-    return exchange_seconds(grid, layer_of(grid, 1), {.kind = SplitKind::sample});
+    return exchange_seconds(grid, layer_of(grid, 1), {.kind = SplitKind::sample}).total();
   };
   const auto ring = [](double words) { return 2 * (alpha + beta * words / 2); };
   const double once = ring(2 * (2 * 3 + 1)) + ring(2 * 2 * 3);

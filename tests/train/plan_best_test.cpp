@@ -174,6 +174,24 @@ TEST(PlanBestTest, CountsHalos) {
   EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
 }
 
+// As CountsHalos: the second layer's halo of dy is hidden, where its gradients of weights take
+// longer.
+TEST(PlanBestTest, HidesTheHaloOfDyBehindGradientsOfWeights) {
+  const Model model = two_convolutions(8, 8, 16);
+  PlanOptions options = job(2, 1);
+  options.paths = transport::AllreducePaths("ring:0-max");
+  const double halo = alpha + beta * 16 * 8;
+  const double weights_of_first = 2 * (alpha + beta * 9 * 8 * 8 / 2);
+
+  const BestPlan plan = plan_on(2, model, options, FlopRate(1.0));
+
+  ASSERT_EQ(plan.layers[1].split.kind, SplitKind::space);
+  // The first layer's gradients are final at the end, and nothing hides their reduction.
+  const double reduced = plan.layers[1].reduction_seconds;
+  EXPECT_NEAR(plan.overlapped_seconds, plan.seconds() - reduced - halo, rounding * plan.seconds());
+  EXPECT_NEAR(plan.layers[0].reduction_seconds, weights_of_first, rounding * weights_of_first);
+}
+
 // Of one sample, x has 1.4 times as many elements as the weights. Halves of the image, in each of
 // which two ranks split the filters, gather half of x, and each half of the weights is added up by
 // two ranks. Filters alone gather three quarters of x; images alone add up all weights.

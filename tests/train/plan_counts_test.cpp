@@ -156,7 +156,7 @@ int compare_traffic(const Model& model, std::size_t index, ProcessGrid grid) {
                             .y = partition(option.y, layer.y)};
     const std::uint64_t sent = static_cast<std::uint64_t>(grid.pc) *
                                layer.spec.kind->traffic(layout, layer.input_gradient).elements();
-    const double planned = option.exchange * grid.ranks();
+    const double planned = option.exchange.total() * grid.ranks();
     SCOPED_TRACE(layer.spec.kind->text() + " by " + to_text(option.split));
     // In more than two parts those at the edges receive less than those between.
     if (option.split.h <= 2 && option.split.w <= 2) {
@@ -201,10 +201,21 @@ TEST(PlanTrafficTest, ThePlannerCountsHalosOfAPoolingTwice) {
   const GridJob job{model, options, {.pr = 4}, shapes_of(model, options.batch)};
   const JobLayer pool = layer_of(job, 1);
   const double row = 8 * 8 * 32;  // of 8 samples; a column is as long
-  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 4}), 2 * row);
+  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 4}).total(), 2 * row);
   // Half a row, half a column, and the pixel in the corner.
   const double both = row + 8 * 32;
-  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 2, .w = 2}), 2 * both);
+  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 2, .w = 2}).total(),
+            2 * both);
+}
+
+// Within a node each message takes the time of a core.
+TEST(PlanTrafficTest, MessagesBetweenNodesAreUnderWayTogether) {
+  PlanOptions options = job(8, 1, 0.25, element_bytes);
+  options.ranks_per_node = 4;
+  const Messages three{.count = 3, .elements = 1000};
+  EXPECT_EQ(messages_seconds(three, {.size = 8, .stride = 1}, options), 1000 + 0.25);
+  EXPECT_EQ(messages_seconds(three, {.size = 4, .stride = 1}, options), 1000 + 3 * 0.25);
+  EXPECT_EQ(messages_seconds({}, {.size = 8, .stride = 1}, options), 0.0);
 }
 
 // The memory of a plan against what the executor of a rank makes room for.

@@ -99,8 +99,9 @@ class BruteForce {
     for (const LayerOption& option : options_[layer]) {
       if (!follows(layer, option, inputs[0])) continue;
       const std::vector<std::set<int>> before = copies_;
-      Cost after{cost.seconds + option.compute.total() + option.exchange,
-                 cost.elements + option.elements, std::max(cost.gradient, option.gradient)};
+      Cost after{
+          cost.seconds + option.compute.total() + option.exchange.total() - option.exchange.halo_dy,
+          cost.elements + option.elements, std::max(cost.gradient, option.gradient)};
       chosen_[layer] = {&option, 0.0};
       for (const ValueId value : inputs) {
         const Cost moved = move(value, option.x);
@@ -118,14 +119,17 @@ class BruteForce {
   [[nodiscard]] double step_seconds() const {
     double clock = 0.0;
     for (const Chosen& layer : chosen_) {
-      clock += (layer.option->exchange + layer.moved) / 2 + layer.option->compute.forward;
+      clock += layer.moved / 2 + layer.option->exchange.forward + layer.option->compute.forward;
     }
     double network = 0.0;
     for (std::size_t i = chosen_.size(); i-- > 0;) {
       const LayerOption& option = *chosen_[i].option;
+      clock += option.exchange.dy;
+      const double halo = clock + option.exchange.halo_dy;
       clock += option.compute.backward_weights;
       if (option.reduction > 0.0) network = std::max(network, clock) + option.reduction;
-      clock += option.compute.backward_data + (option.exchange + chosen_[i].moved) / 2;
+      clock = std::max(clock, halo) + option.compute.backward_data + option.exchange.dx +
+              chosen_[i].moved / 2;
     }
     return std::max(clock, network);
   }

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "failure.hpp"
+
 namespace rondo::tools {
 namespace {
 

@@ -61,7 +61,7 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
     const LayerOption& option = found.layers[i].option;
     BestLayer& counted = plan.layers[owners[i + 1]];
     counted.compute_seconds += option.compute.total();
-    counted.exchange_seconds += option.exchange;
+    counted.exchange_seconds += option.exchange.total();
     counted.reduction_seconds += option.reduction;
     counted.redistribution_seconds += found.layers[i].redistribution;
   }

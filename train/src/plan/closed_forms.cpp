@@ -62,9 +62,13 @@ LinkCost fabric_of_one_of(int senders, const PlanOptions& options) {
   return link;
 }
 
+bool is_on_one_node(ProcessGroup group, const PlanOptions& options) {
+  return ranks_on_node(group, options.ranks_per_node) == group.size;
+}
+
 LinkCost link_within(ProcessGroup group, const PlanOptions& options) {
-  const bool inside = ranks_on_node(group, options.ranks_per_node) == group.size;
-  return inside ? options.node : fabric_of_one_of(options.ranks_per_node, options);
+  return is_on_one_node(group, options) ? options.node
+                                        : fabric_of_one_of(options.ranks_per_node, options);
 }
 
 }  // namespace
@@ -142,9 +146,9 @@ double halo_seconds(double elements, ProcessGroup group, const PlanOptions& opti
 double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions& options) {
   if (messages.count == 0) return 0.0;
   const LinkCost link = link_within(group, options);
-  const auto elements = static_cast<double>(messages.elements);
-  return static_cast<double>(messages.count) * link.alpha_seconds +
-         elements * element_bytes / link.bandwidth;
+  const std::int64_t latencies = is_on_one_node(group, options) ? messages.count : 1;
+  return static_cast<double>(latencies) * link.alpha_seconds +
+         static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
 }
 
 namespace {

@@ -50,7 +50,8 @@ struct Messages {
   std::int64_t elements = 0;  // of all of them together
 };
 
-// Seconds of messages that a rank receives one after another from others of the process group.
+// Seconds of messages that a rank receives from others of the process group: between nodes they are
+// under way together; within a node each takes the core's time.
 [[nodiscard]] double messages_seconds(Messages messages, ProcessGroup group,
                                       const PlanOptions& options);
 

@@ -144,8 +144,8 @@ ChannelGrid parts_with_halo(const GridJob& job, const JobLayer& layer, const Lay
   return {.channels = parts, .filters = parts};
 }
 
-double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
-                      const Windows& windows) {
+ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
+                               const Windows& windows) {
   const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
   const ChannelGrid parts = parts_with_halo(job, layer, split);
   const std::int64_t channels = largest_part(layer.x.c, parts.channels);
@@ -157,10 +157,25 @@ double window_seconds(const GridJob& job, const JobLayer& layer, const LayerSpli
     halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
     return messages_seconds(halo, job.replica(), job.options);
   };
-  const double forward = seconds(Sent::x, channels);
-  if (!layer.input_gradient) return forward;
-  const bool returns = layer.spec.kind->traits().returns_halo;
-  return forward + (returns ? seconds(Sent::dx, channels) : seconds(Sent::dy, filters));
+  ExchangeSeconds exchange{.forward = seconds(Sent::x, channels)};
+  if (!layer.input_gradient) return exchange;
+  if (layer.spec.kind->traits().returns_halo) {
+    exchange.dx = seconds(Sent::dx, channels);
+  } else {
+    exchange.halo_dy = seconds(Sent::dy, filters);
+  }
+  return exchange;
+}
+
+// Of a layer whose images are split, apart from what ranks with other channels exchange.
+ExchangeSeconds in_space_seconds(const GridJob& job, const JobLayer& layer,
+                                 const LayerSplit& split) {
+  if (layer.averages_images()) {
+    const double elements = static_cast<double>(layer.y.size()) / job.grid.pc;
+    return {.forward = allreduce_seconds(elements, job.replica(), job.options)};
+  }
+  const std::optional<Windows> windows = windows_if_any(layer);
+  return windows ? window_seconds(job, layer, split, *windows) : ExchangeSeconds{};
 }
 
 bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {
@@ -168,15 +183,6 @@ bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t hal
 }
 
 }  // namespace
-
-double halo_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (layer.averages_images()) {
-    const double elements = static_cast<double>(layer.y.size()) / job.grid.pc;
-    return allreduce_seconds(elements, job.replica(), job.options);
-  }
-  const std::optional<Windows> windows = windows_if_any(layer);
-  return windows ? window_seconds(job, layer, split, *windows) : 0.0;
-}
 
 bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
   if (layer.averages_images()) return layer.x.h >= split.h && layer.x.w >= split.w;
@@ -194,7 +200,8 @@ double elements_of(const GridJob& job, const tensor::Shape& value) {
 }
 
 // Of a replica's images, or of one tile of them.
-double by_channel_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+ExchangeSeconds by_channel_seconds(const GridJob& job, const JobLayer& layer,
+                                   const LayerSplit& split) {
   const ChannelGrid channels = split.channels;
   const double tiles = split.h * split.w;
   // Those that share a block of channels are adjacent, where blocks are in order.
@@ -203,18 +210,20 @@ double by_channel_seconds(const GridJob& job, const JobLayer& layer, const Layer
   const double x = elements_of(job, layer.x) / tiles / channels.channels;
   const double y = elements_of(job, layer.y) / tiles / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
-  const double gathered = gathering_seconds(job.in_f32(x), gathering, job.options) +
-                          gathering_seconds(job.in_f32(y), scattering, job.options);
-  const double summed = gathering_seconds(y, scattering, job.options);
-  if (!layer.input_gradient) return gathered + summed;
-  return gathered + summed + gathering_seconds(x, gathering, job.options);
+  ExchangeSeconds exchange{.forward = gathering_seconds(job.in_f32(x), gathering, job.options) +
+                                      gathering_seconds(y, scattering, job.options),
+                           .dy = gathering_seconds(job.in_f32(y), scattering, job.options)};
+  if (layer.input_gradient) exchange.dx = gathering_seconds(x, gathering, job.options);
+  return exchange;
 }
 
-double by_output_seconds(const GridJob& job, const JobLayer& layer) {
-  const double y =
-      gathering_seconds(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options);
-  if (!layer.input_gradient) return y;
-  return y + allreduce_seconds(elements_of(job, layer.x), job.replica(), job.options);
+ExchangeSeconds by_output_seconds(const GridJob& job, const JobLayer& layer) {
+  ExchangeSeconds exchange{.forward = gathering_seconds(job.in_f32(elements_of(job, layer.y)),
+                                                        job.replica(), job.options)};
+  if (layer.input_gradient) {
+    exchange.dx = allreduce_seconds(elements_of(job, layer.x), job.replica(), job.options);
+  }
+  return exchange;
 }
 
 }  // namespace
@@ -238,21 +247,29 @@ double sharing_seconds(const GridJob& job, const LayerSplit& split, double eleme
 
 // In forward two sums for each channel and the count, in backward two sums, all in double. Nothing
 // hides them.
-double statistics_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+ExchangeSeconds statistics_seconds(const GridJob& job, const JobLayer& layer,
+                                   const LayerSplit& split) {
   constexpr double words = 2.0;  // of a double
   const double channels = static_cast<double>(layer.y.c) / weight_parts(job, split);
-  return sharing_seconds(job, split, words * (2 * channels + 1)) +
-         sharing_seconds(job, split, words * 2 * channels);
+  return {.forward = sharing_seconds(job, split, words * (2 * channels + 1)),
+          .dx = sharing_seconds(job, split, words * 2 * channels)};
 }
 
 }  // namespace
 
-double exchange_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
+                                 const LayerSplit& split) {
   if (layer.spec.kind->traits().batch_statistics) return statistics_seconds(job, layer, split);
-  const double halos = cuts_space(split.kind) ? halo_seconds(job, layer, split) : 0.0;
-  if (!cuts_channels(split.kind)) return halos;
-  if (layer.is_fully_connected()) return by_output_seconds(job, layer);
-  return layer.is_convolution() ? halos + by_channel_seconds(job, layer, split) : halos;
+  if (layer.is_fully_connected() && cuts_channels(split.kind)) return by_output_seconds(job, layer);
+  ExchangeSeconds exchange;
+  if (cuts_space(split.kind)) exchange = in_space_seconds(job, layer, split);
+  if (cuts_channels(split.kind) && layer.is_convolution()) {
+    const ExchangeSeconds by_channel = by_channel_seconds(job, layer, split);
+    exchange.forward += by_channel.forward;
+    exchange.dy = by_channel.dy;
+    exchange.dx = by_channel.dx;
+  }
+  return exchange;
 }
 
 // Of the gradients of weights: by all ranks where all hold the same weights and other samples or

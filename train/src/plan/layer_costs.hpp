@@ -20,20 +20,30 @@ constexpr std::int64_t least_channels = 16;
 [[nodiscard]] LocalWork local_work(const GridJob& job, const JobLayer& layer,
                                    const LayerSplit& split);
 
-// Seconds of the halos of a convolution or pooling layer whose images are split: of x before
-// forward, of dy before backward-data; of the sums of global average pooling. 0 for other layers.
-[[nodiscard]] double halo_seconds(const GridJob& job, const JobLayer& layer,
-                                  const LayerSplit& split);
-
 // Has every rank a part of the images that it reads and writes, at least as thick as the halo?
 [[nodiscard]] bool is_thick_enough(const JobLayer& layer, const LayerSplit& split);
 
 // What plan_best.hpp says of a layer that is split so and reads `x`. Layers that follow have the
 // kind of split of what they read.
 
-// Collectives of activations and their gradients, halos.
-[[nodiscard]] double exchange_seconds(const GridJob& job, const JobLayer& layer,
-                                      const LayerSplit& split);
+// Seconds of the collectives of activations and of their gradients, of halos and of statistics.
+// Nothing is computed meanwhile, but for the halo of dy.
+struct ExchangeSeconds {
+  double forward = 0.0;
+  double dy = 0.0;       // gathered before backward-weights
+  double halo_dy = 0.0;  // beside backward-weights, before backward-data
+  double dx = 0.0;       // behind backward-data
+
+  [[nodiscard]] double total() const noexcept { return forward + dy + halo_dy + dx; }
+
+  // What is left of the halo of dy behind a backward-weights that takes so long.
+  [[nodiscard]] double exposed_halo(double weights) const noexcept {
+    return std::max(0.0, halo_dy - weights);
+  }
+};
+
+[[nodiscard]] ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
+                                               const LayerSplit& split);
 
 // Who hold the same weights of a layer, and how many a rank has, in elements of fp32 as its
 // gradients are sent.
@@ -58,16 +68,16 @@ struct LayerOption {
   int y = 0;
   LayerSplit split = {};  // of a layer that follows: its input's
   WorkSeconds compute = {};
-  double exchange = 0.0;  // seconds, as the next
-  double reduction = 0.0;
+  ExchangeSeconds exchange = {};
+  double reduction = 0.0;      // seconds
   std::uint64_t elements = 0;  // of a rank's memory, but for gradients of values
   std::uint64_t gradient = 0;  // of the largest of those
 };
 
 // The time of a training step whose layers up to some are known. Forward goes through them from the
 // first, backward from the last; the reduction of a layer's weight gradients begins when they are
-// final and the one before has ended, while backward goes on. Half of what a layer exchanges, and
-// of redistributions, belongs to either direction, and nothing hides it.
+// final and the one before has ended, while backward goes on. Backward-data waits for the halo of
+// dy, which travels beside backward-weights. Half of a redistribution belongs to either direction.
 //
 // Layers behind would only put their own times in front. So the step is as long as one of two ways,
 // whichever takes longer: all the layers' work, or forward up to the moment when the network gets
@@ -78,10 +88,11 @@ struct StepEnd {
 
   // With one layer more, behind those that are known.
   [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution) const noexcept {
-    const double moved = (layer.exchange + redistribution) / 2.0;
-    const double forward = moved + layer.compute.forward;
-    const double weights = layer.compute.backward_weights;
-    const double data = layer.compute.backward_data + moved;
+    const double moved = redistribution / 2.0;
+    const double forward = moved + layer.exchange.forward + layer.compute.forward;
+    const double weights = layer.exchange.dy + layer.compute.backward_weights;
+    const double data = layer.exchange.exposed_halo(layer.compute.backward_weights) +
+                        layer.compute.backward_data + layer.exchange.dx + moved;
     return {.end = std::max(end + forward + weights + data,
                             network + forward + weights + layer.reduction),
             .network = network + forward + layer.reduction};

@@ -73,31 +73,27 @@ std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayo
   return buckets;
 }
 
-namespace {
-
-double moved_each_way(const ChosenOption& layer) {
-  return (layer.option.exchange + layer.redistribution) / 2.0;
-}
-
-}  // namespace
-
 double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
   const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
   double now = found.closing;
   for (const ChosenOption& layer : found.layers) {
-    now += moved_each_way(layer) + layer.option.compute.forward;
+    now +=
+        layer.redistribution / 2.0 + layer.option.exchange.forward + layer.option.compute.forward;
   }
   double network = 0.0;  // when the last bucket that was sent has arrived
   auto next = buckets.begin();
   for (std::size_t i = found.layers.size(); i-- > 0;) {
     const ChosenOption& layer = found.layers[i];
-    now += layer.option.compute.backward_weights;
+    const ExchangeSeconds& exchange = layer.option.exchange;
+    const WorkSeconds& compute = layer.option.compute;
+    now += exchange.dy + compute.backward_weights;
     if (next != buckets.end() && next->layer == i) {
       network = std::max(network, now) +
                 allreduce_seconds(next->bytes / element_bytes, next->ranks, job.options);
       ++next;
     }
-    now += layer.option.compute.backward_data + moved_each_way(layer);
+    now += exchange.exposed_halo(compute.backward_weights) + compute.backward_data + exchange.dx +
+           layer.redistribution / 2.0;
   }
   return std::max(now, network);
 }

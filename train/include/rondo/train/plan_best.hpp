@@ -64,13 +64,15 @@ namespace rondo::train {
 // and one of 2 C in backward, over the ranks of the replica that have other samples or pixels
 // (replica), or over these, and then over the replicas (all). What computes or moves dx is left out
 // where nobody needs it, which halves Y's terms and those of |X| in W. A halo h and a
-// redistribution take alpha for each message that a rank receives and beta for each element, of the
-// rank that receives most, by the cuts of partition.hpp; for a redistribution among the first 16
-// ranks of a replica, its middle and its last. Messages travel one after another.
+// redistribution take beta for each element that a rank receives, of the rank that receives most,
+// by the cuts of partition.hpp; for a redistribution among the first 16 ranks of a replica, its
+// middle and its last. Messages from other nodes are under way together, and take alpha once;
+// within a node alpha is the work of a core, and each message takes it.
 //
 // A step is forward, then backward from the last layer to the first. Weight gradients are reduced
-// while backward goes on, one layer after another, each from when its own are final; nothing else
-// is hidden behind computation. Half of what a layer exchanges belongs to either direction.
+// while backward goes on, one layer after another, each from when its own are final. The halo of dy
+// travels while the gradients of its layer's weights are computed. Nothing else is hidden behind
+// computation. Half of a redistribution belongs to either direction.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
