@@ -14,7 +14,8 @@
 //
 // A row is one run. Measured is the median step, of schemes the mean, behind the first quarter of
 // the steps: three quarters of `steps` should be a multiple of the periods. The error is that of
-// the predicted step. Kernels are measured anew in each process.
+// the predicted step. Kernels are measured anew for each network, or each scheme: the speed of a
+// shared machine changes.
 
 #include <unistd.h>
 
@@ -239,11 +240,12 @@ class Rank {
       if (scheme_of(experiment.update).windows) {
         options.tau = mean_window(folder / "metrics.jsonl");
       }
+      ComputeTable table(1);
       for (const std::int64_t samples : samples_of_ranks(options)) {
-        table_.measure_step(model, samples, samples);
+        table.measure_step(model, samples, samples);
       }
       double predicted =
-          predict_scaling(model, experiment.update, options, table_).front().step_seconds;
+          predict_scaling(model, experiment.update, options, table).front().step_seconds;
       if (!scheme_of(experiment.update).steps_alone()) {
         predicted += agreement_seconds(options_of(experiment));
       }
@@ -257,7 +259,6 @@ class Rank {
   transport::World& world_;
   std::int64_t steps_;
   WorldCosts costs_;
-  ComputeTable table_{1};
 };
 
 void measure(const std::string& what, const Setting& setting, int ranks) {

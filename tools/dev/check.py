@@ -296,7 +296,9 @@ def main():
     parser.add_argument("--limit", type=float, default=80, metavar="MINUTES")
     arguments = parser.parse_args()
 
-    os.environ["CCACHE_NOHASHDIR"] = "1"  # so that clones share what they have compiled
+    # So that clones share what they have compiled.
+    os.environ["CCACHE_BASEDIR"] = str(pathlib.Path.cwd())
+    os.environ["CCACHE_NOHASHDIR"] = "1"
     ROOT.mkdir(exist_ok=True)
     check = Check(arguments.limit, repeat=arguments.mode == "ci")
     # A request to stop ends what runs, as Ctrl-C does.
