@@ -17,7 +17,7 @@ namespace rondo::transport {
 namespace bootstrap {
 namespace {
 
-[[noreturn]] void fail_to_find_launcher(const std::string& what) {
+[[noreturn]] void refuse_launcher(const std::string& what) {
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
@@ -37,8 +37,7 @@ std::optional<Claim> read_claim(Source source, const std::string& launcher, cons
   claim.size = number(size_name, *size, 1);
   claim.rank = number(rank_name, *rank, 0);
   claim.said = std::string(rank_name) + "=" + *rank + " and " + size_name + "=" + *size;
-  if (claim.rank >= claim.size)
-    fail_to_find_launcher(claim.said + " make no sense: ranks count from 0");
+  if (claim.rank >= claim.size) refuse_launcher(claim.said + " make no sense: ranks count from 0");
   return claim;
 }
 
@@ -92,7 +91,7 @@ std::optional<Claim> pmix_claim(const std::optional<Claim>& slurm) {
   if (open_mpi) {
     auto claim = read_claim(Source::pmix, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
     if (claim && claim->size > 1 && !pmix) {
-      fail_to_find_launcher(
+      refuse_launcher(
           claim->said +
           " say that mpirun started this process, but PMIX_RANK is not set; use an mpirun with "
           "PMIx (Open MPI 4 or later), or set RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE");
@@ -107,7 +106,7 @@ std::optional<Claim> pmix_claim(const std::optional<Claim>& slurm) {
     set_by_slurm(*claim, slurm);
     return claim;
   }
-  fail_to_find_launcher(
+  refuse_launcher(
       "PMIX_RANK is set, but no variable of mpirun or srun says how many ranks there are; set "
       "RONDO_COORDINATOR, RONDO_RANK and RONDO_SIZE, or unset PMIX_RANK");
 }
@@ -116,7 +115,7 @@ std::optional<Claim> pmi_claim(const std::optional<Claim>& slurm) {
   auto claim = read_claim(Source::pmi, "mpiexec", "PMI_RANK", "PMI_SIZE");
   if (!claim) return std::nullopt;
   if (claim->size > 1 && !variable("PMI_FD")) {
-    fail_to_find_launcher(
+    refuse_launcher(
         claim->said +
         " say that this is one of several ranks, but PMI_FD is not set; start the ranks by "
         "mpiexec without -pmi-port, or unset PMI_RANK and PMI_SIZE");
@@ -130,7 +129,7 @@ std::optional<Claim> torchrun_claim() {
   auto claim = read_claim(Source::torchrun, "torchrun", "RANK", "WORLD_SIZE");
   if (!claim) return std::nullopt;
   if (claim->size > 1 && (!variable("MASTER_ADDR") || !variable("MASTER_PORT"))) {
-    fail_to_find_launcher(
+    refuse_launcher(
         claim->said +
         " say that this is one of several ranks, but MASTER_ADDR and MASTER_PORT are not set; set "
         "them as torchrun does, or unset RANK and WORLD_SIZE");
@@ -143,9 +142,9 @@ void refuse_contradiction(const std::vector<Claim>& claims) {
   for (const Claim& other : claims) {
     const Claim& first = claims.front();
     if (other.rank == first.rank && other.size == first.size) continue;
-    fail_to_find_launcher("two launchers contradict each other: " + first.said + " (" +
-                          first.launcher + "), but " + other.said + " (" + other.launcher +
-                          "); unset the variables of the one that does not " + "start these ranks");
+    refuse_launcher("two launchers contradict each other: " + first.said + " (" + first.launcher +
+                    "), but " + other.said + " (" + other.launcher +
+                    "); unset the variables of the one that does not " + "start these ranks");
   }
 }
 
