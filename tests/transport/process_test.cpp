@@ -1,6 +1,7 @@
 // Ranks that are processes: how they meet, also again and again, and what happens when one dies or
 // stops.
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -178,6 +179,32 @@ TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {
   });
 
   EXPECT_EQ(processes.wait(0), saw_what_it_should);
+}
+
+void let_pass(std::chrono::milliseconds time) {
+  ::poll(nullptr, 0, static_cast<int>(time.count()));
+}
+
+// As after Ctrl-Z and `fg`, or `scontrol suspend` and `resume`: rank 0 is stopped for longer than
+// its deadline while it waits for rank 1.
+TEST(ProcessTest, TimeInWhichARankIsStoppedDoesNotCount) {
+  WorldOptions options = test::quick_options();
+  options.deadline = 1500ms;
+  Processes processes(2, options, [](World& world) {
+    world.communicator().barrier().wait();
+    if (world.rank() == 1) {
+      const int other = world.ranks()[0].pid;
+      let_pass(100ms);
+      ::kill(other, SIGSTOP);
+      let_pass(2s);
+      ::kill(other, SIGCONT);
+      let_pass(200ms);
+    }
+    world.communicator().barrier().wait();
+  });
+
+  EXPECT_EQ(processes.wait(0), 0);
+  EXPECT_EQ(processes.wait(1), 0);
 }
 
 TEST(ProcessTest, NamesTheRankThatDoesNotCome) {

@@ -39,6 +39,9 @@ constexpr auto check_interval = 2ms;
 constexpr auto sleep_slice = 50ms;
 constexpr auto fabric_slice = 10ms;
 constexpr auto unarmed_slice = 100us;
+// A wait that has not looked at the clock for so long did not run: its job was suspended, by Ctrl-Z
+// or by Slurm, or is examined by a debugger.
+constexpr auto longest_pause = 1s;
 // What a rank of another node sent before it ended may still be on its way. It is given up when so
 // long nothing has arrived: after the rank was lost, and, for a message that it may have sent,
 // after it left in order.
@@ -74,6 +77,7 @@ class Wait {
   using Clock = std::chrono::steady_clock;
 
   void look_at(const Awaited& awaited) noexcept;
+  void look_at_clock() noexcept;
   [[nodiscard]] bool any_finished() const noexcept;
   void put_off_losses() noexcept;
   void rest();
@@ -141,6 +145,17 @@ void Wait::look_at(const Awaited& awaited) noexcept {
   record_ = awaited.record;
 }
 
+// Time in which this rank did not run counts neither for its deadline nor for what is lost: its
+// peers may not have run, either.
+void Wait::look_at_clock() noexcept {
+  const Clock::time_point now = Clock::now();
+  const auto pause = now - now_;
+  now_ = now;
+  if (pause < longest_pause) return;
+  begin_ += pause;
+  put_off_losses();
+}
+
 bool Wait::any_finished() const noexcept {
   return std::ranges::any_of(all_,
                              [](const Awaited& awaited) { return awaited.record->finished(); });
@@ -163,7 +178,8 @@ bool Wait::run() {
     note_arrival();
     if (any_finished()) break;
     if (moved) {
-      now_ = idle_since_ = Clock::now();
+      look_at_clock();
+      idle_since_ = now_;
       put_off_losses();
       // Something may always move that is not what is waited for.
       if (now_ - checked_at_ >= check_interval) check();
@@ -191,7 +207,7 @@ void Wait::check_peers() {
 // One pause: a few processor pauses, a yield, or a sleep, by how long nothing has moved. Ranks that
 // outnumber their CPUs do not spin: whoever they wait for needs the CPU.
 void Wait::rest() {
-  now_ = Clock::now();
+  look_at_clock();
   const auto idle = now_ - idle_since_;
   const Waiting waiting = world_.options().waiting;
   const auto spin = world_.oversubscribed() ? 0us : spin_time;
@@ -317,7 +333,8 @@ bool Wait::needs_unobserved() const {
 void Wait::drain_arrivals() {
   communicator_->check_all_fingerprints();
   while (world_.progress()) {
-    now_ = idle_since_ = Clock::now();
+    look_at_clock();
+    idle_since_ = now_;
     put_off_losses();
   }
 }

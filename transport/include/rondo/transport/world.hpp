@@ -154,8 +154,10 @@ struct FabricOptions {
 
 /// Settings of a World; the defaults suit training. All ranks pass the same.
 struct WorldOptions {
-  Waiting waiting = Waiting::automatic;             ///< the same on all ranks, which is checked
-  std::chrono::milliseconds deadline{300'000};      ///< of every wait without one of its own
+  Waiting waiting = Waiting::automatic;  ///< the same on all ranks, which is checked
+  /// Of every wait without one of its own. Time in which the rank does not run (it is suspended, or
+  /// stopped by a debugger) does not count.
+  std::chrono::milliseconds deadline{300'000};
   std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
   std::chrono::milliseconds rendezvous_deadline{60'000};
   /// Called once by each wait that has lasted for `stall_warning`, on the thread that waits: within
