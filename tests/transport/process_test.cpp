@@ -189,14 +189,14 @@ void let_pass(std::chrono::milliseconds time) {
 // its deadline while it waits for rank 1.
 TEST(ProcessTest, TimeInWhichARankIsStoppedDoesNotCount) {
   WorldOptions options = test::quick_options();
-  options.deadline = 1500ms;
+  options.deadline = 3s;
   Processes processes(2, options, [](World& world) {
     world.communicator().barrier().wait();
     if (world.rank() == 1) {
       const int other = world.ranks()[0].pid;
       let_pass(100ms);
       ::kill(other, SIGSTOP);
-      let_pass(2s);
+      let_pass(4s);
       ::kill(other, SIGCONT);
       let_pass(200ms);
     }
