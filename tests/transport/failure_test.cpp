@@ -27,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::Backend;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -178,6 +179,34 @@ TEST_P(AnyFailureTest, MemoryIsItsOwnersAgainAfterAFailure) {
     for (int i = 0; i < 100; ++i) world.progress();
 
     EXPECT_TRUE(test::all_are(data, 77));
+  });
+}
+
+// Rank 2 waits for rank 1 first, and rank 1 then for rank 0, which does nothing.
+TEST_P(AnyFailureTest, ADeadlineNamesTheRankThatAllOthersWaitFor) {
+  std::latch rank_2_waits(1);
+  std::latch both_have_failed(2);
+  WorldOptions options = test::quick_options();
+  options.deadline = 2s;
+  options.stall_warning = 10ms;
+  options.on_stall = [&](const Stall& stall) {
+    if (stall.rank == 2 && stall.operation == "barrier #1") rank_2_waits.count_down();
+  };
+  test::World(GetParam(), 3, options).run([&](World& world) {
+    Communicator first = world.communicator().split(world.rank() < 2 ? 0 : 1);
+    Communicator last = world.communicator().split(world.rank() > 0 ? 0 : 1);
+    if (world.rank() == 0) return both_have_failed.wait();
+    if (world.rank() == 1) rank_2_waits.wait();
+
+    const auto error = error_of((world.rank() == 1 ? first : last).barrier());
+
+    both_have_failed.arrive_and_wait();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+    EXPECT_EQ(error->detail().rank, 0) << error->what();
+    if (world.rank() == 2) {
+      EXPECT_THAT(error->what(), ContainsRegex("for rank 1 [^,]*, which waits for rank 0 "));
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 // The side channels of ranks that are threads.
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -8,12 +9,14 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "bootstrap/side_channel.hpp"
+#include "bootstrap/wait_graph.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::bootstrap::side_channel_test {
@@ -24,6 +27,7 @@ using stores::error_of;
 using stores::on_threads;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 using Channels = std::vector<std::unique_ptr<SideChannel>>;
 
@@ -81,6 +85,24 @@ TEST(SideChannelTest, TellsAllOthersAndNotTheTeller) {
   EXPECT_THAT(received[0], ElementsAre("why"));
   EXPECT_TRUE(received[1].empty());
   EXPECT_THAT(received[2], ElementsAre("why"));
+}
+
+TEST(SideChannelTest, AnswersWhoIsAtFaultToTheRankThatAsks) {
+  std::vector<std::pair<StatusMessage::Kind, int>> received;
+  std::vector<StatusMessage::Kind> received_by_one;
+  const Channels channels = make_thread_channels(3, 60s);
+  channels[1]->watch(
+      [&](const StatusMessage& message) { received_by_one.push_back(message.kind); });
+  channels[2]->watch(
+      [&](const StatusMessage& message) { received.emplace_back(message.kind, message.rank); });
+
+  channels[1]->tell(
+      {.kind = StatusMessage::Kind::waits, .rank = 1, .text = encode_ranks(std::array{0})});
+  channels[2]->tell(
+      {.kind = StatusMessage::Kind::asks, .rank = 2, .text = encode_ranks(std::array{1})});
+
+  EXPECT_THAT(received, ElementsAre(std::pair(StatusMessage::Kind::at_fault, 0)));
+  EXPECT_THAT(received_by_one, IsEmpty());
 }
 
 TEST(SideChannelTest, KeepsMessagesUntilSomebodyWatches) {

@@ -12,13 +12,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "bootstrap/wait_graph.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::stores::store_status_test {
 namespace {
 
+using bootstrap::encode_ranks;
 using testing::AllOf;
 using testing::Contains;
+using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -75,6 +78,33 @@ TEST(StoreStatusTest, PassesOnWhatRankZeroTellsAndNotBackToIt) {
 
   // The first that it receives is not its own.
   EXPECT_EQ(zero.wait_for(1).front().rank, 1);
+}
+
+// Ranks 3 and 1 wait for 1 and for 2; it is nothing to the others.
+TEST(StoreStatusTest, AnswersWhoIsAtFaultToTheRankThatAsks) {
+  StatusLog zero;
+  StatusLog three;
+  StoreJob job(4);
+  job.join_all();
+  zero.watch(*job.channel(0));
+  three.watch(*job.channel(3));
+  const auto say = [&](int rank, StatusMessage::Kind kind, std::vector<int> ranks) {
+    job.channel(rank)->tell({.kind = kind, .rank = rank, .text = encode_ranks(ranks)});
+  };
+
+  say(1, StatusMessage::Kind::waits, {2});
+  // The store has read what rank 1 told before it tells of the next message.
+  job.channel(1)->tell({.kind = StatusMessage::Kind::diverged, .rank = 1});
+  EXPECT_EQ(three.wait_for(1).front().kind, StatusMessage::Kind::diverged);
+  say(3, StatusMessage::Kind::asks, {1});
+  EXPECT_THAT(three.wait_for(2).back(), is_message(StatusMessage::Kind::at_fault, 2, ""));
+
+  say(1, StatusMessage::Kind::waits, {});
+  job.channel(1)->tell({.kind = StatusMessage::Kind::diverged, .rank = 1});
+  EXPECT_EQ(three.wait_for(3).back().kind, StatusMessage::Kind::diverged);
+  say(3, StatusMessage::Kind::asks, {1});
+  EXPECT_THAT(three.wait_for(4).back(), is_message(StatusMessage::Kind::at_fault, 1, ""));
+  EXPECT_THAT(zero.wait_for(2), Each(Field(&StatusMessage::kind, StatusMessage::Kind::diverged)));
 }
 
 TEST(StoreStatusTest, KeepsMessagesUntilSomebodyWatches) {

@@ -232,7 +232,7 @@ TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
   }
   EXPECT_FALSE(decode_status(status + "x"));
   EXPECT_FALSE(decode_status('\0' + status.substr(1)));
-  EXPECT_FALSE(decode_status('\x05' + status.substr(1)));
+  EXPECT_FALSE(decode_status('\x09' + status.substr(1)));
   EXPECT_FALSE(decode_status(status.substr(0, 1) + "\xff\xff\xff\xff" + status.substr(5)));
   EXPECT_FALSE(decode_blob("1234567"));
   EXPECT_FALSE(decode_blobs(blobs.substr(0, blobs.size() - 1)));

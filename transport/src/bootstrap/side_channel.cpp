@@ -30,6 +30,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/wait_graph.hpp"
+
 namespace rondo::transport::bootstrap {
 namespace {
 
@@ -248,10 +250,13 @@ class Inbox {
 
 struct Hub {
   Hub(int ranks, std::chrono::milliseconds deadline)
-      : allgather(ranks, deadline), inboxes(static_cast<std::size_t>(ranks)) {}
+      : allgather(ranks, deadline),
+        inboxes(static_cast<std::size_t>(ranks)),
+        waits(static_cast<std::size_t>(ranks)) {}
   ThreadAllgather allgather;
-  std::mutex order;  // held while one message is put into all inboxes
+  std::mutex order;  // held while one message is put into all inboxes; of `waits`, too
   std::vector<Inbox> inboxes;
+  WaitGraph waits;
 };
 
 class ThreadChannel final : public SideChannel {
@@ -279,6 +284,8 @@ class ThreadChannel final : public SideChannel {
   // the ranks that gave up because of it have left.
   void tell(const StatusMessage& message) noexcept override {
     if (message.kind == StatusMessage::Kind::left && message.rank == rank_) left_ = true;
+    if (message.kind == StatusMessage::Kind::waits) return note_wait(decode_ranks(message.text));
+    if (message.kind == StatusMessage::Kind::asks) return answer(decode_ranks(message.text));
     {
       const std::scoped_lock lock(hub_->order);
       for_each_other([&](Inbox& inbox) { inbox.put(message); });
@@ -287,6 +294,22 @@ class ThreadChannel final : public SideChannel {
   }
 
  private:
+  void note_wait(const std::vector<int>& awaited) {
+    const std::scoped_lock lock(hub_->order);
+    hub_->waits.set(rank_, awaited);
+  }
+
+  void answer(const std::vector<int>& missing) {
+    StatusMessage answer{.kind = StatusMessage::Kind::at_fault};
+    {
+      const std::scoped_lock lock(hub_->order);
+      answer.rank = hub_->waits.fault(missing);
+    }
+    Inbox& own = hub_->inboxes[static_cast<std::size_t>(rank_)];
+    own.put(answer);
+    own.deliver();
+  }
+
   void for_each_other(auto&& call) {
     for (std::size_t r = 0; r < hub_->inboxes.size(); ++r) {
       if (r != static_cast<std::size_t>(rank_)) call(hub_->inboxes[r]);

@@ -79,13 +79,18 @@ class ServiceThread {
   std::thread thread_;
 };
 
-/// What one rank tells all others after the bootstrap, or what is found out about it.
+/// What one rank tells all others after the bootstrap, or what is found out about it; and what a
+/// rank that waits long tells the store alone, and is answered.
 struct StatusMessage {
   enum class Kind : std::uint8_t {
     left = 1,  ///< its World ended in order; `text`: see LastCollective in peer_status.hpp
     lost,      ///< its process ended, or its host cannot be reached
     aborted,   ///< it called World::abort(); `text` is the reason
     diverged,  ///< it found a mismatch on communicator `context`; `text` shows both sides
+    gave_up,   ///< its deadline has passed; `text`: see GaveUp in peer_status.hpp
+    waits,     ///< to the store: for the ranks of `text` (encode_ranks()); for none: it goes on
+    asks,      ///< to the store: who is at fault that the ranks of `text` do not come?
+    at_fault,  ///< the store's answer
   };
   Kind kind = Kind::left;
   int rank = 0;  ///< whom it is about
@@ -119,7 +124,7 @@ class SideChannel {
   /// at a time; also with those that came since the last allgather().
   virtual void watch(std::function<void(const StatusMessage&)> handler) = 0;
 
-  /// Tells all other ranks. From any thread; neither waits nor throws.
+  /// Tells all other ranks, or the store. From any thread; neither waits nor throws.
   virtual void tell(const StatusMessage& message) noexcept = 0;
 };
 

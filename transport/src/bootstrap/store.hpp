@@ -14,6 +14,7 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/sockets.hpp"
+#include "bootstrap/wait_graph.hpp"
 
 // The TCP store of rank 0, and the ranks' side channels over it.
 
@@ -101,6 +102,7 @@ class StoreServer final : public ServiceTask {
   void answer_with_parts(const Blobs& all);
   void answer_with_rosters(const Blobs& keys);
   void take_status(std::size_t rank, const Frame& frame);
+  void answer_who_is_at_fault(std::size_t rank, const std::vector<int>& missing);
   void note_address(int socket);
   void report_lost_members(Clock::time_point now);
   void send_to_others(std::size_t rank, const Frame& frame);
@@ -114,6 +116,7 @@ class StoreServer final : public ServiceTask {
   std::vector<History> history_;                         ///< by rank
   std::vector<std::size_t> leaders_;                     ///< by rank; itself until nodes are known
   AllgatherRounds rounds_;
+  WaitGraph waits_;
   std::string failure_;
   Clock::time_point accept_again_at_ = {};  ///< when descriptors ran out
   bool finishing_ = false;

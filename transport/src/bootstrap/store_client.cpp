@@ -40,6 +40,10 @@ std::string consequence(const StatusMessage& message) {
     case StatusMessage::Kind::aborted:
       return "rendezvous: rank " + std::to_string(message.rank) + " aborted: " + message.text;
     case StatusMessage::Kind::diverged:
+    case StatusMessage::Kind::gave_up:
+    case StatusMessage::Kind::waits:
+    case StatusMessage::Kind::asks:
+    case StatusMessage::Kind::at_fault:
       break;
   }
   return {};

@@ -37,7 +37,8 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
       members_(credentials_.self.size),
       history_(credentials_.self.size),
       leaders_(credentials_.self.size),
-      rounds_(credentials_.self.size) {
+      rounds_(credentials_.self.size),
+      waits_(credentials_.self.size) {
   members_[0] = std::make_unique<Member>(Connection(std::move(own), largest_from_rank),
                                          credentials_.self.host);
   history_[0] = {.came = true, .process = credentials_.self.process};
@@ -308,11 +309,31 @@ void StoreServer::answer_with_rosters(const Blobs& keys) {
 void StoreServer::take_status(std::size_t rank, const Frame& frame) {
   const std::optional<StatusMessage> message = decode_status(frame.payload);
   if (!message) return;
-  if (message->kind == StatusMessage::Kind::left &&
-      static_cast<std::size_t>(message->rank) == rank) {
-    history_[rank].left = true;
+  const int sender = static_cast<int>(rank);
+  switch (message->kind) {
+    case StatusMessage::Kind::waits:
+      return waits_.set(sender, decode_ranks(message->text));
+    case StatusMessage::Kind::asks:
+      return answer_who_is_at_fault(rank, decode_ranks(message->text));
+    case StatusMessage::Kind::left:
+      if (message->rank == sender) history_[rank].left = true;
+      break;
+    case StatusMessage::Kind::at_fault:
+      return;
+    case StatusMessage::Kind::lost:
+    case StatusMessage::Kind::aborted:
+    case StatusMessage::Kind::diverged:
+    case StatusMessage::Kind::gave_up:
+      break;
   }
   send_to_others(rank, frame);
+}
+
+void StoreServer::answer_who_is_at_fault(std::size_t rank, const std::vector<int>& missing) {
+  const int found = waits_.fault(missing);
+  if (found < 0) return;
+  members_[rank]->connection.send(
+      encode(StatusMessage{.kind = StatusMessage::Kind::at_fault, .rank = found}));
 }
 
 // Members whose connections have ended: those that did not say that they leave are lost. Telling of

@@ -94,7 +94,7 @@ std::optional<StatusMessage> decode_status(std::string_view payload) {
   using Kind = StatusMessage::Kind;
   StatusMessage message;
   if (!unpack(payload, message)) return std::nullopt;
-  if (!lies_between(message.kind, Kind::left, Kind::diverged)) return std::nullopt;
+  if (!lies_between(message.kind, Kind::left, Kind::at_fault)) return std::nullopt;
   return message.rank < 0 ? std::nullopt : std::optional(std::move(message));
 }
 

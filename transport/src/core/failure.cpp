@@ -37,13 +37,6 @@ constexpr auto access_interval = 50us;
 // After a message has failed, so long may the side channel take to tell why.
 constexpr auto reason_limit = 500ms;
 
-// Without what the code adds: the rank that is told adds that again.
-std::string text_of(const Error& error) {
-  const std::string what = error.what();
-  const std::string suffix = ": " + error.code().message();
-  return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
-}
-
 bool has_failed(const Member& member) {
   // Acquire: pairs with the release in publish_failure(); a note is read after it, and no memory of
   // that rank is touched before it.
@@ -121,10 +114,7 @@ void CommunicatorCore::publish_failure(const Error& error) {
   shm::ControlBlock& mine = group_.mine();
   // The rank that failed first says why; the others, which it has told, leave their notes empty.
   if (std::ranges::none_of(group_.members, has_failed)) {
-    const std::string text = text_of(error);
-    const std::size_t length = std::min(text.size(), mine.failure.text.size() - 1);
-    std::memcpy(mine.failure.text.data(), text.data(), length);
-    mine.failure.text[length] = '\0';
+    mine.failure.set_text(text_of(error));
     mine.failure.code = error.code().value();
     mine.failure.rank = error.detail().rank;
   }
@@ -232,11 +222,20 @@ void CommunicatorCore::check_deferred_failure() {
   if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) poison(deferred_failure());
 }
 
-// The other end of a connection closes it when it gives up. If a rank was lost, that is the reason.
+// The other end of a connection closes it when it gives up. If a rank was lost, that is the reason,
+// or else if one had waited to its deadline.
 Error CommunicatorCore::deferred_failure() const {
   const Error error = deferred_failure_.value();
+  if (error.code() != Errc::peer_lost) return error;
   const std::optional<int> lost = world_->first_lost();
-  if (error.code() != Errc::peer_lost || !lost || *lost == error.detail().rank) return error;
+  const std::optional<GaveUp> first = world_->stalls().gave_up();
+  if (!lost && first) {
+    return {
+        Errc::peer_lost,
+        name_rank(*world_, first->rank) + " gave up: " + first->text + "; and " + text_of(error),
+        world_->detail_of(first->at_fault, error.detail().operation)};
+  }
+  if (!lost || *lost == error.detail().rank) return error;
   return {Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
           world_->detail_of(*lost, error.detail().operation)};
 }

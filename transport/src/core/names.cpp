@@ -108,4 +108,10 @@ std::string name_rank(const WorldCore& world, int rank) {
          ")";
 }
 
+std::string text_of(const Error& error) {
+  const std::string what = error.what();
+  const std::string suffix = ": " + error.code().message();
+  return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
+}
+
 }  // namespace rondo::transport

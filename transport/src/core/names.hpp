@@ -4,6 +4,7 @@
 #include <string>
 
 #include <rondo/transport/element.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "fabric/point_to_point.hpp"
@@ -31,5 +32,8 @@ class WorldCore;
 
 /// "rank 3 (pid 4711 on node17)".
 [[nodiscard]] std::string name_rank(const WorldCore& world, int rank);
+
+/// What an Error says, without what its code adds: a rank that is told adds that again.
+[[nodiscard]] std::string text_of(const Error& error);
 
 }  // namespace rondo::transport

@@ -25,7 +25,7 @@ std::vector<LastCollective> decode_last_collectives(std::string_view text) {
 // Called by the side channel's thread. A rank ends once: what is told later of it, for example that
 // its connection broke after it had left, changes nothing.
 void PeerStatus::update(const StatusMessage& status) {
-  if (status.rank < 0 || static_cast<std::size_t>(status.rank) >= departures_.size()) return;
+  if (!has(status.rank)) return;
   switch (status.kind) {
     case StatusMessage::Kind::left:
     case StatusMessage::Kind::lost: {
@@ -55,6 +55,19 @@ void PeerStatus::update(const StatusMessage& status) {
       has_diverged_.store(true, std::memory_order_release);
       return;
     }
+    case StatusMessage::Kind::gave_up: {
+      GaveUp told{.rank = status.rank};
+      if (!bootstrap::unpack(status.text, told) || !has(told.at_fault)) return;
+      const std::scoped_lock lock(mutex_);
+      if (!gave_up_) gave_up_ = std::move(told);
+      return;
+    }
+    case StatusMessage::Kind::at_fault:
+      at_fault_.store(status.rank, std::memory_order_relaxed);
+      return;
+    case StatusMessage::Kind::waits:
+    case StatusMessage::Kind::asks:
+      return;  // for the store alone
   }
 }
 
@@ -82,10 +95,20 @@ std::optional<std::uint64_t> PeerStatus::last_collective(int rank, std::uint32_t
   return found == collectives.end() ? std::nullopt : std::optional(found->sequence);
 }
 
+std::optional<int> PeerStatus::fault() const noexcept {
+  const int rank = at_fault_.load(std::memory_order_relaxed);
+  return rank < 0 ? std::nullopt : std::optional(rank);
+}
+
 std::optional<PeerStatus::StatusMessage> PeerStatus::aborted() const {
   if (!has_aborted_.load(std::memory_order_acquire)) return std::nullopt;
   const std::scoped_lock lock(mutex_);
   return aborted_;
+}
+
+std::optional<GaveUp> PeerStatus::gave_up() const {
+  const std::scoped_lock lock(mutex_);
+  return gave_up_;
 }
 
 // The flag spares the World's thread the mutex in every pass.

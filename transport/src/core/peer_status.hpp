@@ -23,6 +23,15 @@ struct LastCollective {
   static auto fields(auto& self) { return std::tie(self.context, self.members, self.sequence); }
 };
 
+/// A rank has waited to its deadline for one that does not take part.
+struct GaveUp {
+  int rank = -1;
+  std::int32_t at_fault = -1;  ///< the World rank that it waited for, in the end
+  std::string text = {};       ///< of its error
+
+  static auto fields(auto& self) { return std::tie(self.at_fault, self.text); }
+};
+
 /// The text in which a rank that leaves tells these of the communicators that it was in, the latest
 /// first. What is beyond `max_last_collectives` is left out.
 [[nodiscard]] std::string encode(std::span<const LastCollective> collectives);
@@ -52,6 +61,13 @@ class PeerStatus {
   [[nodiscard]] std::optional<std::uint64_t> last_collective(int rank, std::uint32_t context,
                                                              std::uint64_t members) const;
 
+  /// The rank that the store has answered is at fault, since forget_fault(); see WaitGraph.
+  [[nodiscard]] std::optional<int> fault() const noexcept;
+  void forget_fault() noexcept { at_fault_.store(-1, std::memory_order_relaxed); }
+
+  /// The first rank that has told that it gave up.
+  [[nodiscard]] std::optional<GaveUp> gave_up() const;
+
   /// The first abort that was told.
   [[nodiscard]] std::optional<StatusMessage> aborted() const;
 
@@ -59,13 +75,19 @@ class PeerStatus {
   [[nodiscard]] std::vector<StatusMessage> take_diverged();
 
  private:
+  [[nodiscard]] bool has(int rank) const noexcept {
+    return rank >= 0 && static_cast<std::size_t>(rank) < departures_.size();
+  }
+
   // departure() times two, plus one for a rank that left in order.
   std::vector<std::atomic<std::uint32_t>> departures_;
   std::atomic<std::uint32_t> departed_{0};
+  std::atomic<int> at_fault_{-1};
   std::atomic<bool> has_aborted_{false};
   std::atomic<bool> has_diverged_{false};
   mutable std::mutex mutex_;  // of what follows
   std::optional<StatusMessage> aborted_;
+  std::optional<GaveUp> gave_up_;
   std::vector<StatusMessage> diverged_;
   std::vector<std::vector<LastCollective>> last_collectives_;  // per rank
 };

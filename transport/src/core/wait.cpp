@@ -102,7 +102,8 @@ class Wait {
   [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
   [[noreturn]] void throw_lost(int rank) const;
   void check_deadline();
-  [[noreturn]] void throw_deadline(const std::vector<int>& missing) const;
+  void report_stall(const std::vector<int>& missing);
+  [[noreturn]] void throw_deadline(const std::vector<int>& missing, const Fault& fault) const;
   void note_arrival();
   void account();
 
@@ -119,6 +120,8 @@ class Wait {
   Clock::time_point now_;
   Clock::time_point checked_at_;
   bool stall_reported_ = false;
+  bool stall_told_ = false;
+  FaultSearch fault_search_;
 
   // For the counters: what the transport worked while this waited is counted where it works.
   bool arrived_ = false;
@@ -188,6 +191,7 @@ bool Wait::run() {
     }
     rest();
   }
+  world_.stalls().end();
   account();
   return any_finished();
 }
@@ -232,7 +236,7 @@ void Wait::sleep() {
   const WorldCore::Sleeper asleep(world_);
   const std::uint32_t bell = world_.header().doorbell.load(std::memory_order_acquire);
   if (world_.progress() || any_finished() || world_.aborted()) return;
-  const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), 0ns);
+  const auto left = std::max<std::chrono::nanoseconds>(limit_ - (now_ - begin_), unarmed_slice);
   const auto slice = std::min<std::chrono::nanoseconds>(sleep_slice, left);
   if (world_.fabric() == nullptr || world_.watches_fabric()) {
     sleep_on_doorbell(bell, slice);
@@ -377,11 +381,18 @@ std::chrono::nanoseconds Wait::grace(std::size_t member) const {
 }
 
 // A rank that left in order called fewer operations than the others: the text asks for that. But
-// when another rank had been lost, that is why it left.
+// when another rank had been lost, or had given up, that is why it left.
 void Wait::throw_lost(int rank) const {
   const std::string operation = communicator_->describe(communicator_->front_of(*record_));
   const std::string here = "rank " + std::to_string(world_.rank());
   const std::optional<int> lost = world_.first_lost();
+  if (const auto first = world_.stalls().gave_up(); first && !lost && world_.has_left(rank)) {
+    throw Error(Errc::peer_lost,
+                name_rank(world_, first->rank) + " gave up: " + first->text + "; and " +
+                    name_rank(world_, rank) + " left before it took part in " + operation +
+                    ", which " + here + " waits for",
+                world_.detail_of(first->at_fault, operation));
+  }
   if (lost && world_.has_left(rank)) {
     throw Error(Errc::peer_lost,
                 name_rank(world_, *lost) + " is lost, and " + name_rank(world_, rank) +
@@ -397,41 +408,54 @@ void Wait::throw_lost(int rank) const {
   throw Error(Errc::peer_lost, name_rank(world_, rank) + what, world_.detail_of(rank, operation));
 }
 
-// The observer is called once a wait. A limit of the caller's own ends the wait without an error.
+// A limit of the caller's own ends the wait without an error.
 void Wait::check_deadline() {
   const auto waited = now_ - begin_;
-  const WorldOptions& options = world_.options();
-  const bool stalls = waited >= options.stall_warning && !stall_reported_;
-  if (!stalls && waited < limit_) return;
+  const bool reports = !stall_reported_ && waited >= world_.options().stall_warning;
+  const bool tells = !stall_told_ && !has_own_limit_ && waited >= limit_ / 2;
+  if (!reports && !tells && waited < limit_) return;
   const std::vector<int> missing = communicator_->missing(*record_);
-  if (stalls && options.on_stall) {
-    stall_reported_ = true;
-    options.on_stall({.rank = world_.rank(),
-                      .operation = communicator_->describe(*record_),
-                      .missing = missing,
-                      .duration = std::chrono::duration_cast<std::chrono::milliseconds>(waited)});
+  if (reports) report_stall(missing);
+  if (tells) {
+    stall_told_ = true;
+    world_.stalls().tell(missing);
   }
   if (waited < limit_) return;
-  // A message has failed already, and nobody has told why.
-  if (!has_own_limit_ && communicator_->has_deferred_failure()) {
-    throw Error(communicator_->deferred_failure());
+  if (has_own_limit_) {
+    limit_passed_ = true;
+    return;
   }
-  if (!has_own_limit_) throw_deadline(missing);
-  limit_passed_ = true;
+  // A message has failed already, and nobody has told why.
+  if (communicator_->has_deferred_failure()) throw Error(communicator_->deferred_failure());
+  const std::optional<Fault> fault = world_.stalls().find_fault(missing, fault_search_);
+  if (fault) throw_deadline(missing, *fault);
 }
 
-void Wait::throw_deadline(const std::vector<int>& missing) const {
+// The observer is called once a wait.
+void Wait::report_stall(const std::vector<int>& missing) {
+  if (!world_.options().on_stall) return;
+  stall_reported_ = true;
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
+  world_.options().on_stall({.rank = world_.rank(),
+                             .operation = communicator_->describe(*record_),
+                             .missing = missing,
+                             .duration = waited});
+}
+
+void Wait::throw_deadline(const std::vector<int>& missing, const Fault& fault) const {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
   const std::string operation = communicator_->describe(*record_);
-  const int first = missing.empty() ? -1 : missing.front();
-  throw Error(Errc::deadline_exceeded,
-              operation + " on rank " + std::to_string(world_.rank()) + " waited " +
-                  std::to_string(waited.count()) + " ms, its deadline, for " +
-                  (names.empty() ? "its peers" : names) +
-                  ", alive but not taking part; stopped, or much slower than a deadline allows?",
-              world_.detail_of(first, operation));
+  const Error error(
+      Errc::deadline_exceeded,
+      operation + " on rank " + std::to_string(world_.rank()) + " waited " +
+          std::to_string(waited.count()) + " ms, its deadline, for " +
+          (names.empty() ? "its peers" : names) + fault.clause +
+          ", alive but not taking part; stopped, or much slower than a deadline allows?",
+      world_.detail_of(fault.rank, operation));
+  world_.stalls().give_up(error);
+  throw error;
 }
 
 // Until the operation runs, some rank has not posted it: that time is waiting. Later time is

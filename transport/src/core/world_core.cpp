@@ -182,6 +182,12 @@ void WorldCore::handle_divergences() {
   }
 }
 
+bool WorldCore::tell(bootstrap::StatusMessage::Kind kind, std::string text) noexcept {
+  if (!my_.side_channel) return false;
+  my_.side_channel->tell({.kind = kind, .rank = my_.rank, .text = std::move(text)});
+  return true;
+}
+
 void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) noexcept {
   if (!my_.side_channel) return;
   my_.side_channel->tell({.kind = bootstrap::StatusMessage::Kind::diverged,

@@ -19,6 +19,7 @@
 #include "core/channel.hpp"
 #include "core/event_descriptor.hpp"
 #include "core/peer_status.hpp"
+#include "core/stalls.hpp"
 #include "core/world_lock.hpp"
 #include "links/link.hpp"
 #include "recorder/recorder.hpp"
@@ -174,6 +175,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool store_has_ended() const noexcept { return peer_status_.has_ended(0); }
   /// What ranks of other nodes have told. Ranks of this node are not in it.
   [[nodiscard]] const PeerStatus& peer_status() const noexcept { return peer_status_; }
+  [[nodiscard]] PeerStatus& peer_status() noexcept { return peer_status_; }
+  [[nodiscard]] Stalls& stalls() noexcept { return stalls_; }
   /// A communicator that spans nodes is no more on this rank; its last collective here.
   void note_last_collective(const LastCollective& last);
 
@@ -185,6 +188,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// dump_folder() may be asked by any thread.
   void set_dump_folder(const std::filesystem::path& folder);
   [[nodiscard]] std::filesystem::path dump_folder() const;
+
+  /// Tells the ranks of other nodes, or the store, of this rank. False when there is one node.
+  bool tell(bootstrap::StatusMessage::Kind kind, std::string text) noexcept;
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint32_t context, std::string_view text) noexcept;
@@ -246,6 +252,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::vector<CommunicatorCore*> communicators_;
   std::vector<Retired> retired_;
   PeerStatus peer_status_;
+  Stalls stalls_{*this};
   std::deque<LastCollective> last_collectives_;  // of communicators that are no more, latest first
   std::vector<bootstrap::StatusMessage> divergences_;
   bool splits_ = false;

@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -94,11 +96,18 @@ struct alignas(128) Slot {
 };
 static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
 
-/// Why a rank has given up a communicator.
+/// Why a rank has given up a communicator, or that its deadline has passed.
 struct FailureNote {
   std::int32_t code = 0;         ///< an Errc
   std::int32_t rank = -1;        ///< the World rank at fault, or -1
   std::array<char, 496> text{};  ///< zero-terminated; empty when a peer's note says it already
+
+  /// A text that is too long is cut.
+  void set_text(std::string_view whole) noexcept {
+    const std::size_t length = std::min(whole.size(), text.size() - 1);
+    std::copy_n(whole.begin(), length, text.begin());
+    text[length] = '\0';
+  }
 };
 
 /// One rank's side of one communicator.
@@ -136,6 +145,12 @@ struct alignas(128) RankHeader {
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> aborted{0};
   std::array<char, 496> abort_reason{};  ///< written before `aborted`, zero-terminated
+  /// The first ranks that this one has waited for as long as half of its deadline, each plus 1;
+  /// then zeros. See Stalls.
+  std::array<std::atomic<std::uint32_t>, 8> awaited{};
+  /// Not 0: a deadline of this rank has passed. Stored after `deadline_note`.
+  std::atomic<std::uint32_t> gave_up{0};
+  FailureNote deadline_note = {};
   /// Offset of the rank's table of rings (links/shm/ring.hpp) in the control segment; 0 until
   /// it has opened its link.
   std::atomic<std::uint64_t> rings{0};

@@ -1,0 +1,133 @@
+#include "core/stalls.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "bootstrap/side_channel.hpp"
+#include "bootstrap/wait_graph.hpp"
+#include "bootstrap/wire.hpp"
+#include "core/names.hpp"
+#include "core/world_core.hpp"
+#include "shm/control_block.hpp"
+
+namespace rondo::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = bootstrap::StatusMessage::Kind;
+
+// How long the store may take to answer.
+constexpr auto answer_time = 1s;
+
+static_assert(std::tuple_size_v<decltype(shm::RankHeader::awaited)> == bootstrap::most_awaited);
+
+// A peer that is writing at this moment is read in part: then a rank that waits is named, as it
+// would be if nobody had told.
+std::vector<int> awaited_by(const shm::RankHeader& header) {
+  std::vector<int> ranks;
+  for (const auto& awaited : header.awaited) {
+    const std::uint32_t value = awaited.load(std::memory_order_relaxed);
+    if (value == 0) break;
+    ranks.push_back(static_cast<int>(value - 1));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+void Stalls::publish(std::span<const int> missing) const noexcept {
+  std::size_t i = 0;
+  for (auto& awaited : world_->header().awaited) {
+    const std::uint32_t value = i < missing.size() ? static_cast<std::uint32_t>(missing[i]) + 1 : 0;
+    awaited.store(value, std::memory_order_relaxed);
+    i += 1;
+  }
+}
+
+void Stalls::tell(std::span<const int> missing) {
+  told_ = true;
+  publish(missing);
+  world_->tell(Kind::waits, bootstrap::encode_ranks(missing));
+}
+
+void Stalls::end() noexcept {
+  if (!told_) return;
+  told_ = false;
+  publish({});
+  world_->tell(Kind::waits, bootstrap::encode_ranks({}));
+}
+
+// When the store does not answer, what the ranks of this node know counts; or what a rank has told
+// that gave up before the store ended. A store that has not ended is that of a rank 0 which does
+// not run.
+std::optional<Fault> Stalls::find_fault(std::span<const int> missing, FaultSearch& search) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!search.asked_at && ask(missing)) search.asked_at = now;
+  const std::optional<int> answer = world_->peer_status().fault();
+  if (!answer && search.asked_at && now - *search.asked_at < answer_time) return std::nullopt;
+  const int rank = answer ? *answer : fault_on_node(missing);
+  if (!answer && rank >= 0 && !world_->same_node(rank)) {
+    const std::optional<GaveUp> first = gave_up();
+    if (first && first->at_fault >= 0) {
+      return Fault{.rank = first->at_fault,
+                   .clause = ", and " + name_rank(*world_, first->rank) + " gave up because of " +
+                             name_rank(*world_, first->at_fault)};
+    }
+    if (!world_->store_has_ended()) {
+      return Fault{.rank = 0,
+                   .clause = ", and the store of " + name_rank(*world_, 0) + " is silent"};
+    }
+  }
+  if (rank < 0 || std::ranges::count(missing, rank) > 0) return Fault{.rank = rank};
+  return Fault{.rank = rank,
+               .clause = (missing.size() == 1 ? ", which waits for " : ", which wait for ") +
+                         name_rank(*world_, rank)};
+}
+
+// False when there is no store, because there is one node.
+bool Stalls::ask(std::span<const int> missing) {
+  world_->peer_status().forget_fault();
+  return world_->tell(Kind::asks, bootstrap::encode_ranks(missing));
+}
+
+// As far as the ranks of this node know; -1 when none is missing.
+int Stalls::fault_on_node(std::span<const int> missing) const {
+  bootstrap::WaitGraph waits(world_->peers().size());
+  int rank = 0;
+  for (const Peer& peer : world_->peers()) {
+    if (peer.memory) waits.set(rank, awaited_by(peer.memory->header()));
+    rank += 1;
+  }
+  return waits.fault(missing);
+}
+
+void Stalls::give_up(const Error& error) noexcept {
+  shm::RankHeader& mine = world_->header();
+  if (mine.gave_up.load(std::memory_order_relaxed) != 0 || gave_up()) return;
+  mine.deadline_note.code = error.code().value();
+  mine.deadline_note.rank = error.detail().rank;
+  mine.deadline_note.set_text(text_of(error));
+  // Release: the note comes before the word.
+  mine.gave_up.store(1, std::memory_order_release);
+  const GaveUp told{.at_fault = error.detail().rank, .text = mine.deadline_note.text.data()};
+  world_->tell(Kind::gave_up, bootstrap::pack(told));
+}
+
+std::optional<GaveUp> Stalls::gave_up() const {
+  int rank = 0;
+  for (const Peer& peer : world_->peers()) {
+    // Acquire: see give_up().
+    if (rank != world_->rank() && peer.memory &&
+        peer.memory->header().gave_up.load(std::memory_order_acquire) != 0) {
+      const shm::FailureNote& note = peer.memory->header().deadline_note;
+      return GaveUp{.rank = rank, .at_fault = note.rank, .text = note.text.data()};
+    }
+    rank += 1;
+  }
+  return world_->peer_status().gave_up();
+}
+
+}  // namespace rondo::transport

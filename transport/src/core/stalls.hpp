@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <rondo/transport/error.hpp>
+
+#include "core/peer_status.hpp"
+
+namespace rondo::transport {
+
+class WorldCore;
+
+/// Which rank keeps this one waiting, and what an error says of it beside its name.
+struct Fault {
+  int rank = -1;  ///< -1: nobody knows
+  std::string clause = {};
+};
+
+/// How far the search for the fault of one wait has come.
+struct FaultSearch {
+  std::optional<std::chrono::steady_clock::time_point> asked_at = {};
+};
+
+/// Which rank keeps the others waiting?
+///
+/// A rank that waits in vain knows for whom, but these may wait themselves. So a rank that has
+/// waited for half of its deadline tells the peers of its node and the store (WaitGraph), and one
+/// whose deadline has passed asks. Then it tells all ranks, so that these do not take its leaving
+/// for the cause. All of it on the World's thread.
+class Stalls {
+ public:
+  explicit Stalls(WorldCore& world) noexcept : world_(&world) {}
+
+  /// This rank has waited long for `missing`.
+  void tell(std::span<const int> missing);
+  /// It goes on, if it has told.
+  void end() noexcept;
+
+  /// Which rank is at fault that `missing` do not come. Nothing while the store may still answer:
+  /// then it is to be called again, with the same `search`.
+  [[nodiscard]] std::optional<Fault> find_fault(std::span<const int> missing, FaultSearch& search);
+
+  /// This rank's deadline has passed; `error` says whose fault that is. Only the first rank tells.
+  void give_up(const Error& error) noexcept;
+  /// The first other rank that is known to have given up.
+  [[nodiscard]] std::optional<GaveUp> gave_up() const;
+
+ private:
+  [[nodiscard]] bool ask(std::span<const int> missing);
+  [[nodiscard]] int fault_on_node(std::span<const int> missing) const;
+  void publish(std::span<const int> missing) const noexcept;
+
+  WorldCore* world_;
+  bool told_ = false;
+};
+
+}  // namespace rondo::transport
