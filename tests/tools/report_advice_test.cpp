@@ -104,6 +104,14 @@ TEST_F(AdviceTest, SaysWhatItAssumesOfASingleSeed) {
   EXPECT_THAT(advice.notes, Contains(HasSubstr("at most 0.5 points count as the same")));
 }
 
+TEST_F(AdviceTest, ClaimsNothingOfSeedsWhereThereIsOne) {
+  add({.accuracies = {70.0}, .seconds = 4.0});
+  add({.scheme = "lazy", .accuracies = {69.4}, .seconds = 3.0});
+
+  EXPECT_THAT(advice().answer,
+              HasSubstr("by more than the 0.5 points that are assumed where there is one seed"));
+}
+
 TEST_F(AdviceTest, LeavesOutRunsThatDidNotComplete) {
   add({.accuracies = {70.0}});
   add({.scheme = "lazy", .accuracies = {99.0}, .ended = false});

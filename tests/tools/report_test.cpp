@@ -81,8 +81,8 @@ TEST_F(ReportTest, NeedsNoOtherFileAndNoNetwork) {
                           Not(HasSubstr("href=")), Not(HasSubstr("https://"))));
 }
 
-TEST_F(ReportTest, GivesEveryPointItsStepItsEpochAndItsSeconds) {
-  write_run(at("run"), {.accuracies = {50.0, 70.0}, .seconds = 2.0});
+TEST_F(ReportTest, GivesEveryPointItsStepItsEpochAndWhatTheRunHadSpent) {
+  write_run(at("run"), {.accuracies = {50.0, 70.0}, .seconds = 2.0, .bytes_sent = 4096});
   ASSERT_EQ(report({"run"}).status, 0);
 
   const Json accuracy = curve("Test accuracy")[0];
@@ -93,6 +93,9 @@ TEST_F(ReportTest, GivesEveryPointItsStepItsEpochAndItsSeconds) {
   EXPECT_EQ(accuracy["seconds"], Json({2.0, 4.0}));
   EXPECT_EQ(loss["epoch"], Json({0.5, 1.5}));
   EXPECT_EQ(loss["seconds"], Json({1.0, 3.0}));
+  EXPECT_EQ(accuracy["reductions"], Json({10.0, 20.0}));
+  EXPECT_EQ(loss["reductions"], Json({5.0, 15.0}));
+  EXPECT_EQ(accuracy["bytes"], Json({4096.0, 8192.0}));
   EXPECT_EQ(curve("Wait share")[0]["y"], Json({12.5, 12.5}));
 }
 

@@ -293,6 +293,12 @@ std::string answer_for_one(const Variant& variant) {
       variant.label, in_percent(mean_accuracy(variant)));
 }
 
+// What the lead of the most accurate one is measured by.
+std::string spread_of(const Variant& best) {
+  if (best.summary.final_accuracy->deviation) return "seeds explain";
+  return fmt::format("the {} points that are assumed where there is one seed", assumed_spread);
+}
+
 // The candidates' times, and who is the fastest.
 std::string answer_for(const Advice& advice, const Variant& best,
                        const std::vector<Variant>& variants,
@@ -300,8 +306,8 @@ std::string answer_for(const Advice& advice, const Variant& best,
   const Variant& taken = variants[*advice.take];
   std::string text;
   if (candidates.size() == 1) {
-    text = fmt::format("Take {}: it is the most accurate, with {}, by more than seeds explain.",
-                       taken.label, in_percent(mean_accuracy(taken)));
+    text = fmt::format("Take {}: it is the most accurate, with {}, by more than {}.", taken.label,
+                       in_percent(mean_accuracy(taken)), spread_of(best));
   } else {
     text = fmt::format(
         "Take {0}: {1} schemes are equally accurate as far as their seeds tell, and of these {0} "

@@ -3,8 +3,9 @@
 // Files of other versions and of runs that were killed must not end a report, so everything is
 // optional: what is absent is left out, what is damaged is skipped and named.
 //
-// Events count steps. A reader may ask for epochs or for seconds of training as well, so every
-// point gets all three: seconds lie on a line between the ends of epochs, whose times are known.
+// Events count steps. A reader may ask for epochs, for seconds of training, or for what was
+// communicated, so every point gets all of these: the latter lie on lines between the ends of
+// epochs, where they are known.
 
 #include "report/report.hpp"
 
@@ -108,16 +109,19 @@ void read_keys(ReportedRun& run) {
   }
 }
 
-// Seconds of training when a step ended.
+// What a run had spent when a step ended.
 class EpochClock {
  public:
   explicit EpochClock(const ReportedRun& run)
       : steps_per_epoch_(number_in(run.start, "steps_per_epoch").value_or(0.0)),
         total_steps_(number_in(run.start, "total_steps").value_or(HUGE_VAL)) {
-    double seconds = 0.0;
+    Mark mark;
     for (const Json& epoch : events_of(run, "epoch")) {
-      seconds += number_in(epoch, "seconds").value_or(0.0);
-      marks_.emplace_back(end_of(*number_in(epoch, "epoch")), seconds);
+      mark.step = end_of(*number_in(epoch, "epoch"));
+      mark.seconds += number_in(epoch, "seconds").value_or(0.0);
+      mark.reductions += number_in(epoch, "global_reductions").value_or(NAN);
+      mark.bytes += number_in(epoch, "bytes_sent").value_or(NAN);
+      marks_.push_back(mark);
     }
     if (marks_.size() == 1) add_first_mark(run);
   }
@@ -129,16 +133,26 @@ class EpochClock {
   [[nodiscard]] double epoch_of(double step) const {
     return steps_per_epoch_ > 0.0 ? step / steps_per_epoch_ : step;
   }
-  // Behind the last mark as fast as before it.
-  [[nodiscard]] double seconds_at(double step) const {
+
+  // All of it is 0 before the first step.
+  struct Mark {
+    double step = 0.0;
+    double seconds = 0.0;
+    double reductions = 0.0;
+    double bytes = 0.0;
+  };
+
+  // Behind the last mark as fast as before it. Not a number where that is not known.
+  [[nodiscard]] double at(double step, double Mark::* spent) const {
     if (marks_.size() < 2) return NAN;
-    const auto behind = std::ranges::lower_bound(marks_, step, {}, &Mark::first);
+    const auto behind = std::ranges::lower_bound(marks_, step, {}, &Mark::step);
     const std::size_t to = std::clamp<std::size_t>(
         static_cast<std::size_t>(behind - marks_.begin()), 1, marks_.size() - 1);
-    const auto& [step0, seconds0] = marks_[to - 1];
-    const auto& [step1, seconds1] = marks_[to];
-    if (step1 <= step0) return seconds1;
-    return seconds0 + (step - step0) * (seconds1 - seconds0) / (step1 - step0);
+    const Mark& before = marks_[to - 1];
+    const Mark& after = marks_[to];
+    if (after.step <= before.step) return after.*spent;
+    return before.*spent +
+           (step - before.step) * (after.*spent - before.*spent) / (after.step - before.step);
   }
 
   static const std::vector<Json>& events_of(const ReportedRun& run, const char* kind) {
@@ -148,8 +162,6 @@ class EpochClock {
   }
 
  private:
-  using Mark = std::pair<double, double>;  // step, seconds
-
   // No epoch has ended: the last step event tells how fast the run is.
   void add_first_mark(const ReportedRun& run) {
     const std::vector<Json>& steps = events_of(run, "step");
@@ -157,12 +169,12 @@ class EpochClock {
     if (steps.empty() || !batch) return;
     const auto rate = number_in(steps.back(), "images_per_second");
     const double step = *number_in(steps.back(), "total_step");
-    if (rate && *rate > 0.0) marks_.emplace_back(step, step * *batch / *rate);
+    if (rate && *rate > 0.0) marks_.push_back({step, step * *batch / *rate, NAN, NAN});
   }
 
   double steps_per_epoch_;
   double total_steps_;
-  std::vector<Mark> marks_ = {{0.0, 0.0}};
+  std::vector<Mark> marks_ = {Mark{}};
 };
 
 // A push counts samples since the warm-up. Cyclic ranks take no common steps; the samples that were
@@ -257,6 +269,8 @@ Json curve_of(const ReportedRun& run, const CurveKind& kind) {
   Json steps = Json::array();
   Json epochs = Json::array();
   Json seconds = Json::array();
+  Json reductions = Json::array();
+  Json bytes = Json::array();
   Json values = Json::array();
   bool any = false;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -265,14 +279,16 @@ Json curve_of(const ReportedRun& run, const CurveKind& kind) {
     const auto value = number_in(events[i], kind.field);
     any = any || value;
     steps.push_back(step);
-    // Three numbers of one point, so that the reader changes the axis without a new page.
+    // Several numbers of one point, so that the reader changes the axis without a new page.
     epochs.push_back(clock.epoch_of(step));
-    seconds.push_back(clock.seconds_at(step));
+    seconds.push_back(clock.at(step, &EpochClock::Mark::seconds));
+    reductions.push_back(clock.at(step, &EpochClock::Mark::reductions));
+    bytes.push_back(clock.at(step, &EpochClock::Mark::bytes));
     values.push_back(value ? Json(*value * kind.scale) : Json());
   }
   if (!any) return {};
-  return {
-      {"step", steps}, {"epoch", epochs}, {"seconds", seconds}, {"y", values}, {"every", every}};
+  return {{"step", steps},  {"epoch", epochs}, {"seconds", seconds}, {"reductions", reductions},
+          {"bytes", bytes}, {"y", values},     {"every", every}};
 }
 
 }  // namespace rondo::tools
