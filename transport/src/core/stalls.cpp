@@ -81,7 +81,11 @@ std::optional<Fault> Stalls::find_fault(std::span<const int> missing, FaultSearc
                    .clause = ", and the store of " + name_rank(*world_, 0) + " is silent"};
     }
   }
-  if (rank < 0 || std::ranges::count(missing, rank) > 0) return Fault{.rank = rank};
+  if (rank < 0 || (missing.size() == 1 && missing.front() == rank)) return Fault{.rank = rank};
+  if (std::ranges::count(missing, rank) > 0) {
+    return Fault{.rank = rank,
+                 .clause = ", of whom rank " + std::to_string(rank) + " waits for no other"};
+  }
   return Fault{.rank = rank,
                .clause = (missing.size() == 1 ? ", which waits for " : ", which wait for ") +
                          name_rank(*world_, rank)};
