@@ -22,7 +22,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/arithmetic.hpp"
 #include "flat/flat.hpp"
 
 namespace rondo::sync {

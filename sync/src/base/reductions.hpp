@@ -19,6 +19,18 @@ class World;
 
 namespace rondo::sync {
 
+/// Of fp32.
+[[nodiscard]] constexpr std::size_t bytes_of(std::size_t elements) noexcept {
+  return elements * sizeof(float);
+}
+
+/// The elements of a rank's share, where so many are divided among `ranks`: whole cache lines,
+/// which no two ranks should write. The last share is what is left.
+[[nodiscard]] constexpr std::size_t share_of(std::size_t elements, std::size_t ranks) noexcept {
+  constexpr std::size_t line = 16;  // elements
+  return (elements + line * ranks - 1) / (line * ranks) * line;
+}
+
 /// Adjacent layers [first_layer, last_layer) that are reduced together, and their elements.
 struct Bucket {
   std::size_t first_layer = 0;

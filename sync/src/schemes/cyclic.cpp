@@ -23,7 +23,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/arithmetic.hpp"
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
 #include "schemes/token_ring.hpp"

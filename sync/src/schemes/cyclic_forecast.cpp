@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/arithmetic.hpp"
+#include "schemes/token_ring.hpp"
 
 namespace rondo::sync {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <rondo/transport/element.hpp>
 
-#include "base/arithmetic.hpp"
+#include "base/reductions.hpp"
 
 namespace rondo::sync {
 namespace {

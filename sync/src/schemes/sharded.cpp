@@ -17,7 +17,6 @@
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "base/arithmetic.hpp"
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
 

@@ -15,6 +15,12 @@
 
 namespace rondo::sync {
 
+/// Is a multiple of `every` in (before, after]?
+[[nodiscard]] constexpr bool crosses(std::int64_t before, std::int64_t after,
+                                     std::int64_t every) noexcept {
+  return every > 0 && before / every != after / every;
+}
+
 /// What travels with the token beside the parameters.
 enum class StoreWord : std::uint8_t {
   version,  ///< pushes so far
