@@ -38,6 +38,7 @@ class Stalls {
   void tell(std::span<const int> missing);
   /// It goes on, if it has told.
   void end() noexcept;
+  [[nodiscard]] bool has_told() const noexcept { return told_; }
 
   /// Which rank is at fault that `missing` do not come. Nothing while the store may still answer:
   /// then it is to be called again, with the same `search`.

@@ -412,7 +412,9 @@ void Wait::throw_lost(int rank) const {
 void Wait::check_deadline() {
   const auto waited = now_ - begin_;
   const bool reports = !stall_reported_ && waited >= world_.options().stall_warning;
-  const bool tells = !stall_told_ && !has_own_limit_ && waited >= limit_ / 2;
+  // Once; again where another thread's wait has ended since.
+  const bool has_told = stall_told_ && world_.stalls().has_told();
+  const bool tells = !has_told && !has_own_limit_ && waited >= limit_ / 2;
   if (!reports && !tells && waited < limit_) return;
   const std::vector<int> missing = communicator_->missing(*record_);
   if (reports) report_stall(missing);
