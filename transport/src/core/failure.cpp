@@ -46,6 +46,7 @@ bool has_failed(const Member& member) {
 }  // namespace
 
 void CommunicatorCore::fail(const Error& error) {
+  if (!failure_ && error.code() == Errc::deadline_exceeded) world_->stalls().give_up(error);
   if (multi_node_ && !failure_ && error.code() == Errc::mismatch) {
     world_->tell_divergence(context_, text_of(error));
   }

@@ -110,7 +110,8 @@ int Stalls::fault_on_node(std::span<const int> missing) const {
 
 void Stalls::give_up(const Error& error) noexcept {
   shm::RankHeader& mine = world_->header();
-  if (mine.gave_up.load(std::memory_order_relaxed) != 0 || gave_up()) return;
+  const bool is_told = mine.gave_up.load(std::memory_order_relaxed) != 0;
+  if (is_told || world_->peer_status().gave_up()) return;
   mine.deadline_note.code = error.code().value();
   mine.deadline_note.rank = error.detail().rank;
   mine.deadline_note.set_text(text_of(error));

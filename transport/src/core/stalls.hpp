@@ -44,7 +44,8 @@ class Stalls {
   /// then it is to be called again, with the same `search`.
   [[nodiscard]] std::optional<Fault> find_fault(std::span<const int> missing, FaultSearch& search);
 
-  /// This rank's deadline has passed; `error` says whose fault that is. Only the first rank tells.
+  /// This rank gives up a communicator because its deadline or that of a peer of its node has
+  /// passed; `error` says whose fault that is. It tells, unless the store has told of another.
   void give_up(const Error& error) noexcept;
   /// The first other rank that is known to have given up.
   [[nodiscard]] std::optional<GaveUp> gave_up() const;

@@ -449,15 +449,12 @@ void Wait::throw_deadline(const std::vector<int>& missing, const Fault& fault) c
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
   const std::string operation = communicator_->describe(*record_);
-  const Error error(
-      Errc::deadline_exceeded,
-      operation + " on rank " + std::to_string(world_.rank()) + " waited " +
-          std::to_string(waited.count()) + " ms, its deadline, for " +
-          (names.empty() ? "its peers" : names) + fault.clause +
-          ", alive but not taking part; stopped, or much slower than a deadline allows?",
-      world_.detail_of(fault.rank, operation));
-  world_.stalls().give_up(error);
-  throw error;
+  throw Error(Errc::deadline_exceeded,
+              operation + " on rank " + std::to_string(world_.rank()) + " waited " +
+                  std::to_string(waited.count()) + " ms, its deadline, for " +
+                  (names.empty() ? "its peers" : names) + fault.clause +
+                  ", alive but not taking part; stopped, or much slower than a deadline allows?",
+              world_.detail_of(fault.rank, operation));
 }
 
 // Until the operation runs, some rank has not posted it: that time is waiting. Later time is
