@@ -11,10 +11,11 @@
 //     jitter         of computing: rank r takes up to 1 + jitter times as long, in each step the
 //                    same, by a hash of r (0.1)
 //     most-ranks     (4096)
+//     replica-on-node  1: with a grid, the ranks of a replica share a node (0: each has its own)
 //
 // Without a grid, ranks are placed 1, 8 and 64 on a node. With SPLITs as [grid.layers] names them
 // ('grid=channel=2 filter=2') convolutions are split so, where the planner knows them so, the other
-// layers as it likes; every rank has a node of its own, and replicas are 1, 4, 16 and 64.
+// layers as it likes; replicas are 1, 4, 16 and 64.
 //
 // A row is the time of a step on so many ranks: by the closed form; simulated; their ratio; and
 // simulated with jitter and with one rank that computes half as fast.
@@ -53,9 +54,9 @@ using test::SimulatedWork;
 using Settings = std::map<std::string, double>;
 
 Settings defaults() {
-  return {{"batch", 64.0}, {"gflops", 200.0},     {"latency-us", 5.0},
-          {"gbs", 12.0},   {"memory-gbs", 60.0},  {"segment-kib", 512.0},
-          {"jitter", 0.1}, {"most-ranks", 4096.0}};
+  return {{"batch", 64.0}, {"gflops", 200.0},      {"latency-us", 5.0},
+          {"gbs", 12.0},   {"memory-gbs", 60.0},   {"segment-kib", 512.0},
+          {"jitter", 0.1}, {"most-ranks", 4096.0}, {"replica-on-node", 0.0}};
 }
 
 // As the runtime cuts them.
@@ -122,11 +123,16 @@ class Referee {
 
   void judge_grid(const train::LayerSplit& split, int replicas) {
     const train::ProcessGrid grid{.pr = split.ranks(), .pc = replicas};
-    const train::PlanOptions options{.ranks = grid.ranks(),
-                                     .batch = batch() * grid.ranks(),
-                                     .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6,
-                                                .bandwidth = settings_.at("gbs") * 1e9},
-                                     .bucket_bytes = experiment_.update.bucket_bytes};
+    const int on_a_node = settings_.at("replica-on-node") > 0.0 ? grid.pr : 1;
+    const double port = settings_.at("gbs") * 1e9;
+    const train::PlanOptions options{
+        .ranks = grid.ranks(),
+        .batch = batch() * grid.ranks(),
+        .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6, .bandwidth = port},
+        .node = node_link(on_a_node),
+        .ranks_per_node = on_a_node,
+        .port_bandwidth = port,
+        .bucket_bytes = experiment_.update.bucket_bytes};
     const train::GridJob job{.model = model_,
                              .options = options,
                              .grid = grid,
@@ -136,8 +142,9 @@ class Referee {
     const auto ranks = static_cast<std::size_t>(grid.ranks());
     report(ranks, train::to_text(split), train::bucketed_seconds(job, found),
            [&](const std::vector<double>& slowness) {
-             return test::simulate_grid_steps(ranks, costs_of(1), segment_bytes(), phases, 0.0,
-                                              slowness, simulated_steps);
+             return test::simulate_grid_steps(ranks, costs_of(static_cast<std::size_t>(on_a_node)),
+                                              segment_bytes(), phases, 0.0, slowness,
+                                              simulated_steps);
            });
   }
 
@@ -183,19 +190,20 @@ class Referee {
             .memory_per_byte = 1e-9 / settings_.at("memory-gbs")};
   }
 
+  // The ranks of a node share its memory, which a copy reads and writes.
+  [[nodiscard]] train::LinkCost node_link(double ranks_per_node) const {
+    return {.alpha_seconds = 2e-7,
+            .bandwidth = settings_.at("memory-gbs") * 1e9 / (2.0 * ranks_per_node)};
+  }
+
   [[nodiscard]] double closed_form(std::size_t ranks, std::size_t ranks_per_node) const {
     const double port = settings_.at("gbs") * 1e9;
-    // How often the two halves of an allreduce move the inputs of a node, divided by two: alone it
-    // reads and writes all once; before and after an exchange it copies once more.
-    const double moved = ranks == ranks_per_node ? 1.0 : 1.5;
     const train::ScalingOptions options{
         .first = static_cast<int>(ranks),
         .last = static_cast<int>(ranks),
         .batch = batch(),
         .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6, .bandwidth = port},
-        .node = {.alpha_seconds = 2e-7,
-                 .bandwidth = settings_.at("memory-gbs") * 1e9 /
-                              (moved * static_cast<double>(ranks_per_node))},
+        .node = node_link(static_cast<double>(ranks_per_node)),
         .ranks_per_node = static_cast<int>(ranks_per_node),
         .port_bandwidth = port};
     return train::predict_scaling(model_, experiment_.update, options, rate_).front().step_seconds;

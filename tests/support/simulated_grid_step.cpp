@@ -47,6 +47,15 @@ Chosen algorithm_for(const SimulatedExchange& exchange) {
   return {transport::algorithms::ring, 0.5};
 }
 
+// What the members of a group read and write together. They read what others have, and store what
+// comes of it: all of it into each output, or a share into each.
+std::size_t moved_in_memory(const SimulatedExchange& exchange) {
+  const std::size_t all = sum_of(exchange.bytes);
+  const std::size_t size = exchange.groups.size;
+  if (exchange.kind == Kind::allgather) return 2 * (size - 1) * all;
+  return exchange.kind == Kind::reduce_scatter ? (size + 1) * all : 2 * size * all;
+}
+
 // Where what a member sends to each begins, and what it gets from each.
 void set_parts(Posted& posted, const SimulatedExchange& exchange, std::size_t member) {
   const std::size_t size = exchange.groups.size;
@@ -86,18 +95,26 @@ std::size_t SimulatedExchange::sent_bytes() const {
 
 SimulatedGrid::SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs,
                              std::size_t segment_bytes)
-    : ranks_(ranks), options_{.costs = costs, .moves_data = false, .segment_bytes = segment_bytes} {
-  if (costs.ranks_per_node != 1) {
-    throw std::invalid_argument("grids are simulated with one rank on each node, not " +
-                                std::to_string(costs.ranks_per_node));
-  }
+    : ranks_(ranks),
+      costs_(costs),
+      options_{.costs = costs, .moves_data = false, .segment_bytes = segment_bytes} {
   options_.ports_stay_busy = true;
+  // A message is read and written.
+  options_.costs.memory_per_byte *= 2.0;
 }
 
 std::vector<double> SimulatedGrid::run(const SimulatedExchange& exchange,
                                        std::span<const double> starts) {
   const auto [size, stride] = exchange.groups;
   if (size == 1 || sum_of(exchange.bytes) == 0) return {starts.begin(), starts.end()};
+  if (costs_.ranks_per_node > 1 && exchange.kind == Kind::allreduce && size == ranks_) {
+    if (!of_all_) {
+      of_all_ = std::make_unique<SimulatedAllreduce>(ranks_, costs_, options_.segment_bytes);
+    }
+    return of_all_->run(exchange.bytes[0], starts);
+  }
+  const bool inside = are_inside_nodes(exchange.groups);
+  if (inside && exchange.kind != Kind::messages) return run_in_memory(exchange, starts);
   data_.resize(std::max(data_.size(), 2 * sum_of(exchange.bytes)));
   std::vector<Posted> posted;
   for (std::size_t r = 0; r < ranks_; ++r) {
@@ -105,6 +122,33 @@ std::vector<double> SimulatedGrid::run(const SimulatedExchange& exchange,
   }
   const Chosen chosen = algorithm_for(exchange);
   return ranks_in(exchange.groups).run(chosen.algorithm, posted, chosen.reduced_share, starts);
+}
+
+bool SimulatedGrid::are_inside_nodes(const SimulatedGroups& groups) const {
+  const std::size_t on_a_node = costs_.ranks_per_node;
+  if (on_a_node == 1 || groups.stride % on_a_node == 0) return false;
+  if (on_a_node % (groups.size * groups.stride) == 0) return true;
+  throw std::invalid_argument("groups of " + std::to_string(groups.size) + ", " +
+                              std::to_string(groups.stride) +
+                              " apart, lie in part inside nodes of " + std::to_string(on_a_node));
+}
+
+// All groups of a node are taken to begin together, and share its memory.
+std::vector<double> SimulatedGrid::run_in_memory(const SimulatedExchange& exchange,
+                                                 std::span<const double> starts) const {
+  const auto [size, stride] = exchange.groups;
+  const std::size_t moved = moved_in_memory(exchange) * (costs_.ranks_per_node / size);
+  const double seconds = simulated_synchronisations * costs_.inside_node.latency +
+                         static_cast<double>(moved) * costs_.memory_per_byte;
+  std::vector<double> ends(starts.begin(), starts.end());
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    const std::size_t first = r / (size * stride) * (size * stride) + r % stride;
+    for (std::size_t i = 0; i < size; ++i) {
+      ends[r] = std::max(ends[r], starts[first + i * stride]);
+    }
+    ends[r] += seconds;
+  }
+  return ends;
 }
 
 SimulatedRanks& SimulatedGrid::ranks_in(const SimulatedGroups& groups) {

@@ -4,9 +4,12 @@
 // halos and their gradients before and behind what they compute, and wait for each other there.
 // Gradients of weights are reduced meanwhile.
 //
-// Exchanges are run by the transport's own algorithms (simulated_ranks.hpp), so that latencies
-// overlap where they do in a job. Every rank has a node of its own. Reductions and exchanges have
-// the wire for themselves each: what they take from one another is not simulated.
+// Exchanges between nodes, and messages, are run by the transport's own algorithms
+// (simulated_ranks.hpp), so that latencies overlap where they do in a job. In a collective inside a
+// node the members wait for each other, and then for the node's memory; an allreduce of all ranks
+// is hierarchical (simulated_step.hpp). Every other group lies inside a node, or has one rank on
+// each of its nodes. Reductions and exchanges have the wire for themselves each: what they take
+// from one another is not simulated.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "support/simulated_ranks.hpp"
+#include "support/simulated_step.hpp"
 
 namespace rondo::test {
 
@@ -54,20 +58,25 @@ struct SimulatedPhase {
 /// Ranks and the wire between them, as the exchanges so far have left it.
 class SimulatedGrid {
  public:
-  /// `costs.ranks_per_node` is 1.
   SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes);
 
   [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
 
-  /// Rank r begins at second starts[r]. Returns when each is done.
+  /// Rank r begins at second starts[r]. Returns when each is done. Throws std::invalid_argument
+  /// when a group other than that of all ranks has several on a node, but not all.
   [[nodiscard]] std::vector<double> run(const SimulatedExchange& exchange,
                                         std::span<const double> starts);
 
  private:
+  [[nodiscard]] bool are_inside_nodes(const SimulatedGroups& groups) const;
+  [[nodiscard]] std::vector<double> run_in_memory(const SimulatedExchange& exchange,
+                                                  std::span<const double> starts) const;
   [[nodiscard]] SimulatedRanks& ranks_in(const SimulatedGroups& groups);
 
   std::size_t ranks_;
+  SimulatedCosts costs_;
   SimulatedRanks::Options options_;
+  std::unique_ptr<SimulatedAllreduce> of_all_;  // where nodes have several ranks
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<SimulatedRanks>> by_groups_;
   std::vector<std::byte> data_;  // of all ranks: only times matter
 };

@@ -1,6 +1,8 @@
 #include "support/simulated_step.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -13,8 +15,6 @@ using transport::Posted;
 // Half of what a ring receives is added; all that doubling receives is.
 constexpr double reduced_by_ring = 0.5;
 constexpr double reduced_by_doubling = 1.0;
-// Of ranks of a node, before and after a block's exchange.
-constexpr double synchronisations = 2.0;
 
 std::unique_ptr<SimulatedRanks> make_ranks(std::size_t ranks, const SimulatedCosts& costs,
                                            std::size_t segment_bytes) {
@@ -23,6 +23,17 @@ std::unique_ptr<SimulatedRanks> make_ranks(std::size_t ranks, const SimulatedCos
   options.groups = costs.ranks_per_node;
   options.ports_stay_busy = true;
   return std::make_unique<SimulatedRanks>(ranks, options);
+}
+
+// A block of a hierarchical allreduce that has been exchanged, and when on each rank.
+struct Block {
+  double bytes = 0.0;
+  std::vector<double> exchanged = {};
+};
+
+// On all ranks, before they are done with what they do?
+bool has_come(const Block& block, const std::vector<double>& until) {
+  return std::ranges::equal(block.exchanged, until, std::ranges::less_equal());
 }
 
 SimulatedCosts one_rank_of_each_node(SimulatedCosts costs) {
@@ -61,25 +72,33 @@ std::vector<double> SimulatedAllreduce::run(std::size_t bytes, std::span<const d
   return times;
 }
 
-// Blocks pass three stages, each of which takes them in their order.
+// Blocks pass three stages in their order. A node's ranks do one thing at a time: what has come
+// back is copied out as soon as they are free, and else the next block is reduced.
 std::vector<double> SimulatedAllreduce::between_nodes(std::size_t bytes,
                                                       std::span<const double> starts) {
   const bool is_short = table_.pick(bytes) == AllreduceAlgorithm::doubling;
   const std::size_t members = costs_.ranks_per_node;
   const transport::HierarchyPlan plan(bytes, is_short ? 1 : members, nodes_);
-  std::vector<double> reduced(starts.begin(), starts.end());
+  std::vector<double> here(starts.begin(), starts.end());  // what ranks do on their nodes
   std::vector<double> exchanged(starts.begin(), starts.end());
-  std::vector<double> copied(starts.begin(), starts.end());
+  std::deque<Block> uncopied;
+  const auto copy_next = [&] {
+    const Block block = std::move(uncopied.front());
+    uncopied.pop_front();
+    for (std::size_t r = 0; r < ranks_; ++r) here[r] = std::max(here[r], block.exchanged[r]);
+    wait_for_nodes(here, 2.0 * static_cast<double>(members) * block.bytes);
+  };
   for (std::size_t block = 0; block < plan.blocks(); ++block) {
+    while (!uncopied.empty() && has_come(uncopied.front(), here)) copy_next();
     const auto size = static_cast<double>(plan.block(block).size());
     // Every input is read once, every shard written once; then all ranks copy all shards.
-    wait_for_nodes(reduced, (static_cast<double>(members) + 1.0) * size);
-    for (std::size_t r = 0; r < ranks_; ++r) exchanged[r] = std::max(exchanged[r], reduced[r]);
+    wait_for_nodes(here, (static_cast<double>(members) + 1.0) * size);
+    for (std::size_t r = 0; r < ranks_; ++r) exchanged[r] = std::max(exchanged[r], here[r]);
     exchanged = exchange(plan, block, is_short, exchanged);
-    for (std::size_t r = 0; r < ranks_; ++r) copied[r] = std::max(copied[r], exchanged[r]);
-    wait_for_nodes(copied, 2.0 * static_cast<double>(members) * size);
+    uncopied.push_back({.bytes = size, .exchanged = exchanged});
   }
-  return copied;
+  while (!uncopied.empty()) copy_next();
+  return here;
 }
 
 std::vector<double> SimulatedAllreduce::exchange(const transport::HierarchyPlan& plan,
@@ -101,8 +120,8 @@ std::vector<double> SimulatedAllreduce::exchange(const transport::HierarchyPlan&
 // A node's ranks work together: each is done when all are, by the speed of the node's memory.
 void SimulatedAllreduce::wait_for_nodes(std::span<double> times, double moved_bytes) const {
   const std::size_t members = costs_.ranks_per_node;
-  const double seconds =
-      moved_bytes * costs_.memory_per_byte + synchronisations * costs_.inside_node.latency;
+  const double seconds = moved_bytes * costs_.memory_per_byte +
+                         simulated_synchronisations * costs_.inside_node.latency;
   for (std::size_t first = 0; first < times.size(); first += members) {
     const std::span<double> node = times.subspan(first, members);
     std::ranges::fill(node, *std::ranges::max_element(node) + seconds);

@@ -20,6 +20,9 @@
 
 namespace rondo::test {
 
+/// Of the ranks of a node: before and behind what they do in each other's memory.
+inline constexpr double simulated_synchronisations = 2.0;
+
 /// Allreduces of equal nodes' ranks, as the transport runs them: the table of sizes chooses between
 /// doubling and a ring; where nodes have several ranks, blocks pass a reduction on each node, an
 /// exchange among the owners of each shard, and a copy on each node.

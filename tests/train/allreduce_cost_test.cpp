@@ -62,6 +62,56 @@ TEST(AllreduceCostTest, TheTableOfARunChoosesBetweenDoublingAndRings) {
   EXPECT_NEAR(allreduce_seconds(16'383, two, options), ring(16'383), rounding * 16'383);
 }
 
+// Two, four and eight ranks of a node copy as much: a share of all inputs, into all outputs.
+TEST(AllreduceCostTest, OnANodeEachRankCopiesTheArrayOnce) {
+  for (const int ranks : {2, 4, 8}) {
+    PlanOptions options = job(ranks);
+    options.ranks_per_node = ranks;
+    const double once = 2 * alpha + beta * 1000;
+    EXPECT_NEAR(allreduce_seconds(1000, {.size = ranks}, options), once, rounding * once);
+  }
+}
+
+TEST(AllreduceCostTest, OnANodeAReduceScatterLoadsAllAndStoresAShare) {
+  PlanOptions options = job(4);
+  options.ranks_per_node = 4;
+  const double gathered = alpha + beta * 1000 * 3 / 4;
+  const double scattered = alpha + beta * 1000 * 5 / 8;
+  EXPECT_NEAR(gathering_seconds(1000, {.size = 4}, options), gathered, rounding * gathered);
+  EXPECT_NEAR(scattering_seconds(1000, {.size = 4}, options), scattered, rounding * scattered);
+}
+
+// 16 MiB over two nodes of four ranks are four blocks: what is shorter hides behind the rest, but
+// for a quarter of it.
+TEST(AllreduceCostTest, BlocksOverlapOnANodeAndBetweenNodes) {
+  PlanOptions options = job(8);
+  options.ranks_per_node = 4;
+  options.paths = transport::AllreducePaths("ring:0-max");
+  constexpr double elements = 1 << 22;
+  const double inside = 2 * alpha + beta * elements * (0.625 + 1.0);
+  const double between = 2 * (alpha + beta * elements / 4 / 2);
+  ASSERT_LT(between, inside);
+  const double all = inside + between / 4;
+  EXPECT_NEAR(allreduce_seconds(elements, {.size = 8}, options), all, rounding * all);
+}
+
+// While a rank waits for the latency of its message, the other three of its node send.
+TEST(AllreduceCostTest, LatenciesHideBehindASharedPort) {
+  PlanOptions options = job(8);
+  options.ranks_per_node = 4;
+  options.node = {.alpha_seconds = 0.0, .bandwidth = 1e300};
+  options.port_bandwidth = options.fabric.bandwidth;
+  options.paths = transport::AllreducePaths("ring:0-max");
+  const double long_message = beta * 1e6 / 4 / 2;
+  ASSERT_GT(3 * long_message, alpha);
+  EXPECT_NEAR(allreduce_seconds(1e6, {.size = 8}, options), 2 * 4 * long_message,
+              rounding * 8 * long_message);
+  const double short_message = beta * 8 / 4 / 2;
+  ASSERT_LT(3 * short_message, alpha);
+  EXPECT_NEAR(allreduce_seconds(8, {.size = 8}, options), 2 * (alpha + short_message),
+              rounding * 2 * alpha);
+}
+
 // Two nodes of two ranks; flat, all four send to each other over the fabric.
 TEST(AllreduceCostTest, AFlatTableLeavesOutTheNode) {
   PlanOptions options = job(4);

@@ -54,6 +54,14 @@ TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
 }
 
 // What a planner asks is what a World picks.
+// A quarter of what an owner has, but no shard below 512 KiB.
+TEST(AllreducePathsTest, CutsLongAllreducesIntoBlocks) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+  EXPECT_EQ(AllreducePaths::blocks(4096, 1, 2), 1);
+  EXPECT_EQ(AllreducePaths::blocks(4 * mebibyte, 4, 2), 2);
+  EXPECT_EQ(AllreducePaths::blocks(16 * mebibyte, 4, 2), 4);
+}
+
 TEST(AllreducePathsTest, AreThoseOfTheTable) {
   const AllreducePaths by_ends;
   EXPECT_TRUE(by_ends.of(2, (64U << 10U) - 1).doubling);

@@ -130,12 +130,58 @@ TEST(SimulatedGridStepTest, WithoutExchangesIsTheStepOfReplicas) {
             simulate_steps(allreduce, work, slowness, 3));
 }
 
+// The same, of which a quarter of a second inside a node, and one for the node's memory to read or
+// write 1024 bytes.
+SimulatedCosts costs_with(std::size_t ranks_per_node) {
+  SimulatedCosts on_nodes = costs;
+  on_nodes.ranks_per_node = ranks_per_node;
+  on_nodes.inside_node = {.latency = 0.25};
+  on_nodes.memory_per_byte = 0x1p-10;
+  return on_nodes;
+}
+
+TEST(SimulatedGridTest, InsideANodeMembersWaitForEachOtherAndTheMemory) {
+  SimulatedGrid grid(4, costs_with(2), segment);
+  const std::vector<double> starts{0, 3, 0, 0};
+  const std::vector<std::size_t> shares{1024, 1024};
+  // Each reads and writes what the other has.
+  EXPECT_THAT(grid.run({Kind::allgather, {.size = 2}, shares}, starts),
+              ElementsAre(7.5, 7.5, 4.5, 4.5));
+  // Each reads its share of both and writes it once.
+  EXPECT_THAT(grid.run({Kind::reduce_scatter, {.size = 2}, shares}, starts),
+              ElementsAre(9.5, 9.5, 6.5, 6.5));
+}
+
+TEST(SimulatedGridTest, GroupsOfANodeShareItsMemory) {
+  SimulatedGrid grid(4, costs_with(4), segment);
+  for (const std::size_t stride : {1U, 2U}) {
+    const SimulatedExchange gather{Kind::allgather, {.size = 2, .stride = stride}, {1024, 1024}};
+    EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(0.5 + 2 * 4.0)));
+  }
+}
+
+TEST(SimulatedGridTest, GroupsWithARankOnEachNodeShareItsPort) {
+  SimulatedGrid grid(4, costs_with(2), segment);
+  SimulatedExchange pairs = between_two();
+  pairs.groups.stride = 2;
+  EXPECT_THAT(grid.run(pairs, std::vector<double>(4, 0.0)), ElementsAre(1.5, 2.0, 1.5, 2.0));
+}
+
+TEST(SimulatedGridTest, AnAllreduceOfAllRanksIsHierarchical) {
+  SimulatedGrid grid(8, costs_with(2), segment);
+  test::SimulatedAllreduce allreduce(8, costs_with(2), segment);
+  const std::vector<double> starts{0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(grid.run({Kind::allreduce, {.size = 8}, {1 << 20}}, starts),
+            allreduce.run(1 << 20, starts));
+}
+
 TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
-  SimulatedCosts two_on_a_node = costs;
-  two_on_a_node.ranks_per_node = 2;
-  EXPECT_THROW(SimulatedGrid(4, two_on_a_node, segment), std::invalid_argument);
   SimulatedGrid grid(3, costs, segment);
   EXPECT_THROW(static_cast<void>(grid.run(between_two(), std::vector<double>(3, 0.0))),
+               std::invalid_argument);
+  SimulatedGrid on_nodes(8, costs_with(2), segment);
+  const SimulatedExchange in_part{Kind::allreduce, {.size = 4}, {64}};
+  EXPECT_THROW(static_cast<void>(on_nodes.run(in_part, std::vector<double>(8, 0.0))),
                std::invalid_argument);
 }
 

@@ -82,18 +82,35 @@ double collective_seconds(double elements, ProcessGroup group, const PlanOptions
 
 namespace {
 
-double share_of_others(double elements, int ranks, const LinkCost& link) {
-  return elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * element_bytes /
-         link.bandwidth;
+// Inside a node ranks load from and store to each other's memory when all of them are there.
+// `copied` elements are loaded and stored once: the bandwidth inside a node is that of copies.
+double node_seconds(double copied, int ranks, const LinkCost& link) {
+  return ranks == 1 ? 0.0 : link.alpha_seconds + copied * element_bytes / link.bandwidth;
 }
 
-// Ranks read each other's memory when all of them are there.
-double node_seconds(double elements, int ranks, const LinkCost& link) {
-  return ranks == 1 ? 0.0 : link.alpha_seconds + share_of_others(elements, ranks, link);
+double copied_by_allgather(double elements, int ranks) {
+  return elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
-double ring_seconds(double elements, int ranks, const LinkCost& link) {
-  return link.alpha_seconds * (ranks - 1) + share_of_others(elements, ranks, link);
+// A rank loads its share of all inputs, and stores it once.
+double copied_by_reduce_scatter(double elements, int ranks) {
+  return elements * (1.0 + 1.0 / static_cast<double>(ranks)) / 2.0;
+}
+
+// On one node a rank loads its share of all inputs and stores it into all outputs. Where nodes
+// exchange shares between the two, it stores it once, and then copies all shares.
+double allreduce_inside(double elements, int ranks, bool on_one_node, const LinkCost& link) {
+  if (on_one_node) return node_seconds(elements, ranks, link) + node_seconds(0.0, ranks, link);
+  return node_seconds(copied_by_reduce_scatter(elements, ranks), ranks, link) +
+         node_seconds(elements, ranks, link);
+}
+
+// Messages to the neighbour, one behind the other, of ranks of which so many share a node's port:
+// while one waits for its message, the others send.
+double ring_seconds(double elements, int ranks, int senders, const PlanOptions& options) {
+  const double bytes = elements * element_bytes / ranks;
+  const double alone = options.fabric.alpha_seconds + bytes / options.fabric.bandwidth;
+  return (ranks - 1) * std::max(alone, bytes / fabric_of_one_of(senders, options).bandwidth);
 }
 
 // All elements in every step, which are added before the next one begins; two steps more where the
@@ -106,13 +123,24 @@ double doubling_seconds(double elements, int ranks, const LinkCost& link) {
   return steps * (link.alpha_seconds + with_adding * elements * element_bytes / link.bandwidth);
 }
 
+// Of one block nothing hides, and each block passes one stage after the other.
+double overlapped(double inside, double between, std::size_t blocks) {
+  const double hidden = std::min(inside, between) * (1.0 - 1.0 / static_cast<double>(blocks));
+  return inside + between - hidden;
+}
+
 }  // namespace
 
 double gathering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
-  return node_seconds(elements, local, options.node) +
-         ring_seconds(elements / local, group.size / local,
-                      fabric_of_one_of(options.ranks_per_node, options));
+  return node_seconds(copied_by_allgather(elements, local), local, options.node) +
+         ring_seconds(elements / local, group.size / local, options.ranks_per_node, options);
+}
+
+double scattering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+  const int local = ranks_on_node(group, options.ranks_per_node);
+  return node_seconds(copied_by_reduce_scatter(elements, local), local, options.node) +
+         ring_seconds(elements / local, group.size / local, options.ranks_per_node, options);
 }
 
 double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
@@ -124,13 +152,16 @@ double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions&
     local = 1;
     nodes = group.size;
   }
-  const double inside = 2.0 * node_seconds(elements, local, options.node);
-  if (path.doubling) {
-    return inside + doubling_seconds(elements, nodes,
-                                     fabric_of_one_of(options.ranks_per_node / local, options));
-  }
-  return inside + 2.0 * ring_seconds(elements / local, nodes,
-                                     fabric_of_one_of(options.ranks_per_node, options));
+  const double inside = allreduce_inside(elements, local, nodes == 1, options.node);
+  if (nodes == 1) return inside;
+  const int owners = path.doubling ? 1 : local;
+  const int senders = options.ranks_per_node / local * owners;
+  const double between = path.doubling
+                             ? doubling_seconds(elements, nodes, fabric_of_one_of(senders, options))
+                             : 2.0 * ring_seconds(elements / local, nodes, senders, options);
+  const auto blocks = transport::AllreducePaths::blocks(bytes, static_cast<std::size_t>(owners),
+                                                        static_cast<std::size_t>(nodes));
+  return overlapped(inside, between, blocks);
 }
 
 double agreement_seconds(const PlanOptions& options) {

@@ -28,12 +28,15 @@ struct ProcessGroup {
 [[nodiscard]] double collective_seconds(double elements, ProcessGroup group,
                                         const PlanOptions& options);
 
-// The same as the runtime does it: through memory inside a node, in a ring between nodes.
+// The same as the runtime does it: through memory inside a node, in a ring between nodes. An
+// allgather, and a reduce-scatter.
 [[nodiscard]] double gathering_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
+[[nodiscard]] double scattering_seconds(double elements, ProcessGroup group,
+                                        const PlanOptions& options);
 
-// An allreduce of `elements`: the two halves of a ring or doubling between nodes, as
-// options.paths says.
+// An allreduce of `elements`: in one pass through memory inside a node; the two halves of a ring or
+// doubling between nodes, as options.paths says.
 [[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
 

@@ -211,9 +211,9 @@ ExchangeSeconds by_channel_seconds(const GridJob& job, const JobLayer& layer,
   const double y = elements_of(job, layer.y) / tiles / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
   ExchangeSeconds exchange{.forward = gathering_seconds(job.in_f32(x), gathering, job.options) +
-                                      gathering_seconds(y, scattering, job.options),
+                                      scattering_seconds(y, scattering, job.options),
                            .dy = gathering_seconds(job.in_f32(y), scattering, job.options)};
-  if (layer.input_gradient) exchange.dx = gathering_seconds(x, gathering, job.options);
+  if (layer.input_gradient) exchange.dx = scattering_seconds(x, gathering, job.options);
   return exchange;
 }
 

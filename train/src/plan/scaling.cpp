@@ -96,9 +96,12 @@ double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
   return allreduce_seconds(elements, {.size = ranks, .stride = 1}, links_of(job, ranks));
 }
 
-// A reduce_scatter or an allgather over all ranks.
 double gathering_seconds(const SchemeJob& job, double elements) {
   return gathering_seconds(elements, {.size = job.ranks, .stride = 1}, links_of(job, job.ranks));
+}
+
+double scattering_seconds(const SchemeJob& job, double elements) {
+  return scattering_seconds(elements, {.size = job.ranks, .stride = 1}, links_of(job, job.ranks));
 }
 
 // The same of gradients, as they are sent.
@@ -131,7 +134,7 @@ double synchronous_seconds(const SchemeJob& job) {
 double sharded_seconds(const SchemeJob& job) {
   const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
   const double reduced = reductions_end(job.backward, 0, bucket_elements, [&](double elements) {
-    return gathering_seconds(job, in_f32(elements, job.options.gradient_type));
+    return scattering_seconds(job, in_f32(elements, job.options.gradient_type));
   });
   const FinalGradients& input = job.backward.blocks.front();
   const double first = gathering_seconds(job, static_cast<double>(input.elements));

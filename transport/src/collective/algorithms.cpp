@@ -17,6 +17,8 @@
 
 #include <rondo/transport/allreduce_paths.hpp>
 
+#include "fabric/hierarchical.hpp"
+
 namespace rondo::transport {
 namespace {
 
@@ -177,6 +179,11 @@ AllreducePath AllreducePaths::of(std::size_t ends, std::size_t bytes) const noex
   const AlgorithmTable table = given_ ? *given_ : AlgorithmTable::for_ranks(ends);
   return {.doubling = table.pick(bytes) == AllreduceAlgorithm::doubling,
           .flat = table.is_flat(bytes)};
+}
+
+std::size_t AllreducePaths::blocks(std::size_t bytes, std::size_t owners,
+                                   std::size_t nodes) noexcept {
+  return std::max(HierarchyPlan(bytes, owners, nodes).blocks(), std::size_t{1});
 }
 
 }  // namespace rondo::transport

@@ -27,6 +27,12 @@ class RONDO_TRANSPORT_API AllreducePaths {
   /// own.
   [[nodiscard]] AllreducePath of(std::size_t ends, std::size_t bytes) const noexcept;
 
+  /// Into how many blocks an allreduce of `bytes` is cut where nodes have several ranks, so that
+  /// what ranks do on a node hides behind what other blocks do between nodes. `owners` of a node's
+  /// ranks exchange: all of them in a ring, one by doubling.
+  [[nodiscard]] static std::size_t blocks(std::size_t bytes, std::size_t owners,
+                                          std::size_t nodes) noexcept;
+
  private:
   std::shared_ptr<const AlgorithmTable> given_;  // null: by the ends
 };
