@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "support/program.hpp"
@@ -46,12 +47,14 @@ class BrowserTest : public testing::Test {
   }
 
   [[nodiscard]] fs::path at(const std::string& name) const { return scratch_.path() / name; }
-  // The document after the scripts of the page ran, without the scripts themselves: what they look
-  // for stands in them, too.
-  [[nodiscard]] std::string document_of(const std::vector<std::string>& names) const {
+  // The document after the scripts of the page ran, and then that of a reader; without the page's
+  // scripts, because what they look for stands in them, too.
+  [[nodiscard]] std::string document_of(const std::vector<std::string>& names,
+                                        const std::string& reader = {}) const {
     std::vector<std::string> words = {"report", "--out", at("page.html")};
     for (const std::string& name : names) words.push_back(at(name));
     EXPECT_EQ(rondo(words).status, 0);
+    std::ofstream(at("page.html"), std::ios::app) << "<script>" << reader << "</script>";
     Program browser({chromium(), "--headless", "--no-sandbox", "--disable-gpu",
                      "--disable-dev-shm-usage", "--user-data-dir=" + at("profile").string(),
                      "--dump-dom", "file://" + at("page.html").string()});
@@ -102,6 +105,30 @@ TEST_F(BrowserTest, DrawsOnePointAndEqualValues) {
 
   EXPECT_THAT(document, AllOf(HasSubstr("data-state=\"drawn\""), Not(HasSubstr("NaN")),
                               Not(HasSubstr("Infinity"))));
+}
+
+// A reader chooses another axis and saves the first chart. The file needs nothing of the page: its
+// colours are values, and the name of the curve stands in it.
+TEST_F(BrowserTest, SavesAChartAsAPicture) {
+  write_run(at("run"), {.accuracies = {50.0, 70.0}});
+
+  const std::string document = document_of({"run"}, R"(
+    let saved = "";
+    window.Blob = class { constructor(parts) { saved = parts[0]; } };
+    URL.createObjectURL = () => "#";
+    const axis = document.querySelector("select");
+    axis.value = "reductions";
+    axis.dispatchEvent(new Event("change"));
+    document.querySelector("figure button").click();
+    document.querySelector("h1").textContent = saved;
+  )");
+
+  const std::size_t begin = document.find("<h1>");
+  const std::string picture = document.substr(begin, document.find("</h1>") - begin);
+  EXPECT_THAT(picture, AllOf(HasSubstr("&lt;svg xmlns="), HasSubstr("global reductions"),
+                             HasSubstr("&gt;synchronous&lt;"), HasSubstr("&gt;Test accuracy, %&lt;"),
+                             HasSubstr("stroke: rgb("), Not(HasSubstr("var(")),
+                             Not(HasSubstr("class=\"cursor\""))));
 }
 
 }  // namespace
