@@ -126,9 +126,9 @@ TEST_F(BrowserTest, SavesAChartAsAPicture) {
   const std::size_t begin = document.find("<h1>");
   const std::string picture = document.substr(begin, document.find("</h1>") - begin);
   EXPECT_THAT(picture, AllOf(HasSubstr("&lt;svg xmlns="), HasSubstr("global reductions"),
-                             HasSubstr("&gt;synchronous&lt;"), HasSubstr("&gt;Test accuracy, %&lt;"),
-                             HasSubstr("stroke: rgb("), Not(HasSubstr("var(")),
-                             Not(HasSubstr("class=\"cursor\""))));
+                             HasSubstr("&gt;synchronous&lt;"),
+                             HasSubstr("&gt;Test accuracy, %&lt;"), HasSubstr("stroke: rgb("),
+                             Not(HasSubstr("var(")), Not(HasSubstr("class=\"cursor\""))));
 }
 
 }  // namespace

@@ -42,16 +42,16 @@ namespace rondo::train {
 //
 //     c(n, g) = [s > 1] alpha_node + beta_node m(n, s) + (N - 1) (alpha + beta n/s/N)
 //
-// or (N - 1) beta_port n/s/N if that is more: while one rank of a node waits, the others send. m are
-// the elements that a rank copies (loads and stores) in the node's memory: n (s-1)/s of an
+// or (N - 1) beta_port n/s/N if that is more: while one rank of a node waits, the others send. m
+// are the elements that a rank copies (loads and stores) in the node's memory: n (s-1)/s of an
 // allgather, n (1 + 1/s) / 2 of a reduce-scatter, of which only a share is stored.
 //
 // An allreduce is both, or recursive doubling between nodes: log2 N messages of all elements (two
 // more where N is no power of two), each of which costs a quarter more for adding. Which of both
 // follows from its bytes by the table that the run would have (PlanOptions::paths), whether it is
-// the faster or not. On one node it copies n elements. On several it copies n (1 + 1/s) / 2 + n, and
-// what ranks do on a node and between nodes overlaps where it has several blocks. The table below
-// has the first of these:
+// the faster or not. On one node it copies n elements. On several it copies n (1 + 1/s) / 2 + n,
+// and what ranks do on a node and between nodes overlaps where it has several blocks. The table
+// below has the first of these:
 //
 //     sample     2 c(|W|, P)
 //     replica    2 c(|W|, P_c)
