@@ -1,6 +1,7 @@
 #include "bootstrap/wait_graph.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "bootstrap/wire.hpp"
 
