@@ -67,6 +67,7 @@ std::string cifar_record(std::size_t labels) { return std::string(labels + 3072,
 class Folder {
  public:
   explicit Folder(const Format& format) : format_(format) {
+    // mkdtemp() puts letters of its own in place of the last six.
     std::string name = (fs::temp_directory_path() / "rondo-fuzz-XXXXXX").string();
     require(::mkdtemp(name.data()) != nullptr);
     path_ = name;

@@ -15,6 +15,7 @@ namespace rondo::test {
 class ScratchFolder {
  public:
   ScratchFolder() {
+    // mkdtemp() puts letters of its own in place of the last six.
     std::string name = (std::filesystem::temp_directory_path() / "rondo-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no scratch folder");
     path_ = name;

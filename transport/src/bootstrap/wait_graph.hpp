@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +37,7 @@ inline constexpr std::size_t most_awaited = 8;
 
 /// The first `most_awaited` of some ranks, as the text of a StatusMessage.
 [[nodiscard]] std::string encode_ranks(std::span<const int> ranks);
+/// None when the text cannot be of encode_ranks().
 [[nodiscard]] std::vector<int> decode_ranks(std::string_view text);
 
 }  // namespace rondo::transport::bootstrap
