@@ -175,6 +175,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void start(OperationRecord& record);
   void start_algorithm(OperationRecord& record, Protocol protocol);
   bool step_current();
+  [[nodiscard]] Progress step(OperationRecord& record);
   [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool step_parts();
   bool drain();

@@ -71,6 +71,7 @@ struct OperationRecord {
   Posted posted = {};
   Stage stage = Stage::complete;
   Protocol protocol = Protocol::small;
+  bool brief = false;               ///< takes about a microsecond: its times are not taken
   bool any_private = false;         ///< some buffer that peers need is in ordinary memory
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it
@@ -98,7 +99,7 @@ struct OperationRecord {
     stage = reached;
     stamp.note(reached);
   }
-  /// A small operation is complete; whoever had to wait for it tells the recorder the time.
+  /// A brief operation is complete; whoever had to wait for it tells the recorder the time.
   void end_untimed() noexcept {
     if (coalesced) coalesced->unpack();
     stage = Stage::complete;

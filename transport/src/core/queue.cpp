@@ -27,6 +27,9 @@
 namespace rondo::transport {
 namespace {
 
+// A direct operation of so many bytes is one step, which takes about a microsecond.
+constexpr std::size_t most_brief_bytes = std::size_t{16} << 10U;
+
 // How peers find the input of this rank, and its output if they store into it: as offsets in its
 // arena, because each process maps it at an address of its own.
 shm::Locator locate(const Posted& posted, bool with_output, const ArenaCore& arena) {
@@ -160,6 +163,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.stamp = {};
   record.stage = Stage::queued;
   record.lost_since.reset();
+  record.brief = false;
   record.any_private = false;
   record.arrived = 0;
   record.listed = true;
@@ -239,7 +243,10 @@ void CommunicatorCore::start(OperationRecord& record) {
     record.protocol = Protocol::direct;
   }
   start_algorithm(record, record.protocol);
-  if (record.protocol == Protocol::small) {
+  record.brief =
+      record.protocol == Protocol::small ||
+      (record.protocol == Protocol::direct && record.posted.input.bytes() <= most_brief_bytes);
+  if (record.brief) {
     record.stage = Stage::running;  // until the end of this step: not worth an entry
   } else {
     record.enter(Stage::running);
@@ -251,8 +258,7 @@ void CommunicatorCore::start_algorithm(OperationRecord& record, Protocol protoco
   record.operation = &record.storage.start(algorithm, group_, record.posted);
 }
 
-// Starts the current operation when all have posted it, and does one step. Small operations are not
-// timed: reading the clock would cost as much as the step.
+// Starts the current operation when all have posted it, and does one step.
 bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
@@ -266,13 +272,7 @@ bool CommunicatorCore::step_current() {
     }
   }
   if (record.stage != Stage::running) return false;
-  const bool small = record.protocol == Protocol::small;
-  const auto begin =
-      small ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
-  const Progress result = multi_node_ ? step_between_nodes(record) : step_on_node(record);
-  if (!small && result != Progress::idle) {
-    group_.counters->communicating += std::chrono::steady_clock::now() - begin;
-  }
+  const Progress result = step(record);
   if (result != Progress::done) return result == Progress::moved;
   current_ = record.next;
   if (multi_node_) {
@@ -280,16 +280,27 @@ bool CommunicatorCore::step_current() {
     record.enter(Stage::draining);
     return true;
   }
-  if (record.protocol == Protocol::links) group_.counters->operations += 1;
   // Release: all that this rank read and stored for the operation comes before the flag.
   group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
   group_.published = true;
-  if (small) {
+  count(group_, record.posted, record.protocol);  // not before the flag, which peers wait for
+  if (record.protocol == Protocol::small) {
     record.end_untimed();
   } else {
     record.enter(Stage::draining);
   }
   return true;
+}
+
+// Brief operations are not timed: to read the clock twice would take a part of their time.
+Progress CommunicatorCore::step(OperationRecord& record) {
+  if (record.brief) return step_on_node(record);
+  const auto begin = std::chrono::steady_clock::now();
+  const Progress result = multi_node_ ? step_between_nodes(record) : step_on_node(record);
+  if (result != Progress::idle) {
+    group_.counters->communicating += std::chrono::steady_clock::now() - begin;
+  }
+  return result;
 }
 
 // Only in the direct protocol peers' buffers are touched. A peer that has failed has them back, so
@@ -321,7 +332,11 @@ bool CommunicatorCore::drain() {
     if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
       break;
     }
-    record->enter(Stage::complete);
+    if (record->brief) {
+      record->end_untimed();
+    } else {
+      record->enter(Stage::complete);
+    }
     moved = true;
   }
   unlist_complete();

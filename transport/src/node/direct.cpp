@@ -51,7 +51,7 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
   }
 }
 
-Progress DirectReduce::step(Group& group, const Posted& posted) {
+Progress DirectReduce::step(Group& group, const Posted& /*posted*/) {
   const Range tile{todo_.begin,
                    std::min(todo_.end, todo_.begin + tile_bytes_of(group) / element_bytes_)};
   for_parts(group.team, tile.size() * element_bytes_, [&](const TeamPart& part) {
@@ -60,7 +60,7 @@ Progress DirectReduce::step(Group& group, const Posted& posted) {
   });
   todo_.begin = tile.end;
   if (todo_.size() > 0) return Progress::moved;
-  return finish(group, posted, Protocol::direct);
+  return Progress::done;
 }
 
 // Reduce-scatter: each rank reduces its own columns of all inputs, in rank order, into its output,
@@ -77,7 +77,7 @@ class DirectReduceScatter final : public Operation {
     });
     position_ = end;
     if (position_ < posted.output.bytes()) return Progress::moved;
-    return finish(group, posted, Protocol::direct);
+    return Progress::done;
   }
 
  private:
@@ -135,7 +135,7 @@ Progress DirectPull::step(Group& group, const Posted& posted) {
   position_ = 0;
   source_ += 1;
   if (source_ < sources) return Progress::moved;
-  return finish(group, posted, Protocol::direct);
+  return Progress::done;
 }
 
 }  // namespace

@@ -83,12 +83,11 @@ Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
   return {};
 }
 
-Progress finish(const Group& group, const Posted& posted, Protocol protocol) noexcept {
+void count(const Group& group, const Posted& posted, Protocol protocol) noexcept {
   const Traffic traffic = traffic_of(posted, protocol, group.index(), group.count());
   group.counters->operations += 1;
   group.counters->loaded_bytes += traffic.loaded_bytes;
   group.counters->stored_bytes += traffic.stored_bytes;
-  return Progress::done;
 }
 
 namespace {
@@ -194,7 +193,7 @@ Progress SmallOperation::step(Group& group, const Posted& posted) {
     case shm::Collective::exscan:
       break;  // run by messages, never here
   }
-  return finish(group, posted, Protocol::small);
+  return Progress::done;
 }
 
 bool suits_any(const Group& /*group*/, const Posted& /*posted*/) { return true; }

@@ -63,7 +63,7 @@ struct Traffic {
 [[nodiscard]] Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
                                  std::size_t ranks) noexcept;
 
-/// Counts an operation whose own part is over, and says so.
-[[nodiscard]] Progress finish(const Group& group, const Posted& posted, Protocol protocol) noexcept;
+/// Counts an operation whose own part is over.
+void count(const Group& group, const Posted& posted, Protocol protocol) noexcept;
 
 }  // namespace rondo::transport

@@ -70,7 +70,7 @@ class StagedOperation : public Operation {
   Progress step(Group& group, const Posted& posted) final {
     const bool moved = advance(group, posted);
     if (collected_ < end_) return moved ? Progress::moved : Progress::idle;
-    return finish(group, posted, Protocol::staged);
+    return Progress::done;
   }
   [[nodiscard]] bool waits_for(const Group& group, std::size_t member) const final;
 
