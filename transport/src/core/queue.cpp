@@ -30,17 +30,17 @@ namespace {
 // A direct operation of so many bytes is one step, which takes about a microsecond.
 constexpr std::size_t most_brief_bytes = std::size_t{16} << 10U;
 
-// How peers find the input of this rank, and its output if they store into it: as offsets in its
-// arena, because each process maps it at an address of its own.
-shm::Locator locate(const Posted& posted, bool with_output, const ArenaCore& arena) {
+// Tells peers how they find the input of this rank, and its output if they store into it: as
+// offsets in its arena, because each process maps it at an address of its own.
+void locate(shm::Locator& locator, const Posted& posted, bool with_output,
+            const ArenaCore& arena) {
   const ConstBlock& block = posted.input;
-  shm::Locator locator;
   locator.offset = arena.offset_of(block.data, extent_of(block));
+  locator.output_offset = with_output ? arena.offset_of(posted.output.data, block.bytes())
+                                      : shm::private_memory;
   locator.rows = block.rows;
   locator.row_bytes = block.row_bytes;
-  locator.stride_bytes = block.stride_bytes;
-  if (with_output) locator.output_offset = arena.offset_of(posted.output.data, block.bytes());
-  return locator;
+  if (block.rows > 1) locator.stride_bytes = block.stride_bytes;
 }
 
 // Do peers read the input of `member` in the direct protocol?
@@ -212,8 +212,8 @@ void CommunicatorCore::publish(OperationRecord& record) {
   if (record.protocol == Protocol::small) {
     write_small_payload(group_, posted);
   } else {
-    slot.locator =
-        locate(posted, output_is_written(posted.fingerprint, group_.index()), world_->arena_core());
+    locate(slot.locator, posted, output_is_written(posted.fingerprint, group_.index()),
+           world_->arena_core());
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);

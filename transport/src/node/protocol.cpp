@@ -110,12 +110,13 @@ class SmallOperation final : public Operation {
 };
 
 // Every rank that wants the result reduces all payloads itself: for so few bytes that is faster
-// than a second synchronisation.
+// than a second synchronisation. Its own it has at hand.
 void SmallOperation::reduce_all(Group& group, const Posted& posted) {
   if (posted.fingerprint.count == 0) return;
   const std::size_t bytes = posted.input.bytes();
   for (std::size_t r = 0; r < group.count(); ++r) {
-    group.sources[r] = payload(group, posted, r, bytes);
+    const bool own = r == group.index();
+    group.sources[r] = own ? posted.input.data : payload(group, posted, r, bytes);
   }
   std::byte* destination = posted.output.data;
   find_reduction(posted.fingerprint.type, posted.fingerprint.op)(

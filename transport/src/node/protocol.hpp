@@ -34,7 +34,7 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
   // What is empty may lie anywhere; no rank touches it.
   const bool reachable = locator.offset != shm::private_memory;
   return {reachable ? member.memory->arena().base() + locator.offset : nullptr,
-          posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride_bytes};
+          posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride()};
 }
 
 /// Where it wants the result, if peers store it there.

@@ -75,13 +75,20 @@ struct Fingerprint {
 };
 
 /// Where a rank's input lies, seen from its arena; and its output, if peers store into it.
+///
+/// What peers need of one row lies in the first cache line of a Slot, which crosses between the
+/// cores with the sequence; the stride is neither written nor read then.
 struct Locator {
   std::uint64_t offset = private_memory;
+  std::uint64_t output_offset = private_memory;
   std::uint64_t rows = 0;
   std::uint64_t row_bytes = 0;
-  std::uint64_t stride_bytes = 0;
-  std::uint64_t output_offset = private_memory;
+  std::uint64_t stride_bytes = 0;  ///< of several rows
   std::uint64_t reserved = 0;
+
+  [[nodiscard]] std::uint64_t stride() const noexcept {
+    return rows > 1 ? stride_bytes : row_bytes;
+  }
 };
 
 /// One posted operation of one rank. `sequence` is stored last (release), so whoever reads it
@@ -95,6 +102,7 @@ struct alignas(128) Slot {
   };
 };
 static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
+static_assert(offsetof(Slot, locator) + offsetof(Locator, stride_bytes) == 64);
 
 /// Why a rank has given up a communicator, or that its deadline has passed.
 struct FailureNote {
