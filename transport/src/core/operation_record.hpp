@@ -73,6 +73,7 @@ struct OperationRecord {
   Protocol protocol = Protocol::small;
   bool brief = false;               ///< takes about a microsecond: its times are not taken
   bool any_private = false;         ///< some buffer that peers need is in ordinary memory
+  bool all_in_bulk = true;          ///< all ranks have a copy of theirs in a bulk payload
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it

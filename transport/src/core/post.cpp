@@ -40,11 +40,12 @@ Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
   return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
 }
 
-// Two ranks reduce 4 KiB twice as fast by the direct protocol, and no slower by the staged one.
-// More ranks gain nothing by another synchronisation.
+// Two ranks reduce 2 KiB 1.4 times as fast by the direct protocol, and 4 KiB twice as fast; where
+// they cannot, their operation becomes a small one after all. More ranks gain nothing by another
+// synchronisation.
 Protocol protocol_of_allreduce(std::size_t bytes, const WorldOptions& options, std::size_t ranks) {
-  constexpr std::size_t most_of_two = 2048;
-  if (ranks == 2 && bytes > most_of_two) return Protocol::staged;
+  constexpr std::size_t least_direct_of_two = 1024;
+  if (ranks == 2 && bytes >= least_direct_of_two) return Protocol::staged;
   return protocol_for(bytes, options);
 }
 

@@ -56,13 +56,22 @@ bool output_is_written(const shm::Fingerprint& fingerprint, std::size_t member) 
           fingerprint.root == static_cast<std::int32_t>(member));
 }
 
+bool in_arena(std::uint64_t offset) {
+  return offset != shm::private_memory && offset != shm::bulk_memory;
+}
+
 // Does the direct protocol need memory of `member` that no other rank can reach?
 bool out_of_reach(const shm::Fingerprint& fingerprint, const shm::Locator& locator,
                   std::size_t member) {
   const bool empty = locator.rows * locator.row_bytes == 0;
-  return !empty &&
-         ((input_is_read(fingerprint, member) && locator.offset == shm::private_memory) ||
-          (output_is_written(fingerprint, member) && locator.output_offset == shm::private_memory));
+  return !empty && ((input_is_read(fingerprint, member) && !in_arena(locator.offset)) ||
+                    (output_is_written(fingerprint, member) && !in_arena(locator.output_offset)));
+}
+
+// Would it be a small operation, had two ranks not a faster way between arenas?
+bool small_out_of_arenas(const Posted& posted, const Group& group, const WorldOptions& options) {
+  return group.count() == 2 && posted.fingerprint.collective == shm::Collective::allreduce &&
+         posted.input.bytes() <= options.small_bytes;
 }
 
 // Messages to ranks of this node go through shared memory, others through the World's fabric.
@@ -165,6 +174,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.lost_since.reset();
   record.brief = false;
   record.any_private = false;
+  record.all_in_bulk = true;
   record.arrived = 0;
   record.listed = true;
   record.next = nullptr;
@@ -214,6 +224,11 @@ void CommunicatorCore::publish(OperationRecord& record) {
   } else {
     locate(slot.locator, posted, output_is_written(posted.fingerprint, group_.index()),
            world_->arena_core());
+    if (small_out_of_arenas(posted, group_, world_->options()) &&
+        out_of_reach(posted.fingerprint, slot.locator, group_.index())) {
+      write_small_payload(group_, posted);
+      slot.locator.offset = shm::bulk_memory;
+    }
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);
@@ -232,6 +247,7 @@ bool CommunicatorCore::all_have_posted(OperationRecord& record) {
     if (record.protocol != Protocol::small) {
       record.any_private =
           record.any_private || out_of_reach(posted.fingerprint, slot.locator, record.arrived);
+      record.all_in_bulk = record.all_in_bulk && slot.locator.offset == shm::bulk_memory;
     }
   }
   return true;
@@ -239,8 +255,9 @@ bool CommunicatorCore::all_have_posted(OperationRecord& record) {
 
 // All members have seen the same slots, so all of them choose the same protocol.
 void CommunicatorCore::start(OperationRecord& record) {
-  if (record.protocol == Protocol::staged && !record.any_private) {
-    record.protocol = Protocol::direct;
+  if (record.protocol == Protocol::staged) {
+    if (!record.any_private) record.protocol = Protocol::direct;
+    if (record.all_in_bulk) record.protocol = Protocol::small;
   }
   start_algorithm(record, record.protocol);
   record.brief =

@@ -29,6 +29,8 @@ inline constexpr std::size_t bulk_bytes = 4096;
 inline constexpr std::size_t inline_bytes = 48;
 /// Says that a buffer lies in ordinary memory, out of reach of the peers.
 inline constexpr std::uint64_t private_memory = ~std::uint64_t{0};
+/// Says that it does, and that a copy of it lies in the operation's bulk payload.
+inline constexpr std::uint64_t bulk_memory = private_memory - 1;
 /// The sequence of a slot whose operation was given up: no operation has it.
 inline constexpr std::uint64_t retracted = ~std::uint64_t{0};
 
