@@ -44,8 +44,8 @@ Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
 // they cannot, their operation becomes a small one after all. More ranks gain nothing by another
 // synchronisation.
 Protocol protocol_of_allreduce(std::size_t bytes, const WorldOptions& options, std::size_t ranks) {
-  constexpr std::size_t least_direct_of_two = 1024;
-  if (ranks == 2 && bytes >= least_direct_of_two) return Protocol::staged;
+  constexpr std::size_t most_small_of_two = 1024;
+  if (ranks == 2 && bytes > most_small_of_two) return Protocol::staged;
   return protocol_for(bytes, options);
 }
 
