@@ -217,6 +217,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   std::uint64_t block_;
   std::uint64_t first_;  // sequence of the first operation
   std::uint64_t next_sequence_;
+  std::uint64_t consumed_;         // by this rank, as its control block says
   std::uint64_t consumed_by_all_;  // cached; only grows
 
   std::deque<OperationRecord> pool_;

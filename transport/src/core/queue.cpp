@@ -96,6 +96,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
       block_(block),
       first_(first),
       next_sequence_(first),
+      consumed_(first - 1),
       consumed_by_all_(first - 1),
       context_(context),
       channel_(routes_of(*world_, group_), group_.members[group_.index()].port,
@@ -173,8 +174,6 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.stage = Stage::queued;
   record.lost_since.reset();
   record.brief = false;
-  record.any_private = false;
-  record.all_in_bulk = true;
   record.arrived = 0;
   record.listed = true;
   record.next = nullptr;
@@ -224,8 +223,10 @@ void CommunicatorCore::publish(OperationRecord& record) {
   } else {
     locate(slot.locator, posted, output_is_written(posted.fingerprint, group_.index()),
            world_->arena_core());
-    if (small_out_of_arenas(posted, group_, world_->options()) &&
-        out_of_reach(posted.fingerprint, slot.locator, group_.index())) {
+    record.any_private = out_of_reach(posted.fingerprint, slot.locator, group_.index());
+    record.all_in_bulk =
+        record.any_private && small_out_of_arenas(posted, group_, world_->options());
+    if (record.all_in_bulk) {
       write_small_payload(group_, posted);
       slot.locator.offset = shm::bulk_memory;
     }
@@ -236,10 +237,12 @@ void CommunicatorCore::publish(OperationRecord& record) {
   group_.published = true;
 }
 
-// Goes on where the last call stopped: members before `arrived` have been seen and compared.
+// Goes on where the last call stopped: members before `arrived` have been seen and compared. This
+// rank has seen itself when it published.
 bool CommunicatorCore::all_have_posted(OperationRecord& record) {
   const Posted& posted = record.posted;
   for (; record.arrived < group_.count(); ++record.arrived) {
+    if (record.arrived == group_.index()) continue;
     shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
     // Acquire: pairs with the release in publish().
     if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
@@ -298,7 +301,8 @@ bool CommunicatorCore::step_current() {
     return true;
   }
   // Release: all that this rank read and stored for the operation comes before the flag.
-  group_.mine().consumed.store(record.posted.sequence, std::memory_order_release);
+  consumed_ = record.posted.sequence;
+  group_.mine().consumed.store(consumed_, std::memory_order_release);
   group_.published = true;
   count(group_, record.posted, record.protocol);  // not before the flag, which peers wait for
   if (record.protocol == Protocol::small) {
@@ -331,10 +335,11 @@ Progress CommunicatorCore::step_on_node(OperationRecord& record) {
 
 // The last operation that no member reads or writes any more.
 std::uint64_t CommunicatorCore::consumed_by_all() noexcept {
-  std::uint64_t least = group_.mine().consumed.load(std::memory_order_relaxed);
-  for (const Member& member : group_.members) {
+  std::uint64_t least = consumed_;
+  for (std::size_t r = 0; r < group_.count(); ++r) {
+    if (r == group_.index()) continue;
     // Acquire: a peer's stores into this rank's buffers come before its flag.
-    least = std::min(least, member.block->consumed.load(std::memory_order_acquire));
+    least = std::min(least, group_.members[r].block->consumed.load(std::memory_order_acquire));
   }
   consumed_by_all_ = least;
   return least;

@@ -44,9 +44,9 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
                   cache_line_bytes / element_bytes_)) {
   const bool to_all = posted.fingerprint.collective == Collective::allreduce;
   for (std::size_t r = 0; r < group.count(); ++r) {
-    group.sources[r] = remote_input(group, r, posted).data;
+    group.sources[r] = input_of(group, r, posted).data;
     if (to_all || posted.is_root(r)) {
-      group.destinations[destinations_++] = remote_output(group, r, posted);
+      group.destinations[destinations_++] = output_of(group, r, posted);
     }
   }
 }
@@ -73,7 +73,7 @@ class DirectReduceScatter final : public Operation {
   Progress step(Group& group, const Posted& posted) override {
     const std::size_t end = std::min(posted.output.bytes(), position_ + tile_bytes_of(group));
     reduce_columns(group, posted, reduce_, {position_, end}, [&](std::size_t member) {
-      return column_of(remote_input(group, member, posted), posted, group.index());
+      return column_of(input_of(group, member, posted), posted, group.index());
     });
     position_ = end;
     if (position_ < posted.output.bytes()) return Progress::moved;
@@ -106,7 +106,7 @@ class DirectPull final : public Operation {
 // What this rank copies from `member`, and where to.
 DirectPull::Copy DirectPull::copy_from(const Group& group, const Posted& posted,
                                        std::size_t member) {
-  const ConstBlock input = remote_input(group, member, posted);
+  const ConstBlock input = input_of(group, member, posted);
   switch (posted.fingerprint.collective) {
     case Collective::allgather:
       return {column_of(posted.output, posted, member), input};

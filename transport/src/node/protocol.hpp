@@ -26,9 +26,13 @@ namespace rondo::transport {
 /// Writes this rank's payload, as publishing a small operation does.
 void write_small_payload(Group& group, const Posted& posted) noexcept;
 
+// A line that a peer has just read is fetched anew when its writer reads it: this rank takes what is
+// its own from `posted`, and not from its slot.
+
 /// Where member `rank` has its input of what was posted, when that lies in an arena.
-[[nodiscard]] inline ConstBlock remote_input(const Group& group, std::size_t rank,
-                                             const Posted& posted) noexcept {
+[[nodiscard]] inline ConstBlock input_of(const Group& group, std::size_t rank,
+                                         const Posted& posted) noexcept {
+  if (rank == group.index()) return posted.input;
   const Member& member = group.members[rank];
   const shm::Locator& locator = slot_of(*member.block, posted.sequence).locator;
   // What is empty may lie anywhere; no rank touches it.
@@ -38,8 +42,9 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
 }
 
 /// Where it wants the result, if peers store it there.
-[[nodiscard]] inline std::byte* remote_output(const Group& group, std::size_t rank,
-                                              const Posted& posted) noexcept {
+[[nodiscard]] inline std::byte* output_of(const Group& group, std::size_t rank,
+                                          const Posted& posted) noexcept {
+  if (rank == group.index()) return posted.output.data;
   const Member& member = group.members[rank];
   return member.memory->arena().base() +
          slot_of(*member.block, posted.sequence).locator.output_offset;
