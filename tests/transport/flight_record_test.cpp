@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory_resource>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -128,6 +130,25 @@ TEST(FlightRecordTest, OrdersTheTimesOfACompleteOperation) {
     }
     EXPECT_LE(before, record["dumped_us"]);
     EXPECT_GT(record["began_unix_us"], std::int64_t{1'700'000'000'000'000});
+  });
+}
+
+// The bytes of all ranks count: rank 0 has none of its own, and copies those of the other.
+TEST(FlightRecordTest, TimesTheStartOfWhatIsMoreThanAFewKiB) {
+  test::World(2).run([](World& world) {
+    std::pmr::vector<float> few(2048, 1.0F, &world.arena());
+    std::pmr::vector<float> many(100'000, 1.0F, &world.arena());
+    const std::array<std::size_t, 2> counts{0, many.size()};
+    const auto own = std::span(many).first(counts[static_cast<std::size_t>(world.rank())]);
+    world.communicator().allreduce(std::span(few)).wait();
+    world.communicator().allgather(own, std::span(many), counts).wait();
+
+    const json operations = record_of(world)["communicators"][0]["operations"];
+
+    EXPECT_TRUE(operations[0]["started_us"].is_null());
+    EXPECT_LE(operations[0]["posted_us"], operations[0]["ended_us"]);
+    EXPECT_LE(operations[1]["posted_us"], operations[1]["started_us"]);
+    EXPECT_LE(operations[1]["started_us"], operations[1]["ended_us"]);
   });
 }
 

@@ -166,8 +166,8 @@ struct Group {
   [[nodiscard]] shm::ControlBlock& mine() const noexcept { return *members[index()].block; }
 };
 
-/// How the bytes of an operation travel. Inside a node the size alone decides for `small`; for
-/// the others it matters whether every rank's buffers lie in arenas.
+/// How the bytes of an operation travel. Inside a node few bytes are `small`; for the others it
+/// matters whether every rank's buffers lie in arenas.
 enum class Protocol : std::uint8_t {
   small,   ///< in the slots: everyone writes its own, everyone reads all
   direct,  ///< straight between the ranks' arenas

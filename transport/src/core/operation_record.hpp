@@ -71,7 +71,7 @@ struct OperationRecord {
   Posted posted = {};
   Stage stage = Stage::complete;
   Protocol protocol = Protocol::small;
-  bool brief = false;               ///< takes about a microsecond: its times are not taken
+  bool brief = false;               ///< takes about a microsecond: its steps are not timed
   bool any_private = false;         ///< some buffer that peers need is in ordinary memory
   bool all_in_bulk = true;          ///< all ranks have a copy of theirs in a bulk payload
   std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
@@ -100,7 +100,11 @@ struct OperationRecord {
     stage = reached;
     stamp.note(reached);
   }
-  /// A brief operation is complete; whoever had to wait for it tells the recorder the time.
+  void enter_untimed(Stage reached) noexcept {
+    stage = reached;
+    stamp.note_untimed(reached);
+  }
+  /// A small operation is complete; whoever had to wait for it tells the recorder the time.
   void end_untimed() noexcept {
     if (coalesced) coalesced->unpack();
     stage = Stage::complete;

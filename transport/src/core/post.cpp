@@ -41,8 +41,8 @@ Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
 }
 
 // Two ranks reduce 2 KiB 1.4 times as fast by the direct protocol, and 4 KiB twice as fast; where
-// they cannot, their operation becomes a small one after all. More ranks gain nothing by another
-// synchronisation.
+// both are outside of their arenas, their operation becomes a small one after all. More ranks gain
+// nothing by another synchronisation.
 Protocol protocol_of_allreduce(std::size_t bytes, const WorldOptions& options, std::size_t ranks) {
   constexpr std::size_t most_small_of_two = 1024;
   if (ranks == 2 && bytes > most_small_of_two) return Protocol::staged;

@@ -27,17 +27,22 @@
 namespace rondo::transport {
 namespace {
 
-// A direct operation of so many bytes is one step, which takes about a microsecond.
+// A direct operation of so many bytes, of all ranks together, takes about a microsecond.
 constexpr std::size_t most_brief_bytes = std::size_t{16} << 10U;
+
+bool is_brief(Protocol protocol, const shm::Fingerprint& fingerprint) {
+  return protocol == Protocol::small ||
+         (protocol == Protocol::direct &&
+          fingerprint.count * size_of(fingerprint.type) <= most_brief_bytes);
+}
 
 // Tells peers how they find the input of this rank, and its output if they store into it: as
 // offsets in its arena, because each process maps it at an address of its own.
-void locate(shm::Locator& locator, const Posted& posted, bool with_output,
-            const ArenaCore& arena) {
+void locate(shm::Locator& locator, const Posted& posted, bool with_output, const ArenaCore& arena) {
   const ConstBlock& block = posted.input;
   locator.offset = arena.offset_of(block.data, extent_of(block));
-  locator.output_offset = with_output ? arena.offset_of(posted.output.data, block.bytes())
-                                      : shm::private_memory;
+  locator.output_offset =
+      with_output ? arena.offset_of(posted.output.data, block.bytes()) : shm::private_memory;
   locator.rows = block.rows;
   locator.row_bytes = block.row_bytes;
   if (block.rows > 1) locator.stride_bytes = block.stride_bytes;
@@ -213,7 +218,8 @@ bool CommunicatorCore::publish_queued() {
 }
 
 // Whether a small payload travels in the slot is decided by its size alone, so that all ranks
-// decide alike. For all else the slot says where the buffers lie.
+// decide alike. For all else the slot says where the buffers lie, or that a copy is in the bulk
+// payload.
 void CommunicatorCore::publish(OperationRecord& record) {
   const Posted& posted = record.posted;
   shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
@@ -263,11 +269,9 @@ void CommunicatorCore::start(OperationRecord& record) {
     if (record.all_in_bulk) record.protocol = Protocol::small;
   }
   start_algorithm(record, record.protocol);
-  record.brief =
-      record.protocol == Protocol::small ||
-      (record.protocol == Protocol::direct && record.posted.input.bytes() <= most_brief_bytes);
+  record.brief = is_brief(record.protocol, record.posted.fingerprint);
   if (record.brief) {
-    record.stage = Stage::running;  // until the end of this step: not worth an entry
+    record.enter_untimed(Stage::running);
   } else {
     record.enter(Stage::running);
   }
@@ -354,11 +358,7 @@ bool CommunicatorCore::drain() {
     if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
       break;
     }
-    if (record->brief) {
-      record->end_untimed();
-    } else {
-      record->enter(Stage::complete);
-    }
+    record->enter(Stage::complete);
     moved = true;
   }
   unlist_complete();

@@ -508,17 +508,23 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
   }
   if (all.empty()) return std::nullopt;
   const std::lock_guard entry(all.front().communicator->world().lock());
-  Wait wait(all, limit);
-  try {
-    if (!wait.run()) return std::nullopt;
-  } catch (const Error& error) {
-    wait.failing().fail(error);
+  const auto first_ended = [requests] {
+    return std::ranges::find_if(requests, [](const Request& request) {
+      return request.record_ != nullptr && request.record_->finished();
+    });
+  };
+  auto ended = first_ended();
+  if (ended == requests.end()) {
+    Wait wait(all, limit);
+    try {
+      if (!wait.run()) return std::nullopt;
+    } catch (const Error& error) {
+      wait.failing().fail(error);
+    }
+    ended = first_ended();
+    ended->record_->stamp.end();
   }
-  const auto ended = std::ranges::find_if(requests, [](const Request& request) {
-    return request.record_ != nullptr && request.record_->finished();
-  });
   if (ended->record_->stage == Stage::failed) throw Error(ended->core_->failure_.value());
-  ended->record_->stamp.end();
   *ended = Request();
   return static_cast<std::size_t>(ended - requests.begin());
 }
