@@ -201,7 +201,10 @@ bool Request::test() {
   if (!record_->finished()) {
     core_->world().progress();
     if (!record_->finished()) core_->check_peers(*record_);
-    if (record_->finished()) record_->stamp.end();
+    if (record_->finished()) {
+      record_->stamp.end();
+      core_->world().stalls().end();
+    }
   }
   if (record_->stage == Stage::failed) throw Error(core_->failure().value());
   return record_->stage == Stage::complete;

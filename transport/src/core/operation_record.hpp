@@ -80,6 +80,8 @@ struct OperationRecord {
   bool ordered = true;              ///< a collective; point-to-point operations are not
   OperationRecord* next = nullptr;  ///< posted after this one
 
+  /// Since when this rank has waited for it or tested it, with pauses or without.
+  std::optional<std::chrono::steady_clock::time_point> wanted_since = {};
   /// Since when test() has known that a peer which it needs is gone.
   std::optional<std::chrono::steady_clock::time_point> lost_since = {};
 

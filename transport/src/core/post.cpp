@@ -416,6 +416,7 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   record.call = call;
   record.ordered = false;
   record.lost_since.reset();
+  record.wanted_since.reset();
   record.stamp = {};
   return record;
 }
@@ -453,6 +454,7 @@ bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
       record.call == PointToPointCall::recv || record.call == PointToPointCall::wait_signal;
   if (record.ordered || !receives || record.finished()) return false;
   std::erase(parts_, &record);
+  world_->stalls().end();
   record.held = false;
   give_up(record);
   return true;

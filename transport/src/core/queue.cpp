@@ -178,6 +178,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.stamp = {};
   record.stage = Stage::queued;
   record.lost_since.reset();
+  record.wanted_since.reset();
   record.brief = false;
   record.arrived = 0;
   record.listed = true;

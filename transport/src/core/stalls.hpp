@@ -27,16 +27,16 @@ struct FaultSearch {
 /// Which rank keeps the others waiting?
 ///
 /// A rank that waits in vain knows for whom, but these may wait themselves. So a rank that has
-/// waited for half of its deadline tells the peers of its node and the store (WaitGraph), and one
-/// whose deadline has passed asks. Then it tells all ranks, so that these do not take its leaving
-/// for the cause. All of it on the World's thread.
+/// waited for half of its deadline, be it by testing again and again, tells the peers of its node
+/// and the store (WaitGraph), and one whose deadline has passed asks. Then it tells all ranks, so
+/// that these do not take its leaving for the cause. All of it on the World's thread.
 class Stalls {
  public:
   explicit Stalls(WorldCore& world) noexcept : world_(&world) {}
 
   /// This rank has waited long for `missing`.
   void tell(std::span<const int> missing);
-  /// It goes on, if it has told.
+  /// It goes on, or gives the operation up, if it has told.
   void end() noexcept;
   [[nodiscard]] bool has_told() const noexcept { return told_; }
 

@@ -72,6 +72,8 @@ class Wait {
 
   /// One look at what would end the wait, instead of waiting.
   void check_peers();
+  /// Tells for whom this rank waits, if it has wanted the operation for half of its deadline.
+  void tell_if_late();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -120,7 +122,6 @@ class Wait {
   Clock::time_point now_;
   Clock::time_point checked_at_;
   bool stall_reported_ = false;
-  bool stall_told_ = false;
   FaultSearch fault_search_;
 
   // For the counters: what the transport worked while this waited is counted where it works.
@@ -141,7 +142,11 @@ Wait::Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds>
       idle_since_(begin_),
       now_(begin_),
       checked_at_(begin_),
-      work_before_(world_.counters().communicating) {}
+      work_before_(world_.counters().communicating) {
+  for (const Awaited& awaited : all_) {
+    if (!awaited.record->wanted_since) awaited.record->wanted_since = begin_;
+  }
+}
 
 void Wait::look_at(const Awaited& awaited) noexcept {
   communicator_ = awaited.communicator;
@@ -191,7 +196,8 @@ bool Wait::run() {
     }
     rest();
   }
-  world_.stalls().end();
+  // Who waits for a while again and again still waits.
+  if (!limit_passed_) world_.stalls().end();
   account();
   return any_finished();
 }
@@ -412,16 +418,10 @@ void Wait::throw_lost(int rank) const {
 void Wait::check_deadline() {
   const auto waited = now_ - begin_;
   const bool reports = !stall_reported_ && waited >= world_.options().stall_warning;
-  // Once; again where another thread's wait has ended since.
-  const bool has_told = stall_told_ && world_.stalls().has_told();
-  const bool tells = !has_told && !has_own_limit_ && waited >= limit_ / 2;
-  if (!reports && !tells && waited < limit_) return;
+  tell_if_late();
+  if (!reports && waited < limit_) return;
   const std::vector<int> missing = communicator_->missing(*record_);
   if (reports) report_stall(missing);
-  if (tells) {
-    stall_told_ = true;
-    world_.stalls().tell(missing);
-  }
   if (waited < limit_) return;
   if (has_own_limit_) {
     limit_passed_ = true;
@@ -431,6 +431,14 @@ void Wait::check_deadline() {
   if (communicator_->has_deferred_failure()) throw Error(communicator_->deferred_failure());
   const std::optional<Fault> fault = world_.stalls().find_fault(missing, fault_search_);
   if (fault) throw_deadline(missing, *fault);
+}
+
+// Once; again where another thread's wait has ended since.
+void Wait::tell_if_late() {
+  if (world_.stalls().has_told() || now_ - *record_->wanted_since < world_.options().deadline / 2) {
+    return;
+  }
+  world_.stalls().tell(communicator_->missing(*record_));
 }
 
 // The observer is called once a wait.
@@ -536,7 +544,9 @@ void CommunicatorCore::check_peers(OperationRecord& record) {
   peers_checked_at_ = now;
   const Awaited awaited{.communicator = this, .record = &record};
   try {
-    Wait({&awaited, 1}, std::nullopt).check_peers();
+    Wait wait({&awaited, 1}, std::nullopt);
+    wait.check_peers();
+    wait.tell_if_late();
   } catch (const Error& error) {
     fail(error);
   }
@@ -549,6 +559,7 @@ void CommunicatorCore::release(OperationRecord& record) noexcept {
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
   }
+  world_->stalls().end();
   record.held = false;
   recycle(record);
 }
