@@ -210,40 +210,49 @@ TEST_P(AnyFailureTest, ADeadlineNamesTheRankThatAllOthersWaitFor) {
   });
 }
 
-// The same where rank 1 only looks again and again whether rank 0 has come.
+// The same where rank 1 only looks again and again whether rank 0 has come: by `comes(request)`.
+template <typename Comes>
+void a_rank_that_looks_waits_too(test::Backend backend, Comes comes) {
+  std::latch rank_1_looks(1);
+  std::latch rank_2_has_failed(1);
+  WorldOptions options = test::quick_options();
+  options.deadline = 2s;
+  test::World(backend, 3, options).run([&](World& world) {
+    Communicator first = world.communicator().split(world.rank() < 2 ? 0 : 1);
+    Communicator last = world.communicator().split(world.rank() > 0 ? 0 : 1);
+    if (world.rank() == 0) {
+      rank_2_has_failed.wait();
+      first.barrier().wait();
+    } else if (world.rank() == 1) {
+      Request request = first.barrier();
+      static_cast<void>(comes(request));
+      rank_1_looks.count_down();
+      while (!comes(request)) continue;
+    } else {
+      rank_1_looks.wait();
+
+      const auto error = error_of(last.barrier());
+
+      rank_2_has_failed.count_down();
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+      EXPECT_EQ(error->detail().rank, 0) << error->what();
+      EXPECT_THAT(error->what(), ContainsRegex("for rank 1 [^,]*, which waits for rank 0 "));
+    }
+  });
+}
+
 TEST_P(AnyFailureTest, ARankThatTestsWaitsToo) {
-  for (const bool tests : {true, false}) {
-    std::latch rank_1_looks(1);
-    std::latch rank_2_has_failed(1);
-    WorldOptions options = test::quick_options();
-    options.deadline = 2s;
-    test::World(GetParam(), 3, options).run([&](World& world) {
-      Communicator first = world.communicator().split(world.rank() < 2 ? 0 : 1);
-      Communicator last = world.communicator().split(world.rank() > 0 ? 0 : 1);
-      if (world.rank() == 0) {
-        rank_2_has_failed.wait();
-        first.barrier().wait();
-      } else if (world.rank() == 1) {
-        Request request = first.barrier();
-        const auto comes = [&] { return tests ? request.test() : request.wait_for(3ms); };
-        while (!comes()) rank_1_looks.try_wait() ? void() : rank_1_looks.count_down();
-      } else {
-        rank_1_looks.wait();
-
-        const auto error = error_of(last.barrier());
-
-        rank_2_has_failed.count_down();
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
-        EXPECT_EQ(error->detail().rank, 0) << error->what();
-        EXPECT_THAT(error->what(), ContainsRegex("for rank 1 [^,]*, which waits for rank 0 "));
-      }
-    });
-  }
+  a_rank_that_looks_waits_too(GetParam(), [](Request& request) { return request.test(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, AnyFailureTest, testing::ValuesIn(test::all_backends()),
                          [](const auto& test) { return std::string(test::name_of(test.param)); });
+
+TEST(FailureTest, ARankThatWaitsForAWhileAgainAndAgainWaitsToo) {
+  a_rank_that_looks_waits_too(test::Backend::shm,
+                              [](Request& request) { return request.wait_for(3ms); });
+}
 
 TEST(FailureTest, NoticesOtherOperationsTypesReductionsAndRoots) {
   test::World(2).run([](World& world) {
