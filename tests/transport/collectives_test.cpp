@@ -275,8 +275,8 @@ class Buffers {
 };
 
 // Parameters: call, memory, ranks, elements (of a share, or of the whole where there are none). The
-// counts straddle the protocols: 1,024 elements are the largest small operation; 200,001 take
-// several staging rounds.
+// counts straddle the protocols: 1,024 elements are the largest small operation, and of two ranks
+// in arenas a direct one; 200,001 take several staging rounds.
 class CollectivesTest : public testing::TestWithParam<std::tuple<Call, Memory, int, std::size_t>> {
  protected:
   [[nodiscard]] static const Call& call() { return std::get<0>(GetParam()); }
@@ -365,7 +365,8 @@ TEST_P(CollectivesTogetherTest, ReportsALostPeerThroughTheRequest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, CollectivesTogetherTest,
-                         Combine(ValuesIn(calls), memories, Values(2, 5), Values(0U, 5U, 1025U)),
+                         Combine(ValuesIn(calls), memories, Values(2, 5),
+                                 Values(0U, 5U, 1024U, 1025U)),
                          name_of);
 
 // Parameters: memory, ranks, elements.
