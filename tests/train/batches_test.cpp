@@ -244,5 +244,15 @@ TEST(BatchIteratorTest, WorkersHaveSeedsOfTheirOwn) {
   EXPECT_NE(worker_seed(1, 0), worker_seed(2, 0));
 }
 
+TEST(BatchIteratorTest, RefusesFewerImagesThanReplicas) {
+  const Dataset dataset = numbered(3);
+  BatchIteratorOptions options;
+  options.loader.global_batch = 8;
+  options.ranks = 4;
+  EXPECT_THAT([&] { const BatchIterator batches(dataset, options); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
+                  "the 3 images of the training set leave some of 4 replicas without a sample")));
+}
+
 }  // namespace
 }  // namespace rondo::train::batches_test

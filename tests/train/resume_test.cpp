@@ -1,12 +1,15 @@
 // Runs that are stopped after a step and resumed end with the bits of one that was not.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,6 +23,7 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
+#include "trainer/run_log.hpp"
 
 namespace rondo::train::resume_test {
 namespace {
@@ -373,6 +377,89 @@ TEST(ResumeTest, ADamagedCheckpointIsSkippedWithItsReason) {
   EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
   EXPECT_EQ(contents(newest / "scheme-0.bin").size(), bytes.size());
   EXPECT_NO_THROW(static_cast<void>(read_manifest(newest)));
+}
+
+// Perhaps a disk of one host is missing: what there is must not be removed.
+TEST(ResumeTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  const fs::path checkpoint = checkpoint_folder(folder.path(), 3);
+  fs::remove(checkpoint / "parameters-0.bin");
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+
+  World{1}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = folder.path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
+                ThrowsMessage<DataError>(AllOf(HasSubstr("parameters-0.bin"),
+                                               HasSubstr("to begin the run anew, remove"))));
+  });
+
+  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(checkpoint)));
+}
+
+TEST(ResumeTest, ALogThatWasLostBeginsAnew) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  fs::remove(folder.path() / "metrics.jsonl");
+
+  run_in(folder.path(), 1, experiment, "auto");
+
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+  EXPECT_TRUE(metrics.starts_with(R"({"event":"start")")) << metrics.substr(0, 80);
+  EXPECT_THAT(metrics, HasSubstr(R"({"event":"resume")"));
+}
+
+TEST(ResumeTest, APathMayEndInASlash) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+
+  const std::string path = checkpoint_folder(folder.path(), 3).string() + "/";
+  const RunEnd resumed = run_in(folder.path(), 1, experiment, path);
+
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+}
+
+TEST(ResumeTest, HowDataAreReadMayDiffer) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  experiment.data.broken = "skip";
+  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
+}
+
+TEST(ResumeTest, TheBestOneIsFoundBesideADamagedOne) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_epochs = 1;
+  experiment.checkpoint.keep = 9;
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  std::vector<fs::path> checkpoints = resume_candidates(folder.path(), "auto");
+  ASSERT_GE(checkpoints.size(), 2U);
+  fs::remove(checkpoints.front() / "manifest.json");
+
+  const fs::path best = find_checkpoint(folder.path(), "best");
+
+  EXPECT_NE(best, checkpoints.front());
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(best)));
+}
+
+TEST(ResumeTest, AFolderBelongsToOneRunAtATime) {
+  const ScratchFolder folder;
+  std::atomic<bool> released = false;
+  std::optional<FolderLock> first(folder.path());
+  const std::jthread later([&] {
+    const FolderLock second(folder.path());  // waits for the first
+    EXPECT_TRUE(released);
+  });
+  released = true;
+  first.reset();
 }
 
 TEST(ResumeTest, WithoutACheckpointTheRunBegins) {

@@ -14,6 +14,11 @@
 
 namespace rondo::tools {
 
+bool is_there(const std::filesystem::path& path) noexcept {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
 std::string read_file(const std::filesystem::path& file) {
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};

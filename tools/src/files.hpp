@@ -34,6 +34,9 @@ class Descriptor {
   int fd_ = -1;
 };
 
+/// What cannot be looked at is not there: whoever opens or makes it later says why.
+[[nodiscard]] bool is_there(const std::filesystem::path& path) noexcept;
+
 /// The contents of a file; empty when it cannot be read.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file);
 

@@ -187,7 +187,7 @@ std::optional<std::filesystem::path> agree_on_folder(transport::World& world, co
       own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
                   rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
       chosen = own->path().string();
-    } catch (const UsageError&) {
+    } catch (const std::exception&) {  // whatever it is, the others wait for an answer
       static_cast<void>(report(std::current_exception()));
     }
   }
@@ -274,7 +274,12 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
       rewrite_config(folder, experiment);
     }
   };
-  train::train(world, rank.experiment, options);
+  try {
+    train::train(world, rank.experiment, options);
+  } catch (...) {
+    display.copy_metrics();  // its last line says why the run ended
+    throw;
+  }
   if (profile) display.print(profile->write(rank.experiment, rank.threads));
   display.copy_metrics();
 }

@@ -3,6 +3,7 @@
 // of weights. Here alone stands what a run directory calls them.
 
 #include "train/trained.hpp"
+#include "files.hpp"
 
 #include <fmt/format.h>
 
@@ -22,11 +23,6 @@ namespace fs = std::filesystem;
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 // The config.toml of a run has every key, so that the defaults of this version do not matter.

@@ -69,7 +69,7 @@ void refuse_files_of_another_run(const fs::path& folder, const std::string& conf
         fmt::format("{} already holds a run's metrics.jsonl; choose another folder, or remove it",
                     folder.string()));
   }
-  if (!fs::exists(folder / "config.toml")) return;
+  if (!is_there(folder / "config.toml")) return;
   if (read_file(folder / "config.toml") != config) {
     throw UsageError(fmt::format(
         "{} already holds another config.toml, which would be overwritten; choose another folder",
@@ -87,7 +87,7 @@ fs::path new_run_folder(const train::Experiment& experiment) {
   const std::string name = fmt::format("{:%Y%m%d-%H%M%S}-{}-{}", fmt::localtime(now),
                                        experiment.model.name, experiment.data.name);
   fs::path folder = fs::path("runs") / name;
-  for (int copy = 2; fs::exists(folder); ++copy) {
+  for (int copy = 2; is_there(folder); ++copy) {
     folder = fs::path("runs") / fmt::format("{}-{}", name, copy);
   }
   return folder;
@@ -185,7 +185,7 @@ namespace {
 // here.
 void refuse_other_run_without_checkpoints(const fs::path& folder,
                                           const train::Experiment& experiment) {
-  if (fs::exists(folder / "checkpoints") || experiment.grid.plan == "auto") return;
+  if (is_there(folder / "checkpoints") || experiment.grid.plan == "auto") return;
   if (read_file(folder / "config.toml") == to_toml(experiment)) return;
   throw UsageError(
       fmt::format("{} holds a run of another config.toml, and no checkpoint to go on from; choose "
@@ -204,7 +204,7 @@ fs::path folder_asked_for(const TrainRequest& request) {
   }
   fs::path path = request.resume;
   if (!path.has_filename()) path = path.parent_path();
-  if (fs::is_directory(path / "checkpoints")) return path;
+  if (is_there(path / "checkpoints")) return path;
   // A path to one checkpoint: RUN/checkpoints/step-N.
   const fs::path above = fs::absolute(path).parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
@@ -242,9 +242,10 @@ void RunFolder::make(const std::string& config) {
                                  path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
-  // A config.toml that was there before stays where the folder is removed again.
-  wrote_config_ = !fs::exists(path_ / "config.toml");
-  write_config(path_, config);
+  // One that is there is the same, or that of the run which goes on: rank 0 writes it anew once a
+  // checkpoint fits.
+  wrote_config_ = !is_there(path_ / "config.toml");
+  if (wrote_config_) write_config(path_, config);
 }
 
 // Folders go only as long as nothing else is in them, such as a flight record.

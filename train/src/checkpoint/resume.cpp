@@ -39,8 +39,9 @@ namespace fs = std::filesystem;
 // What may differ between a run and the one that it goes on from. A `.` at the end: all of a
 // section.
 constexpr auto free_keys = std::to_array<std::string_view>(
-    {"checkpoint.", "grid.", "inject.", "transport.", "data.path", "model.weights", "train.epochs",
-     "train.log_every", "train.max_steps", "train.memory_limit", "train.threads", "update.replay"});
+    {"checkpoint.", "grid.", "inject.", "transport.", "data.broken", "data.decoder_cpus",
+     "data.decoders", "data.path", "model.weights", "train.epochs", "train.log_every",
+     "train.max_steps", "train.memory_limit", "train.threads", "update.plugin", "update.replay"});
 
 // Everything else that the configuration says would make another training of it: it must be as it
 // was.
@@ -85,18 +86,28 @@ std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest,
 std::vector<fs::path> resume_candidates(const fs::path& run_folder, const fs::path& resume) {
   // The newest first. Whoever calls tries them in turn, until one can be read.
   if (resume == "auto") return list_checkpoints(run_folder);
-  if (fs::is_directory(checkpoints_in(resume))) return list_checkpoints(resume);
-  return {resume};
+  std::error_code ignored;
+  if (fs::is_directory(checkpoints_in(resume), ignored)) return list_checkpoints(resume);
+  return {resume.has_filename() ? resume : resume.parent_path()};  // "step-4/"
 }
 
 namespace {
+
+// Nothing of one that was not evaluated, or cannot be read.
+std::optional<double> known_accuracy(const fs::path& checkpoint) {
+  try {
+    return read_manifest(checkpoint).accuracy;
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
 
 // The one with the highest accuracy of those that were evaluated; of equals, the newest.
 fs::path best_of(const std::vector<fs::path>& checkpoints) {
   fs::path best;
   double highest = -1.0;
   for (const fs::path& checkpoint : checkpoints) {
-    const double accuracy = read_manifest(checkpoint).accuracy.value_or(-1.0);
+    const double accuracy = known_accuracy(checkpoint).value_or(-1.0);
     if (accuracy > highest) best = checkpoint;
     highest = std::max(highest, accuracy);
   }

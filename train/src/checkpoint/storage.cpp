@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -151,9 +152,11 @@ void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64
 std::string read_manifest_text(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;
   std::ifstream stream(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.is_open() || stream.bad()) fail_on_file(path, "is missing", read_remedy);
-  return text;
+  if (!stream.is_open()) fail_on_file(path, "is missing", read_remedy);
+  std::ostringstream text;
+  text << stream.rdbuf();  // throws nothing, as iterators would
+  if (text.bad()) fail_on_file(path, "cannot be read", read_remedy);
+  return text.str();
 }
 
 std::vector<std::byte> read_checked(const fs::path& checkpoint, const CheckpointFile& file) {

@@ -32,6 +32,11 @@ BatchIterator::BatchIterator(const Dataset& dataset, const BatchIteratorOptions&
   // a short last one is left out.
   const bool short_last = steps_ > 0 && loader_.samples(steps_ - 1) < options.loader.global_batch;
   if (options.whole_batches && short_last) --steps_;
+  if (steps_ > 0 && loader_.samples(0) < options.ranks) {
+    throw ConfigError("train.global_batch: the " + std::to_string(dataset.training.shape.n) +
+                      " images of the training set leave some of " + std::to_string(options.ranks) +
+                      " replicas without a sample; start fewer ranks");
+  }
   if (steps_ > 0) return;
   throw ConfigError(
       "train.global_batch: " + std::to_string(options.loader.global_batch) +

@@ -6,9 +6,15 @@
 
 #include "trainer/run_log.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -48,7 +54,30 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
   if (error) throw DataError(file.string() + ": cannot be cut: " + error.message());
 }
 
+// How long a run that was ended may take to let go of its folder, and how often it is looked at.
+constexpr auto lock_time = std::chrono::seconds(10);
+constexpr auto lock_interval = std::chrono::milliseconds(100);
+
 }  // namespace
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) return;
+  const auto limit = std::chrono::steady_clock::now() + lock_time;
+  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() >= limit) {
+      ::close(descriptor_);
+      throw ConfigError(folder.string() +
+                        ": another run is writing there; wait for its end, or choose another "
+                        "folder");
+    }
+    std::this_thread::sleep_for(lock_interval);
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 // With ios::app every line goes behind what is there, also after the file was cut. Opened before
 // training begins: a folder that cannot be written is an error then, and not after an epoch.
@@ -203,6 +232,7 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
+  lock_ = FolderLock(options.run_folder);
   const bool resumes = !options.resume.empty();
   file_.emplace(options.run_folder / "metrics.jsonl",
                 resumes ? MetricsFile::Begin::at_the_end : MetricsFile::Begin::anew);

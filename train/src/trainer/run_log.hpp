@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rondo/sync/cyclic.hpp>
@@ -69,6 +70,27 @@ struct RunSoFar {
   EpochMetrics last_epoch = {};
   double best_accuracy = 0.0;
   double seconds = 0.0;
+};
+
+/// While it lives, no other run writes into a folder. Where the file system knows no locks, it does
+/// nothing.
+class FolderLock {
+ public:
+  FolderLock() noexcept = default;
+  /// Waits for some seconds for a run that is just ending. Throws ConfigError when the other one
+  /// goes on.
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  int descriptor_ = -1;
 };
 
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
@@ -136,6 +158,7 @@ class RunLog {
  private:
   bool active_;
   TrainerObserver observer_;
+  FolderLock lock_;
   std::optional<MetricsFile> file_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::filesystem::path token_trace_;

@@ -106,6 +106,7 @@ void Trainer::find_checkpoint() {
     for (const auto& path : resume_candidates(run_folder_, resume_)) names += path.string() + '\n';
   }
   names = text_of_first_rank(world_, names);
+  const bool there_is_one = !names.empty();
   std::string last_problem = "there is none";
   for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
     end = names.find('\n');
@@ -119,6 +120,12 @@ void Trainer::find_checkpoint() {
   }
   if (resume_ != "auto") {
     throw DataError(resume_.string() + ": no checkpoint can be used: " + last_problem);
+  }
+  // A run that began anew would remove them; perhaps a disk of one host is missing.
+  if (there_is_one) {
+    throw DataError(
+        fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
+                    run_folder_.string(), last_problem, checkpoints_in(run_folder_).string()));
   }
   log_.note("no checkpoint to go on from in " + run_folder_.string() + ": the run begins");
   log_.begin_anew();

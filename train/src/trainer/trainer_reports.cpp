@@ -90,7 +90,9 @@ void Trainer::announce() const {
     log_.start(event, experiment_);
     return;
   }
-  log_.start(continues_log_ ? nullptr : &event,
+  // A log that was lost begins anew.
+  const bool goes_on = continues_log_ && log_.metrics_bytes() > 0;
+  log_.start(goes_on ? nullptr : &event,
              {.epoch = epoch_,
               .total_step = step_,
               .ranks = world_.size(),

@@ -114,10 +114,11 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
   const std::uint64_t length = header.size();
   // Written aside, synced and renamed: whoever reads the file finds the old one or the whole new
   // one.
+  constexpr const char* write_remedy = "give a folder that can be written, with enough space";
   std::filesystem::path aside = file;
   aside += ".part";
   {
-    DurableFile output(aside, "give a folder that can be written, with enough space");
+    DurableFile output(aside, write_remedy);
     output.write(std::as_bytes(std::span(&length, 1)));
     output.write(std::as_bytes(std::span(header)));
     for (const NamedTensor* tensor : order) output.write(std::as_bytes(tensor->values));
@@ -125,7 +126,9 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
   }
   std::error_code error;
   std::filesystem::rename(aside, file, error);
-  if (error) fail_on_file(file, fmt::format("cannot be renamed ({})", error.message()), remedy);
+  if (error)
+    fail_on_file(file, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
+  sync_folder(file.has_parent_path() ? file.parent_path() : ".", write_remedy);
 }
 
 // The file's bytes, as long as somebody reads them.
