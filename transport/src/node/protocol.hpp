@@ -26,8 +26,8 @@ namespace rondo::transport {
 /// Writes this rank's payload, as publishing a small operation does.
 void write_small_payload(Group& group, const Posted& posted) noexcept;
 
-// A line that a peer has just read is fetched anew when its writer reads it: this rank takes what is
-// its own from `posted`, and not from its slot.
+// A line that a peer has just read is fetched anew when its writer reads it: this rank takes what
+// is its own from `posted`, and not from its slot.
 
 /// Where member `rank` has its input of what was posted, when that lies in an arena.
 [[nodiscard]] inline ConstBlock input_of(const Group& group, std::size_t rank,
