@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/trainer.hpp>
+#include <rondo/train/weights.hpp>
 
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
