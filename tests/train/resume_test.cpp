@@ -1,15 +1,10 @@
 // Runs that are stopped after a step and resumed end with the bits of one that was not.
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,14 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/trainer.hpp>
-#include <rondo/train/weights.hpp>
 
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/experiments.hpp"
-#include "trainer/run_log.hpp"
+#include "train/resumed_runs.hpp"
 
 namespace rondo::train::resume_test {
 namespace {
@@ -34,86 +27,17 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
+using test::contents;
+using test::experiment_of;
+using test::run_in;
+using test::RunEnd;
+using test::steady_lines;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
-
-// Two epochs of five steps and two steps more.
-Experiment experiment_of(const std::string& scheme, const std::string& model = "lenet5") {
-  Experiment experiment = test::small_experiment(model, 8);
-  experiment.data.training = 40;
-  experiment.data.test = 16;
-  experiment.train.epochs = 3;
-  experiment.train.max_steps = 12;
-  experiment.train.log_every = 2;
-  experiment.checkpoint.keep = 100;
-  experiment.update.scheme = scheme;
-  experiment.update.warmup_epochs = 0.0;
-  experiment.update.period = 4;
-  experiment.update.local_period = 2;
-  experiment.update.group = 1;
-  return experiment;
-}
-
-struct RunEnd {
-  EpochMetrics last = {};
-  bool stopped = false;
-  std::vector<std::string> notes = {};
-};
-
-// `stop_at`: the last rank is asked to stop the nth time that it looks, which is in every
-// step and once at the end of an epoch; 0: never.
-RunEnd run_in(const fs::path& folder, int ranks, const Experiment& experiment,
-              const fs::path& resume = {}, int stop_at = 0) {
-  RunEnd result;
-  std::mutex mutex;
-  World{ranks}.run([&](transport::World& world) {
-    int looks = 0;
-    TrainerOptions options;
-    options.run_folder = world.rank() == 0 ? folder : fs::path();
-    options.resume = resume;
-    options.request = [&] {
-      ++looks;
-      const bool stop = looks == stop_at && world.rank() + 1 == world.size();
-      return stop ? RunRequest::checkpoint_and_stop : RunRequest::none;
-    };
-    options.observer.on_note = [&](const std::string& note) { result.notes.push_back(note); };
-    try {
-      const EpochMetrics last = train(world, experiment, options);
-      const std::lock_guard lock(mutex);
-      if (world.rank() == 0) result.last = last;
-    } catch (const Stopped&) {
-      const std::lock_guard lock(mutex);
-      result.stopped = true;
-    }
-  });
-  return result;
-}
-
-// Without what takes another time in every run.
-std::vector<std::string> steady_lines(const fs::path& folder) {
-  std::vector<std::string> lines;
-  std::ifstream stream(folder / "metrics.jsonl");
-  for (std::string line; std::getline(stream, line);) {
-    json event = json::parse(line);
-    if (event["event"] == "resume" || event["event"] == "start") continue;
-    for (const char* key :
-         {"seconds", "images_per_second", "evaluation_seconds", "communication_share", "wait_share",
-          "training_seconds", "communication_seconds", "wait_seconds", "peak_bytes"}) {
-      event.erase(key);
-    }
-    lines.push_back(event.dump());
-  }
-  return lines;
-}
-
-std::string contents(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 // Stops at each of these looks, resumes, and compares with a run that was not stopped.
 void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
@@ -356,159 +280,6 @@ TEST(ResumeTest, WhatRanksHoldAlikeIsStoredOnce) {
   EXPECT_THAT(names, ElementsAre("parameters-0.bin", "statistics-0.bin", "statistics-1.bin",
                                  "statistics-2.bin", "scheme-0.bin", "progress-0.bin",
                                  "progress-1.bin", "progress-2.bin"));
-}
-
-TEST(ResumeTest, ADamagedCheckpointIsSkippedWithItsReason) {
-  Experiment experiment = experiment_of("synchronous");
-  experiment.checkpoint.every_steps = 4;
-  const ScratchFolder folder;
-  const RunEnd whole = run_in(folder.path(), 2, experiment);
-  const fs::path newest = checkpoint_folder(folder.path(), 12);
-  std::string bytes = contents(newest / "scheme-0.bin");
-  bytes.back() = static_cast<char>(bytes.back() ^ 4);
-  std::ofstream(newest / "scheme-0.bin", std::ios::binary) << bytes;
-  fs::remove(checkpoint_folder(folder.path(), 8) / "parameters-0.bin");
-  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
-
-  EXPECT_THAT(resumed.notes,
-              AllOf(Contains(AllOf(HasSubstr("skipped step-12"), HasSubstr("scheme-0.bin"),
-                                   HasSubstr("checksum"))),
-                    Contains(AllOf(HasSubstr("skipped step-8"), HasSubstr("parameters-0.bin"))),
-                    Contains(HasSubstr("step 4, epoch 1"))));
-  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
-  EXPECT_EQ(contents(newest / "scheme-0.bin").size(), bytes.size());
-  EXPECT_NO_THROW(static_cast<void>(read_manifest(newest)));
-}
-
-// Perhaps a disk of one host is missing: what there is must not be removed.
-TEST(ResumeTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
-  Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-  const fs::path checkpoint = checkpoint_folder(folder.path(), 3);
-  fs::remove(checkpoint / "parameters-0.bin");
-  const std::string metrics = contents(folder.path() / "metrics.jsonl");
-
-  World{1}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = folder.path();
-    options.resume = "auto";
-    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
-                ThrowsMessage<DataError>(AllOf(HasSubstr("parameters-0.bin"),
-                                               HasSubstr("to begin the run anew, remove"))));
-  });
-
-  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
-  EXPECT_NO_THROW(static_cast<void>(read_manifest(checkpoint)));
-}
-
-TEST(ResumeTest, ALogThatWasLostBeginsAnew) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-  fs::remove(folder.path() / "metrics.jsonl");
-
-  run_in(folder.path(), 1, experiment, "auto");
-
-  const std::string metrics = contents(folder.path() / "metrics.jsonl");
-  EXPECT_TRUE(metrics.starts_with(R"({"event":"start")")) << metrics.substr(0, 80);
-  EXPECT_THAT(metrics, HasSubstr(R"({"event":"resume")"));
-}
-
-TEST(ResumeTest, APathMayEndInASlash) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-
-  const std::string path = checkpoint_folder(folder.path(), 3).string() + "/";
-  const RunEnd resumed = run_in(folder.path(), 1, experiment, path);
-
-  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
-}
-
-TEST(ResumeTest, HowDataAreReadMayDiffer) {
-  Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-  experiment.data.broken = "skip";
-  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
-}
-
-TEST(ResumeTest, TheBestOneIsFoundBesideADamagedOne) {
-  Experiment experiment = experiment_of("synchronous");
-  experiment.checkpoint.every_epochs = 1;
-  experiment.checkpoint.keep = 9;
-  const ScratchFolder folder;
-  run_in(folder.path(), 1, experiment);
-  std::vector<fs::path> checkpoints = resume_candidates(folder.path(), "auto");
-  ASSERT_GE(checkpoints.size(), 2U);
-  fs::remove(checkpoints.front() / "manifest.json");
-
-  const fs::path best = find_checkpoint(folder.path(), "best");
-
-  EXPECT_NE(best, checkpoints.front());
-  EXPECT_NO_THROW(static_cast<void>(read_manifest(best)));
-}
-
-TEST(ResumeTest, AFolderBelongsToOneRunAtATime) {
-  const ScratchFolder folder;
-  std::atomic<bool> released = false;
-  std::optional<FolderLock> first(folder.path());
-  const std::jthread later([&] {
-    const FolderLock second(folder.path());  // waits for the first
-    EXPECT_TRUE(released);
-  });
-  released = true;
-  first.reset();
-}
-
-TEST(ResumeTest, WithoutACheckpointTheRunBegins) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  const RunEnd first = run_in(folder.path(), 2, experiment);
-  const auto lines = steady_lines(folder.path());
-  const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
-
-  EXPECT_THAT(again.notes, Contains(HasSubstr("the run begins")));
-  EXPECT_EQ(again.last.parameter_hash, first.last.parameter_hash);
-  EXPECT_EQ(steady_lines(folder.path()), lines);
-}
-
-TEST(ResumeTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder source;
-  const ScratchFolder target;
-  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
-  run_in(target.path(), 1, experiment);
-  const std::string metrics = contents(target.path() / "metrics.jsonl");
-
-  World{1}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = target.path();
-    options.resume = checkpoint_folder(source.path(), 3);
-    EXPECT_THROW(train(world, experiment, options), ConfigError);
-  });
-  EXPECT_EQ(contents(target.path() / "metrics.jsonl"), metrics);
-  const ScratchFolder fresh;
-  EXPECT_FALSE(run_in(fresh.path(), 1, experiment, checkpoint_folder(source.path(), 3))
-                   .last.parameter_hash.empty());
-}
-
-TEST(ResumeTest, AnotherConfigurationIsRefused) {
-  Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
-  experiment.optimizer.learning_rate = 0.5;
-
-  World{2}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
-    options.resume = "auto";
-    EXPECT_THAT([&] { train(world, experiment, options); },
-                ThrowsMessage<ConfigError>(AllOf(HasSubstr("optimizer.learning_rate"),
-                                                 HasSubstr("0.5"), HasSubstr("0.05"))));
-  });
 }
 
 // The second step's loss is not finite. It is noticed before the update, or where replicas do not

@@ -1,0 +1,197 @@
+// Which checkpoint a resumed run goes on from, and what it refuses, so that nothing is lost.
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/train/weights.hpp>
+
+#include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
+#include "support/scratch_folder.hpp"
+#include "support/world.hpp"
+#include "train/resumed_runs.hpp"
+#include "trainer/run_log.hpp"
+
+namespace rondo::train::resume_choice_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using rondo::test::ScratchFolder;
+using rondo::test::World;
+using test::contents;
+using test::experiment_of;
+using test::run_in;
+using test::RunEnd;
+using test::steady_lines;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(ResumeChoiceTest, ADamagedCheckpointIsSkippedWithItsReason) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 4;
+  const ScratchFolder folder;
+  const RunEnd whole = run_in(folder.path(), 2, experiment);
+  const fs::path newest = checkpoint_folder(folder.path(), 12);
+  std::string bytes = contents(newest / "scheme-0.bin");
+  bytes.back() = static_cast<char>(bytes.back() ^ 4);
+  std::ofstream(newest / "scheme-0.bin", std::ios::binary) << bytes;
+  fs::remove(checkpoint_folder(folder.path(), 8) / "parameters-0.bin");
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes,
+              AllOf(Contains(AllOf(HasSubstr("skipped step-12"), HasSubstr("scheme-0.bin"),
+                                   HasSubstr("checksum"))),
+                    Contains(AllOf(HasSubstr("skipped step-8"), HasSubstr("parameters-0.bin"))),
+                    Contains(HasSubstr("step 4, epoch 1"))));
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+  EXPECT_EQ(contents(newest / "scheme-0.bin").size(), bytes.size());
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(newest)));
+}
+
+// Perhaps a disk of one host is missing: what there is must not be removed.
+TEST(ResumeChoiceTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  const fs::path checkpoint = checkpoint_folder(folder.path(), 3);
+  fs::remove(checkpoint / "parameters-0.bin");
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+
+  World{1}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = folder.path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
+                ThrowsMessage<DataError>(AllOf(HasSubstr("parameters-0.bin"),
+                                               HasSubstr("to begin the run anew, remove"))));
+  });
+
+  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(checkpoint)));
+}
+
+TEST(ResumeChoiceTest, ALogThatWasLostBeginsAnew) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  fs::remove(folder.path() / "metrics.jsonl");
+
+  run_in(folder.path(), 1, experiment, "auto");
+
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+  EXPECT_TRUE(metrics.starts_with(R"({"event":"start")")) << metrics.substr(0, 80);
+  EXPECT_THAT(metrics, HasSubstr(R"({"event":"resume")"));
+}
+
+TEST(ResumeChoiceTest, APathMayEndInASlash) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+
+  const std::string path = checkpoint_folder(folder.path(), 3).string() + "/";
+  const RunEnd resumed = run_in(folder.path(), 1, experiment, path);
+
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+}
+
+TEST(ResumeChoiceTest, HowDataAreReadMayDiffer) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  experiment.data.broken = "skip";
+  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
+}
+
+TEST(ResumeChoiceTest, TheBestOneIsFoundBesideADamagedOne) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_epochs = 1;
+  experiment.checkpoint.keep = 9;
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  std::vector<fs::path> checkpoints = resume_candidates(folder.path(), "auto");
+  ASSERT_GE(checkpoints.size(), 2U);
+  fs::remove(checkpoints.front() / "manifest.json");
+
+  const fs::path best = find_checkpoint(folder.path(), "best");
+
+  EXPECT_NE(best, checkpoints.front());
+  EXPECT_NO_THROW(static_cast<void>(read_manifest(best)));
+}
+
+TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
+  const ScratchFolder folder;
+  const int other = ::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(other, 0);
+  {
+    const FolderLock run(folder.path());
+    EXPECT_NE(::flock(other, LOCK_EX | LOCK_NB), 0);
+  }
+  EXPECT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  ::close(other);
+}
+
+TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  const RunEnd first = run_in(folder.path(), 2, experiment);
+  const auto lines = steady_lines(folder.path());
+  const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_THAT(again.notes, Contains(HasSubstr("the run begins")));
+  EXPECT_EQ(again.last.parameter_hash, first.last.parameter_hash);
+  EXPECT_EQ(steady_lines(folder.path()), lines);
+}
+
+TEST(ResumeChoiceTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder source;
+  const ScratchFolder target;
+  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
+  run_in(target.path(), 1, experiment);
+  const std::string metrics = contents(target.path() / "metrics.jsonl");
+
+  World{1}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = target.path();
+    options.resume = checkpoint_folder(source.path(), 3);
+    EXPECT_THROW(train(world, experiment, options), ConfigError);
+  });
+  EXPECT_EQ(contents(target.path() / "metrics.jsonl"), metrics);
+  const ScratchFolder fresh;
+  EXPECT_FALSE(run_in(fresh.path(), 1, experiment, checkpoint_folder(source.path(), 3))
+                   .last.parameter_hash.empty());
+}
+
+TEST(ResumeChoiceTest, AnotherConfigurationIsRefused) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  experiment.optimizer.learning_rate = 0.5;
+
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("optimizer.learning_rate"),
+                                                 HasSubstr("0.5"), HasSubstr("0.05"))));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::train::resume_choice_test

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <rondo/train/trainer.hpp>
+
+#include "support/world.hpp"
+#include "train/experiments.hpp"
+
+// Small runs that are stopped after a step and go on from a checkpoint.
+
+namespace rondo::train::test {
+
+/// Two epochs of five steps and two steps more.
+[[nodiscard]] inline Experiment experiment_of(const std::string& scheme,
+                                              const std::string& model = "lenet5") {
+  Experiment experiment = small_experiment(model, 8);
+  experiment.data.training = 40;
+  experiment.data.test = 16;
+  experiment.train.epochs = 3;
+  experiment.train.max_steps = 12;
+  experiment.train.log_every = 2;
+  experiment.checkpoint.keep = 100;
+  experiment.update.scheme = scheme;
+  experiment.update.warmup_epochs = 0.0;
+  experiment.update.period = 4;
+  experiment.update.local_period = 2;
+  experiment.update.group = 1;
+  return experiment;
+}
+
+/// How a run ended, as rank 0 tells.
+struct RunEnd {
+  EpochMetrics last = {};
+  bool stopped = false;
+  std::vector<std::string> notes = {};
+};
+
+/// `stop_at`: the last rank is asked to stop the nth time that it looks, which is in every
+/// step and once at the end of an epoch; 0: never.
+inline RunEnd run_in(const std::filesystem::path& folder, int ranks, const Experiment& experiment,
+                     const std::filesystem::path& resume = {}, int stop_at = 0) {
+  RunEnd result;
+  std::mutex mutex;
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    int looks = 0;
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder : std::filesystem::path();
+    options.resume = resume;
+    options.request = [&] {
+      ++looks;
+      const bool stop = looks == stop_at && world.rank() + 1 == world.size();
+      return stop ? RunRequest::checkpoint_and_stop : RunRequest::none;
+    };
+    options.observer.on_note = [&](const std::string& note) { result.notes.push_back(note); };
+    try {
+      const EpochMetrics last = train(world, experiment, options);
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) result.last = last;
+    } catch (const Stopped&) {
+      const std::lock_guard lock(mutex);
+      result.stopped = true;
+    }
+  });
+  return result;
+}
+
+/// Without what takes another time in every run.
+[[nodiscard]] inline std::vector<std::string> steady_lines(const std::filesystem::path& folder) {
+  std::vector<std::string> lines;
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    nlohmann::json event = nlohmann::json::parse(line);
+    if (event["event"] == "resume" || event["event"] == "start") continue;
+    for (const char* key :
+         {"seconds", "images_per_second", "evaluation_seconds", "communication_share", "wait_share",
+          "training_seconds", "communication_seconds", "wait_seconds", "peak_bytes"}) {
+      event.erase(key);
+    }
+    lines.push_back(event.dump());
+  }
+  return lines;
+}
+
+/// Of a file; empty when there is none.
+[[nodiscard]] inline std::string contents(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace rondo::train::test
