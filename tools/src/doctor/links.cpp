@@ -332,7 +332,9 @@ Finding judge_clocks(const std::vector<PairTimes>& pairs) {
 std::vector<Finding> check_between(const HostsRequest& hosts, const std::vector<Finding>& reports) {
   std::vector<Finding> findings;
   std::vector<PairTimes> pairs;
-  for (const std::string link : {"ucx", "ofi"}) {
+  for (const transport::LinkFacts& facts : transport::links()) {
+    const std::string& link = facts.name;
+    if (link == "shm") continue;
     const Captured captured =
         capture({measuring({"--hosts", fmt::format("{}", fmt::join(hosts.names, ",")), "--agent",
                             hosts.agent, "--bind", "none", "--fabric", link})},
